@@ -1,0 +1,195 @@
+//! One event, the row of the main table in Rust clothes, and the ids that join it to the side tables.
+//!
+//! Nothing here reads or writes files, and nothing interprets: a row says what was seen.
+
+use std::{fmt, str::FromStr};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub i32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "#{}", self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A row of the locks table: one incarnation of a lock. Dense from 0, never reused.
+    LockId
+}
+id! {
+    /// A row of the tasks table: one incarnation of a task. Dense from 0, never reused.
+    TaskId
+}
+id! {
+    /// A row of the stacks table. Dense from 0, never reused.
+    StackId
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$vdoc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of the declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The word that stands for it in the trace.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(word: &str) -> Result<Self, UnknownWord> {
+                match word {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(UnknownWord { word: word.to_owned(), known: &[$($word,)+] }),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// A word that the format does not define.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown word '{word}', expected one of {}", known.join(", "))]
+pub struct UnknownWord {
+    /// What was found.
+    pub word: String,
+    /// What would have been understood.
+    pub known: &'static [&'static str],
+}
+
+words! {
+    /// What happened.
+    EventKind {
+        /// The first failed attempt. The peer is the owner, where it is known.
+        Wait = "wait",
+        /// Ownership. `wait_ns` is 0 if the lock was free; the peer is the task whose wake-up ended the wait.
+        Acquire = "acquire",
+        /// A wait that ended without the lock; `errno` says why.
+        Abandon = "abandon",
+        /// An attempt that does not wait found the lock taken.
+        TryFail = "try_fail",
+        /// The end of ownership.
+        Release = "release",
+        /// A wake call; `count` tasks were woken.
+        Wake = "wake",
+        /// The lock was initialised.
+        Init = "init",
+        /// The lock was destroyed.
+        Destroy = "destroy",
+        /// A task was off the CPU, for any reason. Recorded on request.
+        OffCpu = "offcpu",
+        /// `count` events of this CPU are missing before this point.
+        Lost = "lost",
+    }
+}
+
+words! {
+    /// How a lock is held.
+    Mode {
+        /// By one task at a time.
+        Exclusive = "exclusive",
+        /// By any number of readers.
+        Shared = "shared",
+    }
+}
+
+/// One raw event. A field that the source can't measure is `None`, never 0. Times are nanoseconds of
+/// CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub ts_ns: i64,
+    /// What.
+    pub kind: EventKind,
+    /// How the lock is held or wanted.
+    pub mode: Option<Mode>,
+    /// Which lock. `None` for [`EventKind::Lost`] and [`EventKind::OffCpu`].
+    pub lock: Option<LockId>,
+    /// Who. `None` for [`EventKind::Lost`].
+    pub task: Option<TaskId>,
+    /// Where.
+    pub cpu: i32,
+    /// From where in the code.
+    pub stack: Option<StackId>,
+    /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`.
+    pub wait_ns: Option<i64>,
+    /// Of `wait_ns`: asleep.
+    pub blocked_ns: Option<i64>,
+    /// Of `wait_ns`: ready, in the run queue.
+    pub runq_ns: Option<i64>,
+    /// With wait: the owner. With acquire: the waker.
+    pub peer_task: Option<TaskId>,
+    /// Where the peer was.
+    pub peer_stack: Option<StackId>,
+    /// With abandon and try_fail: why, as a positive errno.
+    pub errno: Option<i32>,
+    /// With wake: tasks woken. With lost: events missing.
+    pub count: Option<i64>,
+}
+
+impl Event {
+    /// An event of which only the time, the kind and the CPU are known.
+    pub const fn new(ts_ns: i64, kind: EventKind, cpu: i32) -> Self {
+        Self {
+            ts_ns,
+            kind,
+            mode: None,
+            lock: None,
+            task: None,
+            cpu,
+            stack: None,
+            wait_ns: None,
+            blocked_ns: None,
+            runq_ns: None,
+            peer_task: None,
+            peer_stack: None,
+            errno: None,
+            count: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_back_as_the_value_that_wrote_it() {
+        for kind in EventKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(*kind));
+        }
+        for mode in Mode::ALL {
+            assert_eq!(mode.as_str().parse(), Ok(*mode));
+        }
+    }
+
+    #[test]
+    fn an_unknown_word_is_an_error_that_names_it_and_the_known_ones() {
+        let error = "borrowed".parse::<Mode>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown word 'borrowed', expected one of exclusive, shared");
+    }
+}
