@@ -1,1 +1,20 @@
-//! Placeholder.
+//! Offline analysis of a klock trace: from events to intervals, tables and pictures.
+//!
+//! ```text
+//! events -> intervals (one pass, state per open hold and wait) -> tables -> skins
+//! ```
+//!
+//! [`intervals`] is the heart: it says which task held or waited for which lock, and when. [`report`] adds intervals
+//! up into the columns of FreeBSD's LOCK_PROFILING(9); [`info`] says what a trace holds and how it was made. What is
+//! computed is plain data; skins turn it into text, CSV, JSON and pictures through `io::Write`.
+//!
+//! This crate never prints, never records and never starts anything. polars does the grouping and shows in no public
+//! type.
+
+#![warn(missing_docs)]
+
+pub mod error;
+pub mod intervals;
+pub mod source;
+
+pub use error::AnalyzeError;

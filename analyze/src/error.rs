@@ -1,0 +1,83 @@
+//! Why an analysis gives no answer. Each error names the thing and the place, and ends with the next step.
+
+use std::{io, path::PathBuf};
+
+use trace_format::FormatError;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalyzeError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The trace holds no events.
+    #[error("{}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` says what was recorded)", path.display())]
+    Empty {
+        /// Its events' file.
+        path: PathBuf,
+    },
+    /// No lock of the trace is meant.
+    #[error("no lock '{wanted}' in the trace; {}", suggestions(busiest))]
+    LockNotFound {
+        /// What was asked for.
+        wanted: String,
+        /// The locks with the most waiting, in words that find them.
+        busiest: Vec<String>,
+    },
+    /// Several locks are meant where one is needed.
+    #[error("'{wanted}' means {count} locks; give one of {}", candidates.join(", "))]
+    AmbiguousLock {
+        /// What was asked for.
+        wanted: String,
+        /// How many there are.
+        count: usize,
+        /// Some of them, the busiest first, in words that find them.
+        candidates: Vec<String>,
+    },
+    /// No task of the trace is meant.
+    #[error(
+        "no task '{wanted}' in the trace; give a thread id, a process id or a command name (`--by task` lists them)"
+    )]
+    TaskNotFound {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A word that an option does not know.
+    #[error("unknown {what} '{word}'; give one of {known}")]
+    UnknownWord {
+        /// What the word should be.
+        what: &'static str,
+        /// What was given.
+        word: String,
+        /// What would have been understood.
+        known: String,
+    },
+    /// The output can't be written.
+    #[error("the output can't be written")]
+    Write(#[source] io::Error),
+    /// A table could not be computed.
+    #[error("the table can't be computed; please report this with the trace's `klock info`")]
+    Compute(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A picture could not be drawn.
+    #[error("the picture can't be drawn: {detail}")]
+    Draw {
+        /// What the drawing library said.
+        detail: String,
+    },
+}
+
+impl AnalyzeError {
+    /// Whether the trace is fine and just has nothing to show: exit code 1, not 2.
+    pub fn nothing_found(&self) -> bool {
+        matches!(self, Self::Empty { .. } | Self::LockNotFound { .. } | Self::TaskNotFound { .. })
+    }
+}
+
+fn suggestions(busiest: &[String]) -> String {
+    if busiest.is_empty() {
+        "`klock analyze report` lists those that there are".to_owned()
+    } else {
+        format!("the busiest are {}", busiest.join(", "))
+    }
+}

@@ -1,0 +1,215 @@
+//! Holds and waits: what raw events mean.
+//!
+//! Events enter in the order of the trace, one pass; [`Hold`]s and [`Wait`]s leave into a [`Sink`] as they end. State
+//! is kept for open holds and open waits only. No file is touched, nothing is summed up and nothing is named: what
+//! an interval counts for is the business of [`report`](crate::report), how it looks that of the pictures.
+//!
+//! What is not known is said, never guessed: nothing is paired across a `lost` event, an interval that is open at
+//! the end leaves as such, and contention is never inferred from a duration.
+
+use trace_format::{LockId, LockRow, Mode, RunInfo, StackId, TaskId};
+
+mod engine;
+
+pub use engine::Engine;
+
+/// One task owned one lock for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Which lock.
+    pub lock: LockId,
+    /// Who.
+    pub task: TaskId,
+    /// How.
+    pub mode: Mode,
+    /// When ownership began, in ns of the trace's clock.
+    pub start_ns: i64,
+    /// When it ended; with an incomplete [`state`](Self::state), until when it was watched.
+    pub end_ns: i64,
+    /// Where it was acquired.
+    pub stack: Option<StackId>,
+    /// Whether the lock was taken when its owner came for it.
+    pub contended: bool,
+    /// How long its owner waited, in ns; 0 if the lock was free, `None` if the wait's begin was not seen.
+    pub wait_ns: Option<i64>,
+    /// Waits of other tasks that began while it lasted, `start_ns <= begin < end_ns`. While several shared holds are
+    /// open, a wait is charged to the oldest.
+    pub waits_begun: i64,
+    /// Acquisitions in it: 1, or more if its owner acquired a shared lock again at the same point.
+    pub acquisitions: i64,
+    /// How many further times its owner acquired an exclusive lock that it had: recursion, which is not counted.
+    pub recursions: i64,
+    /// Whether and how its end was seen.
+    pub state: HoldState,
+}
+
+/// Whether and how the end of a hold was seen. Only complete holds are in the columns of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HoldState {
+    /// Acquired and released.
+    Complete,
+    /// The source of this kind of lock sees no releases: this is an acquisition, and how long it lasted is not known.
+    AcquisitionOnly,
+    /// Not released before the trace ended.
+    OpenAtEnd,
+    /// Events were lost while it lasted, perhaps its release.
+    CutByLoss,
+    /// Its owner acquired the lock anew after somebody else had had it, so that its release was not seen.
+    ReleaseUnseen,
+}
+
+/// One task waited for one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Which lock.
+    pub lock: LockId,
+    /// Who.
+    pub task: TaskId,
+    /// How the lock was wanted.
+    pub mode: Mode,
+    /// The first failed attempt, in ns of the trace's clock.
+    pub start_ns: i64,
+    /// When the wait ended; with an incomplete [`outcome`](Self::outcome), until when it was watched.
+    pub end_ns: i64,
+    /// Where the task was when it began to wait, or if that is not known, when it stopped.
+    pub stack: Option<StackId>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long the task waited, as the source measured it, in ns; `end_ns - start_ns` where it did not.
+    pub wait_ns: i64,
+    /// Of the wait: asleep, in ns, if the source measured it.
+    pub blocked_ns: Option<i64>,
+    /// Of the wait: ready to run and without a CPU, in ns, if the source measured it.
+    pub runq_ns: Option<i64>,
+    /// Who owned the lock when the wait began, if the lock word named it.
+    pub owner: Option<TaskId>,
+    /// Whose wake-up ended the wait.
+    pub waker: Option<TaskId>,
+    /// Where the waker was.
+    pub waker_stack: Option<StackId>,
+    /// Which hold it is charged to.
+    pub charge: Charge,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The task got the lock.
+    Acquired,
+    /// The task gave up; the errno, if the source gave one.
+    Abandoned(Option<i32>),
+    /// The task still waited when the trace ended.
+    OpenAtEnd,
+    /// Events were lost while it waited, perhaps the end.
+    CutByLoss,
+}
+
+/// Which hold a wait is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Charge {
+    /// To this hold of the same lock.
+    Hold {
+        /// Its owner.
+        task: TaskId,
+        /// Its begin.
+        start_ns: i64,
+    },
+    /// To nobody: no hold of another task was open. The lock was being handed over, or its holder came before the
+    /// recording.
+    Gap,
+    /// To nobody: the holds of this lock, or the wait's begin, were not recorded.
+    Unknown,
+}
+
+/// Where intervals go.
+pub trait Sink {
+    /// A hold ended.
+    fn hold(&mut self, hold: &Hold);
+    /// A wait ended.
+    fn wait(&mut self, wait: &Wait);
+}
+
+/// Every interval, kept. For one lock, or for tests: it grows with the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intervals {
+    /// In the order of their ends.
+    pub holds: Vec<Hold>,
+    /// In the order of their ends.
+    pub waits: Vec<Wait>,
+}
+
+impl Sink for Intervals {
+    fn hold(&mut self, hold: &Hold) {
+        self.holds.push(*hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        self.waits.push(*wait);
+    }
+}
+
+/// What became of the events that make no interval, or no whole one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Waits that began in the trace.
+    pub waits_begun: u64,
+    /// Of those: charged to nobody, because no hold of another task was open.
+    pub gap_waits: u64,
+    /// Of those: charged to nobody, because the source records no holds of this kind of lock.
+    pub unmeasured_waits: u64,
+    /// Waits that are known only from their end and length. They are not among `waits_begun`.
+    pub inferred_waits: u64,
+    /// Ends of waits whose begin was not seen.
+    pub begin_unseen: u64,
+    /// Releases by a task that held nothing.
+    pub unpaired_releases: u64,
+    /// Holds whose release was not seen, because their owner acquired the lock anew after somebody else had had it.
+    pub releases_unseen: u64,
+    /// Holds that were dropped because their release is earlier than their acquisition.
+    pub backwards: u64,
+    /// Attempts that did not wait and found the lock taken.
+    pub try_failures: u64,
+    /// `lost` events.
+    pub losses: u64,
+}
+
+/// What the engine must know of the locks and stacks of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// By lock id: whether the source records how long this lock is held.
+    measures_holds: Vec<bool>,
+    /// By stack id: the acquisition point. Equal numbers are equal points.
+    points: Vec<u32>,
+}
+
+impl Rules {
+    /// The rules of a trace. A kind of lock that no source lists is taken as fully recorded, as in traces made by hand.
+    pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
+        let measured = |lock: &LockRow| info.source_of(lock.kind).is_none_or(|source| source.holds);
+        Self { measures_holds: locks.iter().map(measured).collect(), points: Vec::new() }
+    }
+
+    /// The same with acquisition points, by stack id: equal numbers are equal points. Without, every stack is a
+    /// point of its own.
+    #[must_use]
+    pub fn with_points(mut self, points: Vec<u32>) -> Self {
+        self.points = points;
+        self
+    }
+
+    /// Whether the source records how long `lock` is held.
+    pub fn measures_holds(&self, lock: LockId) -> bool {
+        index(lock.0).and_then(|at| self.measures_holds.get(at)).copied().unwrap_or(true)
+    }
+
+    fn point(&self, stack: Option<StackId>) -> Option<i64> {
+        let stack = stack?;
+        let point = index(stack.0).and_then(|at| self.points.get(at));
+        // A stack without a point is one of its own; negative numbers can't meet those of points.
+        Some(point.map_or_else(|| -1 - i64::from(stack.0), |point| i64::from(*point)))
+    }
+}
+
+fn index(id: i32) -> Option<usize> {
+    usize::try_from(id).ok()
+}
