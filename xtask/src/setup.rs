@@ -1,0 +1,98 @@
+//! Installs what the tests need: Debian packages, where this is Debian and root, and a Python environment under
+//! `target/tools` with the engines that must be able to open a trace. What is there already is left alone, and what can't
+//! be installed comes back as a reason, not as an error: the parts that need it are skipped by it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::{
+    host,
+    process::{Run, has, target},
+};
+
+/// A program that a part needs, and the Debian package that brings it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("gcc", "gcc"),
+    ("perf", "linux-perf"),
+    ("stress-ng", "stress-ng"),
+    ("rsvg-convert", "librsvg2-bin"),
+    ("xmllint", "libxml2-utils"),
+    ("python3", "python3"),
+];
+
+/// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.
+const ENGINES: &[&str] = &["duckdb==2.*", "pandas==3.*", "polars==2.*", "pyarrow==26.*"];
+
+/// The Python that has the engines.
+pub(crate) fn python() -> PathBuf {
+    target().join("tools/python/bin/python3")
+}
+
+/// Installs everything; says what is missing.
+pub(crate) fn run() -> Result<bool> {
+    let missing: Vec<String> = [packages()?, engines()?].into_iter().flatten().collect();
+    for reason in &missing {
+        println!("missing: {reason}");
+    }
+    Ok(missing.is_empty())
+}
+
+/// Installs the Debian packages whose programs are not there. What is still missing afterwards, and why.
+pub(crate) fn packages() -> Result<Option<String>> {
+    let missing = || PROGRAMS.iter().filter(|(program, _)| !has(program)).collect::<Vec<_>>();
+    let wanted = missing();
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<&str> = wanted.iter().map(|(_, package)| *package).collect();
+    if !has("apt-get") {
+        return Ok(Some(format!("no apt-get here; install {} by hand", names.join(", "))));
+    }
+    if !host::is_root() {
+        return Ok(Some(format!("not root; run: sudo apt-get install {}", names.join(" "))));
+    }
+    let installed = install(&names)?;
+    let left: Vec<&str> = missing().iter().map(|(program, _)| *program).collect();
+    Ok(match (left.is_empty(), installed) {
+        (true, _) => None,
+        (false, true) => Some(format!("the packages did not bring {}", left.join(", "))),
+        (false, false) => Some(format!("apt-get could not install {} (offline?)", names.join(", "))),
+    })
+}
+
+/// Whether apt-get could install these packages.
+fn install(packages: &[&str]) -> Result<bool> {
+    let apt = |arguments: &[&str]| {
+        Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
+    };
+    let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
+    Ok(apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok)
+}
+
+/// Makes the Python environment. Why it is not there, if it is not.
+pub(crate) fn engines() -> Result<Option<String>> {
+    let imports = ["-c", "import duckdb, pandas, polars, pyarrow"];
+    let usable = || Run::new(python(), &imports).read().is_ok();
+    if usable() {
+        return Ok(None);
+    }
+    if !has("python3") {
+        return Ok(Some("no python3 here".to_owned()));
+    }
+    let directory = target().join("tools/python");
+    let venv = Run::new("python3", &["-m", "venv", "--clear"]).arg(&directory);
+    let mut made = venv.stream()?.ok;
+    if !made && host::is_root() && has("apt-get") {
+        // Debian keeps the module in a package of its own, and no program tells whether it is there.
+        made = install(&["python3-venv"])? && venv.stream()?.ok;
+    }
+    if !made {
+        return Ok(Some("python3 can't make an environment; install python3-venv".to_owned()));
+    }
+    let arguments = [&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"], ENGINES].concat();
+    if !Run::new(python(), &arguments).stream()?.ok || !usable() {
+        return Ok(Some(format!("pip could not install {} (offline?)", ENGINES.join(" "))));
+    }
+    Ok(None)
+}

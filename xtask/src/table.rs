@@ -1,0 +1,64 @@
+//! Tables in Markdown, with columns as wide as their widest cell, and the parts of a document between markers.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, anyhow};
+
+/// Rows as a Markdown table; the first column is text, the others are numbers and stand right.
+pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        cells.chain([head[at].chars().count(), 3]).max().unwrap_or(3)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded = cells.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
+            if at == 0 { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") }
+        });
+        format!("|{}\n", padded.collect::<String>())
+    };
+    let rule = widths.iter().enumerate().map(|(at, width)| {
+        if at == 0 { format!("{}|", "-".repeat(width + 2)) } else { format!("{}:|", "-".repeat(width + 1)) }
+    });
+    let mut text = line(head.to_vec());
+    text.push_str(&format!("|{}\n", rule.collect::<String>()));
+    for row in rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+/// `document` with what is between `<!-- name -->` and `<!-- /name -->` replaced by `part`.
+pub(crate) fn with_part(document: &str, name: &str, part: &str) -> Result<String> {
+    let (open, close) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
+    let missing = || anyhow!("no {open} .. {close} in the document");
+    let (before, rest) = document.split_once(&open).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(&close).ok_or_else(missing)?;
+    Ok(format!("{before}{open}\n\n{}\n\n{close}{after}", part.trim()))
+}
+
+/// Replaces one part of the document at `path`.
+pub(crate) fn write_part(path: &Path, name: &str, part: &str) -> Result<()> {
+    let document = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let document = with_part(&document, name, part).with_context(|| path.display().to_string())?;
+    fs::write(path, document).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_replaced_and_its_surroundings_are_kept() {
+        let document = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n";
+        assert_eq!(with_part(document, "x", "new\n").unwrap(), "a\n<!-- x -->\n\nnew\n\n<!-- /x -->\nb\n");
+        assert!(with_part(document, "y", "new").is_err());
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["mutex".to_owned(), "12".to_owned()], vec!["rw".to_owned(), "3456".to_owned()]];
+        let expected = "| kind  |    n |\n|-------|-----:|\n| mutex |   12 |\n| rw    | 3456 |\n";
+        assert_eq!(markdown(&["kind", "n"], &rows), expected);
+    }
+}
