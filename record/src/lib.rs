@@ -1,1 +1,16 @@
-//! Placeholder.
+//! The host side of recording: facts, then a plan, then the act.
+//!
+//! Enter: what to record ([`Options`]). Leaves: a trace, and a [`Summary`]. This crate prints nothing and analyzes
+//! nothing. The way of an event, one module each:
+//!
+//! bytes of a ring -> [`decode`] -> [`order`] -> [`compose`] (with [`tasks`], [`locks`] and [`stacks`]) -> rows
+
+pub mod compose;
+pub mod decode;
+pub mod locks;
+pub mod options;
+pub mod order;
+pub mod stacks;
+pub mod tasks;
+
+pub use options::{CommandExit, Locks, Options, Progress, Stop, Summary, Target};

@@ -1,0 +1,303 @@
+//! For tests: a script of records that reads as what happened, and the rows that it should make.
+
+use std::collections::BTreeMap;
+
+use trace_format::{
+    Event, EventKind, LockKind, Mode,
+    wire::{WireEvent, WireTask, api, code, flag, stack},
+};
+
+use super::Composer;
+use crate::{order::Record, tasks::Tasks};
+
+/// The process that a script is about unless it says otherwise.
+const PROCESS: u32 = 10;
+
+/// Records that were told so far, and the rows that they made.
+pub(super) struct Script {
+    composer: Composer,
+    rows: Vec<Event>,
+    /// Which raw stack id stands behind each stack, in the order of ids.
+    stacks: BTreeMap<i32, i32>,
+}
+
+/// A record of which the code is still missing.
+pub(super) struct Line<'a> {
+    script: &'a mut Script,
+    event: WireEvent,
+}
+
+/// A row as a test writes it: locks by address, tasks by thread id, stacks by their id in the stack map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    ts_ns: i64,
+    kind: EventKind,
+    mode: Option<Mode>,
+    lock: Option<u64>,
+    task: Option<u32>,
+    cpu: i32,
+    stack: Option<i32>,
+    wait_ns: Option<i64>,
+    blocked_ns: Option<i64>,
+    runq_ns: Option<i64>,
+    peer_task: Option<u32>,
+    peer_stack: Option<i32>,
+    pub(super) errno: Option<i32>,
+    count: Option<i64>,
+}
+
+pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
+    Row {
+        ts_ns,
+        kind,
+        mode: None,
+        lock: None,
+        task: None,
+        cpu: 0,
+        stack: None,
+        wait_ns: None,
+        blocked_ns: None,
+        runq_ns: None,
+        peer_task: None,
+        peer_stack: None,
+        errno: None,
+        count: None,
+    }
+}
+
+impl Row {
+    pub(super) fn task(self, tid: u32) -> Self {
+        Self { task: Some(tid), ..self }
+    }
+    pub(super) fn lock(self, address: u64) -> Self {
+        Self { lock: Some(address), ..self }
+    }
+    pub(super) fn mode(self, mode: Mode) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+    pub(super) fn exclusive(self) -> Self {
+        self.mode(Mode::Exclusive)
+    }
+    pub(super) fn stack(self, id: i32) -> Self {
+        Self { stack: Some(id), ..self }
+    }
+    pub(super) fn wait(self, ns: i64) -> Self {
+        Self { wait_ns: Some(ns), ..self }
+    }
+    pub(super) fn blocked(self, ns: i64) -> Self {
+        Self { blocked_ns: Some(ns), ..self }
+    }
+    pub(super) fn runq(self, ns: i64) -> Self {
+        Self { runq_ns: Some(ns), ..self }
+    }
+    /// Waited for so long, of which so much asleep and so much in the run queue.
+    pub(super) fn waited(self, ns: i64, blocked: i64, runq: i64) -> Self {
+        self.wait(ns).blocked(blocked).runq(runq)
+    }
+    pub(super) fn peer(self, tid: u32) -> Self {
+        Self { peer_task: Some(tid), ..self }
+    }
+    pub(super) fn peer_stack(self, id: i32) -> Self {
+        Self { peer_stack: Some(id), ..self }
+    }
+    pub(super) fn errno(self, errno: i32) -> Self {
+        Self { errno: Some(errno), ..self }
+    }
+    pub(super) fn count(self, count: i64) -> Self {
+        Self { count: Some(count), ..self }
+    }
+}
+
+impl Script {
+    pub(super) fn new() -> Self {
+        Self::with_futexes(true)
+    }
+
+    /// A recording in which futex waits are seen, or are not.
+    pub(super) fn with_futexes(futexes: bool) -> Self {
+        let composer = Composer::new(Tasks::new([], Box::new(|_, _| None)), futexes);
+        Self { composer, rows: Vec::new(), stacks: BTreeMap::new() }
+    }
+
+    /// Begins a record at this time, of process 10 on CPU 0, without stacks.
+    pub(super) fn at(&mut self, ts_ns: u64) -> Line<'_> {
+        let none = stack::NONE;
+        let event = WireEvent {
+            ts_ns,
+            tgid: PROCESS,
+            kernel_stack: none,
+            user_stack: none,
+            peer_kernel_stack: none,
+            peer_user_stack: none,
+            ..Default::default()
+        };
+        Line { script: self, event }
+    }
+
+    pub(super) fn task_record(&mut self, record: WireTask) {
+        self.composer.record(&Record::Task(record), &mut self.rows);
+    }
+
+    /// The rows so far, in the words of a test.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let locks = self.composer.locks.rows();
+        let tasks = self.composer.tasks.rows();
+        self.rows
+            .iter()
+            .map(|e| Row {
+                ts_ns: e.ts_ns,
+                kind: e.kind,
+                mode: e.mode,
+                lock: e.lock.and_then(|id| locks[id.0 as usize].address),
+                task: e.task.map(|id| tasks[id.0 as usize].tid as u32),
+                cpu: e.cpu,
+                stack: e.stack.map(|id| self.stacks[&id.0]),
+                wait_ns: e.wait_ns,
+                blocked_ns: e.blocked_ns,
+                runq_ns: e.runq_ns,
+                peer_task: e.peer_task.map(|id| tasks[id.0 as usize].tid as u32),
+                peer_stack: e.peer_stack.map(|id| self.stacks[&id.0]),
+                errno: e.errno,
+                count: e.count,
+            })
+            .collect()
+    }
+
+    /// The rows are exactly these.
+    #[track_caller]
+    pub(super) fn says<const N: usize>(&self, expected: [Row; N]) {
+        let rows = self.rows();
+        for (i, (found, expected)) in rows.iter().zip(&expected).enumerate() {
+            assert_eq!(found, expected, "row {i}");
+        }
+        assert_eq!(rows.len(), N, "rows: {rows:#?}");
+    }
+
+    /// Lock and wait of every acquisition.
+    pub(super) fn waits(&self) -> Vec<(u64, Option<i64>)> {
+        let acquired = self.rows().into_iter().filter(|row| row.kind == EventKind::Acquire);
+        acquired.map(|row| (row.lock.unwrap_or(0), row.wait_ns)).collect()
+    }
+
+    /// What happened to a lock, in order.
+    pub(super) fn story(&self, lock: u64) -> Vec<EventKind> {
+        self.rows().into_iter().filter(|row| row.lock == Some(lock)).map(|row| row.kind).collect()
+    }
+
+    /// Time, CPU and count of every loss.
+    pub(super) fn lost_rows(&self) -> Vec<(i64, i32, i64)> {
+        let lost = self.rows.iter().filter(|e| e.kind == EventKind::Lost);
+        lost.map(|e| (e.ts_ns, e.cpu, e.count.unwrap_or(0))).collect()
+    }
+
+    /// The kinds of the locks at an address.
+    pub(super) fn kind(&self, address: u64) -> Vec<LockKind> {
+        let locks = self.composer.locks.rows().iter();
+        locks.filter(|lock| lock.address == Some(address)).map(|lock| lock.kind).collect()
+    }
+
+    pub(super) fn composer(&self) -> &Composer {
+        &self.composer
+    }
+
+    pub(super) fn finish(&mut self, lost: &[(u32, u64)]) {
+        self.composer.finish(lost.iter().copied(), &mut self.rows);
+    }
+
+    pub(super) fn unpaired(&self) -> u64 {
+        self.composer.tally().unpaired
+    }
+
+    fn record(&mut self, event: WireEvent) {
+        self.composer.record(&Record::Event(event), &mut self.rows);
+        for (id, raw) in self.composer.stacks.take_new() {
+            if let crate::stacks::Half::Map(map_id) = raw.user {
+                self.stacks.insert(id.0, map_id);
+            }
+        }
+    }
+}
+
+impl Line<'_> {
+    pub(super) fn process(mut self, tgid: u32) -> Self {
+        self.event.tgid = tgid;
+        self
+    }
+    pub(super) fn task(mut self, tid: u32) -> Self {
+        self.event.tid = tid;
+        self
+    }
+    pub(super) fn cpu(mut self, cpu: u32) -> Self {
+        self.event.cpu = cpu;
+        self
+    }
+    pub(super) fn stack(mut self, id: i32) -> Self {
+        self.event.user_stack = id;
+        self
+    }
+    /// How long the task has slept and stood in a run queue so far.
+    pub(super) fn sums(mut self, blocked_ns: u64, runq_ns: u64) -> Self {
+        (self.event.blocked_ns, self.event.runq_ns) = (blocked_ns, runq_ns);
+        self
+    }
+    pub(super) fn no_wait_state(mut self) -> Self {
+        self.event.flags |= flag::NO_WAIT_STATE;
+        self
+    }
+    pub(super) fn woken_by(mut self, tid: u32, stack: i32) -> Self {
+        self.event.flags |= flag::PEER;
+        (self.event.peer_tgid, self.event.peer_tid) = (self.event.tgid, tid);
+        self.event.peer_user_stack = stack;
+        self
+    }
+    /// So many events of this CPU were lost before this one.
+    pub(super) fn lost(mut self, count: u32) -> Self {
+        self.event.lost_before = count;
+        self
+    }
+
+    pub(super) fn contention_begin(self, lock: u64, flags: u8) {
+        self.is(code::CONTENTION_BEGIN, lock, flags, 0);
+    }
+    pub(super) fn contention_end(self, lock: u64, ret: i64) {
+        self.is(code::CONTENTION_END, lock, 0, ret);
+    }
+    pub(super) fn futex_wait(self, word: u64) {
+        self.is(code::FUTEX_WAIT, word, 0, 0);
+    }
+    pub(super) fn futex_done(self, word: u64, ret: i64) {
+        self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
+    }
+    pub(super) fn futex_wake(self, word: u64, ret: i64) {
+        self.is(code::FUTEX_WAKE, word, 1, ret);
+    }
+    pub(super) fn lock(self, mutex: u64) {
+        self.is(code::CALL, mutex, api::MUTEX_LOCK, 0);
+    }
+    pub(super) fn locked(self, mutex: u64, ret: i64) {
+        self.is(code::RETURN, mutex, api::MUTEX_LOCK, ret);
+    }
+    pub(super) fn call(self, function: u8, mutex: u64) {
+        self.is(code::CALL, mutex, function, 0);
+    }
+    pub(super) fn returned(self, function: u8, mutex: u64, ret: i64) {
+        self.is(code::RETURN, mutex, function, ret);
+    }
+    pub(super) fn cond_wait(mut self, condition: u64, mutex: u64) {
+        self.event.extra = condition;
+        self.is(code::CALL, mutex, api::COND_WAIT, 0);
+    }
+    pub(super) fn unlock(self, mutex: u64) {
+        self.is(code::UNLOCK, mutex, 0, 0);
+    }
+    pub(super) fn init(self, mutex: u64) {
+        self.is(code::INIT, mutex, 0, 0);
+    }
+    pub(super) fn destroy(self, mutex: u64) {
+        self.is(code::DESTROY, mutex, 0, 0);
+    }
+
+    fn is(self, code: u8, address: u64, detail: u8, value: i64) {
+        self.script.record(WireEvent { code, address, detail, value, ..self.event });
+    }
+}

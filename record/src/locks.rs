@@ -1,0 +1,203 @@
+//! Which lock is which: addresses in, incarnations of locks out.
+//!
+//! An address belongs to the kernel or to one incarnation of a process; initialising or destroying a lock there
+//! begins or ends an incarnation. Names are found elsewhere ([`symbols`](crate::symbols)): [`Locks::take_new`] hands
+//! out what has none yet.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, LockKind, LockRow, Scope, StackId};
+
+use crate::tasks::ProcessKey;
+
+/// Whose address it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    /// The kernel's.
+    Kernel,
+    /// That of one incarnation of a process, whose PID comes with it.
+    Process(ProcessKey, u32),
+}
+
+/// A lock that was seen for the first time and wants a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewLock {
+    /// Its row.
+    pub id: LockId,
+    /// Whose address it is.
+    pub space: Space,
+    /// Where it is.
+    pub address: u64,
+}
+
+/// The size of a `pthread_mutex_t` on 64-bit Linux, in bytes.
+pub const MUTEX_BYTES: u64 = 40;
+/// The size of a `pthread_cond_t` on 64-bit Linux, in bytes.
+pub const COND_BYTES: u64 = 48;
+
+/// All locks that were seen.
+#[derive(Debug, Default)]
+pub struct Locks {
+    live: FxHashMap<(Space, u64, LockKind), LockId>,
+    /// What a kernel lock was last said to be: the end of a wait does not say it.
+    kernel_kinds: FxHashMap<u64, LockKind>,
+    /// Where mutexes and condition variables lie, to tell whose a futex word is.
+    pthread: BTreeMap<(Space, u64), LockKind>,
+    rows: Vec<LockRow>,
+    new: Vec<NewLock>,
+}
+
+impl Locks {
+    /// The present incarnation of a lock, seen at `ts_ns`.
+    pub fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
+        if let Some(&id) = self.live.get(&(space, address, kind)) {
+            self.touch(id, ts_ns);
+            return id;
+        }
+        let id = LockId(self.rows.len() as i32);
+        let (scope, pid) = match space {
+            Space::Kernel => (Scope::Kernel, None),
+            Space::Process(_, pid) => (Scope::Process, Some(pid as i32)),
+        };
+        self.rows.push(LockRow {
+            id,
+            address: Some(address),
+            kind,
+            scope,
+            pid,
+            name: None,
+            init_stack: None,
+            first_ns: ts_ns,
+            last_ns: ts_ns,
+        });
+        self.new.push(NewLock { id, space, address });
+        self.live.insert((space, address, kind), id);
+        match kind {
+            LockKind::PthreadMutex | LockKind::CondVar => {
+                self.pthread.insert((space, address), kind);
+            }
+            kind if kind.is_kernel() => {
+                self.kernel_kinds.insert(address, kind);
+            }
+            _ => {}
+        }
+        id
+    }
+
+    /// A new incarnation, because the lock was initialised at `ts_ns`.
+    pub fn begin(
+        &mut self,
+        space: Space,
+        address: u64,
+        kind: LockKind,
+        ts_ns: i64,
+        init_stack: Option<StackId>,
+    ) -> LockId {
+        self.live.remove(&(space, address, kind));
+        let id = self.id(space, address, kind, ts_ns);
+        self.rows[id.0 as usize].init_stack = init_stack;
+        id
+    }
+
+    /// The lock was destroyed; what is at this address next is another one.
+    pub fn end(&mut self, space: Space, address: u64, kind: LockKind) {
+        self.live.remove(&(space, address, kind));
+        self.pthread.remove(&(space, address));
+    }
+
+    /// Something happened to the lock at `ts_ns`.
+    pub fn touch(&mut self, id: LockId, ts_ns: i64) {
+        if let Some(row) = self.rows.get_mut(id.0 as usize) {
+            row.last_ns = row.last_ns.max(ts_ns);
+        }
+    }
+
+    /// What the kernel lock at this address was last said to be.
+    pub fn kernel_kind(&self, address: u64) -> Option<LockKind> {
+        self.kernel_kinds.get(&address).copied()
+    }
+
+    /// The mutex or condition variable of which the futex word at `word` is a part: its address and kind.
+    pub fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
+        let (&(found, address), &kind) = self.pthread.range(..=(space, word)).next_back()?;
+        let bytes = if kind == LockKind::CondVar { COND_BYTES } else { MUTEX_BYTES };
+        (found == space && word - address < bytes).then_some((address, kind))
+    }
+
+    /// The locks that were first seen since the last call.
+    pub fn take_new(&mut self) -> Vec<NewLock> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// The rows, by id, with the names that were found.
+    pub fn into_rows(mut self, names: impl IntoIterator<Item = (LockId, String)>) -> Vec<LockRow> {
+        for (id, name) in names {
+            if let Some(row) = self.rows.get_mut(id.0 as usize) {
+                row.name = Some(name);
+            }
+        }
+        self.rows
+    }
+
+    /// The rows so far, by id.
+    pub fn rows(&self) -> &[LockRow] {
+        &self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Space = Space::Process(ProcessKey(0), 10);
+    const B: Space = Space::Process(ProcessKey(1), 10);
+
+    #[test]
+    fn the_same_address_in_two_lives_of_a_process_is_two_locks() {
+        let mut locks = Locks::default();
+        let before = locks.id(A, 0x40, LockKind::PthreadMutex, 1);
+        let after = locks.id(B, 0x40, LockKind::PthreadMutex, 2);
+        assert_ne!(before, after);
+        assert_eq!(locks.id(A, 0x40, LockKind::PthreadMutex, 9), before);
+        assert_eq!(
+            (locks.rows()[0].first_ns, locks.rows()[0].last_ns, locks.rows()[0].pid),
+            (1, 9, Some(10))
+        );
+    }
+
+    #[test]
+    fn a_lock_that_is_initialised_again_is_another_lock() {
+        let mut locks = Locks::default();
+        let first = locks.begin(A, 0x40, LockKind::PthreadMutex, 1, Some(StackId(3)));
+        let second = locks.begin(A, 0x40, LockKind::PthreadMutex, 5, None);
+        assert_ne!(first, second);
+        assert_eq!(locks.id(A, 0x40, LockKind::PthreadMutex, 6), second);
+        assert_eq!(locks.rows()[0].init_stack, Some(StackId(3)));
+    }
+
+    #[test]
+    fn a_futex_word_belongs_to_the_mutex_or_condition_that_it_lies_in() {
+        let mut locks = Locks::default();
+        locks.id(A, 1000, LockKind::PthreadMutex, 1);
+        locks.id(A, 1040, LockKind::CondVar, 1);
+        assert_eq!(locks.pthread_around(A, 1000), Some((1000, LockKind::PthreadMutex)));
+        assert_eq!(locks.pthread_around(A, 1039), Some((1000, LockKind::PthreadMutex)));
+        assert_eq!(locks.pthread_around(A, 1080), Some((1040, LockKind::CondVar)));
+        assert_eq!(locks.pthread_around(A, 1088), None);
+        assert_eq!(locks.pthread_around(A, 999), None);
+        assert_eq!(locks.pthread_around(B, 1000), None);
+        locks.end(A, 1000, LockKind::PthreadMutex);
+        assert_eq!(locks.pthread_around(A, 1000), None);
+    }
+
+    #[test]
+    fn names_that_were_found_stand_in_the_rows() {
+        let mut locks = Locks::default();
+        let id = locks.id(Space::Kernel, 0xffff_8000, LockKind::Mutex, 1);
+        assert_eq!(locks.take_new(), [NewLock { id, space: Space::Kernel, address: 0xffff_8000 }]);
+        assert_eq!(locks.take_new(), []);
+        let rows = locks.into_rows([(id, "cgroup_mutex".to_owned())]);
+        assert_eq!(rows[0].name.as_deref(), Some("cgroup_mutex"));
+    }
+}

@@ -1,0 +1,243 @@
+//! Which stack is which: ids of the kernel's stack map in, dense ids of the trace out.
+//!
+//! The same id of the map stays the same frames for a whole recording, but user frames mean something else in
+//! another process. Frames are looked up and resolved elsewhere; [`Stacks::take_new`] hands out what was first seen.
+
+use rustc_hash::FxHashMap;
+use trace_format::{
+    StackId,
+    wire::{WireStack, stack},
+};
+
+use crate::tasks::ProcessKey;
+
+/// Where the frames of one half of a stack are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// There are none.
+    Absent,
+    /// In the stack map, under this id.
+    Map(i32),
+    /// Here, leaf first: the stack map had no place.
+    Inline(Box<[u64]>),
+}
+
+/// A stack that was seen for the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RawStack {
+    /// With a user half: whose address space, and its PID.
+    pub process: Option<(ProcessKey, u32)>,
+    /// Kernel frames.
+    pub kernel: Half,
+    /// User frames.
+    pub user: Half,
+    /// The return address on top of the user's stack at the entry of a function, which the frame pointers do not
+    /// show yet; 0 if there is none.
+    pub caller: u64,
+}
+
+impl RawStack {
+    /// Puts the caller where it belongs: right after the leaf, unless it is there already.
+    pub fn with_caller(&self, mut user: Vec<u64>) -> Vec<u64> {
+        if self.caller != 0 && !user.is_empty() && user.get(1) != Some(&self.caller) {
+            user.insert(1, self.caller);
+        }
+        user
+    }
+}
+
+/// The four numbers of a wire event that say where its stacks are, with what joins the inline ones.
+#[derive(Clone, Copy, Debug)]
+pub struct StackRef {
+    /// Whose address space, and its PID.
+    pub process: (ProcessKey, u32),
+    /// Id of the kernel half, or one of [`stack`].
+    pub kernel: i32,
+    /// Id of the user half, or one of [`stack`].
+    pub user: i32,
+    /// See [`RawStack::caller`].
+    pub caller: u64,
+    /// The event's CPU and number, under which inline frames were announced.
+    pub event: (u32, u32),
+    /// The stack of the event's peer.
+    pub peer: bool,
+}
+
+/// All stacks that were seen.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    /// Stacks whose halves are both in the map or absent: nearly all.
+    mapped: FxHashMap<(Option<ProcessKey>, i32, i32, u64), StackId>,
+    inlined: FxHashMap<RawStack, StackId>,
+    /// Frames that were announced, by CPU, number, user and peer, until their event asks for them.
+    announced: FxHashMap<(u32, u32, bool, bool), Box<[u64]>>,
+    new: Vec<(StackId, RawStack)>,
+    count: i32,
+}
+
+/// Inline frames whose event never came (its ring was full) are forgotten when there are more than this.
+const MOST_ANNOUNCED: usize = 1 << 16;
+
+impl Stacks {
+    /// Takes in frames that found no place in the stack map; their event is drained in the same round.
+    pub fn announce(&mut self, record: &WireStack) {
+        if self.announced.len() >= MOST_ANNOUNCED {
+            self.announced.clear();
+        }
+        let count = usize::from(record.count).min(record.frames.len());
+        let frames = record.frames[..count].into();
+        self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), frames);
+    }
+
+    /// The id of a stack; `None` if it was not asked for, has no frames at all, or was lost.
+    pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
+        let kernel_there = is_there(at.kernel);
+        let user_there = is_there(at.user);
+        if !kernel_there && !user_there {
+            return None;
+        }
+        if at.kernel != stack::INLINE && at.user != stack::INLINE {
+            let process = user_there.then_some(at.process.0);
+            let caller = if user_there { at.caller } else { 0 };
+            let key = (process, at.kernel.max(-1), at.user.max(-1), caller);
+            if let Some(&id) = self.mapped.get(&key) {
+                return Some(id);
+            }
+            let half = |id: i32| if id >= 0 { Half::Map(id) } else { Half::Absent };
+            let raw = RawStack {
+                process: user_there.then_some(at.process),
+                kernel: half(at.kernel),
+                user: half(at.user),
+                caller,
+            };
+            let id = self.add(raw);
+            self.mapped.insert(key, id);
+            return Some(id);
+        }
+        let kernel = self.half(at, at.kernel, false);
+        let user = self.half(at, at.user, true);
+        if kernel == Half::Absent && user == Half::Absent {
+            return None;
+        }
+        let has_user = user != Half::Absent;
+        let raw = RawStack {
+            process: has_user.then_some(at.process),
+            kernel,
+            user,
+            caller: if has_user { at.caller } else { 0 },
+        };
+        if let Some(&id) = self.inlined.get(&raw) {
+            return Some(id);
+        }
+        let id = self.add(raw.clone());
+        self.inlined.insert(raw, id);
+        Some(id)
+    }
+
+    /// The stacks that were first seen since the last call.
+    pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {
+        match id {
+            stack::INLINE => match self.announced.remove(&(at.event.0, at.event.1, user, at.peer)) {
+                Some(frames) if !frames.is_empty() => Half::Inline(frames),
+                _ => Half::Absent,
+            },
+            id if id >= 0 => Half::Map(id),
+            _ => Half::Absent,
+        }
+    }
+
+    fn add(&mut self, raw: RawStack) -> StackId {
+        let id = StackId(self.count);
+        self.count += 1;
+        self.new.push((id, raw));
+        id
+    }
+}
+
+fn is_there(id: i32) -> bool {
+    id >= 0 || id == stack::INLINE
+}
+
+#[cfg(test)]
+mod tests {
+    use trace_format::wire::{MAX_FRAMES, code};
+
+    use super::*;
+
+    fn at(process: u32, kernel: i32, user: i32) -> StackRef {
+        StackRef { process: (ProcessKey(process), 10), kernel, user, caller: 0, event: (0, 0), peer: false }
+    }
+
+    fn inline(cpu: u32, seq: u32, user: bool, frames: &[u64]) -> WireStack {
+        let mut all = [0; MAX_FRAMES];
+        all[..frames.len()].copy_from_slice(frames);
+        let count = frames.len() as u8;
+        WireStack {
+            ts_ns: 0,
+            code: code::STACK,
+            user: u8::from(user),
+            peer: 0,
+            count,
+            cpu,
+            seq,
+            padding: 0,
+            frames: all,
+        }
+    }
+
+    #[test]
+    fn the_same_user_frames_in_two_processes_are_two_stacks() {
+        let mut stacks = Stacks::default();
+        let here = stacks.id(&at(0, stack::NONE, 7));
+        assert_eq!(here, Some(StackId(0)));
+        assert_eq!(stacks.id(&at(1, stack::NONE, 7)), Some(StackId(1)));
+        assert_eq!(stacks.id(&at(0, stack::NONE, 7)), here);
+        assert_eq!(stacks.take_new().len(), 2);
+    }
+
+    #[test]
+    fn a_stack_of_kernel_frames_alone_is_the_same_in_every_process() {
+        let mut stacks = Stacks::default();
+        assert_eq!(stacks.id(&at(0, 7, stack::ABSENT)), stacks.id(&at(1, 7, stack::ABSENT)));
+        assert_eq!(stacks.take_new()[0].1.process, None);
+    }
+
+    #[test]
+    fn a_stack_without_frames_or_with_lost_ones_has_no_id() {
+        let mut stacks = Stacks::default();
+        assert_eq!(stacks.id(&at(0, stack::NONE, stack::ABSENT)), None);
+        assert_eq!(stacks.id(&at(0, stack::LOST, stack::LOST)), None);
+        assert_eq!(stacks.count(), 0);
+    }
+
+    #[test]
+    fn frames_that_travel_inline_join_their_event_by_cpu_and_number() {
+        let mut stacks = Stacks::default();
+        stacks.announce(&inline(1, 5, true, &[100, 200]));
+        stacks.announce(&inline(1, 6, true, &[100, 200]));
+        let of = |seq| StackRef { event: (1, seq), ..at(0, stack::NONE, stack::INLINE) };
+        let first = stacks.id(&of(5));
+        assert_eq!(first, Some(StackId(0)));
+        assert_eq!(stacks.id(&of(6)), first, "equal frames are one stack");
+        assert_eq!(stacks.id(&of(7)), None, "nothing was announced for it");
+        assert_eq!(stacks.take_new()[0].1.user, Half::Inline([100, 200].into()));
+    }
+
+    #[test]
+    fn the_caller_that_the_frame_pointers_miss_stands_after_the_leaf() {
+        let raw = RawStack { process: None, kernel: Half::Absent, user: Half::Map(1), caller: 20 };
+        assert_eq!(raw.with_caller(vec![10, 30]), [10, 20, 30]);
+        assert_eq!(raw.with_caller(vec![10, 20, 30]), [10, 20, 30]);
+        assert_eq!(raw.with_caller(vec![10]), [10, 20]);
+        assert_eq!(RawStack { caller: 0, ..raw }.with_caller(vec![10, 30]), [10, 30]);
+    }
+}

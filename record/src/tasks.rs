@@ -1,0 +1,324 @@
+//! Who is who: thread ids as the kernel side reports them in, incarnations of tasks and of processes out.
+//!
+//! A thread id is used again after its owner has ended, and a process runs another program after an exec; each of
+//! these is a row of its own. Only tasks that some event names get a row. What `/proc` says about a task that no
+//! descriptor announced comes through [`Lookup`], so that nothing here reads a file.
+
+use rustc_hash::FxHashMap;
+use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
+
+/// One incarnation of a process: the life of one address space. Dense from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessKey(pub u32);
+
+/// What `/proc` knew about a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub comm: Option<String>,
+    /// When it began, CLOCK_MONOTONIC, in nanoseconds.
+    pub start_ns: Option<i64>,
+    /// Its cgroup, as a path below the root of cgroup v2.
+    pub cgroup: Option<String>,
+}
+
+/// Asks the system about a task (process, thread) that no descriptor announced; `None` if it is gone.
+pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
+
+/// All tasks that were announced or seen.
+pub struct Tasks {
+    by_tid: FxHashMap<u32, Incarnation>,
+    idle: FxHashMap<u32, TaskId>,
+    processes: FxHashMap<u32, ProcessKey>,
+    pids: Vec<u32>,
+    rows: Vec<TaskRow>,
+    lookup: Lookup,
+}
+
+struct Incarnation {
+    known: Known,
+    exit_ns: Option<i64>,
+    /// Its row, once an event has named it.
+    id: Option<TaskId>,
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl Tasks {
+    /// Begins with the tasks that exist already.
+    pub fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
+        let mut tasks = Self {
+            by_tid: FxHashMap::default(),
+            idle: FxHashMap::default(),
+            processes: FxHashMap::default(),
+            pids: Vec::new(),
+            rows: Vec::new(),
+            lookup,
+        };
+        for known in existing {
+            tasks.begin(known);
+        }
+        tasks
+    }
+
+    /// The row of a task. Thread 0 is the idle task of `cpu`.
+    pub fn id(&mut self, tgid: u32, tid: u32, cpu: u32) -> TaskId {
+        if tid == 0 {
+            return self.idle_id(cpu);
+        }
+        if !self.by_tid.contains_key(&tid) {
+            let unknown = Known { tgid, tid, ..Known::default() };
+            let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
+            self.begin(known);
+        }
+        let Self { by_tid, rows, .. } = self;
+        match by_tid.get_mut(&tid) {
+            Some(Incarnation { id: Some(id), .. }) => *id,
+            Some(incarnation) => {
+                let id = push_row(rows, &incarnation.known, incarnation.exit_ns);
+                incarnation.id = Some(id);
+                id
+            }
+            None => unreachable!("inserted above"),
+        }
+    }
+
+    /// The present incarnation of a process.
+    pub fn process(&mut self, tgid: u32) -> ProcessKey {
+        match self.processes.get(&tgid) {
+            Some(key) => *key,
+            None => self.begin_process(tgid),
+        }
+    }
+
+    /// The PID of a process incarnation.
+    pub fn pid_of(&self, process: ProcessKey) -> u32 {
+        self.pids[process.0 as usize]
+    }
+
+    /// Takes in a birth, a new program, a new name or an end.
+    pub fn apply(&mut self, task: &WireTask) {
+        let comm = Some(comm_of(&task.comm));
+        let ts_ns = task.ts_ns as i64;
+        match task.code {
+            code::TASK_FORK => {
+                self.end(task.tid, ts_ns);
+                if task.tid == task.tgid {
+                    self.begin_process(task.tgid);
+                }
+                let cgroup = self.by_tid.get(&task.parent_tid).and_then(|parent| parent.known.cgroup.clone());
+                self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+            }
+            code::TASK_EXEC => {
+                // The task that called exec takes the process id over, whichever thread it was.
+                let cgroup = self.by_tid.get(&task.tid).and_then(|old| old.known.cgroup.clone());
+                self.end(task.parent_tid, ts_ns);
+                self.end(task.tid, ts_ns);
+                self.begin_process(task.tgid);
+                self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+            }
+            code::TASK_RENAME => self.rename(task.tid, comm),
+            code::TASK_EXIT => {
+                self.rename(task.tid, comm);
+                // It stays known by its thread id: the rest of its way out still takes locks.
+                self.end(task.tid, ts_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// The rows, by id.
+    pub fn into_rows(self) -> Vec<TaskRow> {
+        self.rows
+    }
+
+    /// The rows so far, by id.
+    pub fn rows(&self) -> &[TaskRow] {
+        &self.rows
+    }
+
+    fn begin(&mut self, known: Known) {
+        self.processes.entry(known.tgid).or_insert_with(|| {
+            self.pids.push(known.tgid);
+            ProcessKey(self.pids.len() as u32 - 1)
+        });
+        self.by_tid.insert(known.tid, Incarnation { known, exit_ns: None, id: None });
+    }
+
+    fn begin_process(&mut self, tgid: u32) -> ProcessKey {
+        let key = ProcessKey(self.pids.len() as u32);
+        self.pids.push(tgid);
+        self.processes.insert(tgid, key);
+        key
+    }
+
+    fn end(&mut self, tid: u32, ts_ns: i64) {
+        let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
+        if incarnation.exit_ns.is_none() {
+            incarnation.exit_ns = Some(ts_ns);
+            if let Some(id) = incarnation.id {
+                self.rows[id.0 as usize].exit_ns = Some(ts_ns);
+            }
+        }
+    }
+
+    fn rename(&mut self, tid: u32, comm: Option<String>) {
+        let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
+        if let Some(id) = incarnation.id {
+            self.rows[id.0 as usize].comm.clone_from(&comm);
+        }
+        incarnation.known.comm = comm;
+    }
+
+    fn idle_id(&mut self, cpu: u32) -> TaskId {
+        let rows = &mut self.rows;
+        *self.idle.entry(cpu).or_insert_with(|| {
+            let known = Known { comm: Some(format!("swapper/{cpu}")), ..Known::default() };
+            push_row(rows, &known, None)
+        })
+    }
+}
+
+fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> TaskId {
+    let id = TaskId(rows.len() as i32);
+    rows.push(TaskRow {
+        id,
+        pid: known.tgid as i32,
+        tid: known.tid as i32,
+        comm: known.comm.clone(),
+        start_ns: known.start_ns,
+        exit_ns,
+        cgroup: known.cgroup.clone(),
+    });
+    id
+}
+
+/// The name in a task record: up to the first zero; bytes that are no UTF-8 are replaced.
+pub fn comm_of(bytes: &[u8; 16]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(code: u8, ts_ns: u64, tgid: u32, tid: u32, comm: &str) -> WireTask {
+        let mut padded = [0; 16];
+        padded[..comm.len()].copy_from_slice(comm.as_bytes());
+        WireTask { ts_ns, code, tgid, tid, comm: padded, parent_tid: tid, ..Default::default() }
+    }
+
+    fn nobody() -> Tasks {
+        Tasks::new([], Box::new(|_, _| None))
+    }
+
+    #[test]
+    fn a_thread_id_that_is_used_again_is_another_task() {
+        let mut tasks = nobody();
+        tasks.apply(&task(code::TASK_FORK, 10, 1, 7, "first"));
+        let first = tasks.id(1, 7, 0);
+        tasks.apply(&task(code::TASK_EXIT, 20, 1, 7, "first"));
+        tasks.apply(&task(code::TASK_FORK, 30, 1, 7, "second"));
+        let second = tasks.id(1, 7, 0);
+        let rows = tasks.into_rows();
+        let row = |id: TaskId| &rows[id.0 as usize];
+        assert_eq!((row(first).comm.as_deref(), row(first).exit_ns), (Some("first"), Some(20)));
+        assert_eq!((row(second).comm.as_deref(), row(second).start_ns), (Some("second"), Some(30)));
+        assert_eq!(row(second).exit_ns, None);
+    }
+
+    #[test]
+    fn an_exec_begins_a_new_task_and_a_new_process_under_the_old_numbers() {
+        let mut tasks = nobody();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "sh"));
+        let (shell, before) = (tasks.id(5, 5, 0), tasks.process(5));
+        tasks.apply(&task(code::TASK_EXEC, 20, 5, 5, "make"));
+        let (make, after) = (tasks.id(5, 5, 0), tasks.process(5));
+        assert_ne!(shell, make);
+        assert_ne!(before, after);
+        assert_eq!((tasks.pid_of(before), tasks.pid_of(after)), (5, 5));
+        assert_eq!(tasks.rows()[0].exit_ns, Some(20));
+    }
+
+    #[test]
+    fn the_thread_that_execs_becomes_the_leader() {
+        let mut tasks = nobody();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 6, "worker"));
+        let worker = tasks.id(5, 6, 0);
+        tasks.apply(&WireTask { parent_tid: 6, ..task(code::TASK_EXEC, 20, 5, 5, "new") });
+        assert_eq!(tasks.rows()[worker.0 as usize].exit_ns, Some(20));
+    }
+
+    #[test]
+    fn a_new_name_is_the_name_even_of_a_row_that_exists() {
+        let mut tasks = nobody();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "java"));
+        let id = tasks.id(5, 5, 0);
+        tasks.apply(&task(code::TASK_RENAME, 15, 5, 5, "GC Thread#0"));
+        assert_eq!(tasks.rows()[id.0 as usize].comm.as_deref(), Some("GC Thread#0"));
+    }
+
+    #[test]
+    fn what_a_task_does_on_its_way_out_is_still_its_own() {
+        let mut tasks = nobody();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "a"));
+        tasks.apply(&task(code::TASK_EXIT, 20, 5, 5, "a"));
+        let id = tasks.id(5, 5, 0);
+        assert_eq!(tasks.rows()[id.0 as usize].exit_ns, Some(20));
+        assert_eq!(tasks.rows().len(), 1);
+    }
+
+    #[test]
+    fn a_task_without_descriptor_is_looked_up_once_and_otherwise_has_no_name() {
+        let calls = std::rc::Rc::new(std::cell::Cell::new(0));
+        let counted = std::rc::Rc::clone(&calls);
+        let mut tasks = Tasks::new(
+            [],
+            Box::new(move |tgid, tid| {
+                counted.set(counted.get() + 1);
+                (tid == 8).then(|| Known { tgid, tid, comm: Some("found".into()), ..Known::default() })
+            }),
+        );
+        let (found, gone) = (tasks.id(8, 8, 0), tasks.id(9, 9, 0));
+        tasks.id(8, 8, 0);
+        tasks.id(9, 9, 0);
+        assert_eq!(calls.get(), 2);
+        assert_eq!(tasks.rows()[found.0 as usize].comm.as_deref(), Some("found"));
+        assert_eq!(tasks.rows()[gone.0 as usize].comm, None);
+    }
+
+    #[test]
+    fn a_thread_id_that_now_belongs_to_another_process_lends_no_name() {
+        let other = |_, tid| Some(Known { tgid: 99, tid, comm: Some("other".into()), ..Known::default() });
+        let mut tasks = Tasks::new([], Box::new(other));
+        tasks.id(8, 8, 0);
+        assert_eq!((tasks.rows()[0].pid, &tasks.rows()[0].comm), (8, &None));
+    }
+
+    #[test]
+    fn each_cpu_has_an_idle_task_of_its_own() {
+        let mut tasks = nobody();
+        let (a, b) = (tasks.id(0, 0, 0), tasks.id(0, 0, 1));
+        assert_ne!(a, b);
+        assert_eq!(tasks.id(0, 0, 0), a);
+        assert_eq!(tasks.rows()[1].comm.as_deref(), Some("swapper/1"));
+    }
+
+    #[test]
+    fn a_child_begins_in_the_cgroup_of_its_parent() {
+        let parent = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
+        let mut tasks = Tasks::new([parent], Box::new(|_, _| None));
+        tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 10, 6, 6, "child") });
+        tasks.id(6, 6, 0);
+        assert_eq!(tasks.rows()[0].cgroup.as_deref(), Some("/app"));
+    }
+}
