@@ -176,35 +176,51 @@ pub struct Counts {
 /// What the engine must know of the locks and stacks of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// By lock id: whether the source records how long this lock is held.
-    measures_holds: Vec<bool>,
-    /// By stack id: the acquisition point. Equal numbers are equal points.
-    points: Vec<u32>,
+    /// By lock id.
+    locks: Vec<LockRule>,
+    /// By stack id: the acquisition point, for a kernel lock. Equal numbers are equal points.
+    kernel_points: Vec<u32>,
+    /// By stack id: the acquisition point, for a user lock.
+    user_points: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LockRule {
+    measures_holds: bool,
+    kernel: bool,
 }
 
 impl Rules {
     /// The rules of a trace. A kind of lock that no source lists is taken as fully recorded, as in traces made by hand.
     pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
-        let measured = |lock: &LockRow| info.source_of(lock.kind).is_none_or(|source| source.holds);
-        Self { measures_holds: locks.iter().map(measured).collect(), points: Vec::new() }
+        let rule = |lock: &LockRow| LockRule {
+            measures_holds: info.source_of(lock.kind).is_none_or(|source| source.holds),
+            kernel: lock.kind.is_kernel(),
+        };
+        Self { locks: locks.iter().map(rule).collect(), ..Self::default() }
     }
 
     /// The same with acquisition points, by stack id: equal numbers are equal points. Without, every stack is a
     /// point of its own.
     #[must_use]
-    pub fn with_points(mut self, points: Vec<u32>) -> Self {
-        self.points = points;
-        self
+    pub fn with_points(self, kernel_points: Vec<u32>, user_points: Vec<u32>) -> Self {
+        Self { kernel_points, user_points, ..self }
     }
 
     /// Whether the source records how long `lock` is held.
     pub fn measures_holds(&self, lock: LockId) -> bool {
-        index(lock.0).and_then(|at| self.measures_holds.get(at)).copied().unwrap_or(true)
+        self.lock(lock).is_none_or(|rule| rule.measures_holds)
     }
 
-    fn point(&self, stack: Option<StackId>) -> Option<i64> {
+    fn lock(&self, lock: LockId) -> Option<LockRule> {
+        index(lock.0).and_then(|at| self.locks.get(at)).copied()
+    }
+
+    fn point(&self, lock: LockId, stack: Option<StackId>) -> Option<i64> {
+        let kernel = self.lock(lock).is_some_and(|rule| rule.kernel);
+        let points = if kernel { &self.kernel_points } else { &self.user_points };
         let stack = stack?;
-        let point = index(stack.0).and_then(|at| self.points.get(at));
+        let point = index(stack.0).and_then(|at| points.get(at));
         // A stack without a point is one of its own; negative numbers can't meet those of points.
         Some(point.map_or_else(|| -1 - i64::from(stack.0), |point| i64::from(*point)))
     }

@@ -15,6 +15,8 @@
 
 pub mod error;
 pub mod intervals;
+pub mod names;
 pub mod source;
+pub mod units;
 
 pub use error::AnalyzeError;

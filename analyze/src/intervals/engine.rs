@@ -182,7 +182,7 @@ impl LockState {
         if !at.rules.measures_holds(at.lock) {
             return at.sink.hold(&hold);
         }
-        let point = at.rules.point(at.event.stack);
+        let point = at.rules.point(at.lock, at.event.stack);
         self.forget_superseded(at);
         if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(&hold, point)) {
             open.depth += 1;

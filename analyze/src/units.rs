@@ -1,0 +1,136 @@
+//! Numbers for people: durations, counts and sizes in a few characters, and durations as people type them.
+
+/// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`, `12.3 min`. At most 8 characters up
+/// to 1000 hours.
+pub fn duration(ns: i64) -> String {
+    const UNITS: [(f64, &str); 6] = [
+        (1.0, "ns"),
+        (1e3, "µs"),
+        (1e6, "ms"),
+        (1e9, "s"),
+        (60e9, "min"),
+        (3600e9, "h"),
+    ];
+    if ns == 0 {
+        return "0".to_owned();
+    }
+    if ns < 0 {
+        return format!("-{}", duration(ns.saturating_neg()));
+    }
+    if ns < 1000 {
+        return format!("{ns} ns");
+    }
+    let value = ns as f64;
+    // Minutes and hours begin where three digits of the smaller unit end.
+    let fits = |unit: f64| three_digits(value / unit).trim_end_matches('.').parse().is_ok_and(|v: f64| v < 1000.0);
+    let (unit, name) = UNITS.into_iter().find(|(unit, _)| fits(*unit)).unwrap_or(UNITS[5]);
+    format!("{} {name}", three_digits(value / unit))
+}
+
+/// A count with its thousands apart, `81,234`; in three significant digits from a million on, `1.23 M`.
+pub fn count(n: i64) -> String {
+    if n.unsigned_abs() < 1_000_000 { exact(n) } else { scaled(n as f64, &[(1e6, " M"), (1e9, " G"), (1e12, " T")]) }
+}
+
+/// A count with its thousands apart, all digits: `1,234,567`.
+pub fn exact(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if n < 0 { format!("-{text}") } else { text }
+}
+
+/// Bytes in three significant digits of decimal units: `1.23 MB`.
+pub fn bytes(n: u64) -> String {
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    scaled(n as f64, &[(1e3, " kB"), (1e6, " MB"), (1e9, " GB"), (1e12, " TB")])
+}
+
+/// A duration as people type it, `10s`, `1.5 ms`, `200us`, `2min`, in nanoseconds. A number alone is seconds.
+///
+/// `None` for anything else, and for what does not fit.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit.trim() {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "" | "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    };
+    let ns = number.parse::<f64>().ok()? * scale;
+    (ns.is_finite() && ns < i64::MAX as f64).then(|| ns.round() as i64)
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let fits = |unit: f64| three_digits(value.abs() / unit).parse().is_ok_and(|v: f64| v < 1000.0);
+    let last = units.len() - 1;
+    let (unit, name) = units.iter().find(|(unit, _)| fits(*unit)).unwrap_or(&units[last]);
+    format!("{}{name}", three_digits(value / unit))
+}
+
+fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_has_three_digits_and_rounds_into_the_next_unit() {
+        let cases = [
+            (0, "0"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (999_499, "999 µs"),
+            (999_500, "1.00 ms"),
+            (12_345_678, "12.3 ms"),
+            (9_995_000_000, "10.0 s"),
+            (999_000_000_000, "999 s"),
+            (1_000_000_000_000, "16.7 min"),
+            (-1_500, "-1.50 µs"),
+        ];
+        for (ns, text) in cases {
+            assert_eq!(duration(ns), text, "{ns}");
+        }
+        assert_eq!(duration(i64::MIN), format!("-{}", duration(i64::MAX)));
+    }
+
+    #[test]
+    fn counts_keep_every_digit_until_a_million() {
+        assert_eq!(count(999_999), "999,999");
+        assert_eq!(count(1_234_567), "1.23 M");
+        assert_eq!(exact(-1_234_567), "-1,234,567");
+        assert_eq!(exact(12), "12");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_234_567), "1.23 MB");
+    }
+
+    #[test]
+    fn durations_are_read_as_people_type_them() {
+        assert_eq!(parse_duration("10s"), Some(10_000_000_000));
+        assert_eq!(parse_duration("1.5 ms"), Some(1_500_000));
+        assert_eq!(parse_duration("2"), Some(2_000_000_000));
+        assert_eq!(parse_duration("7us"), Some(7_000));
+        for wrong in ["", "ms", "1 parsec", "-1s", "1.2.3s", "99999999999h"] {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+    }
+}
