@@ -17,10 +17,7 @@ use std::{
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::{
-    arrow::{
-        ArrowWriter,
-        arrow_writer::ArrowWriterOptions,
-    },
+    arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
     basic::{Compression, Encoding, ZstdLevel},
     errors::ParquetError,
     file::{
@@ -81,7 +78,8 @@ impl TraceWriter {
             .open(path)
             .map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
         let schema = schema::arrow_schema(schema::EVENTS);
-        let options = ArrowWriterOptions::new().with_properties(event_properties()).with_skip_arrow_metadata(true);
+        let options =
+            ArrowWriterOptions::new().with_properties(event_properties()).with_skip_arrow_metadata(true);
         let writer =
             ArrowWriter::try_new_with_options(CountingFile { file, bytes: 0 }, Arc::clone(&schema), options)
                 .map_err(|source| parquet_error(path, "the header", source))?;
@@ -98,7 +96,9 @@ impl TraceWriter {
     /// Closes the row group, if it holds anything: what was pushed so far is in the file.
     pub fn end_row_group(&mut self) -> Result<(), FormatError> {
         self.encode()?;
-        self.writer.flush().map_err(|source| self.failed(source))
+        self.writer.flush().map_err(|source| self.failed(source))?;
+        let path = &self.paths.events;
+        self.writer.sync().map_err(|source| FormatError::Io { path: path.clone(), source })
     }
 
     /// Rows pushed so far.
@@ -122,13 +122,17 @@ impl TraceWriter {
         tasks: &[TaskRow],
     ) -> Result<Written, FormatError> {
         self.encode()?;
-        let info =
-            RunInfo { format: Version::default(), table: "events".to_owned(), events: self.rows, ..info.clone() };
+        let info = RunInfo {
+            format: Version::default(),
+            table: "events".to_owned(),
+            events: self.rows,
+            ..info.clone()
+        };
         let json = serde_json::to_string(&info)
             .map_err(|source| FormatError::BadRunInfo { path: self.paths.events.clone(), source })?;
         self.writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
         let path = self.paths.events.clone();
-        let file = self.writer.into_inner().map_err(|source| parquet_error(&path, "the footer", source))?;
+        let file = end(self.writer, &path)?;
         file.file.sync_all().map_err(|source| FormatError::Io { path: path.clone(), source })?;
         let mut total = file.bytes;
         for (path, name, table, batch) in [
@@ -187,13 +191,24 @@ fn write_sidecar(
     let json = serde_json::to_string(&info)
         .map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })?;
     let file = CountingFile { file: File::create(path).map_err(io)?, bytes: 0 };
-    let options = ArrowWriterOptions::new().with_properties(sidecar_properties()).with_skip_arrow_metadata(true);
-    let mut writer = ArrowWriter::try_new_with_options(file, schema::arrow_schema(table), options).map_err(parquet)?;
+    let options =
+        ArrowWriterOptions::new().with_properties(sidecar_properties()).with_skip_arrow_metadata(true);
+    let mut writer =
+        ArrowWriter::try_new_with_options(file, schema::arrow_schema(table), options).map_err(parquet)?;
     writer.write(batch).map_err(parquet)?;
     writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
-    let file = writer.into_inner().map_err(parquet)?;
+    let file = end(writer, path)?;
     file.file.sync_all().map_err(io)?;
     Ok(file.bytes)
+}
+
+/// Writes the footer and empties the writer's buffer. Step by step, because `into_inner` turns an error of the disk into text.
+fn end(mut writer: ArrowWriter<CountingFile>, path: &Path) -> Result<CountingFile, FormatError> {
+    writer.finish().map_err(|source| parquet_error(path, "the footer", source))?;
+    writer.sync().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+    let CountingFile { file, bytes } = writer.inner();
+    let file = file.try_clone().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+    Ok(CountingFile { file, bytes: *bytes })
 }
 
 fn base_properties() -> parquet::file::properties::WriterPropertiesBuilder {

@@ -1,0 +1,466 @@
+//! The format's contract, from outside: what the writer was given comes back from the reader, whatever it was, and whatever
+//! is wrong with a file is said in one line that names the file and the next step.
+
+use std::{
+    error::Error,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use parquet::{arrow::ArrowWriter, file::metadata::KeyValue};
+use tempfile::TempDir;
+use trace_format::{
+    Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope,
+    Stack, StackId, TaskId, TaskRow, Trace, TraceWriter,
+    paths::TracePaths,
+    run_info::{KEY, SidecarInfo},
+};
+
+/// Text that breaks what is careless: quotes, separators, control characters, directions, formulas, markup.
+const HOSTILE: &[&str] = &[
+    "",
+    "a,b;c\td\"e'f",
+    "two\nlines\r\n",
+    "\u{0}\u{1b}[31mred\u{7f}",
+    "=cmd|' /C calc'!A0",
+    "</text><script>alert(1)</script>",
+    "\u{202e}gnirts\u{2066}",
+    "\u{1F512}\u{e9}\u{ffff}\u{10ffff}",
+    "../../etc/passwd",
+    "%s%n{}",
+];
+
+fn event_at_extremes(which: usize) -> Event {
+    let long = |at: usize| [Some(i64::MIN), Some(i64::MAX), Some(0), Some(-1), None][(which + at) % 5];
+    let int = |at: usize| [Some(i32::MIN), None, Some(i32::MAX), Some(0)][(which + at) % 4];
+    Event {
+        ts_ns: long(0).unwrap_or(1),
+        kind: EventKind::ALL[which % EventKind::ALL.len()],
+        mode: [None, Some(Mode::Exclusive), Some(Mode::Shared)][which % 3],
+        lock: int(0).map(LockId),
+        task: int(1).map(TaskId),
+        cpu: int(2).unwrap_or(7),
+        stack: int(3).map(StackId),
+        wait_ns: long(1),
+        blocked_ns: long(2),
+        runq_ns: long(3),
+        peer_task: int(1).map(TaskId),
+        peer_stack: int(2).map(StackId),
+        errno: int(0),
+        count: long(4),
+    }
+}
+
+fn texts() -> Vec<Option<String>> {
+    let hostile = HOSTILE.iter().map(|text| Some((*text).to_owned()));
+    hostile.chain([None, Some("n".repeat(64 * 1024)), Some("\u{1F512}".repeat(16 * 1024))]).collect()
+}
+
+fn stacks_at_extremes() -> Vec<Stack> {
+    let number = |at: usize| [Some(u64::MAX), Some(0), None, Some(1 << 63), Some(u64::MAX >> 1)][at % 5];
+    let frame = |(at, text): (usize, Option<String>)| Frame {
+        address: number(at),
+        module: text.clone(),
+        build_id: text.clone(),
+        offset: number(at + 1),
+        symbol: text.clone(),
+        symbol_offset: number(at + 2),
+        file: text,
+        line: [Some(i32::MAX), None, Some(i32::MIN)][at % 3],
+        inlined: at % 2 == 0,
+        kernel: at % 3 == 0,
+    };
+    let deep: Vec<Frame> = (0..300).map(|at| frame((at, None))).collect();
+    let lists = [Vec::new(), texts().into_iter().enumerate().map(frame).collect(), deep, Vec::new()];
+    let stack = |(at, frames): (usize, Vec<Frame>)| Stack { id: StackId(i32::try_from(at).unwrap()), frames };
+    lists.into_iter().enumerate().map(stack).collect()
+}
+
+fn locks_at_extremes() -> Vec<LockRow> {
+    let kinds = LockKind::ALL.iter().copied().cycle();
+    let row = |(at, (name, kind)): (usize, (Option<String>, LockKind))| LockRow {
+        id: LockId(i32::try_from(at).unwrap()),
+        address: [Some(u64::MAX), Some(0), None, Some(1 << 63)][at % 4],
+        kind,
+        scope: Scope::ALL[at % 2],
+        pid: [None, Some(i32::MAX), Some(i32::MIN)][at % 3],
+        name,
+        init_stack: [None, Some(StackId(i32::MAX))][at % 2],
+        first_ns: [i64::MIN, i64::MAX][at % 2],
+        last_ns: [i64::MAX, i64::MIN][at % 2],
+    };
+    let names = texts().into_iter().chain(texts());
+    names.zip(kinds).enumerate().map(row).collect()
+}
+
+fn tasks_at_extremes() -> Vec<TaskRow> {
+    let row = |(at, comm): (usize, Option<String>)| TaskRow {
+        id: TaskId(i32::try_from(at).unwrap()),
+        pid: [i32::MIN, i32::MAX, 0][at % 3],
+        tid: [i32::MAX, 0, i32::MIN][at % 3],
+        cgroup: comm.clone(),
+        comm,
+        start_ns: [None, Some(i64::MIN), Some(i64::MAX)][at % 3],
+        exit_ns: [Some(i64::MAX), None, Some(i64::MIN)][at % 3],
+    };
+    texts().into_iter().enumerate().map(row).collect()
+}
+
+fn some_info() -> RunInfo {
+    RunInfo { trace_id: "00112233445566778899aabbccddeeff".to_owned(), complete: true, ..RunInfo::default() }
+}
+
+fn write(path: &Path, info: &RunInfo, events: &[Event]) -> TracePaths {
+    let mut writer = TraceWriter::create(path, true).unwrap();
+    for event in events {
+        writer.push(event).unwrap();
+    }
+    writer.finish(info, &stacks_at_extremes(), &locks_at_extremes(), &tasks_at_extremes()).unwrap();
+    TracePaths::of(path)
+}
+
+fn small_trace() -> (TempDir, TracePaths) {
+    let directory = tempfile::tempdir().unwrap();
+    let events: Vec<Event> = (0..100).map(event_at_extremes).collect();
+    let paths = write(&directory.path().join("t.parquet"), &some_info(), &events);
+    (directory, paths)
+}
+
+/// The error's line as a user sees it: with its causes.
+fn words(error: &FormatError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// Reads everything that a trace has.
+fn read_all(path: &Path) -> Result<Vec<Event>, FormatError> {
+    let trace = Trace::open(path)?;
+    trace.stacks()?;
+    trace.locks()?;
+    trace.tasks()?;
+    let mut events = Vec::new();
+    for batch in trace.events()? {
+        events.extend(batch?.iter());
+    }
+    Ok(events)
+}
+
+/// The error of a trace, which names the file at fault and holds these words.
+#[track_caller]
+fn assert_error(trace: &Path, at_fault: &Path, expected: &[&str]) {
+    let line = words(&read_all(trace).expect_err("the trace is damaged"));
+    assert!(
+        line.starts_with(&at_fault.display().to_string()),
+        "{line}\ndoes not begin with {}",
+        at_fault.display()
+    );
+    for part in expected {
+        assert!(line.contains(part), "{line}\ndoes not say {part:?}");
+    }
+    assert!(!line.contains('\n'), "{line}\nis more than a line");
+}
+
+fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>, entry: Option<String>) {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    if let Some(json) = entry {
+        writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
+    }
+    writer.close().unwrap();
+}
+
+/// One row of events, with one column changed or left out, beside side tables that belong to it.
+fn write_events(path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
+    write(path, &some_info(), &[]);
+    let int = || Arc::new(Int32Array::from(vec![0])) as ArrayRef;
+    let long = || Arc::new(Int64Array::from(vec![0])) as ArrayRef;
+    let text = |word: &str| Arc::new(StringArray::from(vec![word])) as ArrayRef;
+    let columns = trace_format::schema::EVENTS.iter().filter_map(|column| {
+        let array = match (column.name, column.column_type.name()) {
+            ("event", _) => text("acquire"),
+            ("mode", _) => text("exclusive"),
+            (_, "int32") => int(),
+            _ => long(),
+        };
+        change(column.name, array).map(|array| (column.name, array))
+    });
+    let entry = serde_json::to_string(&RunInfo { table: "events".to_owned(), ..some_info() }).unwrap();
+    write_parquet(path, columns.collect(), Some(entry));
+}
+
+#[test]
+fn every_column_comes_back_as_it_was_written_at_its_extremes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let events: Vec<Event> = (0..70_000).map(event_at_extremes).collect();
+    let mut info = some_info();
+    info.command_line = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
+    info.loss.ring_full = u64::MAX;
+    info.clocks_start.monotonic_ns = i64::MIN;
+    write(&path, &info, &events);
+
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(trace.info().command_line, info.command_line);
+    assert_eq!((trace.info().loss.ring_full, trace.info().clocks_start.monotonic_ns), (u64::MAX, i64::MIN));
+    assert_eq!((trace.info().events, trace.event_count()), (70_000, 70_000));
+    assert_eq!(trace.stacks().unwrap(), stacks_at_extremes());
+    assert_eq!(trace.locks().unwrap(), locks_at_extremes());
+    assert_eq!(trace.tasks().unwrap(), tasks_at_extremes());
+    let read = read_all(&path).unwrap();
+    assert!(
+        read == events,
+        "the first difference is at {:?}",
+        read.iter().zip(&events).position(|(a, b)| a != b)
+    );
+}
+
+#[test]
+fn a_trace_without_a_single_row_is_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    TraceWriter::create(&path, false).unwrap().finish(&some_info(), &[], &[], &[]).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!((trace.event_count(), trace.events().unwrap().count()), (0, 0));
+    assert!(trace.stacks().unwrap().is_empty() && trace.locks().unwrap().is_empty());
+}
+
+#[test]
+fn a_row_group_closes_when_it_is_told_to_and_the_file_grows_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = TraceWriter::create(&path, false).unwrap();
+    let mut sizes = vec![fs::metadata(&path).unwrap().len()];
+    for group in 0..3 {
+        for at in 0..1_000 {
+            writer.push(&event_at_extremes(group * 7 + at)).unwrap();
+        }
+        let before = writer.bytes();
+        writer.end_row_group().unwrap();
+        assert!(writer.bytes() > before.min(sizes[group]), "bytes() follows what was written");
+        sizes.push(writer.bytes());
+    }
+    assert!(sizes.is_sorted_by(|a, b| a < b), "{sizes:?}");
+    // Nothing was pushed since: this closes no group.
+    writer.end_row_group().unwrap();
+    assert_eq!(writer.rows(), 3_000);
+    writer.finish(&some_info(), &[], &[], &[]).unwrap();
+    assert_eq!(Trace::open(&path).unwrap().row_groups(), 3);
+}
+
+#[test]
+fn a_file_that_is_there_is_kept_unless_it_may_be_replaced() {
+    let (_directory, paths) = small_trace();
+    let before = fs::read(&paths.events).unwrap();
+    let error = TraceWriter::create(&paths.events, false).unwrap_err();
+    assert!(matches!(error, FormatError::Exists { .. }));
+    assert!(words(&error).contains("-f to replace it"));
+    // A side table alone is in the way too.
+    let stacks = paths.stacks.with_file_name("u.stacks.parquet");
+    fs::copy(&paths.stacks, &stacks).unwrap();
+    let error = TraceWriter::create(&paths.events.with_file_name("u.parquet"), false).unwrap_err();
+    assert!(words(&error).starts_with(&stacks.display().to_string()));
+    assert_eq!(fs::read(&paths.events).unwrap(), before);
+}
+
+#[test]
+fn a_trace_that_was_never_finished_is_not_taken_for_a_whole_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = TraceWriter::create(&path, false).unwrap();
+    writer.push(&event_at_extremes(0)).unwrap();
+    writer.end_row_group().unwrap();
+    drop(writer);
+    assert_error(&path, &path, &["no Parquet footer", "copy"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    assert_error(&path, &path, &["no such file"]);
+}
+
+#[test]
+fn a_directory_is_not_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_error(directory.path(), directory.path(), &["is a directory"]);
+}
+
+#[test]
+fn an_empty_file_is_not_parquet() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    fs::write(&path, "").unwrap();
+    assert_error(&path, &path, &["not a Parquet file", "it is empty", "klock record"]);
+}
+
+#[test]
+fn text_is_not_parquet() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    for text in ["P", "PAR", "ts_ns,event\n1,acquire\n"] {
+        fs::write(&path, text).unwrap();
+        assert_error(&path, &path, &["not a Parquet file", "klock record"]);
+    }
+}
+
+#[test]
+fn a_trace_cut_off_anywhere_is_an_error_that_names_the_file() {
+    let (_directory, paths) = small_trace();
+    for file in paths.all() {
+        let whole = fs::read(file).unwrap();
+        for length in (0..whole.len()).step_by(97).chain([whole.len() - 1, whole.len() - 4]) {
+            fs::write(file, &whole[..length]).unwrap();
+            let line = words(&read_all(&paths.events).expect_err("a part is not a trace"));
+            assert!(line.starts_with(&file.display().to_string()), "cut at {length}: {line}");
+        }
+        fs::write(file, whole).unwrap();
+    }
+    read_all(&paths.events).unwrap();
+}
+
+#[test]
+fn somebody_elses_parquet_is_not_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], None);
+    assert_error(&path, &path, &["no klock trace", "`klock record`"]);
+    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], Some("{\"format\":".to_owned()));
+    assert_error(&path, &path, &["`klock` entry can't be read"]);
+}
+
+#[test]
+fn a_newer_major_version_is_refused_whatever_else_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let json = format!(r#"{{"format":{{"major":{},"minor":0}},"table":"events"}}"#, FORMAT_MAJOR + 1);
+    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], Some(json));
+    let newer = format!("trace format {}", FORMAT_MAJOR + 1);
+    assert_error(&path, &path, &[&newer, "use a newer klock"]);
+}
+
+#[test]
+fn a_newer_minor_version_is_read_for_what_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    write_events(&path, |_, array| Some(array));
+    assert_eq!(read_all(&path).unwrap().len(), 1);
+}
+
+#[test]
+fn a_missing_side_table_is_named_with_what_to_copy() {
+    let (_directory, paths) = small_trace();
+    for file in &paths.all()[1..] {
+        let whole = fs::read(file).unwrap();
+        fs::remove_file(file).unwrap();
+        assert_error(
+            &paths.events,
+            file,
+            &["missing", "t.parquet", "copy the .stacks, .locks and .tasks files"],
+        );
+        fs::write(file, whole).unwrap();
+    }
+}
+
+#[test]
+fn a_side_table_of_another_recording_is_refused() {
+    let (_directory, paths) = small_trace();
+    let (_other_directory, _) = small_trace();
+    let other = paths.events.with_file_name("other.parquet");
+    let info = RunInfo { trace_id: "ffffffffffffffffffffffffffffffff".to_owned(), ..some_info() };
+    let other = write(&other, &info, &[]);
+    for (own, foreign) in paths.all().into_iter().zip(other.all()).skip(1) {
+        let whole = fs::read(own).unwrap();
+        fs::copy(foreign, own).unwrap();
+        assert_error(&paths.events, own, &["ffffffffffffffffffffffffffffffff", "same recording"]);
+        fs::write(own, whole).unwrap();
+    }
+    // Of the same recording, but another table.
+    fs::copy(&paths.stacks, &paths.locks).unwrap();
+    assert_error(&paths.events, &paths.locks, &["(stacks)"]);
+}
+
+#[test]
+fn a_side_table_in_place_of_the_events_is_answered_with_the_events() {
+    let (_directory, paths) = small_trace();
+    for (file, table) in paths.all().into_iter().zip(["", "stacks", "locks", "tasks"]).skip(1) {
+        let events = paths.events.display().to_string();
+        assert_error(file, file, &[&format!("the {table} table"), &format!("give {events}")]);
+    }
+}
+
+#[test]
+fn a_missing_column_and_a_column_of_another_type_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    for column in trace_format::schema::EVENTS {
+        write_events(&path, |name, array| (name != column.name).then_some(array));
+        assert_error(&path, &path, &[&format!("column {}", column.name), "found nothing"]);
+    }
+    write_events(&path, |name, array| {
+        Some(if name == "wait_ns" { Arc::new(StringArray::from(vec!["7"])) as ArrayRef } else { array })
+    });
+    assert_error(&path, &path, &["column wait_ns", "expected int64", "found Utf8"]);
+}
+
+#[test]
+fn an_unknown_word_and_a_null_that_may_not_be_are_errors_with_their_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let replaced = |column: &'static str, with: ArrayRef| {
+        move |name: &str, array: ArrayRef| Some(if name == column { Arc::clone(&with) } else { array })
+    };
+    write_events(&path, replaced("event", Arc::new(StringArray::from(vec!["borrow"]))));
+    assert_error(&path, &path, &["row group 0, row 0, column event", "unknown word 'borrow'", "acquire"]);
+    write_events(&path, replaced("ts_ns", Arc::new(Int64Array::from(vec![None::<i64>]))));
+    assert_error(&path, &path, &["row group 0, row 0, column ts_ns", "null"]);
+}
+
+#[test]
+fn ids_that_are_not_dense_are_an_error_with_their_place() {
+    let (_directory, paths) = small_trace();
+    let info =
+        SidecarInfo { table: "tasks".to_owned(), trace_id: some_info().trace_id, ..SidecarInfo::default() };
+    let int = |values: Vec<i32>| Arc::new(Int32Array::from(values)) as ArrayRef;
+    let long = || Arc::new(Int64Array::from(vec![None::<i64>; 2])) as ArrayRef;
+    let text = || Arc::new(StringArray::from(vec![None::<&str>; 2])) as ArrayRef;
+    let columns = vec![
+        ("task_id", int(vec![0, 5])),
+        ("pid", int(vec![1, 1])),
+        ("tid", int(vec![1, 2])),
+        ("comm", text()),
+        ("start_ns", long()),
+        ("exit_ns", long()),
+        ("cgroup", text()),
+    ];
+    // All-null columns would be left out of the schema's required ones; they stay, as nullable.
+    write_parquet(&paths.tasks, columns, Some(serde_json::to_string(&info).unwrap()));
+    assert_error(&paths.events, &paths.tasks, &["row 1, column task_id", "id 5 in row 1"]);
+}
+
+#[test]
+fn a_disk_that_fails_is_told_from_a_file_that_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = read_all(&directory.path().join("no.parquet")).unwrap_err();
+    assert!(!missing.is_disk());
+    let full: PathBuf = "/dev/full".into();
+    if full.exists() {
+        // The header fits the buffer; the failure comes with the row group or the footer.
+        let mut writer = TraceWriter::create(&full, true).unwrap();
+        writer.push(&event_at_extremes(0)).unwrap();
+        let error = match writer.end_row_group() {
+            Err(error) => error,
+            Ok(()) => writer.finish(&some_info(), &[], &[], &[]).unwrap_err(),
+        };
+        assert!(error.is_disk(), "{}", words(&error));
+        assert!(words(&error).contains("no space left"), "{}", words(&error));
+    }
+}
