@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::Result;
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId, TaskRow,
-    TraceWriter,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId,
+    TaskRow, TraceWriter,
     run_info::{Clocks, Host, Source},
 };
 
@@ -42,7 +42,8 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64) -> Result<()> {
             }
         }
     }
-    let written = writer.finish(&run_info(program.now, seed), &stacks(), &program.lock_rows(), &tasks(program.now))?;
+    let written =
+        writer.finish(&run_info(program.now, seed), &stacks(), &program.lock_rows(), &tasks(program.now))?;
     let contended = 100.0 * program.waits as f64 / program.attempts as f64;
     println!(
         "{}: {} events, {} bytes with the side tables ({:.2} per event), {contended:.1} % of the attempts waited",
@@ -57,12 +58,24 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64) -> Result<()> {
 /// What a task does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    Attempt { task: usize },
-    Release { task: usize, lock: usize },
+    Attempt {
+        task: usize,
+    },
+    Release {
+        task: usize,
+        lock: usize,
+    },
     /// The lock was handed to a waiter, who now runs.
-    Granted { task: usize, lock: usize },
+    Granted {
+        task: usize,
+        lock: usize,
+    },
     /// A waiter's time is up, if it is still the wait with this number.
-    Timeout { task: usize, lock: usize, wait: u64 },
+    Timeout {
+        task: usize,
+        lock: usize,
+        wait: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -309,7 +322,8 @@ fn tasks(end: u64) -> Vec<TaskRow> {
 }
 
 fn run_info(end: u64, seed: u64) -> RunInfo {
-    let clocks = |now: u64| Clocks { monotonic_ns: now.cast_signed(), realtime_ns: 0, boottime_ns: now.cast_signed() };
+    let clocks =
+        |now: u64| Clocks { monotonic_ns: now.cast_signed(), realtime_ns: 0, boottime_ns: now.cast_signed() };
     RunInfo {
         trace_id: format!("{seed:032x}"),
         klock: env!("CARGO_PKG_VERSION").to_owned(),
@@ -398,7 +412,8 @@ mod tests {
     #[test]
     fn about_seven_percent_of_the_attempts_wait_and_some_give_up() {
         let mut program = Program::new(1);
-        let events: Vec<Event> = std::iter::from_fn(|| Some(program.step())).flatten().take(300_000).collect();
+        let events: Vec<Event> =
+            std::iter::from_fn(|| Some(program.step())).flatten().take(300_000).collect();
         let share = program.waits as f64 / program.attempts as f64;
         assert!((0.05..0.09).contains(&share), "{share}");
         assert!(events.iter().any(|e| e.kind == EventKind::Abandon));

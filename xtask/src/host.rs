@@ -24,7 +24,8 @@ pub(crate) fn describe() -> String {
     let model = field("model name").map_or("unknown CPU", |(_, model)| model.trim()).to_owned();
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let memory = read("/proc/meminfo");
-    let kib = memory.lines().next().and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0);
+    let kib =
+        memory.lines().next().and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0);
     let virtual_machine = if cpuinfo.contains(" hypervisor") { ", virtual machine" } else { "" };
     format!("Linux {kernel}, {cpus} CPUs ({model}{virtual_machine}), {} GiB", (kib + (1 << 19)) >> 20)
 }

@@ -97,8 +97,10 @@ impl Run {
             .spawn()
             .with_context(|| format!("failed to start {}", self.words()))?;
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let out = child.stdout.take().map(|pipe| pass_on(pipe, Arc::clone(&lines), |line| println!("{line}")));
-        let err = child.stderr.take().map(|pipe| pass_on(pipe, Arc::clone(&lines), |line| eprintln!("{line}")));
+        let out =
+            child.stdout.take().map(|pipe| pass_on(pipe, Arc::clone(&lines), |line| println!("{line}")));
+        let err =
+            child.stderr.take().map(|pipe| pass_on(pipe, Arc::clone(&lines), |line| eprintln!("{line}")));
         let status = child.wait().with_context(|| format!("failed to wait for {}", self.words()))?;
         for reader in [out, err].into_iter().flatten() {
             reader.join().ok();

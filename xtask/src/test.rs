@@ -50,7 +50,9 @@ const PARTS: &[Part] = &[
     ("debian packages", || Ok(setup::packages()?.map_or_else(Tally::passed, Tally::skipped))),
     ("python engines", || Ok(setup::engines()?.map_or_else(Tally::passed, Tally::skipped))),
     ("format", || cargo(&["fmt", "--check"], 2)),
-    ("docs are current", || Ok(docs::run(true).map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))),
+    ("docs are current", || {
+        Ok(docs::run(true).map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))
+    }),
     ("tests", || tests(&["test", "--release", "--no-fail-fast"], 25)),
     ("lints", || cargo(&["clippy", "--release", "--all-targets", "--", "-D", "warnings"], 12)),
     ("recorder alone", || cargo(&alone("record"), 8)),
@@ -64,7 +66,8 @@ const PARTS: &[Part] = &[
 
 /// Runs every part. Whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let wanted = |name: &str| options.words.is_empty() || options.words.iter().any(|w| name.contains(w.as_str()));
+    let wanted =
+        |name: &str| options.words.is_empty() || options.words.iter().any(|w| name.contains(w.as_str()));
     let mut rows = Vec::new();
     let mut sum = Tally::default();
     for (name, part) in PARTS.iter().filter(|(name, _)| wanted(name)) {
@@ -177,11 +180,24 @@ fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
     if let Some(missing) = programs.iter().find(|program| !has(program)) {
         return Ok(Tally::skipped(format!("needs {missing}")));
     }
-    if file == "interop" && Run::new(setup::python(), &["-c", "import duckdb, pandas, polars, pyarrow"]).read().is_err() {
+    if file == "interop"
+        && Run::new(setup::python(), &["-c", "import duckdb, pandas, polars, pyarrow"]).read().is_err()
+    {
         return Ok(Tally::skipped("needs the python engines"));
     }
     tests(
-        &["test", "--release", "-p", "klock", "--test", file, "--", "--ignored", "--nocapture", "--test-threads=1"],
+        &[
+            "test",
+            "--release",
+            "-p",
+            "klock",
+            "--test",
+            file,
+            "--",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ],
         10,
     )
 }
@@ -191,7 +207,8 @@ fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
 fn bpf() -> Result<Tally> {
     let this = std::env::current_exe().context("where this program is")?;
     let outcome = Run::new(this, &["bpf", "--check"]).minutes(15).stream()?;
-    let skipped = outcome.lines.iter().find_map(|line| line.split_once("skipped: ").map(|(_, reason)| reason));
+    let skipped =
+        outcome.lines.iter().find_map(|line| line.split_once("skipped: ").map(|(_, reason)| reason));
     Ok(skipped.map_or_else(|| one(&outcome, "bpf --check", 15), Tally::skipped))
 }
 
@@ -202,7 +219,8 @@ fn demo() -> Result<Tally> {
         fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
     }
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    let outcome = Run::cargo(&["run", "--release", "--", "demo"]).arg("-o").arg(&directory).minutes(5).stream()?;
+    let outcome =
+        Run::cargo(&["run", "--release", "--", "demo"]).arg("-o").arg(&directory).minutes(5).stream()?;
     if !outcome.ok {
         return Ok(one(&outcome, "demo", 5));
     }

@@ -104,12 +104,14 @@ impl EventColumns {
 fn words<'a>(keys: Int32Array, all: impl Iterator<Item = &'a str>) -> ArrayRef {
     let values: ArrayRef = Arc::new(StringArray::from_iter_values(all));
     Arc::new(
-        DictionaryArray::<Int32Type>::try_new(keys, values).expect("every key is the index of a declared word"),
+        DictionaryArray::<Int32Type>::try_new(keys, values)
+            .expect("every key is the index of a declared word"),
     )
 }
 
 fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>) -> RecordBatch {
-    RecordBatch::try_new(Arc::clone(schema), columns).expect("columns are built from the list that made the schema")
+    RecordBatch::try_new(Arc::clone(schema), columns)
+        .expect("columns are built from the list that made the schema")
 }
 
 /// The stacks table.
@@ -117,13 +119,11 @@ pub(super) fn stacks(stacks: &[Stack]) -> RecordBatch {
     let ids = Int32Array::from_iter_values(stacks.iter().map(|s| s.id.0));
     let frames: Vec<&Frame> = stacks.iter().flat_map(|s| &s.frames).collect();
     let lengths = stacks.iter().map(|s| s.frames.len());
-    let DataType::List(element) = schema::ColumnType::Frames.arrow() else { unreachable!("frames are a list") };
-    let list = ListArray::new(
-        element,
-        OffsetBuffer::from_lengths(lengths),
-        Arc::new(frame_struct(&frames)),
-        None,
-    );
+    let DataType::List(element) = schema::ColumnType::Frames.arrow() else {
+        unreachable!("frames are a list")
+    };
+    let list =
+        ListArray::new(element, OffsetBuffer::from_lengths(lengths), Arc::new(frame_struct(&frames)), None);
     batch(&schema::arrow_schema(schema::STACKS), vec![Arc::new(ids), Arc::new(list)])
 }
 
