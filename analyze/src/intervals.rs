@@ -10,6 +10,8 @@
 use trace_format::{LockId, LockRow, Mode, RunInfo, StackId, TaskId};
 
 mod engine;
+#[cfg(test)]
+mod model;
 
 pub use engine::Engine;
 
@@ -56,6 +58,8 @@ pub enum HoldState {
     CutByLoss,
     /// Its owner acquired the lock anew after somebody else had had it, so that its release was not seen.
     ReleaseUnseen,
+    /// Its release is earlier than its acquisition; it ends where it began.
+    Backwards,
 }
 
 /// One task waited for one lock.

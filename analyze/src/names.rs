@@ -3,7 +3,7 @@
 //! The side tables enter, labels leave. Names come from the recorded programs and may hold anything, so every label
 //! goes through [`printable`]: what a trace holds never reaches a terminal raw.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{borrow::Cow, fmt::Write as _, hash::Hash};
 
 use rustc_hash::FxHashMap;
 use trace_format::{FormatError, LockId, LockKind, LockRow, StackId, TaskId, TaskRow, Trace};
@@ -23,6 +23,8 @@ pub struct Names {
     points: Points,
     classes: Vec<Class>,
     class_of: Vec<u32>,
+    comms: Vec<Option<String>>,
+    comm_of: Vec<u32>,
 }
 
 /// All locks of one kind and name: what FreeBSD merges into one row.
@@ -42,17 +44,10 @@ impl Names {
     }
 
     fn new(locks: Vec<LockRow>, tasks: Vec<TaskRow>, points: Points) -> Self {
-        let mut classes = Vec::new();
-        let mut known = FxHashMap::default();
-        let mut number = |lock: &LockRow| {
-            let class = Class { kind: lock.kind, name: lock.name.clone() };
-            *known.entry(class).or_insert_with_key(|class| {
-                classes.push(class.clone());
-                u32::try_from(classes.len() - 1).unwrap_or(0)
-            })
-        };
-        let class_of = locks.iter().map(&mut number).collect();
-        Self { locks, tasks, points, classes, class_of }
+        let class = |lock: &LockRow| Class { kind: lock.kind, name: lock.name.clone() };
+        let (classes, class_of) = numbered(locks.iter().map(class));
+        let (comms, comm_of) = numbered(tasks.iter().map(|task| task.comm.clone()));
+        Self { locks, tasks, points, classes, class_of, comms, comm_of }
     }
 
     /// Every lock, by id.
@@ -130,9 +125,32 @@ impl Names {
         usize::try_from(lock.0).ok().and_then(|at| self.class_of.get(at)).copied()
     }
 
-    pub(crate) fn class(&self, number: u32) -> &Class {
-        &self.classes[number as usize]
+    pub(crate) fn class(&self, number: u32) -> Option<&Class> {
+        self.classes.get(number as usize)
     }
+
+    pub(crate) fn comm_number(&self, task: TaskId) -> Option<u32> {
+        usize::try_from(task.0).ok().and_then(|at| self.comm_of.get(at)).copied()
+    }
+
+    pub(crate) fn comm_of_number(&self, number: u32) -> Option<&str> {
+        self.comms.get(number as usize)?.as_deref()
+    }
+}
+
+/// The distinct values, and for each value given, its number among them.
+fn numbered<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) -> (Vec<T>, Vec<u32>) {
+    let mut distinct = Vec::new();
+    let mut known = FxHashMap::default();
+    let numbers = values.map(|value| {
+        *known.entry(value).or_insert_with_key(|value: &T| {
+            distinct.push(value.clone());
+            // Ids of the trace are 31 bits wide, so there are not more values than that.
+            (distinct.len() - 1) as u32
+        })
+    });
+    let numbers = numbers.collect();
+    (distinct, numbers)
 }
 
 impl Class {
@@ -163,7 +181,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-fn is_unsafe(c: char) -> bool {
+pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
             c,

@@ -1,35 +1,25 @@
 //! Numbers for people: durations, counts and sizes in a few characters, and durations as people type them.
 
-/// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`, `12.3 min`. At most 8 characters up
-/// to 1000 hours.
+/// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`; whole seconds from there on, hours
+/// after a day. At most 7 characters up to 9999 hours.
 pub fn duration(ns: i64) -> String {
-    const UNITS: [(f64, &str); 6] = [
-        (1.0, "ns"),
-        (1e3, "µs"),
-        (1e6, "ms"),
-        (1e9, "s"),
-        (60e9, "min"),
-        (3600e9, "h"),
-    ];
-    if ns == 0 {
-        return "0".to_owned();
+    const DAY: f64 = 99_999.5e9;
+    match ns {
+        0 => "0".to_owned(),
+        1..1000 => format!("{ns} ns"),
+        i64::MIN..0 => format!("-{}", duration(ns.saturating_neg())),
+        _ if ns as f64 >= DAY => format!("{} h", three_digits(ns as f64 / 3600e9)),
+        _ => scaled(ns as f64, &[(1e3, " µs"), (1e6, " ms"), (1e9, " s")]),
     }
-    if ns < 0 {
-        return format!("-{}", duration(ns.saturating_neg()));
-    }
-    if ns < 1000 {
-        return format!("{ns} ns");
-    }
-    let value = ns as f64;
-    // Minutes and hours begin where three digits of the smaller unit end.
-    let fits = |unit: f64| three_digits(value / unit).trim_end_matches('.').parse().is_ok_and(|v: f64| v < 1000.0);
-    let (unit, name) = UNITS.into_iter().find(|(unit, _)| fits(*unit)).unwrap_or(UNITS[5]);
-    format!("{} {name}", three_digits(value / unit))
 }
 
 /// A count with its thousands apart, `81,234`; in three significant digits from a million on, `1.23 M`.
 pub fn count(n: i64) -> String {
-    if n.unsigned_abs() < 1_000_000 { exact(n) } else { scaled(n as f64, &[(1e6, " M"), (1e9, " G"), (1e12, " T")]) }
+    if n.unsigned_abs() < 1_000_000 {
+        exact(n)
+    } else {
+        scaled(n as f64, &[(1e6, " M"), (1e9, " G"), (1e12, " T")])
+    }
 }
 
 /// A count with its thousands apart, all digits: `1,234,567`.
@@ -104,7 +94,9 @@ mod tests {
             (12_345_678, "12.3 ms"),
             (9_995_000_000, "10.0 s"),
             (999_000_000_000, "999 s"),
-            (1_000_000_000_000, "16.7 min"),
+            (1_000_000_000_000, "1000 s"),
+            (99_999_000_000_000, "99999 s"),
+            (100_000_000_000_000, "27.8 h"),
             (-1_500, "-1.50 µs"),
         ];
         for (ns, text) in cases {

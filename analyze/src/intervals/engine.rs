@@ -322,6 +322,7 @@ enum Waited {
 fn complete(hold: Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
     if end_ns < hold.start_ns {
         counts.backwards += 1;
+        sink.hold(&Hold { end_ns: hold.start_ns, state: HoldState::Backwards, ..hold });
     } else {
         sink.hold(&Hold { end_ns, state: HoldState::Complete, ..hold });
     }

@@ -358,7 +358,12 @@ mod tests {
 
     #[test]
     fn two_stacks_through_one_line_are_one_point() {
-        let leaf = |offset| Frame { file: Some("a.c".into()), line: Some(1), symbol_offset: Some(offset), ..user("f") };
+        let leaf = |offset| Frame {
+            file: Some("a.c".into()),
+            line: Some(1),
+            symbol_offset: Some(offset),
+            ..user("f")
+        };
         let stack = |id, offset| Stack { id: StackId(id), frames: vec![leaf(offset)] };
         let points = Points::of(&[stack(0, 1), stack(1, 9)]);
         assert_eq!(points.number(Some(StackId(0)), false), points.number(Some(StackId(1)), false));

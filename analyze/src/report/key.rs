@@ -1,0 +1,228 @@
+//! What a row is about: from a hold to a number that polars groups by, and from the number back to a [`Key`] with a
+//! name.
+
+use serde::Serialize;
+use trace_format::{LockId, LockKind, TaskId};
+
+use super::By;
+use crate::{
+    intervals::Hold,
+    names::{Names, UNKNOWN, printable},
+};
+
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum Key {
+    /// One lock.
+    Lock {
+        /// Its id.
+        lock_id: i32,
+        /// Its address, `0x...`.
+        address: Option<String>,
+        /// Its kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+        /// Its process, if it is a user lock.
+        pid: Option<i32>,
+    },
+    /// An acquisition point and the class of the locks that are acquired there.
+    Site {
+        /// Source file, without leading `../`.
+        file: Option<String>,
+        /// Source line.
+        line: Option<i32>,
+        /// The function.
+        function: Option<String>,
+        /// Where it is, in the words of [`Point::place`](crate::names::Point::place).
+        place: String,
+        /// The locks' kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+        /// The locks' name.
+        lock_name: Option<String>,
+    },
+    /// All locks of one kind and name.
+    Class {
+        /// The locks' kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+        /// The locks' name.
+        lock_name: Option<String>,
+    },
+    /// All locks of one kind.
+    Kind {
+        /// The kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+    },
+    /// One thread.
+    Task {
+        /// Its id.
+        task_id: i32,
+        /// Its process.
+        pid: Option<i32>,
+        /// Its thread id.
+        tid: Option<i32>,
+        /// Its name.
+        comm: Option<String>,
+    },
+    /// One process.
+    Process {
+        /// Its id.
+        pid: Option<i32>,
+        /// Its name.
+        comm: Option<String>,
+    },
+    /// All threads of one name.
+    Comm {
+        /// The name.
+        comm: Option<String>,
+    },
+}
+
+fn word<S: serde::Serializer>(kind: &Option<LockKind>, serializer: S) -> Result<S::Ok, S::Error> {
+    kind.map(LockKind::as_str).serialize(serializer)
+}
+
+/// The number of a hold's row.
+pub(super) fn number(hold: &Hold, by: By, names: &Names) -> i64 {
+    let class = || names.class_number(hold.lock).map_or(-1, i64::from);
+    match by {
+        By::Lock => i64::from(hold.lock.0),
+        By::Site => i64::from(names.point_number(hold.lock, hold.stack)) << 32 | (class() + 1),
+        By::Class => class(),
+        By::Kind => {
+            let kind = names.lock(hold.lock).map(|lock| lock.kind);
+            kind.and_then(|kind| LockKind::ALL.iter().position(|k| *k == kind)).map_or(-1, |at| at as i64)
+        }
+        By::Task => i64::from(hold.task.0),
+        By::Process => names.task(hold.task).map_or(-1, |task| i64::from(task.pid)),
+        By::Comm => names.comm_number(hold.task).map_or(-1, i64::from),
+    }
+}
+
+impl Key {
+    /// The key that [`number`] made.
+    pub(super) fn of_number(number: i64, by: By, names: &Names) -> Self {
+        let id = i32::try_from(number).unwrap_or(-1);
+        let class = |number: i64| u32::try_from(number).ok().and_then(|number| names.class(number));
+        match by {
+            By::Lock => {
+                let lock = names.lock(LockId(id));
+                Self::Lock {
+                    lock_id: id,
+                    address: lock.and_then(|lock| lock.address).map(|address| format!("{address:#x}")),
+                    kind: lock.map(|lock| lock.kind),
+                    pid: lock.and_then(|lock| lock.pid),
+                }
+            }
+            By::Site => {
+                let point = names.point_of_number((number >> 32) as u32);
+                let class = class((number & 0xffff_ffff) - 1);
+                Self::Site {
+                    file: point.file.as_deref().map(|file| crate::names::shorten(file).to_owned()),
+                    line: point.line,
+                    function: point.function.clone(),
+                    place: point.place(),
+                    kind: class.map(|class| class.kind),
+                    lock_name: class.and_then(|class| class.name.clone()),
+                }
+            }
+            By::Class => {
+                let class = class(number);
+                Self::Class {
+                    kind: class.map(|class| class.kind),
+                    lock_name: class.and_then(|class| class.name.clone()),
+                }
+            }
+            By::Kind => Self::Kind {
+                kind: usize::try_from(number).ok().and_then(|at| LockKind::ALL.get(at)).copied(),
+            },
+            By::Task => {
+                let task = names.task(TaskId(id));
+                Self::Task {
+                    task_id: id,
+                    pid: task.map(|task| task.pid),
+                    tid: task.map(|task| task.tid),
+                    comm: task.and_then(|task| task.comm.clone()),
+                }
+            }
+            By::Process => Self::Process {
+                pid: (id >= 0).then_some(id),
+                comm: names.process_comm(id).map(str::to_owned),
+            },
+            By::Comm => {
+                let comm = u32::try_from(number).ok().and_then(|number| names.comm_of_number(number));
+                Self::Comm { comm: comm.map(str::to_owned) }
+            }
+        }
+    }
+
+    /// What the row is called.
+    pub(super) fn label(&self, names: &Names) -> String {
+        let class = |kind: &Option<LockKind>, name: &Option<String>| match (kind, name) {
+            (Some(kind), Some(name)) => format!("{kind}:{}", printable(name)),
+            (Some(kind), None) => kind.to_string(),
+            (None, _) => UNKNOWN.to_owned(),
+        };
+        let comm = |comm: &Option<String>| comm.as_deref().map_or(UNKNOWN.into(), printable).into_owned();
+        match self {
+            Self::Lock { lock_id, .. } => names.lock_label(LockId(*lock_id)),
+            Self::Site { file, function, place, kind, lock_name, .. } => {
+                let class = class(kind, lock_name);
+                match (file, function) {
+                    (Some(_), Some(function)) => format!("{place} ({}) ({class})", printable(function)),
+                    _ => format!("{place} ({class})"),
+                }
+            }
+            Self::Class { kind, lock_name } => class(kind, lock_name),
+            Self::Kind { kind } => class(kind, &None),
+            Self::Task { task_id, .. } => names.task_label(TaskId(*task_id)),
+            Self::Process { pid: Some(pid), comm: name } => format!("{} (pid {pid})", comm(name)),
+            Self::Process { pid: None, .. } => UNKNOWN.to_owned(),
+            Self::Comm { comm: name } => comm(name),
+        }
+    }
+
+    /// The names of the columns that identify a row.
+    pub(super) fn column_names(by: By) -> &'static [&'static str] {
+        match by {
+            By::Lock => &["lock_id", "address", "kind", "pid"],
+            By::Site => &["file", "line", "function", "place", "kind", "lock_name"],
+            By::Class => &["kind", "lock_name"],
+            By::Kind => &["kind"],
+            By::Task => &["task_id", "pid", "tid", "comm"],
+            By::Process => &["pid", "comm"],
+            By::Comm => &["comm"],
+        }
+    }
+
+    /// Their values, safe to print; empty for what is not known.
+    pub(super) fn column_values(&self) -> Vec<String> {
+        fn number(n: &Option<i32>) -> String {
+            n.map_or_else(String::new, |n| n.to_string())
+        }
+        fn text(text: &Option<String>) -> String {
+            text.as_deref().map_or_else(String::new, |text| printable(text).into_owned())
+        }
+        fn kind(kind: &Option<LockKind>) -> String {
+            kind.map_or_else(String::new, |kind| kind.to_string())
+        }
+        match self {
+            Self::Lock { lock_id, address, kind: k, pid } => {
+                vec![lock_id.to_string(), text(address), kind(k), number(pid)]
+            }
+            Self::Site { file, line, function, place, kind: k, lock_name } => {
+                vec![text(file), number(line), text(function), place.clone(), kind(k), text(lock_name)]
+            }
+            Self::Class { kind: k, lock_name } => vec![kind(k), text(lock_name)],
+            Self::Kind { kind: k } => vec![kind(k)],
+            Self::Task { task_id, pid, tid, comm } => {
+                vec![task_id.to_string(), number(pid), number(tid), text(comm)]
+            }
+            Self::Process { pid, comm } => vec![number(pid), text(comm)],
+            Self::Comm { comm } => vec![text(comm)],
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The report against FreeBSD's columns: the worked example, and the cases that its source decides.
+
+use super::{By, Column, Columns, Options, Report, csv, json, lockprof, report, report_in_chunks, text};
+use crate::{AnalyzeError, testing};
+
+/// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
+const T1: &str = "
+    lock m mutex
+    1_000_000 A acquire m a.c:10
+    1_200_000 B wait    m b.c:20
+    1_300_000 C wait    m b.c:20
+    1_500_000 D try_fail m d.c:1 errno=16
+    1_600_000 E wait    m e.c:1
+    1_700_000 E abandon m e.c:1 wait=100_000 errno=110
+    2_000_500 A release m a.c:11
+    2_003_000 B acquire m b.c:20 wait=803_000
+    2_503_999 B release m b.c:21
+    2_505_000 C acquire m b.c:20 wait=1_205_000
+    2_505_900 C release m b.c:21
+";
+
+const T1_TABLE: &str = "
+     max  wait_max       total  wait_total       count    avg wait_avg cnt_hold cnt_lock name
+    1000         0        1000           0           1   1000      0  3      0 a.c:10 (mutex:m)
+     500      1205         501        2008           2    250   1004  0      2 b.c:20 (mutex:m)
+";
+
+fn by(by: By) -> Options {
+    Options { by, ..Options::default() }
+}
+
+fn report_of(text: &str, options: &Options) -> Report {
+    report(&testing::trace(text).trace, options).unwrap()
+}
+
+/// The columns of the row whose name contains `name`.
+fn row(report: &Report, name: &str) -> Columns {
+    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    report
+        .rows
+        .iter()
+        .find(|row| row.name.contains(name))
+        .unwrap_or_else(|| panic!("{name} in {names:?}"))
+        .columns
+}
+
+fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_worked_example_comes_out_byte_for_byte_as_freebsd_prints_it() {
+    let options = Options { sort: Column::Max, ..by(By::Site) };
+    let report = report_of(T1, &options);
+    assert_eq!(skin(|out| lockprof::write(&report, out)), T1_TABLE);
+}
+
+#[test]
+fn the_columns_are_kept_in_nanoseconds_and_truncate_only_at_the_skin() {
+    let report = report_of(T1, &by(By::Site));
+    let b = row(&report, "b.c:20");
+    assert_eq!((b.total_ns, b.wait_total_ns, b.avg_ns), (Some(501_899), Some(2_008_000), Some(250_949)));
+    assert_eq!((b.freebsd().total, b.freebsd().avg), (501, 250));
+    assert_eq!(report.totals.count, 3);
+    assert_eq!(report.totals.cnt_hold, Some(3));
+}
+
+#[test]
+fn a_hold_that_is_open_at_the_end_is_in_no_row_and_in_the_trust_block() {
+    let report =
+        report_of("10 A acquire m a.c:1\n20 B wait m b.c:1\n90 C acquire other c.c:1", &by(By::Site));
+    assert!(report.rows.is_empty());
+    assert_eq!((report.trust.holds_open_at_end, report.trust.waits_open_at_end), (2, 1));
+    assert_eq!(report.trust.longest_open_wait_ns, Some(70));
+    assert_eq!((report.trust.waits_begun, report.trust.uncounted_waits), (1, 1));
+}
+
+#[test]
+fn a_wait_that_begins_in_a_gap_is_charged_to_nobody() {
+    let report = report_of(
+        "10 A acquire m\n20 A release m\n25 B wait m\n30 C acquire m\n40 C release m\n41 B acquire m wait=16\n50 B release m",
+        &by(By::Task),
+    );
+    assert_eq!(report.totals.cnt_hold, Some(0));
+    assert_eq!((report.trust.waits_begun, report.trust.gap_waits), (1, 1));
+    assert_eq!(row(&report, "B").cnt_lock, 1);
+}
+
+#[test]
+fn a_recursive_mutex_is_one_hold_from_the_first_acquire_to_the_last_release() {
+    let report = report_of(
+        "10 A acquire m a.c:1\n20 A acquire m a.c:2\n30 A release m\n50 A release m",
+        &by(By::Site),
+    );
+    let a = row(&report, "a.c:1");
+    assert_eq!((report.rows.len(), a.count, a.total_ns), (1, 1, Some(40)));
+}
+
+#[test]
+fn a_reader_that_reenters_at_the_same_point_counts_twice_in_one_hold() {
+    // Two stacks through the same line are one point.
+    let report = report_of(
+        "lock r rwsem\n5 W acquire r\n8 A wait r shared k:down_read<k:a.c:1\n9 W release r
+         10 A acquire r shared k:down_read<k:a.c:1<k:f wait=2\n20 A acquire r shared k:a.c:1<k:g
+         30 A release r shared\n50 A release r shared",
+        &by(By::Site),
+    );
+    let a = row(&report, "a.c:1");
+    assert_eq!((a.count, a.cnt_lock, a.total_ns, a.max_ns, a.avg_ns), (2, 1, Some(40), Some(40), Some(20)));
+}
+
+#[test]
+fn a_reader_that_reenters_at_another_line_releases_the_latest_first() {
+    let report = report_of(
+        "10 A acquire r shared a.c:1\n20 A acquire r shared a.c:2\n30 A release r shared\n50 A release r shared",
+        &by(By::Site),
+    );
+    assert_eq!(row(&report, "a.c:1").total_ns, Some(40));
+    assert_eq!(row(&report, "a.c:2").total_ns, Some(10));
+}
+
+#[test]
+fn leading_parent_directories_are_dropped_and_a_missing_file_is_unknown() {
+    let report = report_of(
+        "1 A acquire m ../../sys/x.c:3\n2 A release m\n3 A acquire m :7\n4 A release m\n5 A acquire m\n6 A release m",
+        &Options { sort: Column::Name, ..by(By::Site) },
+    );
+    let table = skin(|out| lockprof::write(&report, out));
+    assert_eq!(table.lines().count(), 2 + 3);
+    for name in
+        ["sys/x.c:3 (pthread_mutex:m)", "(unknown):7 (pthread_mutex:m)", "(unknown):0 (pthread_mutex:m)"]
+    {
+        assert!(table.contains(&format!(" {name}\n")), "{name} in {table}");
+    }
+}
+
+#[test]
+fn two_locks_of_one_name_are_one_row_by_site_and_two_by_lock() {
+    let text = "lock m1 mutex name=m\nlock m2 mutex name=m
+        1 A acquire m1 k:a.c:1\n2 A release m1\n3 A acquire m2 k:a.c:1\n6 A release m2";
+    let merged = report_of(text, &by(By::Site));
+    assert_eq!((merged.rows.len(), merged.rows[0].columns.count), (1, 2));
+    assert_eq!(merged.rows[0].columns.total_ns, Some(4));
+    assert_eq!(report_of(text, &by(By::Lock)).rows.len(), 2);
+    assert_eq!(report_of(text, &by(By::Class)).rows.len(), 1);
+}
+
+#[test]
+fn averages_of_nothing_are_zero_and_not_a_division() {
+    let report = report_of("1 A wait m\n2 A abandon m wait=1", &by(By::Lock));
+    assert_eq!((report.totals.count, report.totals.wait_avg_ns), (0, Some(0)));
+}
+
+#[test]
+fn a_release_before_its_acquisition_drops_the_hold_and_is_counted() {
+    let report =
+        report_of("100 A acquire m\n90 A release m\n200 A acquire m\n210 A release m", &by(By::Lock));
+    assert_eq!((report.totals.count, report.totals.total_ns, report.trust.backwards), (1, Some(10), 1));
+}
+
+#[test]
+fn the_destruction_of_a_held_lock_is_its_release() {
+    let report = report_of("10 A acquire m\n30 A destroy m", &by(By::Lock));
+    assert_eq!(report.totals.total_ns, Some(20));
+}
+
+#[test]
+fn nothing_is_paired_across_lost_events() {
+    let report = report_of(
+        "10 A acquire m\n20 B wait m\n30 - lost count=3\n40 A release m\n50 B acquire m wait=30\n60 B release m",
+        &by(By::Lock),
+    );
+    assert_eq!((report.totals.count, report.totals.cnt_lock), (1, 1));
+    assert_eq!((report.totals.total_ns, report.totals.wait_total_ns), (Some(10), None));
+    let trust = &report.trust;
+    assert_eq!((trust.holds_cut_by_loss, trust.waits_cut_by_loss, trust.unpaired_releases), (1, 1, 1));
+    assert_eq!((trust.begin_unseen, trust.lost), (1, 3));
+}
+
+#[test]
+fn a_source_without_holds_gives_waits_and_nulls() {
+    let report = report_of(
+        "source kernel_contended kinds=mutex holds=no uncontended=no limit=free_locks_are_not_seen
+         lock m mutex\n10 A wait m k:f\n30 A acquire m k:f wait=20\n40 A wait m k:f\n41 A acquire m k:f wait=?",
+        &by(By::Site),
+    );
+    let f = row(&report, "f (mutex:m)");
+    assert_eq!((f.count, f.cnt_lock, f.wait_total_ns, f.wait_max_ns), (2, 2, Some(21), Some(20)));
+    assert_eq!((f.max_ns, f.total_ns, f.avg_ns, f.cnt_hold), (None, None, None, None));
+    assert_eq!(report.trust.unmeasured_waits, 2);
+    assert_eq!(report.trust.limits, ["kernel_contended: free locks are not seen"]);
+    let text = skin(|out| text::write(&report, None, out));
+    assert!(text.lines().nth(1).unwrap().trim_start().starts_with("-  "), "{text}");
+}
+
+#[test]
+fn idle_waits_stay_out_unless_asked_for() {
+    let text =
+        "lock c condvar\n10 A wait c\n30 A acquire c wait=20\n31 A release c\n40 A acquire m\n50 A release m";
+    let report = report_of(text, &by(By::Lock));
+    assert_eq!((report.rows.len(), report.trust.idle_waits, report.trust.waits_begun), (1, 1, 0));
+    let with_idle = report_of(text, &Options { include_idle: true, ..by(By::Lock) });
+    assert_eq!((with_idle.rows.len(), with_idle.trust.idle_waits), (2, 0));
+    let by_name = report_of(text, &Options { lock: Some("c".parse().unwrap()), ..by(By::Lock) });
+    assert_eq!(by_name.rows.len(), 1);
+}
+
+#[test]
+fn rows_are_sorted_descending_with_nulls_last_and_ties_by_name() {
+    let text = "source s kinds=mutex holds=no\nlock k mutex
+        1 A acquire b\n2 A release b\n3 A acquire a\n4 A release a\n5 A wait k\n6 A acquire k wait=1\n7 B acquire c\n9 B release c";
+    let report = report_of(text, &Options { sort: Column::Total, ..by(By::Class) });
+    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["pthread_mutex:c", "pthread_mutex:a", "pthread_mutex:b", "mutex:k"]);
+    let limited = report_of(text, &Options { sort: Column::Total, limit: Some(1), ..by(By::Class) });
+    assert_eq!((limited.rows.len(), limited.rows_total, limited.totals.count), (1, 4, 4));
+}
+
+#[test]
+fn a_task_filter_keeps_its_holds_with_what_others_waited_for_them() {
+    let report = report_of(T1, &Options { task: Some("A".parse().unwrap()), ..by(By::Site) });
+    assert_eq!(report.rows.len(), 1);
+    assert_eq!(report.rows[0].columns.cnt_hold, Some(3));
+    let by_tid = report_of(T1, &Options { task: Some("102".parse().unwrap()), ..by(By::Site) });
+    assert_eq!(by_tid.totals.count, 1);
+}
+
+#[test]
+fn a_window_counts_what_was_released_in_it() {
+    let window = |from_ns, to_ns| {
+        let options = Options { from_ns, to_ns, ..by(By::Site) };
+        report_of(T1, &options).totals
+    };
+    // Relative to the first event at 1 000 000.
+    assert_eq!(window(None, Some(1_000_500)).count, 0);
+    assert_eq!(window(None, Some(1_000_501)).count, 1);
+    let rest = window(Some(1_000_501), None);
+    assert_eq!((rest.count, rest.total_ns, rest.cnt_hold), (2, Some(501_899), Some(0)));
+}
+
+#[test]
+fn an_unknown_lock_or_task_and_an_empty_trace_are_nothing_found() {
+    let fails = |text: &str, options: &Options| report(&testing::trace(text).trace, options).unwrap_err();
+    let lock = fails(T1, &Options { lock: Some("nosuch\u{1b}".parse().unwrap()), ..by(By::Lock) });
+    assert_eq!(lock.to_string(), "no lock 'nosuch\\u{1b}' in the trace; the busiest are #0 m (mutex)");
+    let task = fails(T1, &Options { task: Some("nobody".parse().unwrap()), ..by(By::Lock) });
+    let empty = fails("lock m mutex", &by(By::Lock));
+    assert!(empty.to_string().contains("trace.parquet: the trace holds no events; "), "{empty}");
+    for error in [lock, task, empty] {
+        assert!(error.nothing_found(), "{error}");
+    }
+}
+
+#[test]
+fn a_lock_is_found_by_address_id_whole_name_and_part_of_a_name() {
+    let text =
+        "lock hot mutex\nlock hotter mutex\nlock cold mutex address=0xffff888100000010\n1 A try_fail hot";
+    let test = testing::trace(text);
+    let find = |word: &str| -> Vec<i32> {
+        crate::select::lock(&test.trace, &word.parse().unwrap()).unwrap().iter().map(|lock| lock.0).collect()
+    };
+    assert_eq!(find("0xFFFF888100000010"), [2]);
+    assert_eq!(find("#1"), [1]);
+    assert_eq!(find("hot"), [0]);
+    assert_eq!(find("ot"), [0, 1]);
+    let error = crate::select::one_lock(&test.trace, &"ot".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, AnalyzeError::AmbiguousLock { count: 2, .. }));
+}
+
+#[test]
+fn the_size_of_a_chunk_does_not_change_the_result() {
+    let mut history = String::new();
+    for i in 0..300 {
+        let (task, lock, t) = (["A", "B", "C"][i % 3], ["m", "n"][i % 2], i * 100);
+        history += &format!("{t} {task} acquire {lock} a.c:{} wait={}\n", i % 5, i % 7);
+        history += &format!("{} {task} release {lock}\n", t + i % 90);
+    }
+    let test = testing::trace(&history);
+    for key in By::ALL {
+        let whole = report(&test.trace, &by(*key)).unwrap();
+        assert_eq!(whole.totals.count, 300);
+        for rows in [1, 7, 299, 300] {
+            assert_eq!(report_in_chunks(&test.trace, &by(*key), rows).unwrap(), whole, "{key}, {rows}");
+        }
+    }
+}
+
+#[test]
+fn the_csv_has_integers_units_and_empty_fields() {
+    let report = report_of(T1, &by(By::Site));
+    let expected = "\
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,name,file,line,function,place,kind,lock_name
+500999,1205000,501899,2008000,2,250949,1004000,0,2,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
+1000500,0,1000500,0,1,1000500,0,3,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
+";
+    assert_eq!(skin(|out| csv::write(&report, out)), expected);
+}
+
+#[test]
+fn the_json_has_rows_totals_and_trust() {
+    let text = skin(|out| json::write(&report_of(T1, &by(By::Lock)), out));
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["rows"][0]["wait_total_ns"], 2_008_000);
+    assert_eq!(value["rows"][0]["lock_id"], 0);
+    assert_eq!(value["rows"][0]["kind"], "mutex");
+    assert_eq!(value["totals"]["cnt_hold"], 3);
+    assert_eq!((&value["trust"]["waits_begun"], &value["trust"]["abandoned_waits"]), (&3.into(), &1.into()));
+}
+
+#[test]
+fn the_text_has_units_and_ends_with_the_trust_block() {
+    let report = report_of(T1, &by(By::Site));
+    let expected = "    \
+    max  wait_max    total  wait_total  count      avg  wait_avg  cnt_hold  cnt_lock  acquired at (lock)
+ 501 µs   1.21 ms   502 µs     2.01 ms      2   251 µs   1.00 ms         0         2  b.c:20 (mutex:m)
+1.00 ms         0  1.00 ms           0      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
+
+trust: 11 events over 1.51 ms, none lost
+";
+    assert_eq!(skin(|out| text::write(&report, None, out)), expected);
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_no_name_is_cut_that_has_room() {
+    let name = "a_lock_with_a_name_that_says_a_lot_about_it";
+    let mut history = format!("1 A acquire {name}\n2 B wait {name}\n99_000_000_000_000 A release {name}\n");
+    history += &format!("99_000_000_000_001 B acquire {name} wait=98_999_999_999_999\n");
+    history += &format!("99_000_000_000_777 B release {name}\n");
+    let report = report_of(&history, &by(By::Lock));
+    for width in [80, 100, 200] {
+        let text = skin(|out| text::write(&report, Some(width), out));
+        assert!(text.contains(&format!("#0 {name} (pthread_mutex)")), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
+    let evil = "x\u{1b}[2J\u{202e}\u{9b}";
+    let test = testing::trace(&format!(
+        "lock m mutex name={evil}\ntask A comm={evil}\n1 A acquire m {evil}.c:1:{evil}\n2 A release m"
+    ));
+    for key in By::ALL {
+        let report = report(&test.trace, &by(*key)).unwrap();
+        let skins = [
+            skin(|out| text::write(&report, Some(80), out)),
+            skin(|out| csv::write(&report, out)),
+            skin(|out| json::write(&report, out)),
+            skin(|out| lockprof::write(&report, out)),
+        ];
+        for text in skins {
+            assert!(text.chars().all(|c| c == '\n' || !crate::names::is_unsafe(c)), "{key}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn words_of_the_command_line_are_understood_or_explained() {
+    assert_eq!("site".parse::<By>().unwrap(), By::Site);
+    let error = "waits".parse::<Column>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, name"
+    );
+}

@@ -1,0 +1,261 @@
+//! What the numbers of a report don't hold: what was lost, what had no begin or no end, what the sources could not
+//! see. Counted while the report is made, printed with it.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+use trace_format::{LockKind, Trace, run_info::Named};
+
+use super::Walk;
+use crate::{
+    intervals::{Counts, Hold, HoldState, Outcome, Wait},
+    names::printable,
+    units,
+};
+
+/// The trust block. Counts are of the locks that the report is about; loss, sources and completeness are of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trust {
+    /// Events that were read.
+    pub events: u64,
+    /// From the begin of the recording to its end, in ns.
+    pub span_ns: i64,
+    /// Events that are missing.
+    pub lost: u64,
+    /// The same by cause, only causes that occurred.
+    pub lost_by_cause: Vec<Cause>,
+    /// Of the recorded events: those whose stack is missing.
+    pub stacks_lost: u64,
+    /// Of the recorded waits: those whose blocked and run-queue times are missing.
+    pub wait_states_lost: u64,
+    /// Events that are in the trace out of order.
+    pub late: u64,
+    /// Holds that were dropped because events were lost while they lasted.
+    pub holds_cut_by_loss: u64,
+    /// Waits that were dropped because events were lost while they lasted.
+    pub waits_cut_by_loss: u64,
+    /// Releases by a task that held nothing: it acquired before the recording, or unseen.
+    pub unpaired_releases: u64,
+    /// Holds that were dropped because somebody else got the lock before their release was seen.
+    pub releases_unseen: u64,
+    /// Holds that were dropped because their release is earlier than their acquisition.
+    pub backwards: u64,
+    /// Waits whose end was seen and whose begin was not: counted in cnt_lock, their time in no column.
+    pub begin_unseen: u64,
+    /// Holds without an end: in no column.
+    pub holds_open_at_end: u64,
+    /// Waits without an end: in no column but cnt_hold.
+    pub waits_open_at_end: u64,
+    /// The longest of those so far, in ns.
+    pub longest_open_wait_ns: Option<i64>,
+    /// Waits that began. `cnt_hold` of all rows, `gap_waits`, `unmeasured_waits` and `uncounted_waits` add up to it,
+    /// unless the report is of some tasks or some time only.
+    pub waits_begun: u64,
+    /// Of those: charged to nobody, because no hold of another task was open: the lock was being handed over, or its
+    /// holder was not seen.
+    pub gap_waits: u64,
+    /// Of those: charged to nobody, because holds of such locks are not recorded.
+    pub unmeasured_waits: u64,
+    /// Of those: charged to holds that are in no column, because they have no end.
+    pub uncounted_waits: u64,
+    /// Waits that are known only from their end and length: in no cnt_hold.
+    pub inferred_waits: u64,
+    /// Waits that ended without the lock: counted in cnt_hold only.
+    pub abandoned_waits: u64,
+    /// Attempts that did not wait and found the lock taken: in no column.
+    pub try_failures: u64,
+    /// Waits on condition variables, semaphores and barriers, which the report leaves out.
+    pub idle_waits: u64,
+    /// What the sources can't see, a sentence each.
+    pub limits: Vec<String>,
+    /// Whether the recorder finished the file itself.
+    pub complete: bool,
+    /// Why the recording ended.
+    pub stop_reason: String,
+    /// Estimated cost of a probe hit in ns, by program, where it was measured.
+    pub probe_cost_ns: Vec<Named>,
+}
+
+/// How many events one cause has cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// In words.
+    pub cause: &'static str,
+    /// Events.
+    pub events: u64,
+}
+
+/// Counts intervals for the trust block.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    holds_cut_by_loss: u64,
+    waits_cut_by_loss: u64,
+    holds_open_at_end: u64,
+    waits_open_at_end: u64,
+    longest_open_wait_ns: Option<i64>,
+    uncounted_waits: i64,
+    abandoned_waits: u64,
+}
+
+impl Watch {
+    pub(super) fn hold(&mut self, hold: &Hold) {
+        match hold.state {
+            HoldState::Complete | HoldState::AcquisitionOnly => return,
+            HoldState::OpenAtEnd => self.holds_open_at_end += 1,
+            HoldState::CutByLoss => self.holds_cut_by_loss += 1,
+            HoldState::ReleaseUnseen | HoldState::Backwards => {}
+        }
+        self.uncounted_waits += hold.waits_begun;
+    }
+
+    pub(super) fn wait(&mut self, wait: &Wait) {
+        match wait.outcome {
+            Outcome::Acquired => {}
+            Outcome::Abandoned(_) => self.abandoned_waits += 1,
+            Outcome::CutByLoss => self.waits_cut_by_loss += 1,
+            Outcome::OpenAtEnd => {
+                self.waits_open_at_end += 1;
+                self.longest_open_wait_ns = self.longest_open_wait_ns.max(Some(wait.end_ns - wait.start_ns));
+            }
+        }
+    }
+
+    pub(super) fn block(
+        self,
+        trace: &Trace,
+        walk: &Walk,
+        counts: &Counts,
+        kinds: &FxHashSet<LockKind>,
+    ) -> Trust {
+        let info = trace.info();
+        let loss = &info.loss;
+        let recorded_ns = info.span_ns();
+        let mut lost_by_cause: Vec<Cause> = [
+            ("the ring was full", loss.ring_full),
+            ("the probe was already running", loss.guard),
+            ("the kernel skipped the probe", loss.recursion_misses),
+            ("the record made no sense", loss.undecodable),
+        ]
+        .into_iter()
+        .filter(|(_, events)| *events > 0)
+        .map(|(cause, events)| Cause { cause, events })
+        .collect();
+        let here = u64::try_from(walk.lost_here).unwrap_or(0);
+        if lost_by_cause.is_empty() && here > 0 {
+            // An unfinished file has no counters in its footer; the marks in the events are what is known.
+            lost_by_cause.push(Cause { cause: "unknown", events: here });
+        }
+        let limits = info
+            .sources
+            .iter()
+            .filter(|source| kinds.iter().any(|kind| source.kinds.iter().any(|k| k == kind.as_str())))
+            .flat_map(|source| source.limits.iter().map(move |limit| format!("{}: {limit}", source.name)))
+            .collect();
+        Trust {
+            events: walk.events,
+            span_ns: if recorded_ns > 0 { recorded_ns } else { walk.last_ns - walk.first_ns },
+            lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
+            lost_by_cause,
+            stacks_lost: loss.stacks,
+            wait_states_lost: loss.wait_states,
+            late: loss.late,
+            holds_cut_by_loss: self.holds_cut_by_loss,
+            waits_cut_by_loss: self.waits_cut_by_loss,
+            unpaired_releases: counts.unpaired_releases,
+            releases_unseen: counts.releases_unseen,
+            backwards: counts.backwards,
+            begin_unseen: counts.begin_unseen,
+            holds_open_at_end: self.holds_open_at_end,
+            waits_open_at_end: self.waits_open_at_end,
+            longest_open_wait_ns: self.longest_open_wait_ns,
+            waits_begun: counts.waits_begun,
+            gap_waits: counts.gap_waits,
+            unmeasured_waits: counts.unmeasured_waits,
+            uncounted_waits: u64::try_from(self.uncounted_waits).unwrap_or(0),
+            inferred_waits: counts.inferred_waits,
+            abandoned_waits: self.abandoned_waits,
+            try_failures: counts.try_failures,
+            idle_waits: walk.idle_waits,
+            limits,
+            complete: info.complete,
+            stop_reason: info.stop_reason.clone(),
+            probe_cost_ns: info.probe_cost_ns.clone(),
+        }
+    }
+}
+
+impl Trust {
+    /// Writes the block: one line if there is nothing to say, a few if there is.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
+        let lost = if self.lost == 0 {
+            "none lost".to_owned()
+        } else {
+            let causes: Vec<String> =
+                self.lost_by_cause.iter().map(|c| format!("{} because {}", n(c.events), c.cause)).collect();
+            format!("{} lost ({})", n(self.lost), causes.join(", "))
+        };
+        let mut first =
+            format!("trust: {} events over {}, {lost}", n(self.events), units::duration(self.span_ns));
+        if self.holds_open_at_end > 0 {
+            let holds = plural(self.holds_open_at_end, "hold");
+            first.push_str(&format!("; {holds} open at the end, counted nowhere"));
+        }
+        if self.waits_open_at_end > 0 {
+            let longest = units::duration(self.longest_open_wait_ns.unwrap_or(0));
+            let waits = plural(self.waits_open_at_end, "wait");
+            first.push_str(&format!("; {waits} open at the end, the longest for {longest}"));
+        }
+        writeln!(out, "{first}")?;
+
+        if !self.complete {
+            writeln!(
+                out,
+                "  the recording was not finished: what came after the last whole row group is missing"
+            )?;
+        }
+        let lines = [
+            (self.holds_cut_by_loss, "hold", "dropped, because events were lost while they lasted"),
+            (self.waits_cut_by_loss, "wait", "dropped, because events were lost while they lasted"),
+            (self.unpaired_releases, "release", "without an acquisition in the trace"),
+            (self.releases_unseen, "hold", "dropped, because the release was not seen"),
+            (self.backwards, "hold", "dropped, because the release is earlier than the acquisition"),
+            (self.begin_unseen, "wait", "whose begin was not seen: the time is in no column"),
+            (self.inferred_waits, "wait", "known only from the end and length: in no cnt_hold"),
+            (self.late, "event", "out of order"),
+            (self.stacks_lost, "event", "whose stack was lost"),
+            (self.wait_states_lost, "wait", "whose time asleep and in the run queue was lost"),
+            (self.idle_waits, "idle wait", "on condition variables, semaphores and barriers left out"),
+        ];
+        for (count, what, why) in lines {
+            if count > 0 {
+                writeln!(out, "  {} {why}", plural(count, what))?;
+            }
+        }
+        for limit in &self.limits {
+            writeln!(out, "  {}", printable(limit))?;
+        }
+        if !self.probe_cost_ns.is_empty() {
+            let costs: Vec<String> = self
+                .probe_cost_ns
+                .iter()
+                .map(|cost| {
+                    let ns = i64::try_from(cost.value).unwrap_or(i64::MAX);
+                    format!("{} {}", printable(&cost.name), units::duration(ns))
+                })
+                .collect();
+            writeln!(out, "  a probe cost about: {}", costs.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+fn plural(count: u64, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {what}{ending}", units::exact(i64::try_from(count).unwrap_or(i64::MAX)))
+}

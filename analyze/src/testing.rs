@@ -1,0 +1,225 @@
+//! Traces for tests, from a few lines of text to Parquet files in a temporary directory.
+//!
+//! ```text
+//! source kernel_contended kinds=mutex,rwsem holds=no       a source of the footer
+//! lock m mutex name=hot address=0x10 pid=7                 declares a lock; else it is a pthread_mutex of that name
+//! task A pid=10 tid=11 comm=worker                         declares a task; else pid 100, tid from 101, that name
+//! 1_000_000 A acquire m a.c:10                             time, task, event, lock, [mode], [place], [key=value]...
+//! 1_200_000 B wait m shared leaf<b.c:20:work<main          a place is frames, leaf first: file:line[:function] or name
+//! 1_300_000 B abandon m wait=100 errno=110                 wait=, blocked=, runq=, count=, errno= and peer=TASK
+//! 1_400_000 - lost count=3
+//! ```
+//!
+//! A `k:` before a frame makes it one of the kernel. `#` begins a comment. An acquire without `wait=` found the lock
+//! free; `wait=?` is a wait whose begin was not seen.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use tempfile::TempDir;
+use trace_format::{
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId,
+    TaskRow, Trace, TraceWriter, run_info::Source, writer,
+};
+
+/// A trace on disk that goes with its owner.
+pub(crate) struct TestTrace {
+    pub(crate) trace: Trace,
+    pub(crate) path: PathBuf,
+    _directory: TempDir,
+}
+
+/// The parts of a trace in memory.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) info: RunInfo,
+    pub(crate) events: Vec<Event>,
+    pub(crate) locks: Vec<LockRow>,
+    pub(crate) tasks: Vec<TaskRow>,
+    pub(crate) stacks: Vec<Stack>,
+    lock_ids: HashMap<String, LockId>,
+    task_ids: HashMap<String, TaskId>,
+    stack_ids: HashMap<String, StackId>,
+}
+
+/// Writes the trace that `text` describes.
+pub(crate) fn trace(text: &str) -> TestTrace {
+    Parts::parse(text).write()
+}
+
+impl Parts {
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut parts = Self::default();
+        parts.info.complete = true;
+        parts.info.stop_reason = "command ended".to_owned();
+        for line in text.lines() {
+            let line = line.split(" #").next().unwrap_or(line).trim();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [] => {}
+                [first, ..] if first.starts_with('#') => {}
+                ["source", name, rest @ ..] => parts.source(name, rest),
+                ["lock", name, kind, rest @ ..] => parts.lock(name, kind, rest),
+                ["task", name, rest @ ..] => parts.task(name, rest),
+                [ts, task, event, rest @ ..] => parts.event(ts, task, event, rest),
+                _ => panic!("what is '{line}'?"),
+            }
+        }
+        parts
+    }
+
+    pub(crate) fn write(&self) -> TestTrace {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("trace.parquet");
+        let mut writer = TraceWriter::create(&path, false).unwrap();
+        for event in &self.events {
+            writer.push(event).unwrap();
+        }
+        let info = RunInfo { trace_id: writer::new_trace_id(), ..self.info.clone() };
+        writer.finish(&info, &self.stacks, &self.locks, &self.tasks).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        TestTrace { trace, path, _directory: directory }
+    }
+
+    fn source(&mut self, name: &str, rest: &[&str]) {
+        let mut source =
+            Source { name: name.to_owned(), uncontended: true, holds: true, ..Source::default() };
+        for (key, value) in pairs(rest) {
+            match key {
+                "kinds" => source.kinds = value.split(',').map(str::to_owned).collect(),
+                "holds" => source.holds = value == "yes",
+                "uncontended" => source.uncontended = value == "yes",
+                "limit" => source.limits.push(value.replace('_', " ")),
+                _ => panic!("a source has no {key}"),
+            }
+        }
+        self.info.sources.push(source);
+    }
+
+    fn lock(&mut self, name: &str, kind: &str, rest: &[&str]) {
+        let id = LockId(self.locks.len() as i32);
+        let kind: LockKind = kind.parse().unwrap();
+        let mut row = LockRow {
+            id,
+            address: Some(0x1000 + 0x40 * id.0 as u64),
+            kind,
+            scope: if kind.is_kernel() { Scope::Kernel } else { Scope::Process },
+            pid: (!kind.is_kernel()).then_some(100),
+            name: Some(name.to_owned()),
+            init_stack: None,
+            first_ns: 0,
+            last_ns: 0,
+        };
+        for (key, value) in pairs(rest) {
+            match key {
+                "name" => row.name = (value != "-").then(|| value.to_owned()),
+                "address" => row.address = u64::from_str_radix(value.trim_start_matches("0x"), 16).ok(),
+                "pid" => row.pid = value.parse().ok(),
+                _ => panic!("a lock has no {key}"),
+            }
+        }
+        self.locks.push(row);
+        self.lock_ids.insert(name.to_owned(), id);
+    }
+
+    fn task(&mut self, name: &str, rest: &[&str]) {
+        let id = TaskId(self.tasks.len() as i32);
+        let mut row = TaskRow {
+            id,
+            pid: 100,
+            tid: 101 + id.0,
+            comm: Some(name.to_owned()),
+            start_ns: None,
+            exit_ns: None,
+            cgroup: None,
+        };
+        for (key, value) in pairs(rest) {
+            match key {
+                "pid" => row.pid = value.parse().unwrap(),
+                "tid" => row.tid = value.parse().unwrap(),
+                "comm" => row.comm = Some(value.to_owned()),
+                _ => panic!("a task has no {key}"),
+            }
+        }
+        self.tasks.push(row);
+        self.task_ids.insert(name.to_owned(), id);
+    }
+
+    fn event(&mut self, ts: &str, task: &str, kind: &str, rest: &[&str]) {
+        let kind: EventKind = kind.parse().unwrap();
+        let mut event = Event::new(ts.replace('_', "").parse().unwrap(), kind, 0);
+        let mut rest = rest;
+        if task != "-" {
+            event.task = Some(self.task_id(task));
+        }
+        if !matches!(kind, EventKind::Lost | EventKind::OffCpu) {
+            let (lock, others) = rest.split_first().expect("a lock");
+            event.lock = Some(self.lock_id(lock));
+            event.mode = Some(Mode::Exclusive);
+            rest = others;
+        }
+        if kind == EventKind::Acquire {
+            event.wait_ns = Some(0);
+        }
+        for word in rest {
+            match word.split_once('=') {
+                Some(("wait", "?")) => event.wait_ns = None,
+                Some(("wait", ns)) => event.wait_ns = Some(ns.replace('_', "").parse().unwrap()),
+                Some(("blocked", ns)) => event.blocked_ns = Some(ns.parse().unwrap()),
+                Some(("runq", ns)) => event.runq_ns = Some(ns.parse().unwrap()),
+                Some(("errno", errno)) => event.errno = Some(errno.parse().unwrap()),
+                Some(("count", count)) => event.count = Some(count.parse().unwrap()),
+                Some(("peer", task)) => event.peer_task = Some(self.task_id(task)),
+                Some((key, _)) => panic!("an event has no {key}"),
+                None => match word.parse() {
+                    Ok(mode) => event.mode = Some(mode),
+                    Err(_) => event.stack = Some(self.stack_id(word)),
+                },
+            }
+        }
+        self.events.push(event);
+    }
+
+    pub(crate) fn lock_id(&mut self, name: &str) -> LockId {
+        if !self.lock_ids.contains_key(name) {
+            self.lock(name, "pthread_mutex", &[]);
+        }
+        self.lock_ids[name]
+    }
+
+    pub(crate) fn task_id(&mut self, name: &str) -> TaskId {
+        if !self.task_ids.contains_key(name) {
+            self.task(name, &[]);
+        }
+        self.task_ids[name]
+    }
+
+    fn stack_id(&mut self, place: &str) -> StackId {
+        let next = StackId(self.stacks.len() as i32);
+        *self.stack_ids.entry(place.to_owned()).or_insert_with(|| {
+            self.stacks.push(Stack { id: next, frames: place.split('<').map(frame).collect() });
+            next
+        })
+    }
+}
+
+fn frame(text: &str) -> Frame {
+    let (kernel, text) = match text.strip_prefix("k:") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts.as_slice() {
+        [file, line, rest @ ..] if line.parse::<i32>().is_ok() => Frame {
+            file: Some((*file).to_owned()),
+            line: line.parse().ok(),
+            symbol: (!rest.is_empty()).then(|| rest.join(":")),
+            kernel,
+            ..Frame::default()
+        },
+        _ => Frame { symbol: Some(text.to_owned()), kernel, ..Frame::default() },
+    }
+}
+
+fn pairs<'a>(words: &'a [&'a str]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    words.iter().map(|word| word.split_once('=').unwrap_or_else(|| panic!("{word} is no key=value")))
+}
