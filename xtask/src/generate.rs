@@ -24,7 +24,7 @@ const PID: i32 = 4242;
 const BEGIN: u64 = 1_000_000_000;
 /// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
 /// it makes about 7 % of the attempts wait.
-const THINK_NS: f64 = 42_000.0;
+const THINK_NS: f64 = 34_000.0;
 const EBUSY: i32 = 16;
 const ETIMEDOUT: i32 = 110;
 
@@ -299,7 +299,6 @@ fn stacks() -> Vec<Stack> {
     let stack = |at: usize| Stack {
         id: StackId(id(at)),
         frames: vec![
-            frame("pthread_mutex_lock".to_owned(), 10),
             frame(format!("take_{at:02}"), 100 + at),
             frame(format!("serve_{}", at % 4), 200 + at % 4),
             frame("worker".to_owned(), 300),

@@ -1,0 +1,158 @@
+//! Records the whole machine under load: contended kernel locks, futexes, loss, and the ways to end. Needs root and
+//! stress-ng; run by `cargo xtask test`.
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use trace_format::{Event, EventKind, LockKind, Trace};
+
+mod support;
+
+use support::{Running, cannot_record, klock, run, skip};
+
+fn load(seconds: u32) -> Running {
+    let mut command = Command::new("stress-ng");
+    command.args(["--quiet", "--futex", "2", "--mmap", "2", "--pipe", "2", "--switch", "2", "--timeout"]);
+    Running::start(command.arg(format!("{seconds}s")).stdin(Stdio::null()))
+}
+
+fn stop(mut load: Running) {
+    load.signal("INT");
+    load.ends_within(Duration::from_secs(10));
+}
+
+fn read(path: &Path) -> (Trace, Vec<Event>) {
+    let trace = Trace::open(path).expect("the recorder left a trace");
+    let mut events = Vec::new();
+    for batch in trace.events().unwrap() {
+        events.extend(batch.unwrap().iter());
+    }
+    (trace, events)
+}
+
+fn cannot_run() -> Option<&'static str> {
+    let stress = Command::new("stress-ng").arg("--version").stdout(Stdio::null()).status();
+    if stress.is_ok_and(|status| status.success()) { cannot_record() } else { Some("needs stress-ng") }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_busy_machine_shows_waits_for_kernel_locks_and_futexes() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let load = load(30);
+    thread::sleep(Duration::from_millis(500));
+    let ended = run(klock().args(["record", "-a", "-d", "2s", "-o"]).arg(&path));
+    stop(load);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let (trace, events) = read(&path);
+    let locks = trace.locks().unwrap();
+    let kinds: BTreeSet<LockKind> = events
+        .iter()
+        .filter(|event| event.kind == EventKind::Acquire)
+        .filter_map(|event| Some(locks[usize::try_from(event.lock?.0).ok()?].kind))
+        .collect();
+    assert!(kinds.iter().any(|kind| kind.is_kernel()), "{kinds:?}");
+    assert!(kinds.contains(&LockKind::Futex), "{kinds:?}");
+    assert_eq!(trace.info().events, events.len() as u64);
+    let span = trace.info().span_ns();
+    assert!((1_900_000_000..6_000_000_000).contains(&span), "{span} ns");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn times_grow_waits_add_up_and_every_id_has_its_row() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let load = load(30);
+    let ended = run(klock().args(["record", "-a", "-d", "1s", "-o"]).arg(&path));
+    stop(load);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let (trace, events) = read(&path);
+    let (locks, tasks) = (trace.locks().unwrap().len(), trace.tasks().unwrap().len());
+    let stacks = trace.stacks().unwrap().len();
+    let within =
+        |id: Option<i32>, rows: usize| id.is_none_or(|id| usize::try_from(id).is_ok_and(|id| id < rows));
+    for event in &events {
+        assert!(
+            within(event.lock.map(|id| id.0), locks) && within(event.task.map(|id| id.0), tasks),
+            "{event:?}"
+        );
+        assert!(
+            within(event.stack.map(|id| id.0), stacks) && within(event.peer_stack.map(|id| id.0), stacks),
+            "{event:?}"
+        );
+        if let (Some(wait), Some(blocked), Some(queued)) = (event.wait_ns, event.blocked_ns, event.runq_ns) {
+            assert!(blocked >= 0 && queued >= 0 && blocked + queued <= wait, "{event:?}");
+        }
+    }
+    let backwards = events.windows(2).filter(|pair| pair[1].ts_ns < pair[0].ts_ns).count() as u64;
+    assert!(
+        backwards <= trace.info().loss.late,
+        "{backwards} steps back, {} events late",
+        trace.info().loss.late
+    );
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_ring_too_small_for_the_load_loses_events_and_says_how_many_and_where() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let load = load(30);
+    let ended = run(klock().args(["record", "-a", "-d", "2s", "--ring", "4096", "-o"]).arg(&path));
+    stop(load);
+    let (trace, events) = read(&path);
+    let loss = &trace.info().loss;
+    let rows: i64 = events.iter().filter(|e| e.kind == EventKind::Lost).filter_map(|e| e.count).sum();
+    assert!(loss.ring_full > 0, "{loss:?}\n{}", ended.stderr);
+    assert!(rows > 0, "{loss:?}");
+    // What a CPU lost after its last event has no event that could announce it.
+    assert!(rows.cast_unsigned() <= loss.events(), "{rows} in the rows, {} in the footer", loss.events());
+    let by_program: u64 = loss.by_program.iter().map(|counters| counters.ring_full).sum();
+    assert!(by_program >= loss.ring_full, "{loss:?}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn an_interrupted_recorder_finishes_the_file_and_is_not_in_it() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    for signal in ["INT", "TERM"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.parquet");
+        let load = load(60);
+        let mut recorder = Running::start(klock().args(["record", "-a", "-o"]).arg(&path));
+        let pid = i32::try_from(recorder.child.id()).unwrap();
+        recorder.until_attached();
+        thread::sleep(Duration::from_secs(1));
+        recorder.signal(signal);
+        let ended = recorder.end_within(Duration::from_secs(60));
+        stop(load);
+        assert!(ended.status.success(), "SIG{signal}: {:?} {}", ended.status, ended.stderr);
+        let (trace, events) = read(&path);
+        assert!(trace.info().complete && !trace.info().stop_reason.is_empty(), "SIG{signal}");
+        assert!(!events.is_empty(), "SIG{signal}");
+        let tasks = trace.tasks().unwrap();
+        let own = events
+            .iter()
+            .filter_map(|event| event.task)
+            .filter(|id| tasks[usize::try_from(id.0).unwrap()].pid == pid);
+        assert_eq!(own.count(), 0, "the recorder recorded itself");
+    }
+}

@@ -1,0 +1,218 @@
+//! Records a program whose lock events are known exactly (`fixtures/programs/known_counts.c`), from its first
+//! instruction and by its PID, and compares to the digit. Needs root; run by `cargo xtask test`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write,
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use trace_format::{Event, EventKind, LockKind, LockRow, TaskRow, Trace};
+
+mod support;
+
+use support::{Running, cannot_record, fixture, klock, run, skip};
+
+/// Lock, thread, event: how often.
+type Counts = BTreeMap<(String, i32, String), i64>;
+
+/// Everything of a trace that the tests ask for.
+struct Recorded {
+    trace: Trace,
+    events: Vec<Event>,
+    locks: Vec<LockRow>,
+    tasks: Vec<TaskRow>,
+}
+
+impl Recorded {
+    fn read(path: &Path) -> Self {
+        let trace = Trace::open(path).expect("the recorder left a trace");
+        let mut events = Vec::new();
+        for batch in trace.events().unwrap() {
+            events.extend(batch.unwrap().iter());
+        }
+        let (locks, tasks) = (trace.locks().unwrap(), trace.tasks().unwrap());
+        assert!(trace.info().complete, "the trace is not complete");
+        Self { trace, events, locks, tasks }
+    }
+
+    /// The mutex of an event, if it is one of the program's own.
+    fn mutex(&self, event: &Event) -> Option<&str> {
+        let lock = &self.locks[usize::try_from(event.lock?.0).ok()?];
+        let name = lock.name.as_deref()?.split('+').next()?;
+        let ours = lock.kind == LockKind::PthreadMutex && ["hot", "cold", "gate", "own"].contains(&name);
+        ours.then_some(name)
+    }
+
+    fn tid(&self, event: &Event) -> i32 {
+        self.tasks[usize::try_from(event.task.expect("a lock event has a task").0).unwrap()].tid
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::new();
+        for event in &self.events {
+            let counted = matches!(
+                event.kind,
+                EventKind::Acquire | EventKind::Release | EventKind::TryFail | EventKind::Abandon
+            );
+            if let Some(mutex) = self.mutex(event).filter(|_| counted) {
+                *counts.entry((mutex.to_owned(), self.tid(event), event.kind.to_string())).or_default() += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// What the program says about itself.
+fn printed(stdout: &str) -> Counts {
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix("COUNT "));
+    lines
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            ((words[0].to_owned(), words[1].parse().unwrap(), words[2].to_owned()), words[3].parse().unwrap())
+        })
+        .collect()
+}
+
+/// Equal, or short by no more than what the trace says it lost.
+#[track_caller]
+fn assert_counts(recorded: &Recorded, expected: &Counts) {
+    assert!(expected.len() > 4, "the program said nothing");
+    let found = recorded.counts();
+    let loss = i64::try_from(recorded.trace.info().loss.events()).unwrap();
+    let mut missing = 0;
+    for (key, expected) in expected {
+        let found = found.get(key).copied().unwrap_or(0);
+        assert!(found <= *expected, "{key:?}: {found}, but it happened {expected} times");
+        assert!(
+            found == *expected || loss > 0,
+            "{key:?}: {found}, it happened {expected} times, and no loss is reported"
+        );
+        missing += expected - found;
+    }
+    for key in found.keys() {
+        assert!(expected.contains_key(key), "{key:?} was recorded and never happened");
+    }
+    assert!(missing <= loss, "{missing} events are missing, {loss} are reported lost");
+}
+
+fn record_from_the_start(arguments: &[&str]) -> (Recorded, support::Ended) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let ended =
+        run(klock().args(["record", "-o"]).arg(&path).arg("--").arg(fixture("known_counts")).args(arguments));
+    assert!(path.exists(), "{}", ended.stderr);
+    (Recorded::read(&path), ended)
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_program_recorded_from_its_start_has_exactly_the_counts_that_it_prints() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let (recorded, ended) = record_from_the_start(&["4", "2000", "5"]);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_counts(&recorded, &printed(&ended.stdout));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_program_that_is_attached_to_has_exactly_the_counts_that_it_prints() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut program = std::process::Command::new(fixture("known_counts"));
+    let mut program = Running::start(program.args(["--wait", "3", "2000", "4"]).stdin(Stdio::piped()));
+    let pid = program.line_after("ready ");
+    let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(&path));
+    recorder.until_attached();
+    program.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let program = program.end_within(Duration::from_secs(60));
+    if !recorder.ends_within(Duration::from_secs(10)) {
+        panic!("the process is gone and its recorder still waits for it");
+    }
+    let recorder = recorder.end_within(Duration::from_secs(1));
+    assert!(recorder.status.success(), "{}", recorder.stderr);
+    assert_counts(&Recorded::read(&path), &printed(&program.stdout));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn the_exit_status_of_the_recorded_program_is_passed_on() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let (recorded, ended) = record_from_the_start(&["--exit", "7", "1", "10", "0"]);
+    assert_eq!(ended.status.code(), Some(7), "{}", ended.stderr);
+    assert_counts(&recorded, &printed(&ended.stdout));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn an_acquisition_names_the_function_and_the_line_that_made_it() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let (recorded, ended) = record_from_the_start(&["2", "500", "1"]);
+    let stacks = recorded.trace.stacks().unwrap();
+    let main = printed(&ended.stdout).into_keys().map(|(_, tid, _)| tid).min().unwrap();
+    let mut seen = 0;
+    for event in &recorded.events {
+        let by_worker = event.task.is_some() && recorded.tid(event) != main;
+        if event.kind != EventKind::Acquire || !by_worker || recorded.mutex(event) != Some("hot") {
+            continue;
+        }
+        let stack = event.stack.expect("an acquisition has a stack");
+        let frames = &stacks[usize::try_from(stack.0).unwrap()].frames;
+        let named = frames.iter().any(|frame| {
+            let file = frame.file.as_deref().is_some_and(|file| file.ends_with("known_counts.c"));
+            frame.symbol.as_deref() == Some("hammer_hot") && file && frame.line.is_some_and(|line| line > 0)
+        });
+        assert!(named, "no hammer_hot with its file and line in {frames:#?}");
+        seen += 1;
+    }
+    assert!(seen > 0, "no acquisition of hot");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn who_queued_at_the_gate_waited_from_its_call_to_its_ownership() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let (recorded, ended) = record_from_the_start(&["4", "100", "2"]);
+    let main = printed(&ended.stdout).into_keys().map(|(_, tid, _)| tid).min().unwrap();
+    let mut begun: HashMap<i32, i64> = HashMap::new();
+    let mut waited = 0;
+    for event in recorded.events.iter().filter(|event| recorded.mutex(event) == Some("gate")) {
+        let tid = recorded.tid(event);
+        match event.kind {
+            EventKind::Wait => assert_eq!(begun.insert(tid, event.ts_ns), None, "a wait within a wait"),
+            EventKind::Abandon => {
+                assert_eq!(event.errno, Some(libc::ETIMEDOUT));
+                let begin = begun.remove(&tid).expect("what was given up had begun");
+                assert!(
+                    event.ts_ns - begin > 15_000_000,
+                    "gave up after {} ns of 20 ms",
+                    event.ts_ns - begin
+                );
+            }
+            EventKind::TryFail => assert_eq!(event.errno, Some(libc::EBUSY)),
+            EventKind::Acquire if tid != main => {
+                let begin = begun.remove(&tid).expect("the gate was closed, so the acquisition waited");
+                assert_eq!(event.wait_ns, Some(event.ts_ns - begin));
+                if let (Some(blocked), Some(queued)) = (event.blocked_ns, event.runq_ns) {
+                    assert!(blocked > 0 && blocked + queued <= event.ts_ns - begin, "{event:?}");
+                }
+                waited += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(waited, 4);
+}

@@ -1,0 +1,176 @@
+//! What the outer tests share: running klock with a bound on its time, building the fixture programs, and saying why a test
+//! can't run here.
+
+#![allow(dead_code, reason = "each test program uses its own part of it")]
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+/// The workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The built klock.
+pub fn klock() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_klock"))
+}
+
+/// Says that the test can't run here. `cargo xtask test` reads the line and lists the reason.
+pub fn skip(reason: &str) {
+    println!("\nskipped: {reason}");
+    assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "skipped under CI=true: {reason}");
+}
+
+/// A program that runs, with its output in files; killed when it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    pub child: Child,
+    words: String,
+    output: TempDir,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let output = tempfile::tempdir().expect("a temporary directory");
+        let file = |name: &str| File::create(output.path().join(name)).expect("a temporary file");
+        let child = command
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+        Self { child, words: format!("{command:?}"), output }
+    }
+
+    /// Sends a signal: `INT`, `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.is_ok_and(|s| s.success()), "{} is gone", self.words);
+    }
+
+    /// Whether it ended by itself within this time.
+    pub fn ends_within(&mut self, limit: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < limit {
+            if self.child.try_wait().expect("the child is ours").is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end_within(mut self, limit: Duration) -> Ended {
+        let in_time = self.ends_within(limit);
+        let read = |name: &str| fs::read(self.output.path().join(name)).unwrap_or_default();
+        let text = |name| String::from_utf8_lossy(&read(name)).into_owned();
+        let (stdout, stderr) = (text("stdout"), text("stderr"));
+        assert!(in_time, "{} did not end within {limit:?}\n{stdout}\n{stderr}", self.words);
+        Ended { status: self.child.wait().expect("the child is ours"), stdout, stderr }
+    }
+
+    /// Waits until it printed a line that begins so, and returns the rest of the line.
+    pub fn line_after(&self, begin: &str) -> String {
+        let since = Instant::now();
+        loop {
+            let text = fs::read_to_string(self.output.path().join("stdout")).unwrap_or_default();
+            let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            if let Some(rest) = whole_lines.lines().find_map(|line| line.strip_prefix(begin)) {
+                return rest.trim().to_owned();
+            }
+            assert!(since.elapsed() < Duration::from_secs(20), "{} never printed {begin:?}", self.words);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until a recorder has attached all its programs: their number was the same for a second.
+    pub fn until_attached(&mut self) {
+        let begin = Instant::now();
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            let now = attached(self.child.id());
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if now > 0 && since.elapsed() > Duration::from_secs(1) {
+                return;
+            }
+            let ended = self.child.try_wait().expect("the child is ours");
+            assert!(
+                ended.is_none() && begin.elapsed() < Duration::from_secs(60),
+                "{}: {ended:?}",
+                self.words
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is fine.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// How many attachments of BPF programs a process holds.
+fn attached(pid: u32) -> usize {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    links
+        .filter(|link| {
+            ["bpf_link", "bpf-link", "perf_event"].iter().any(|w| link.to_string_lossy().contains(w))
+        })
+        .count()
+}
+
+/// Runs it to its end, within a minute.
+#[track_caller]
+pub fn run(command: &mut Command) -> Ended {
+    Running::start(command.stdin(Stdio::null())).end_within(Duration::from_secs(60))
+}
+
+/// Why nothing can be recorded here, in klock's own words; `None` if it can.
+pub fn cannot_record() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let answer = ANSWER.get_or_init(|| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let output = directory.path().join("t.parquet");
+        let ended = run(klock().args(["record", "-a", "-d", "100ms", "--locks", "kernel", "-o"]).arg(output));
+        (ended.status.code() == Some(3)).then(|| ended.stderr.trim().replace('\n', "; "))
+    });
+    answer.as_deref()
+}
+
+/// Builds a fixture program.
+pub fn fixture(name: &str) -> PathBuf {
+    static BUILD: OnceLock<()> = OnceLock::new();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    BUILD.get_or_init(|| {
+        let source = root().join("fixtures/programs").join(format!("{name}.c"));
+        let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
+        let status = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
+        assert!(status.expect("gcc is installed").success(), "gcc could not build {name}");
+    });
+    program
+}
