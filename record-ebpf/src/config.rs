@@ -1,0 +1,54 @@
+//! What the loader decided, as read-only globals that it sets before the verifier sees the programs. Offsets come from
+//! the running kernel's BTF; an offset that it doesn't have is [`ABSENT`], and the verifier prunes what needs it.
+
+/// An offset that this kernel doesn't have.
+pub(crate) const ABSENT: u32 = u32::MAX;
+
+/// Whose events are recorded; values of `KLOCK_TARGET_MODE`.
+pub(crate) mod target {
+    /// Everybody's.
+    pub(crate) const ALL: u32 = 0;
+    /// Those of the processes in the map of targets.
+    pub(crate) const PROCESSES: u32 = 1;
+    /// Those of the threads in the map of targets.
+    pub(crate) const THREADS: u32 = 2;
+    /// Those of the cgroup `KLOCK_CGROUP_ID` and the ones below it.
+    pub(crate) const CGROUP: u32 = 3;
+}
+
+macro_rules! globals {
+    ($($(#[$doc:meta])* $symbol:ident: $type:ty = $default:expr, $function:ident;)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            static $symbol: $type = $default;
+
+            $(#[$doc])*
+            #[inline(always)]
+            pub(crate) fn $function() -> $type {
+                // SAFETY: a valid, aligned static. Volatile, because the loader changes it after compilation.
+                unsafe { core::ptr::read_volatile(&raw const $symbol) }
+            }
+        )+
+    };
+}
+
+globals! {
+    /// One of [`target`].
+    KLOCK_TARGET_MODE: u32 = target::ALL, target_mode;
+    /// klock's own process, which is never recorded.
+    KLOCK_SELF: u32 = 0, own_process;
+    /// Whether processes that a target starts become targets.
+    KLOCK_FOLLOW: u32 = 1, follow_children;
+    /// With [`target::CGROUP`]: the cgroup's id.
+    KLOCK_CGROUP_ID: u64 = 0, cgroup_id;
+    /// With [`target::CGROUP`]: how deep it is below the root.
+    KLOCK_CGROUP_LEVEL: u32 = 0, cgroup_level;
+    /// Offset of `task_struct.pid`, the thread id.
+    KLOCK_TASK_PID: u32 = ABSENT, task_pid_offset;
+    /// Offset of `task_struct.tgid`, the process id.
+    KLOCK_TASK_TGID: u32 = ABSENT, task_tgid_offset;
+    /// Offset of `task_struct.comm`.
+    KLOCK_TASK_COMM: u32 = ABSENT, task_comm_offset;
+    /// Offset of `task_struct.__state` (`state` before 5.14).
+    KLOCK_TASK_STATE: u32 = ABSENT, task_state_offset;
+}

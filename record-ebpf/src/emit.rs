@@ -1,0 +1,68 @@
+//! From values to a record in the ring: the one place where events are lost.
+
+use aya_ebpf::{
+    bindings::BPF_RB_NO_WAKEUP,
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+};
+use trace_format::wire::{WireEvent, stack};
+
+use crate::{
+    atomic,
+    filter::Task,
+    guard::{Outcome, Run},
+    maps::RINGS,
+};
+
+/// The host polls the rings on a timer; a wake-up per record would cost more than the record.
+pub(crate) const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
+
+/// This CPU.
+#[inline(always)]
+pub(crate) fn cpu() -> u32 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_get_smp_processor_id() }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[inline(always)]
+pub(crate) fn now_ns() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// An event of the current task, now.
+#[inline(always)]
+pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
+    // SAFETY: the pointer came from the map's lookup and was checked; the field is only ever changed atomically.
+    let seq = unsafe { atomic::add(&raw mut (*run.cpu).seq, 1) };
+    WireEvent {
+        ts_ns: now_ns(),
+        code,
+        program: run.program as u8,
+        cpu: cpu(),
+        tgid: task.tgid,
+        tid: task.tid,
+        kernel_stack: stack::NONE,
+        user_stack: stack::NONE,
+        peer_kernel_stack: stack::NONE,
+        peer_user_stack: stack::NONE,
+        seq: seq as u32,
+        ..WireEvent::default()
+    }
+}
+
+/// Puts the event into this CPU's ring.
+#[inline(always)]
+pub(crate) fn emit(run: &Run, event: &mut WireEvent) -> Outcome {
+    // SAFETY: as above.
+    let before = unsafe { atomic::swap(&raw mut (*run.cpu).lost, 0) };
+    event.lost_before = before as u32;
+    let delivered = RINGS.get(event.cpu).is_some_and(|ring| ring.output(&*event, NO_WAKEUP).is_ok());
+    if delivered {
+        Outcome::Delivered
+    } else {
+        // SAFETY: as above.
+        unsafe { atomic::add(&raw mut (*run.cpu).lost, before) };
+        Outcome::RingFull
+    }
+}

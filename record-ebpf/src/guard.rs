@@ -1,0 +1,126 @@
+//! The guard that every program takes first, and the counters that every program ends in.
+//!
+//! A program that runs inside another one on the same CPU, through a tracepoint in the ring buffer's own lock, would
+//! take that lock again and hang the machine (kernels before 6.15). So all programs share a guard per CPU. It
+//! knows its owner, because programs on uprobes can be preempted: another task that runs on the CPU meanwhile is no
+//! nesting and may go on; it takes another slot. Counters are added to atomically for the same reason.
+
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use trace_format::wire::WireCounters;
+
+use crate::{
+    atomic,
+    maps::{COUNTERS, CPU},
+};
+
+/// How many programs can be under way on one CPU: one runs, the others were preempted.
+const SLOTS: usize = 4;
+
+/// What belongs to a CPU.
+#[repr(C)]
+pub(crate) struct CpuState {
+    /// Owners of the guard: pid and tgid plus one, 0 if free.
+    slots: [u64; SLOTS],
+    /// Events lost since the last one that got through.
+    pub(crate) lost: u64,
+    /// Events so far.
+    pub(crate) seq: u64,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy)]
+pub(crate) enum Outcome {
+    /// Nothing to record.
+    Filtered,
+    /// The record is in the ring.
+    Delivered,
+    /// The record found no place.
+    RingFull,
+}
+
+/// What a program knows once it has the guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// Which program it is.
+    pub(crate) program: u32,
+    /// The CPU's state.
+    pub(crate) cpu: *mut CpuState,
+    /// The program's counters on this CPU.
+    counters: *mut WireCounters,
+}
+
+impl Run {
+    /// Counts a stack that found no place.
+    #[inline(always)]
+    pub(crate) fn count_lost_stack(&self) {
+        // SAFETY: the pointer came from the map's lookup and was checked.
+        add(unsafe { &raw mut (*self.counters).stack_lost });
+    }
+
+    /// Counts a wait that found no place.
+    #[inline(always)]
+    pub(crate) fn count_full_state(&self) {
+        // SAFETY: as above.
+        add(unsafe { &raw mut (*self.counters).state_full });
+    }
+}
+
+/// Atomically adds one.
+#[inline(always)]
+pub(crate) fn add(counter: *mut u64) {
+    // SAFETY: callers pass fields of map values: valid, aligned, and only ever changed atomically.
+    unsafe { atomic::add(counter, 1) };
+}
+
+/// Runs `body` under the guard and counts how it ended.
+#[inline(always)]
+pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
+    let (Some(counters), Some(cpu)) = (COUNTERS.get_ptr_mut(program), CPU.get_ptr_mut(0)) else { return 0 };
+    let owner = bpf_get_current_pid_tgid().wrapping_add(1);
+    let Some(slot) = take(cpu, owner) else {
+        // SAFETY: both pointers came from lookups and were checked.
+        unsafe {
+            add(&raw mut (*counters).guard);
+            add(&raw mut (*cpu).lost);
+        }
+        return 0;
+    };
+    let outcome = body(&Run { program, cpu, counters });
+    // SAFETY: as above.
+    unsafe {
+        match outcome {
+            Outcome::Filtered => add(&raw mut (*counters).filtered),
+            Outcome::Delivered => add(&raw mut (*counters).delivered),
+            Outcome::RingFull => {
+                add(&raw mut (*counters).ring_full);
+                add(&raw mut (*cpu).lost);
+            }
+        }
+        core::ptr::write_volatile(slot, 0);
+    }
+    0
+}
+
+/// A slot of this CPU's guard; `None` if the task has one already, or none is free.
+#[inline(always)]
+fn take(cpu: *mut CpuState, owner: u64) -> Option<*mut u64> {
+    // SAFETY: the pointer came from the map's lookup and was checked.
+    let slots = unsafe { &raw mut (*cpu).slots }.cast::<u64>();
+    let mut nested = false;
+    for at in 0..SLOTS {
+        // SAFETY: `at` is less than the number of slots.
+        nested |= unsafe { core::ptr::read_volatile(slots.add(at)) } == owner;
+    }
+    if nested {
+        return None;
+    }
+    for at in 0..SLOTS {
+        // SAFETY: `at` is less than the number of slots.
+        let slot = unsafe { slots.add(at) };
+        // SAFETY: the slot is a field of the map's value.
+        if unsafe { atomic::claim(slot, owner) } {
+            return Some(slot);
+        }
+    }
+    None
+}

@@ -1,0 +1,40 @@
+//! Every map, its size and why that size.
+
+use aya_ebpf::{
+    btf_maps::{ArrayOfMaps, HashMap, PerCpuArray, RingBuf, StackTrace},
+    macros::btf_map,
+};
+use trace_format::wire::{self, MAX_FRAMES, WireCounters, WireEvent, WireStack};
+
+use crate::{guard::CpuState, waiting::WaitState};
+
+/// The most CPUs; the loader puts a ring in for each possible one.
+pub(crate) const MAX_CPUS: usize = 1024;
+
+/// Events, one ring per CPU, so that the lock inside the ring is never contended. The loader replaces the size.
+#[btf_map]
+pub(crate) static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_CPUS> = ArrayOfMaps::new();
+
+/// Descriptors, one ring per CPU, so that a flood of events never costs a name or a stack.
+#[btf_map]
+pub(crate) static DESCRIPTORS: ArrayOfMaps<RingBuf<WireStack, { 256 << 10 }>, MAX_CPUS> = ArrayOfMaps::new();
+
+/// Kernel and user stacks. Entries are never replaced: an id means the same frames for the whole recording.
+#[btf_map]
+pub(crate) static STACKS: StackTrace<65536, 0, MAX_FRAMES> = StackTrace::new();
+
+/// Tasks that wait right now. Preallocated, and never evicting: what finds no place is counted and said.
+#[btf_map]
+pub(crate) static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
+
+/// Processes or threads that are recorded.
+#[btf_map]
+pub(crate) static TARGETS: HashMap<u32, u8, 65536> = HashMap::new();
+
+/// The guard, and what belongs to a CPU.
+#[btf_map]
+pub(crate) static CPU: PerCpuArray<CpuState, 1> = PerCpuArray::new();
+
+/// What each program counted.
+#[btf_map]
+pub(crate) static COUNTERS: PerCpuArray<WireCounters, { wire::program::COUNT }> = PerCpuArray::new();

@@ -1,0 +1,7 @@
+//! The programs, one file per family. Each is a thin shell around a function that does the work.
+
+mod contention;
+mod futex;
+mod pthread;
+mod sched;
+mod task;

@@ -1,0 +1,93 @@
+//! Stacks: ids of the stack map, and where that has no place, the frames themselves in the descriptors' ring.
+//!
+//! Flags are 0: with them a stack that collides with another one is refused (-EEXIST), where the other flags would
+//! silently give it the other's id or take the other's place (`kernel/bpf/stackmap.c`, 4.6).
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack, programs::tracing::StackIdContext,
+};
+use trace_format::wire::{MAX_FRAMES, WireEvent, WireStack, code, stack};
+
+use crate::{
+    emit::{NO_WAKEUP, now_ns},
+    guard::Run,
+    maps::{DESCRIPTORS, STACKS},
+};
+
+/// Which stack of the current task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The kernel's.
+    Kernel,
+    /// The user's.
+    User,
+}
+
+/// Fills the event's two stacks.
+#[inline(always)]
+pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
+    event.kernel_stack = id(run, ctx, event.cpu, event.seq, Side::Kernel, true);
+    event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
+}
+
+/// Fills the event's user stack.
+#[inline(always)]
+pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
+    event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
+}
+
+/// The stack's id, or one of [`stack`]. Only the stack of an event that is about to be emitted can travel inline:
+/// `seq` joins it to that event.
+#[inline(always)]
+pub(crate) fn id(
+    run: &Run,
+    ctx: &impl StackIdContext,
+    cpu: u32,
+    seq: u32,
+    side: Side,
+    inline: bool,
+) -> i32 {
+    const EFAULT: i32 = -14;
+    let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
+    match ctx.get_stackid(&STACKS, flags) {
+        Ok(id) => id as i32,
+        Err(EFAULT) => stack::ABSENT,
+        Err(_) if inline && send(ctx.as_ptr(), cpu, seq, side, flags) => stack::INLINE,
+        Err(_) => {
+            run.count_lost_stack();
+            stack::LOST
+        }
+    }
+}
+
+/// Sends the frames through the ring of descriptors.
+#[inline(always)]
+fn send(ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> bool {
+    let Some(ring) = DESCRIPTORS.get(cpu) else { return false };
+    let Some(mut entry) = ring.reserve(0) else { return false };
+    let record: *mut WireStack = entry.as_mut_ptr();
+    // SAFETY: the ring reserved a whole record; every field is written before it is submitted.
+    let bytes = unsafe {
+        let frames = (&raw mut (*record).frames).cast::<c_void>();
+        bpf_get_stack(ctx, frames, (MAX_FRAMES * 8) as u32, flags)
+    };
+    if bytes < 0 {
+        entry.discard(NO_WAKEUP);
+        return false;
+    }
+    // SAFETY: as above. The helper fills the rest of the frames with zeros.
+    unsafe {
+        (*record).ts_ns = now_ns();
+        (*record).code = code::STACK;
+        (*record).user = u8::from(side == Side::User);
+        (*record).peer = 0;
+        (*record).count = (bytes / 8) as u8;
+        (*record).cpu = cpu;
+        (*record).seq = seq;
+        (*record).padding = 0;
+    }
+    entry.submit(NO_WAKEUP);
+    true
+}
