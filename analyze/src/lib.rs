@@ -14,16 +14,15 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod info;
 pub mod intervals;
 pub mod names;
-pub mod plot;
 pub mod plot;
 pub mod report;
 pub mod select;
 pub mod source;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod timeline;
 pub mod timeline;
 pub mod units;
 

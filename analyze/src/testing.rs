@@ -13,7 +13,7 @@
 //! A `k:` before a frame makes it one of the kernel. `#` begins a comment. An acquire without `wait=` found the lock
 //! free; `wait=?` is a wait whose begin was not seen.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::collections::HashMap;
 
 use tempfile::TempDir;
 use trace_format::{
@@ -24,7 +24,6 @@ use trace_format::{
 /// A trace on disk that goes with its owner.
 pub(crate) struct TestTrace {
     pub(crate) trace: Trace,
-    pub(crate) path: PathBuf,
     _directory: TempDir,
 }
 
@@ -77,7 +76,7 @@ impl Parts {
         let info = RunInfo { trace_id: writer::new_trace_id(), ..self.info.clone() };
         writer.finish(&info, &self.stacks, &self.locks, &self.tasks).unwrap();
         let trace = Trace::open(&path).unwrap();
-        TestTrace { trace, path, _directory: directory }
+        TestTrace { trace, _directory: directory }
     }
 
     fn source(&mut self, name: &str, rest: &[&str]) {

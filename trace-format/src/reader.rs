@@ -116,6 +116,31 @@ impl Trace {
         Ok(Batches { path: path.clone(), metadata: Arc::clone(self.metadata.metadata()), reader, row: 0 })
     }
 
+    /// How many events there are of each kind; only kinds that there are. Reads one column of the events.
+    pub fn events_by_kind(&self) -> Result<Vec<(EventKind, u64)>, FormatError> {
+        let path = &self.paths.events;
+        let failed = |source| parquet_error(path, "the events", source);
+        let mask = ProjectionMask::columns(self.metadata.metadata().file_metadata().schema_descr(), ["event"]);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
+            .with_projection(mask)
+            .with_batch_size(BATCH_ROWS)
+            .build()
+            .map_err(failed)?;
+        let mut counts: Vec<(EventKind, u64)> = EventKind::ALL.iter().map(|kind| (*kind, 0)).collect();
+        let mut first_row = 0;
+        for batch in reader {
+            let batch = batch.map_err(|e| failed(ParquetError::from(e)))?;
+            for kind in rows::kinds(&rows::Source { path, row_group: 0, first_row, batch: &batch })? {
+                if let Some((_, count)) = counts.iter_mut().find(|(k, _)| *k == kind) {
+                    *count += 1;
+                }
+            }
+            first_row += batch.num_rows() as u64;
+        }
+        counts.retain(|(_, count)| *count > 0);
+        Ok(counts)
+    }
+
     /// Every stack, by id.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
         self.side_rows(&self.paths.stacks, "stacks", schema::STACKS, rows::stacks)

@@ -24,8 +24,8 @@ pub fn write(report: &Report, out: &mut impl Write) -> Result<(), AnalyzeError> 
 fn write_rows(rows: &[Row], out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "\n{:>8} {:>9} {:>11} {:>11} {:>11} {:>6} {:>6} {:>2} {:>6} {}",
-        "max", "wait_max", "total", "wait_total", "count", "avg", "wait_avg", "cnt_hold", "cnt_lock", "name"
+        "\n{:>8} {:>9} {:>11} {:>11} {:>11} {:>6} {:>6} {:>2} {:>6} name",
+        "max", "wait_max", "total", "wait_total", "count", "avg", "wait_avg", "cnt_hold", "cnt_lock"
     )?;
     for row in rows {
         let Freebsd { max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock } =

@@ -99,6 +99,10 @@ pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
     })
 }
 
+pub(super) fn kinds(source: &Source<'_>) -> Result<Vec<EventKind>, FormatError> {
+    source.required_words("event")
+}
+
 /// Ids are dense: the row's place is its id.
 fn dense(source: &Source<'_>, ids: &Int32Array, row: usize, column: &'static str) -> Result<i32, FormatError> {
     let id = ids.value(row);
