@@ -35,8 +35,8 @@ pub const MAX_LANES: usize = 40;
 pub struct Query {
     /// Which lock.
     pub lock: LockId,
-    /// Which part of the trace, in ns of its clock, the end not included. `None`: from the lock's first interval to
-    /// its last.
+    /// Which part of the trace, in ns since its begin, the end not included; an end after that of the trace is that of
+    /// the trace. `None`: from the lock's first interval to its last.
     pub window: Option<(i64, i64)>,
     /// How many columns to compute, at most [`MAX_COLUMNS`]. As many as the picture has dots.
     pub columns: usize,
@@ -143,11 +143,21 @@ pub fn of_lock(trace: &Trace, query: &Query) -> Result<Timeline, AnalyzeError> {
     let clocks = (trace.info().clocks_start.monotonic_ns, trace.info().clocks_end.monotonic_ns);
     let events = TraceEvents { trace, lock: lock.id, rules: &rules, end_ns: clocks.1 };
     let about = About {
-        origin_ns: if clocks.0 > 0 { clocks.0 } else { lock.first_ns },
+        origin_ns: if clocks.0 > 0 { clocks.0 } else { first_time(trace)?.unwrap_or(0) },
         holds_recorded: rules.measures_holds(lock.id),
         lock,
     };
     compute(about, names.tasks(), query, &events)
+}
+
+/// When the first event was.
+fn first_time(trace: &Trace) -> Result<Option<i64>, AnalyzeError> {
+    let mut first = None;
+    source::for_each(trace, |event| {
+        first = Some(event.ts_ns);
+        ControlFlow::Break(())
+    })?;
+    Ok(first)
 }
 
 /// What is known of the lock before any event is read.
@@ -160,8 +170,8 @@ pub(crate) struct About {
 
 /// Intervals of one lock that can be gone through again.
 pub(crate) trait Replay {
-    /// Hands every interval and every loss to `sink`, in the order of their ends.
-    fn replay<S: Pass>(&self, sink: &mut S) -> Result<(), AnalyzeError>;
+    /// Hands every interval and every loss to `sink`, in the order of their ends. Returns when the trace ended.
+    fn replay<S: Pass>(&self, sink: &mut S) -> Result<i64, AnalyzeError>;
 }
 
 /// What goes over the intervals.
@@ -178,7 +188,7 @@ struct TraceEvents<'a> {
 }
 
 impl Replay for TraceEvents<'_> {
-    fn replay<S: Pass>(&self, sink: &mut S) -> Result<(), AnalyzeError> {
+    fn replay<S: Pass>(&self, sink: &mut S) -> Result<i64, AnalyzeError> {
         let mut engine = Engine::new(self.rules.clone());
         let mut end_ns = self.end_ns;
         source::for_each(self.trace, |event| {
@@ -192,7 +202,7 @@ impl Replay for TraceEvents<'_> {
             ControlFlow::Continue(())
         })?;
         engine.finish(end_ns, sink);
-        Ok(())
+        Ok(end_ns)
     }
 }
 
@@ -203,10 +213,15 @@ pub(crate) fn compute(
     query: &Query,
     intervals: &impl Replay,
 ) -> Result<Timeline, AnalyzeError> {
-    let mut survey = Survey { window: query.window, ..Survey::default() };
-    intervals.replay(&mut survey)?;
-    let window = query.window.unwrap_or_else(|| survey.span(&about));
-    let mut fill = Fill::new(Grid::new(window.0, window.1, query.columns), &survey, tasks);
+    let since_origin = |ns: i64| about.origin_ns.saturating_add(ns);
+    let window = query.window.map(|(from, to)| (since_origin(from), since_origin(to)));
+    let mut survey = Survey { window, ..Survey::default() };
+    let end_ns = intervals.replay(&mut survey)?;
+    let (from_ns, to_ns) = match window {
+        Some((from_ns, to_ns)) => (from_ns, to_ns.min(end_ns)),
+        None => survey.span(&about),
+    };
+    let mut fill = Fill::new(Grid::new(from_ns, to_ns, query.columns), &survey, tasks);
     intervals.replay(&mut fill)?;
     Ok(fill.finish(about))
 }

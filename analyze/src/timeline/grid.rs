@@ -19,7 +19,8 @@ impl Grid {
     /// widened to 1 ns.
     pub fn new(from_ns: i64, to_ns: i64, columns: usize) -> Self {
         let from_ns = from_ns.min(i64::MAX - 1);
-        let to_ns = to_ns.max(from_ns + 1);
+        // So that every length within the window is an i64.
+        let to_ns = to_ns.clamp(from_ns + 1, from_ns.saturating_add(i64::MAX));
         let span = usize::try_from(to_ns.abs_diff(from_ns)).unwrap_or(usize::MAX);
         Self { from_ns, to_ns, columns: columns.clamp(1, MAX_COLUMNS).min(span) }
     }

@@ -77,8 +77,8 @@ impl Track {
 
     /// All the time in it, in ns.
     pub fn total_ns(&self) -> i64 {
-        let spans: i64 = self.spans.iter().map(|span| span.to_ns - span.from_ns).sum();
-        spans + self.columns.iter().sum::<i64>()
+        let spans = self.spans.iter().map(|span| span.to_ns - span.from_ns);
+        spans.chain(self.columns.iter().copied()).fold(0, i64::saturating_add)
     }
 
     /// Cuts the waits of `lane` where the holder changes, and says for each piece whom it is for.
@@ -132,7 +132,7 @@ fn merged(mut share: OwnerShare) -> OwnerShare {
     share.holders.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
         if same {
-            kept.1 += next.1;
+            kept.1 = kept.1.saturating_add(next.1);
         }
         same
     });

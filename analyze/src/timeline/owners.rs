@@ -28,7 +28,9 @@ pub(super) fn shares(grid: &Grid, lanes: &[&Track], alone: bool) -> Vec<OwnerSha
             if alone {
                 wide.push((span.from_ns, span.to_ns, lane));
             } else {
-                grid.spread(span.from_ns, span.to_ns, |column, ns| columns[column] += ns);
+                grid.spread(span.from_ns, span.to_ns, |column, ns| {
+                    columns[column] = columns[column].saturating_add(ns);
+                });
             }
         }
         for (column, ns) in columns.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
@@ -67,10 +69,10 @@ pub(super) fn shares(grid: &Grid, lanes: &[&Track], alone: bool) -> Vec<OwnerSha
 /// what the others have.
 pub(super) fn blocker(share: &OwnerShare, lane: usize) -> Blocker {
     let others = share.holders.iter().filter(|(holder, _)| *holder != lane);
-    let total: i64 = others.clone().map(|(_, ns)| *ns).sum();
+    let total: i128 = others.clone().map(|(_, ns)| i128::from(*ns)).sum();
     match others.max_by_key(|(_, ns)| *ns) {
         None => Blocker::Unknown,
-        Some((holder, ns)) if i128::from(*ns) * 3 >= i128::from(total) * 2 => Blocker::Lane(*holder),
+        Some((holder, ns)) if i128::from(*ns) * 3 >= total * 2 => Blocker::Lane(*holder),
         Some(_) => Blocker::Several,
     }
 }

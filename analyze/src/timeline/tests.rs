@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use trace_format::{LockKind, Scope};
 
 use super::*;
-use crate::intervals::Charge;
+use crate::{intervals::Charge, testing::Parts};
 
 /// A lock's history in words.
 #[derive(Clone, Debug, Default)]
@@ -75,14 +75,15 @@ impl History {
 }
 
 impl Replay for History {
-    fn replay<S: Pass>(&self, sink: &mut S) -> Result<(), AnalyzeError> {
+    fn replay<S: Pass>(&self, sink: &mut S) -> Result<i64, AnalyzeError> {
         let (mut holds, mut waits) = (self.holds.clone(), self.waits.clone());
         holds.sort_by_key(|hold| hold.end_ns);
         waits.sort_by_key(|wait| wait.end_ns);
         holds.iter().for_each(|hold| sink.hold(hold));
         waits.iter().for_each(|wait| sink.wait(wait));
         self.losses.iter().for_each(|(ts_ns, count)| sink.lost(*ts_ns, *count));
-        Ok(())
+        let ends = holds.iter().map(|hold| hold.end_ns).chain(waits.iter().map(|wait| wait.end_ns));
+        Ok(ends.max().unwrap_or(0))
     }
 }
 
@@ -138,7 +139,7 @@ fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {
         end_ns,
         stack: None,
         outcome: Outcome::Acquired,
-        wait_ns: end_ns - start_ns,
+        wait_ns: end_ns.saturating_sub(start_ns),
         blocked_ns: None,
         runq_ns: None,
         owner: None,
@@ -192,6 +193,67 @@ fn a_wait_is_for_whoever_holds_the_lock_at_the_time_and_for_nobody_while_it_is_h
 }
 
 #[test]
+fn a_trace_gives_the_timeline_of_the_lock_that_is_asked_for_and_of_no_other() {
+    let mut parts = Parts::parse(
+        "1_000_000 A acquire m a.c:10
+         1_100_000 A acquire other a.c:11
+         1_200_000 B wait m b.c:20
+         1_300_000 C wait m b.c:20
+         1_500_000 D try_fail m
+         1_600_000 E wait m
+         1_700_000 E abandon m wait=100_000 errno=110
+         2_000_500 A release m
+         2_003_000 B acquire m b.c:20 wait=803_000
+         2_503_999 B release m
+         2_505_000 C acquire m b.c:20 wait=1_205_000
+         2_505_900 C release m
+         2_600_000 A release other",
+    );
+    let lock = parts.lock_id("m");
+    let test = parts.write();
+    let timeline = of_lock(&test.trace, &Query { lock, window: None, columns: 1_000 }).unwrap();
+    let summed: Vec<(u64, i64, i64)> = timeline
+        .lanes
+        .iter()
+        .map(|lane| (lane.totals.holds, lane.hold.total_ns(), lane.wait.total_ns()))
+        .collect();
+    assert_eq!(summed, [(1, 1_000_500, 0), (1, 500_999, 803_000), (1, 900, 1_205_000), (0, 0, 100_000)]);
+    assert_eq!(timeline.totals.abandoned, 1);
+    assert_eq!(timeline.lanes[3].abandoned.iter().sum::<u32>(), 1);
+    assert_eq!(timeline.waiters.iter().map(|column| column.peak).max(), Some(3));
+    let wait_ns: i64 = timeline.waiters.iter().map(|column| column.wait_ns).sum();
+    assert_eq!(wait_ns, timeline.totals.wait_ns);
+}
+
+#[test]
+fn a_lock_that_is_not_in_the_trace_is_an_error_that_names_it() {
+    let test = Parts::parse("1 A acquire m").write();
+    let query = Query { lock: LockId(7), window: None, columns: 10 };
+    let error = of_lock(&test.trace, &query).unwrap_err();
+    assert!(error.to_string().starts_with("no lock '#7' in the trace"), "{error}");
+}
+
+#[test]
+fn a_loss_cuts_what_is_open_and_nothing_is_painted_across_it() {
+    let mut parts = Parts::parse(
+        "1_000 A acquire m
+         2_000 B wait m
+         5_000 - lost count=3
+         8_000 B acquire m wait=6_000
+         9_000 B release m",
+    );
+    let lock = parts.lock_id("m");
+    let test = parts.write();
+    let timeline = of_lock(&test.trace, &Query { lock, window: None, columns: 1_000 }).unwrap();
+    let cut = timeline.lanes[0].hold.spans[0];
+    assert_eq!((cut.from_ns, cut.to_ns, cut.open_end), (1_000, 5_000, true));
+    assert_eq!(timeline.totals.cut, 2);
+    assert_eq!(timeline.losses, [(timeline.grid.column_of(5_000), 3)]);
+    let between = |span: &&Span| span.from_ns < 7_999 && span.to_ns > 5_000;
+    assert_eq!(timeline.lanes[1].wait.spans.iter().filter(between).count(), 0);
+}
+
+#[test]
 fn one_hold_gives_one_lane_with_one_span() {
     let timeline = History::default().hold(0, 1_001_000_000, 1_001_000_700).timeline(100);
     assert_eq!(timeline.lanes.len(), 1);
@@ -202,11 +264,20 @@ fn one_hold_gives_one_lane_with_one_span() {
 
 #[test]
 fn an_interval_that_the_window_cuts_is_open_there() {
-    let history = History::default().hold(0, 1_000, 9_000).wait(1, 2_000, 3_000);
+    let at = |ns: i64| 1_000_000_000 + ns;
+    let history = History::default().hold(0, at(1_000), at(9_000)).wait(1, at(2_000), at(3_000));
     let timeline = history.timeline_of(lock(LockKind::PthreadMutex), true, Some((2_500, 5_000)), 10);
     let span = timeline.lanes[0].hold.spans[0];
-    assert_eq!((span.from_ns, span.to_ns, span.open_start, span.open_end), (2_500, 5_000, true, true));
+    assert_eq!((span.from_ns, span.to_ns), (at(2_500), at(5_000)));
+    assert!(span.open_start && span.open_end);
     assert_eq!((timeline.totals.hold_ns, timeline.totals.wait_ns), (2_500, 500));
+}
+
+#[test]
+fn a_window_ends_with_the_trace() {
+    let history = History::default().hold(0, 1_000_000_000, 1_000_009_000);
+    let timeline = history.timeline_of(lock(LockKind::Mutex), true, Some((2_000, i64::MAX)), 10);
+    assert_eq!((timeline.grid.from_ns(), timeline.grid.to_ns()), (1_000_002_000, 1_000_009_000));
 }
 
 #[test]
@@ -259,6 +330,22 @@ fn losses_are_in_the_column_in_which_they_happened() {
 }
 
 #[test]
+fn intervals_at_the_ends_of_time_overflow_nothing() {
+    let ends = [(i64::MIN, i64::MAX), (i64::MIN, i64::MIN), (i64::MAX, i64::MAX), (-5, i64::MAX)];
+    for columns in [1, 7, MAX_COLUMNS, usize::MAX] {
+        let history = ends.iter().fold(History::default(), |history, (start, end)| {
+            history.hold(0, *start, *end).shared(1, *start, *end).wait(2, *start, *end).wait(3, *start, *end)
+        });
+        for window in [None, Some((i64::MIN, i64::MAX)), Some((i64::MAX, i64::MIN)), Some((0, 1))] {
+            let timeline = history.timeline_of(lock(LockKind::RwSem), true, window, columns);
+            assert!(timeline.grid.columns() <= MAX_COLUMNS);
+            let options = crate::plot::Options::default();
+            assert!(!crate::plot::svg(&timeline, &options).unwrap().contains("NaN"));
+        }
+    }
+}
+
+#[test]
 fn a_window_without_events_has_no_lanes() {
     let timeline = History::default().timeline(100);
     assert!(timeline.lanes.is_empty() && timeline.owners.is_empty());
@@ -270,14 +357,14 @@ fn a_million_holds_keep_their_time_and_take_no_more_room_than_columns() {
     let mut sum = 0;
     struct Million;
     impl Replay for Million {
-        fn replay<S: Pass>(&self, sink: &mut S) -> Result<(), AnalyzeError> {
+        fn replay<S: Pass>(&self, sink: &mut S) -> Result<i64, AnalyzeError> {
             for turn in 0..1_000_000_i64 {
                 let task = i32::try_from(turn % 8).unwrap();
                 let start = turn * 1_000;
                 sink.wait(&wait(task, (start - 5_000).max(0), start));
                 sink.hold(&hold(task, start, start + 100 + turn % 7));
             }
-            Ok(())
+            Ok(1_000_000_000)
         }
     }
     let about = About { origin_ns: 0, holds_recorded: true, lock: lock(LockKind::PthreadMutex) };

@@ -37,7 +37,9 @@ impl WaiterCount {
             return;
         }
         let Self { grid, columns, covering } = self;
-        grid.spread(start_ns, end_ns, |column, ns| columns[column].wait_ns += ns);
+        grid.spread(start_ns, end_ns, |column, ns| {
+            columns[column].wait_ns = columns[column].wait_ns.saturating_add(ns);
+        });
         let (first, last) = (grid.column_of(start_ns), grid.column_of(end_ns - 1));
         let mut covered = first..last + 1;
         if start_ns > grid.begin_of(first) {
