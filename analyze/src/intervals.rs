@@ -11,7 +11,7 @@ use trace_format::{LockId, LockRow, Mode, RunInfo, StackId, TaskId};
 
 mod engine;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 
 pub use engine::Engine;
 

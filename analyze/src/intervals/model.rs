@@ -18,7 +18,8 @@ const STACKS: i32 = 3;
 /// Stacks 0 and 1 are the same point.
 const POINTS: [u32; STACKS as usize] = [0, 0, 1];
 
-fn rules() -> Rules {
+/// A footer and locks for the histories below: kernel locks of two kinds, one with holds and one without.
+pub(crate) fn surroundings() -> (RunInfo, Vec<LockRow>) {
     let source = |kind: &str, holds| Source { kinds: vec![kind.to_owned()], holds, ..Source::default() };
     let info = RunInfo { sources: vec![source("rwsem", true), source("mutex", false)], ..RunInfo::default() };
     let lock = |id| LockRow {
@@ -32,7 +33,11 @@ fn rules() -> Rules {
         first_ns: 0,
         last_ns: 0,
     };
-    let locks: Vec<LockRow> = (0..LOCKS).map(lock).collect();
+    (info, (0..LOCKS).map(lock).collect())
+}
+
+fn rules() -> Rules {
+    let (info, locks) = surroundings();
     Rules::new(&info, &locks).with_points(POINTS.to_vec(), Vec::new())
 }
 
@@ -299,7 +304,7 @@ fn new_wait(event: &Event, lock: LockId, task: TaskId, mode: Mode, start_ns: i64
     }
 }
 
-/// What can happen next. Anything may follow anything: recorders lose events and programs have bugs.
+/// What can happen next, and how much later. Anything may follow anything: recorders lose events and programs have bugs.
 fn any_event() -> impl Strategy<Value = (i64, Event)> {
     let kind = prop_oneof![
         4 => Just(EventKind::Wait),
@@ -330,7 +335,7 @@ fn any_event() -> impl Strategy<Value = (i64, Event)> {
     )
 }
 
-fn history() -> impl Strategy<Value = Vec<Event>> {
+pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
     vec(any_event(), 0..60).prop_map(|steps| {
         let mut now = 1000;
         let at = |(step, event): (i64, Event)| {

@@ -1,7 +1,17 @@
 //! The report against FreeBSD's columns: the worked example, and the cases that its source decides.
 
+use std::collections::BTreeMap;
+
+use proptest::{prelude::*, test_runner::Config};
+use trace_format::{Event, Frame, RunInfo, Stack, StackId};
+
 use super::{By, Column, Columns, Options, Report, csv, json, lockprof, report, report_in_chunks, text};
-use crate::{AnalyzeError, testing};
+use crate::{
+    AnalyzeError,
+    intervals::{self, HoldState, Intervals, Outcome},
+    names::Names,
+    source, testing,
+};
 
 /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
 const T1: &str = "
@@ -366,4 +376,107 @@ fn words_of_the_command_line_are_understood_or_explained() {
         error.to_string(),
         "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, name"
     );
+}
+
+#[test]
+fn the_trust_block_says_only_what_there_is_to_say() {
+    let mut parts = testing::Parts::parse(
+        "source pthread_uprobe kinds=pthread_mutex limit=spinning_is_not_seen
+         source futex kinds=futex limit=of_no_interest_here
+         1 A release m\n2 A acquire m\n3 B wait m\n4 - lost count=5\n5 B acquire m wait=?\n7 B release m\n8 C acquire m",
+    );
+    parts.info.complete = false;
+    parts.info.loss.ring_full = 5;
+    parts.info.loss.stacks = 1;
+    let report = report(&parts.write().trace, &by(By::Lock)).unwrap();
+    let expected = "\
+trust: 7 events over 7 ns, 5 lost (5 because the ring was full); 1 hold open at the end, counted nowhere
+  the recording was not finished: what came after the last whole row group is missing
+  1 hold dropped, because events were lost while they lasted
+  1 wait dropped, because events were lost while they lasted
+  1 release without an acquisition in the trace
+  1 wait whose begin was not seen: the time is in no column
+  1 event whose stack was lost
+  pthread_uprobe: spinning is not seen
+";
+    assert_eq!(skin(|out| report.trust.write(out).map_err(AnalyzeError::Write)), expected);
+}
+
+/// The trace of a random history, with stacks so that the first two are the same point.
+fn trace_of(events: Vec<Event>) -> testing::TestTrace {
+    let (info, locks) = intervals::model::surroundings();
+    let mut parts = testing::Parts::default();
+    let frame = |line| Frame { file: Some("a.c".into()), line: Some(line), kernel: true, ..Frame::default() };
+    let stack = |id, line| Stack { id: StackId(id), frames: vec![frame(line)] };
+    parts.stacks = vec![stack(0, 1), stack(1, 1), stack(2, 2)];
+    for name in ["A", "B", "C", "D"] {
+        parts.task_id(name);
+    }
+    parts.info = RunInfo { complete: true, ..info };
+    (parts.locks, parts.events) = (locks, events);
+    parts.write()
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
+
+    #[test]
+    fn the_columns_are_the_sums_of_the_intervals(events in intervals::model::history(), chunk_rows in 1..9usize) {
+        prop_assume!(!events.is_empty());
+        let test = trace_of(events);
+        let names = Names::read(&test.trace).unwrap();
+        let mut engine = intervals::Engine::new(names.rules(&test.trace));
+        let (mut found, mut last_ns) = (Intervals::default(), 0);
+        source::for_each(&test.trace, |event| {
+            last_ns = event.ts_ns;
+            engine.push(event, &mut found);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        engine.finish(last_ns, &mut found);
+
+        let mut expected: BTreeMap<i32, Vec<_>> = BTreeMap::new();
+        for hold in &found.holds {
+            if matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly) {
+                expected.entry(hold.lock.0).or_default().push(hold);
+            }
+        }
+        let report = report_in_chunks(&test.trace, &by(By::Lock), chunk_rows).unwrap();
+        prop_assert_eq!(report.rows.len(), expected.len());
+        for row in &report.rows {
+            let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
+            let holds = &expected[&lock_id];
+            let measured: Vec<i64> = holds
+                .iter()
+                .filter(|hold| hold.state == HoldState::Complete)
+                .map(|hold| hold.end_ns - hold.start_ns)
+                .collect();
+            let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
+            let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
+            let some = |values: &[i64], value: i64| (!values.is_empty()).then_some(value);
+            let of = |values: &[i64]| (values.iter().max().copied(), values.iter().sum::<i64>());
+            let ((max, total), (wait_max, wait_total)) = (of(&measured), of(&waits));
+            let columns = Columns {
+                max_ns: max,
+                wait_max_ns: wait_max,
+                total_ns: some(&measured, total),
+                wait_total_ns: some(&waits, wait_total),
+                count,
+                avg_ns: some(&measured, total / count),
+                wait_avg_ns: some(&waits, wait_total / count),
+                cnt_hold: some(&measured, holds.iter().map(|hold| hold.waits_begun).sum()),
+                cnt_lock: holds.iter().filter(|hold| hold.contended).count() as i64,
+            };
+            prop_assert_eq!(row.columns, columns);
+        }
+
+        // Every wait is somewhere.
+        let trust = &report.trust;
+        let charged = report.totals.cnt_hold.unwrap_or(0) as u64;
+        let somewhere = charged + trust.gap_waits + trust.unmeasured_waits + trust.uncounted_waits;
+        prop_assert_eq!(somewhere, trust.waits_begun);
+        let ended = found.waits.iter().filter(|w| matches!(w.outcome, Outcome::Acquired | Outcome::Abandoned(_)));
+        let known = trust.waits_begun + trust.inferred_waits;
+        prop_assert_eq!(ended.count() as u64 + trust.waits_open_at_end + trust.waits_cut_by_loss, known);
+    }
 }
