@@ -314,7 +314,7 @@ fn tasks(end: u64) -> Vec<TaskRow> {
         tid: PID + id(at),
         comm: Some(format!("worker-{}", at % 8)),
         start_ns: Some(BEGIN.cast_signed()),
-        exit_ns: (at % 2 == 0).then_some(end.cast_signed()),
+        exit_ns: at.is_multiple_of(2).then_some(end.cast_signed()),
         cgroup: None,
     };
     (0..TASKS).map(row).collect()

@@ -3,11 +3,14 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs,
     io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +33,6 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Run {
     words: Vec<OsString>,
-    directory: PathBuf,
     minutes: u32,
     environment: Vec<(String, OsString)>,
 }
@@ -40,7 +42,7 @@ impl Run {
     pub(crate) fn new(program: impl AsRef<OsStr>, arguments: &[&str]) -> Self {
         let mut words = vec![program.as_ref().to_owned()];
         words.extend(arguments.iter().map(OsString::from));
-        Self { words, directory: root(), minutes: 10, environment: Vec::new() }
+        Self { words, minutes: 10, environment: Vec::new() }
     }
 
     /// The same cargo that runs this chore.
@@ -51,12 +53,6 @@ impl Run {
     /// One more argument.
     pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.words.push(argument.as_ref().to_owned());
-        self
-    }
-
-    /// In another directory.
-    pub(crate) fn in_directory(mut self, directory: &Path) -> Self {
-        directory.clone_into(&mut self.directory);
         self
     }
 
@@ -82,7 +78,7 @@ impl Run {
     fn command(&self) -> Command {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=20").arg(format!("{}m", self.minutes)).args(&self.words);
-        command.current_dir(&self.directory).envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command.current_dir(root()).envs(self.environment.iter().map(|(k, v)| (k, v)));
         command
     }
 
@@ -160,11 +156,108 @@ pub(crate) fn root() -> PathBuf {
 
 /// Where things are built.
 pub(crate) fn target() -> PathBuf {
-    root().join("target")
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
 }
 
 /// Whether a program of this name is on the path.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// A program in the background, without output; killed when it is dropped, with its children.
+#[derive(Debug)]
+pub(crate) struct Background {
+    child: Child,
+    words: String,
+}
+
+impl Background {
+    /// Starts it in the workspace. Its standard error goes to ours.
+    pub(crate) fn start(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<Self> {
+        let words = format!("{} {}", program.as_ref().display(), arguments.join(" "));
+        println!("$ {words} &");
+        let child = Command::new(program)
+            .args(arguments)
+            .current_dir(root())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("failed to start {words}"))?;
+        Ok(Self { child, words })
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it holds attached BPF programs and their number was the same for a second.
+    pub(crate) fn until_attached(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        let (mut last, mut since) = (0, begin);
+        while last == 0 || since.elapsed() < Duration::from_secs(1) {
+            let links = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten();
+            let links = links.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+            let is_attachment = |link: &Path| {
+                ["bpf_link", "bpf-link", "perf_event"].iter().any(|w| link.to_string_lossy().contains(w))
+            };
+            let now = links.filter(|link| is_attachment(link)).count();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if self.child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(60) {
+                bail!("{} did not begin to record", self.words);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Interrupts it, as Ctrl-C does, and waits for its end; an error unless it succeeds.
+    pub(crate) fn interrupt(mut self) -> Result<()> {
+        Run::new("kill", &["-INT", &self.pid().to_string()]).read()?;
+        self.wait(Duration::from_secs(120))
+    }
+
+    /// Waits for its end; an error unless it succeeds, in time.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < limit {
+            if let Some(status) = self.child.try_wait()? {
+                if !status.success() {
+                    bail!("{} failed: {status}", self.words);
+                }
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("{} did not end within {} seconds", self.words, limit.as_secs())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // With everything that it started. All fail if it has ended, which is fine.
+        Run::new("kill", &["-KILL", "--", &format!("-{}", self.pid())]).read().ok();
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Builds klock as a user would, and says where it is.
+pub(crate) fn klock() -> Result<PathBuf> {
+    Run::cargo(&["build", "--release", "-p", "klock"]).minutes(25).must()?;
+    Ok(target().join("release/klock"))
+}
+
+/// An empty directory of this name for a chore's files.
+pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
+    let directory = target().join("xtask").join(name);
+    if directory.exists() {
+        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    }
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    Ok(directory)
 }

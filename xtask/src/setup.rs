@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::{
     host,
-    process::{Run, has, target},
+    process::{Run, has, root},
 };
 
 /// A program that a part needs, and the Debian package that brings it.
@@ -26,7 +26,7 @@ const ENGINES: &[&str] = &["duckdb==2.*", "pandas==3.*", "polars==2.*", "pyarrow
 
 /// The Python that has the engines.
 pub(crate) fn python() -> PathBuf {
-    target().join("tools/python/bin/python3")
+    root().join("target/tools/python/bin/python3")
 }
 
 /// Installs everything; says what is missing.
@@ -80,7 +80,7 @@ pub(crate) fn engines() -> Result<Option<String>> {
     if !has("python3") {
         return Ok(Some("no python3 here".to_owned()));
     }
-    let directory = target().join("tools/python");
+    let directory = root().join("target/tools/python");
     let venv = Run::new("python3", &["-m", "venv", "--clear"]).arg(&directory);
     let mut made = venv.stream()?.ok;
     if !made && host::is_root() && has("apt-get") {

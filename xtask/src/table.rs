@@ -4,21 +4,26 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, anyhow};
 
-/// Rows as a Markdown table; the first column is text, the others are numbers and stand right.
+/// Rows as a Markdown table; columns of numbers stand right.
 pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
-        cells.chain([head[at].chars().count(), 3]).max().unwrap_or(3)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
+    let columns: Vec<(usize, bool)> = (0..head.len())
+        .map(|at| {
+            let width = cells(at).map(|cell| cell.chars().count()).chain([head[at].chars().count(), 3]).max();
+            let is_number = |cell: &String| {
+                cell.is_empty() || cell.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c))
+            };
+            (width.unwrap_or(3), cells(at).all(is_number))
+        })
+        .collect();
     let line = |cells: Vec<&str>| {
-        let padded = cells.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
-            if at == 0 { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") }
+        let padded = cells.iter().zip(&columns).map(|(cell, (width, right))| {
+            if *right { format!(" {cell:>width$} |") } else { format!(" {cell:<width$} |") }
         });
         format!("|{}\n", padded.collect::<String>())
     };
-    let rule = widths.iter().enumerate().map(|(at, width)| {
-        if at == 0 { format!("{}|", "-".repeat(width + 2)) } else { format!("{}:|", "-".repeat(width + 1)) }
+    let rule = columns.iter().map(|(width, right)| {
+        if *right { format!("{}:|", "-".repeat(width + 1)) } else { format!("{}|", "-".repeat(width + 2)) }
     });
     let mut text = line(head.to_vec());
     text.push_str(&format!("|{}\n", rule.collect::<String>()));

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::{
     docs, host,
-    process::{Outcome, Run, has, target},
+    process::{Outcome, Run, has, scratch},
     setup, table,
 };
 
@@ -214,11 +214,7 @@ fn bpf() -> Result<Tally> {
 
 /// The README's first command, in an empty directory; its picture must be XML, and drawable where librsvg is.
 fn demo() -> Result<Tally> {
-    let directory = target().join("xtask/demo");
-    if directory.exists() {
-        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    }
-    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let directory = scratch("demo")?;
     let outcome =
         Run::cargo(&["run", "--release", "--", "demo"]).arg("-o").arg(&directory).minutes(5).stream()?;
     if !outcome.ok {

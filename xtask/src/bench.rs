@@ -1,0 +1,364 @@
+//! Measures what the budgets are about: bytes of an event, the recorder's own cost of an event, the time of a report. Each
+//! number comes with the command that made it.
+//!
+//! The recorder's cost is the processor time of its process (user and system, from /proc/PID/stat) over a few seconds
+//! in the middle of a recording, less what it uses on an idle machine, by the rows that the trace has of those seconds. What the
+//! probes cost the recorded tasks is not in it.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use trace_format::{Trace, paths::TracePaths};
+
+use crate::{
+    generate, host,
+    process::{Background, Run, has, klock, root, scratch},
+    setup, table,
+};
+
+/// What to measure with.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Seconds of each recording.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Events of the trace that is reported on.
+    #[arg(long, default_value_t = 5_000_000)]
+    events: u64,
+    /// Write the tables into docs/benchmarks.md.
+    #[arg(long)]
+    write: bool,
+}
+
+const STRESS: &str = "exec timeout 120 stress-ng --quiet --futex 2 --mmap 2 --pipe 2 --switch 2";
+/// The kernel's clock ticks per second, as /proc/PID/stat counts them; the same on every Linux that klock runs on.
+const TICKS: f64 = 100.0;
+
+/// Measures and prints.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(host::is_root(), "the benchmarks record the whole machine: sudo -E cargo xtask bench");
+    for program in ["stress-ng", "gcc", "python3"] {
+        ensure!(has(program), "the benchmarks need {program}; cargo xtask setup installs it");
+    }
+    let bench = Bench { klock: klock()?, directory: scratch("bench")?, seconds: options.seconds };
+    let mut verdicts = Vec::new();
+    let mut text = format!("`cargo xtask bench --seconds {}` on {}.\n", options.seconds, host::describe());
+
+    let demo = bench.demo()?;
+    let (stress, contended) = bench.under_stress()?;
+    let (pthread, calls) = bench.pthread()?;
+    let idle = bench.idle()?;
+    let traces = [("demo", demo), ("stress-ng", stress), ("pthread", pthread)];
+    let mut sizes = Vec::new();
+    for (name, path) in &traces {
+        sizes.push(Sizes::of(name, path)?);
+    }
+    size_part(&mut text, &sizes)?;
+    for sizes in &sizes {
+        let per_event = sizes.per_event();
+        verdicts.push(verdict(&format!("an event on disk, {}", sizes.name), per_event, "bytes", 5.0));
+    }
+    cost_part(&mut text, idle, &[("stress-ng", contended), ("pthread", calls)], &mut verdicts)?;
+    report_part(&mut text, &bench, options.events, &mut verdicts)?;
+
+    writeln!(
+        text,
+        "\n### Budgets\n\n{}",
+        table::markdown(&["what", "measured", "budget", "reached"], &verdicts)
+    )?;
+    println!("\n{text}");
+    if options.write {
+        table::write_part(&root().join("docs/benchmarks.md"), "bench", &text)?;
+    }
+    Ok(())
+}
+
+fn verdict(what: &str, measured: f64, unit: &str, budget: f64) -> Vec<String> {
+    let reached = if measured <= budget { "yes" } else { "**no**" };
+    vec![what.to_owned(), format!("{measured:.1} {unit}"), format!("{budget} {unit}"), reached.to_owned()]
+}
+
+/// What the sizes of a trace's files are.
+struct Sizes {
+    name: String,
+    events: u64,
+    files: [u64; 4],
+    columns: Vec<(String, u64)>,
+}
+
+impl Sizes {
+    fn of(name: &str, path: &Path) -> Result<Self> {
+        let trace = Trace::open(path)?;
+        let mut files = [0; 4];
+        for (size, file) in files.iter_mut().zip(TracePaths::of(path).all()) {
+            *size = fs::metadata(file).with_context(|| file.display().to_string())?.len();
+        }
+        let events = trace.event_count();
+        ensure!(events > 0, "{} holds no events", path.display());
+        Ok(Self { name: name.to_owned(), events, files, columns: trace.column_bytes() })
+    }
+
+    fn per_event(&self) -> f64 {
+        self.files.iter().sum::<u64>() as f64 / self.events as f64
+    }
+}
+
+fn size_part(text: &mut String, all: &[Sizes]) -> Result<()> {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|sizes| {
+            let mut row = vec![sizes.name.clone(), sizes.events.to_string()];
+            row.extend(sizes.files.iter().map(u64::to_string));
+            row.push(format!("{:.2}", sizes.per_event()));
+            row.push(format!("{:.2}", sizes.files[0] as f64 / sizes.events as f64));
+            row
+        })
+        .collect();
+    let head = [
+        "trace",
+        "events",
+        "events file",
+        "stacks",
+        "locks",
+        "tasks",
+        "bytes per event",
+        "without side tables",
+    ];
+    writeln!(
+        text,
+        "\n### Bytes per event\n\n\
+         demo: `klock demo`. stress-ng: `klock record -a` beside `stress-ng --futex 2 --mmap 2 --pipe 2 --switch 2`. \
+         pthread: `klock record -p PID` of `fixtures/programs/known_counts.c` with two threads. \
+         Bytes of all four files, by the rows of the events.\n\n{}",
+        table::markdown(&head, &rows)
+    )?;
+    let by_column: Vec<Vec<String>> = all[0]
+        .columns
+        .iter()
+        .map(|(column, _)| {
+            let per_event = |sizes: &Sizes| {
+                let bytes =
+                    sizes.columns.iter().find(|(name, _)| name == column).map_or(0, |(_, bytes)| *bytes);
+                format!("{:.3}", bytes as f64 / sizes.events as f64)
+            };
+            std::iter::once(column.clone()).chain(all.iter().map(per_event)).collect()
+        })
+        .collect();
+    let mut head = vec!["bytes per event of column"];
+    head.extend(all.iter().map(|sizes| sizes.name.as_str()));
+    writeln!(text, "{}", table::markdown(&head, &by_column))?;
+    Ok(())
+}
+
+/// A few seconds in the middle of a recording.
+#[derive(Clone, Copy, Debug)]
+struct Middle {
+    wall_s: f64,
+    cpu_s: f64,
+    rows: u64,
+    lost: u64,
+}
+
+fn cost_part(
+    text: &mut String,
+    idle: Middle,
+    loads: &[(&str, Middle)],
+    verdicts: &mut Vec<Vec<String>>,
+) -> Result<()> {
+    let idle_share = idle.cpu_s / idle.wall_s;
+    let mut rows = Vec::new();
+    for (name, middle) in loads {
+        let own = (middle.cpu_s - idle_share * middle.wall_s).max(0.0);
+        let per_event = own * 1e9 / middle.rows.max(1) as f64;
+        rows.push(vec![
+            (*name).to_owned(),
+            format!("{:.0}", middle.rows as f64 / middle.wall_s),
+            format!("{:.2} %", 100.0 * middle.cpu_s / middle.wall_s),
+            format!("{per_event:.0}"),
+            middle.lost.to_string(),
+        ]);
+        verdicts.push(verdict(&format!("draining and writing an event, {name}"), per_event, "ns", 250.0));
+    }
+    rows.push(vec![
+        "idle machine".to_owned(),
+        format!("{:.0}", idle.rows as f64 / idle.wall_s),
+        format!("{:.2} %", 100.0 * idle_share),
+        String::new(),
+        idle.lost.to_string(),
+    ]);
+    let head = ["recording", "events/s", "of one core", "ns per event", "lost"];
+    writeln!(
+        text,
+        "### Cost of the recorder's host side\n\n\
+         Processor time of the klock process over the middle {:.0} s of each recording (/proc/PID/stat, ticks of 10 ms), less \
+         that of an idle machine, by the rows that the trace has of that time. What the probes cost the recorded tasks is not \
+         in it.\n\n{}",
+        loads.first().map_or(0.0, |(_, middle)| middle.wall_s),
+        table::markdown(&head, &rows)
+    )?;
+    Ok(())
+}
+
+fn report_part(text: &mut String, bench: &Bench, events: u64, verdicts: &mut Vec<Vec<String>>) -> Result<()> {
+    let trace = bench.directory.join("trace.parquet");
+    generate::run(&trace, events, 1)?;
+    let name = trace.display().to_string();
+    let klock = bench.klock.display().to_string();
+    let report = fastest(&[&klock, "analyze", "report", &name, "--by", "lock", "--format", "csv"])?;
+    let sites = fastest(&[&klock, "analyze", "report", &name, "--by", "site", "--format", "csv"])?;
+    let help = fastest(&[&klock, "--help"])?;
+    let info = fastest(&[&klock, "info", &name])?;
+    let millions = events as f64 / 1e6;
+    let row = |what: &str, run: Timed| {
+        vec![
+            what.to_owned(),
+            format!("{:.3}", run.seconds),
+            format!("{:.3}", run.seconds / millions),
+            format!("{:.0}", run.mib),
+        ]
+    };
+    let mut rows =
+        vec![row("klock analyze report --by lock", report), row("klock analyze report --by site", sites)];
+    let engines = setup::python();
+    if engines.exists() {
+        let (python, root) = (engines.display().to_string(), root());
+        let script = root.join("tests/python/report_by_lock.py").display().to_string();
+        let query = root.join("docs/sql/report_by_lock.sql").display().to_string();
+        let duckdb = fastest(&[&python, &script, &query, &bench.directory.display().to_string()])?;
+        rows.push(row("DuckDB, docs/sql/report_by_lock.sql", duckdb));
+        let times = duckdb.seconds / report.seconds;
+        let reached = if times >= 4.0 { "yes" } else { "**no**" };
+        let cells =
+            ["a report against the same in DuckDB", &format!("{times:.1} times as fast"), "4 times", reached];
+        verdicts.push(cells.map(str::to_owned).to_vec());
+    }
+    let head = ["command", "seconds", "seconds per million events", "peak MiB"];
+    writeln!(
+        text,
+        "### Time of a report\n\nA trace of {millions:.0} million events, `cargo xtask generate --events {events}`: \
+         256 locks, 64 tasks, 7 % of the attempts wait. The fastest of three runs of the whole program.\n\n{}",
+        table::markdown(&head, &rows)
+    )?;
+    verdicts.push(verdict("memory of a report", report.mib, "MiB", 286.0));
+    verdicts.push(verdict("`klock --help`", help.seconds * 1e3, "ms", 20.0));
+    verdicts.push(verdict("`klock info`", info.seconds * 1e3, "ms", 20.0));
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    seconds: f64,
+    mib: f64,
+}
+
+/// The fastest of three runs, and its peak memory.
+fn fastest(words: &[&str]) -> Result<Timed> {
+    // Started and measured by a small program: its children's peak memory is the command's alone.
+    let measure = "import resource, subprocess, sys, time\n\
+                   begin = time.perf_counter()\n\
+                   code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode\n\
+                   seconds = time.perf_counter() - begin\n\
+                   assert code == 0, code\n\
+                   print(seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)";
+    let mut best: Option<Timed> = None;
+    for _ in 0..3 {
+        let printed = Run::new("python3", &[&["-c", measure], words].concat()).read()?;
+        let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [seconds, mib] = numbers[..] else { anyhow::bail!("no measurement of {}", words.join(" ")) };
+        if best.is_none_or(|best| seconds < best.seconds) {
+            best = Some(Timed { seconds, mib });
+        }
+    }
+    best.context("nothing was run")
+}
+
+/// Where things are.
+struct Bench {
+    klock: PathBuf,
+    directory: PathBuf,
+    seconds: u32,
+}
+
+impl Bench {
+    fn demo(&self) -> Result<PathBuf> {
+        Run::new(&self.klock, &["demo", "-o"]).arg(&self.directory).must()?;
+        Ok(self.directory.join("demo.parquet"))
+    }
+
+    fn under_stress(&self) -> Result<(PathBuf, Middle)> {
+        let _load = Background::start("sh", &["-c", STRESS])?;
+        thread::sleep(Duration::from_secs(1));
+        self.record("stress", &["-a"])
+    }
+
+    fn pthread(&self) -> Result<(PathBuf, Middle)> {
+        let program = self.directory.join("known_counts");
+        let flags =
+            ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "fixtures/programs/known_counts.c", "-o"];
+        Run::new("gcc", &flags).arg(&program).must()?;
+        let load =
+            Background::start("timeout", &["120", &program.display().to_string(), "2", "2000000000", "0"])?;
+        thread::sleep(Duration::from_secs(1));
+        let pid = Run::new("pgrep", &["-P", &load.pid().to_string()]).read()?;
+        self.record("pthread", &["-p", pid.trim()])
+    }
+
+    fn idle(&self) -> Result<Middle> {
+        thread::sleep(Duration::from_secs(1));
+        self.record("idle", &["-a"]).map(|(_, middle)| middle)
+    }
+
+    /// Records for some seconds and measures the middle of it.
+    fn record(&self, name: &str, target: &[&str]) -> Result<(PathBuf, Middle)> {
+        let path = self.directory.join(format!("{name}.parquet"));
+        let output = path.display().to_string();
+        let arguments = [&["record", "--quiet", "-f", "-o", &output], target].concat();
+        let mut recorder = Background::start(&self.klock, &arguments)?;
+        recorder.until_attached()?;
+        let (begin, cpu, since) = (Instant::now(), cpu_seconds(recorder.pid())?, uptime_ns()?);
+        thread::sleep(Duration::from_secs(u64::from(self.seconds)));
+        let (wall_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_seconds(recorder.pid())? - cpu);
+        let window = since..uptime_ns()?;
+        recorder.interrupt()?;
+        let trace = Trace::open(&path)?;
+        let lost = trace.info().loss.events();
+        Ok((path, Middle { wall_s, cpu_s, rows: rows_within(&trace, window)?, lost }))
+    }
+}
+
+/// Rows of the trace in a span of CLOCK_BOOTTIME.
+fn rows_within(trace: &Trace, boottime_ns: Range<i64>) -> Result<u64> {
+    let clocks = trace.info().clocks_start;
+    let asleep = clocks.boottime_ns - clocks.monotonic_ns;
+    let window = boottime_ns.start - asleep..boottime_ns.end - asleep;
+    let mut rows = 0;
+    for batch in trace.events()? {
+        rows += batch?.iter().filter(|event| window.contains(&event.ts_ns)).count() as u64;
+    }
+    Ok(rows)
+}
+
+fn uptime_ns() -> Result<i64> {
+    let text = fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
+    let seconds: f64 = text.split_whitespace().next().unwrap_or_default().parse().context("/proc/uptime")?;
+    Ok((seconds * 1e9) as i64)
+}
+
+/// User and system time of all threads of a process, those that ended included.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The name in parentheses may hold anything; the fields after it are counted from 3.
+    let (_, fields) = text.rsplit_once(')').with_context(|| path.clone())?;
+    let field = |number: usize| -> Option<f64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };
+    let (user, system) = (field(14).context("utime")?, field(15).context("stime")?);
+    Ok((user + system) / TICKS)
+}

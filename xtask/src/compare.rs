@@ -1,0 +1,321 @@
+//! Records the same load with perf and with klock at the same time and compares how many waits of each kind of kernel lock
+//! they saw. Both use the contention tracepoints, so they must agree: within 1 % and what each reports as lost.
+//!
+//! What is counted: waits that ended while both were recording, by the clock that both use (CLOCK_MONOTONIC). A wait
+//! is from the first begin to the end: a mutex says begin again when it stops spinning and sleeps. Waits of perf's and
+//! klock's own processes are left out of both.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Write as _,
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use trace_format::{EventKind, Trace};
+
+use crate::{
+    host,
+    process::{Background, Run, has, klock, root, scratch},
+    table,
+};
+
+/// How to compare.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long to record each load.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Write the table into docs/benchmarks.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// The loads, as commands of the shell; each runs until it is stopped.
+const LOADS: &[(&str, &str)] = &[
+    ("stress-ng", "exec timeout 120 stress-ng --quiet --futex 2 --mmap 2 --pipe 2 --switch 2"),
+    ("sched messaging", "exec timeout 120 perf bench sched messaging -g 8 -l 1000000"),
+];
+
+/// A difference of so many parts of the larger number is agreement.
+const TOLERANCE: f64 = 0.01;
+
+/// One end of a wait for a kernel lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ended {
+    ts_ns: i64,
+    pid: u32,
+    kind: &'static str,
+}
+
+/// What one tool saw.
+#[derive(Debug, Default)]
+struct Seen {
+    waits: Vec<Ended>,
+    first_ns: i64,
+    last_ns: i64,
+    lost: u64,
+}
+
+/// Records, compares, prints. Whether all kinds agree.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    ensure!(host::is_root(), "the comparison needs root: sudo -E cargo xtask compare-perf");
+    for program in ["perf", "stress-ng"] {
+        ensure!(has(program), "the comparison needs {program}; cargo xtask setup installs it");
+    }
+    let klock = klock()?;
+    let directory = scratch("compare-perf")?;
+    let mut rows = Vec::new();
+    let mut agree = true;
+    for (name, load) in LOADS {
+        let (perf, klock) = record(&klock, &directory, load, options.seconds)?;
+        let compared = compare(&perf, &klock);
+        ensure!(!compared.is_empty(), "{name}: no wait for a kernel lock while both recorded");
+        for line in compared {
+            agree &= line.agrees(perf.lost, klock.lost);
+            rows.push(line.cells(name, perf.lost, klock.lost));
+        }
+    }
+    let head = ["load", "kind", "perf", "klock", "difference", "perf lost", "klock lost", "within"];
+    let mut text = format!(
+        "`cargo xtask compare-perf --seconds {}` on {}:\n\n{}\n",
+        options.seconds,
+        host::describe(),
+        table::markdown(&head, &rows)
+    );
+    writeln!(text, "{}", if agree { "All kinds agree." } else { "**Not all kinds agree.**" })?;
+    println!("\n{text}");
+    if options.write {
+        table::write_part(&root().join("docs/benchmarks.md"), "compare-perf", &text)?;
+    }
+    Ok(agree)
+}
+
+fn record(klock: &Path, directory: &Path, load: &str, seconds: u32) -> Result<(Seen, Seen)> {
+    let (trace, data) = (directory.join("trace.parquet"), directory.join("perf.data"));
+    let (trace_name, data_name) = (trace.display().to_string(), data.display().to_string());
+    let _load = Background::start("sh", &["-c", load])?;
+    thread::sleep(Duration::from_secs(1));
+    let mut recorder = Background::start(
+        klock,
+        &["record", "-a", "--locks", "kernel", "--quiet", "--ring", "16M", "-f", "-o", &trace_name],
+    )?;
+    recorder.until_attached()?;
+    let recorder_pid = recorder.pid();
+    let span = seconds.to_string();
+    let mut perf = Background::start(
+        "perf",
+        &[
+            "lock",
+            "record",
+            "-a",
+            "-q",
+            "-k",
+            "CLOCK_MONOTONIC",
+            "-m",
+            "64M",
+            "-o",
+            &data_name,
+            "--",
+            "sleep",
+            &span,
+        ],
+    )?;
+    let perf_pid = perf.pid();
+    perf.wait(Duration::from_secs(u64::from(seconds) + 60))?;
+    recorder.interrupt()?;
+    let own = HashSet::from([recorder_pid, perf_pid]);
+    Ok((of_perf(&data, &own)?, of_klock(&trace, &own)?))
+}
+
+/// The waits in perf.data.
+fn of_perf(data: &Path, own: &HashSet<u32>) -> Result<Seen> {
+    let fields = ["script", "--ns", "--show-lost-events", "-F", "pid,tid,cpu,time,event,trace", "-G", "-i"];
+    let text = Run::new("perf", &fields).arg(data).read()?;
+    let mut seen = Seen::default();
+    let mut open: HashMap<(u32, u32, &str), &'static str> = HashMap::new();
+    for line in text.lines() {
+        if line.contains("PERF_RECORD_LOST") {
+            let number = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).next_back();
+            seen.lost += number.with_context(|| format!("perf script: how much was lost? {line}"))?;
+            continue;
+        }
+        let Some(sample) = Sample::of_line(line) else { continue };
+        if seen.first_ns == 0 {
+            seen.first_ns = sample.ts_ns;
+        }
+        seen.last_ns = seen.last_ns.max(sample.ts_ns);
+        // The idle tasks of all CPUs have one id.
+        let who = (sample.tid, if sample.tid == 0 { sample.cpu } else { 0 }, sample.address);
+        match sample.flags {
+            Some(flags) => {
+                open.entry(who).or_insert(kind_of(flags)?);
+            }
+            None => {
+                if let Some(kind) = open.remove(&who).filter(|_| !own.contains(&sample.pid)) {
+                    seen.waits.push(Ended { ts_ns: sample.ts_ns, pid: sample.pid, kind });
+                }
+            }
+        }
+    }
+    ensure!(seen.first_ns > 0, "perf recorded no contention");
+    Ok(seen)
+}
+
+/// One line of `perf script`.
+#[derive(Debug, PartialEq, Eq)]
+struct Sample<'a> {
+    pid: u32,
+    tid: u32,
+    cpu: u32,
+    ts_ns: i64,
+    address: &'a str,
+    /// Of a begin.
+    flags: Option<&'a str>,
+}
+
+impl<'a> Sample<'a> {
+    /// `4987/4987  [000]  3460.344699213: lock:contention_begin: 0xffff8881003c63ec (flags=SPIN)`
+    fn of_line(line: &'a str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (pid, tid) = words.next()?.split_once('/')?;
+        let cpu = words.next()?.strip_prefix('[')?.strip_suffix(']')?;
+        let (seconds, nanos) = words.next()?.strip_suffix(':')?.split_once('.')?;
+        let event = words.next()?;
+        let address = words.next()?;
+        let flags = line.split_once("(flags=").map(|(_, rest)| rest.trim_end().trim_end_matches(')'));
+        if !event.starts_with("lock:contention_") || event.contains("begin") != flags.is_some() {
+            return None;
+        }
+        Some(Self {
+            pid: pid.parse().ok()?,
+            tid: tid.parse().ok()?,
+            cpu: cpu.parse().ok()?,
+            ts_ns: seconds.parse::<i64>().ok()? * 1_000_000_000 + nanos.parse::<i64>().ok()?,
+            address,
+            flags,
+        })
+    }
+}
+
+/// The kind that the flags of a begin stand for (`include/trace/events/lock.h`, `LCB_F_*`).
+fn kind_of(flags: &str) -> Result<&'static str> {
+    let words: HashSet<&str> = flags.split('|').collect();
+    let has = |word| words.contains(word);
+    Ok(match () {
+        () if has("MUTEX") => "mutex",
+        () if has("PERCPU") => "percpu_rwsem",
+        () if has("RT") && (has("READ") || has("WRITE")) => "rwlock",
+        () if has("RT") => "rtmutex",
+        () if has("SPIN") && (has("READ") || has("WRITE")) => "rwlock",
+        () if has("SPIN") => "spinlock",
+        () if has("READ") || has("WRITE") => "rwsem",
+        () if flags == "0" || flags.is_empty() || flags == "0x0" => "semaphore",
+        () => bail!("perf script: unknown flags {flags}"),
+    })
+}
+
+/// The waits in a trace.
+fn of_klock(path: &Path, own: &HashSet<u32>) -> Result<Seen> {
+    let trace = Trace::open(path)?;
+    let (locks, tasks) = (trace.locks()?, trace.tasks()?);
+    let info = trace.info();
+    let mut seen = Seen {
+        first_ns: info.clocks_start.monotonic_ns,
+        last_ns: info.clocks_end.monotonic_ns,
+        lost: info.loss.events(),
+        ..Seen::default()
+    };
+    for batch in trace.events()? {
+        for event in batch?.iter() {
+            let lock = event.lock.and_then(|id| locks.get(usize::try_from(id.0).ok()?));
+            let task = event.task.and_then(|id| tasks.get(usize::try_from(id.0).ok()?));
+            let (Some(lock), Some(task)) = (lock, task) else { continue };
+            let ends = matches!(event.kind, EventKind::Acquire | EventKind::Abandon);
+            let pid = task.pid.cast_unsigned();
+            if ends && lock.kind.is_kernel() && !own.contains(&pid) {
+                seen.waits.push(Ended { ts_ns: event.ts_ns, pid, kind: lock.kind.as_str() });
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// The counts of one kind.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    kind: &'static str,
+    perf: u64,
+    klock: u64,
+}
+
+impl Line {
+    fn agrees(&self, perf_lost: u64, klock_lost: u64) -> bool {
+        let allowed = TOLERANCE * self.perf.max(self.klock) as f64 + (perf_lost + klock_lost) as f64;
+        self.perf.abs_diff(self.klock) as f64 <= allowed
+    }
+
+    fn cells(&self, load: &str, perf_lost: u64, klock_lost: u64) -> Vec<String> {
+        let percent = 100.0 * (self.klock as f64 - self.perf as f64) / self.perf.max(1) as f64;
+        vec![
+            load.to_owned(),
+            self.kind.to_owned(),
+            self.perf.to_string(),
+            self.klock.to_string(),
+            format!("{percent:+.2} %"),
+            perf_lost.to_string(),
+            klock_lost.to_string(),
+            if self.agrees(perf_lost, klock_lost) { "yes" } else { "**no**" }.to_owned(),
+        ]
+    }
+}
+
+/// Counts by kind over the time that both recorded, without a tenth of a second at either end.
+fn compare(perf: &Seen, klock: &Seen) -> Vec<Line> {
+    let margin = 100_000_000;
+    let window = perf.first_ns.max(klock.first_ns) + margin..perf.last_ns.min(klock.last_ns) - margin;
+    let mut counts: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+    for wait in perf.waits.iter().filter(|wait| window.contains(&wait.ts_ns)) {
+        counts.entry(wait.kind).or_default().0 += 1;
+    }
+    for wait in klock.waits.iter().filter(|wait| window.contains(&wait.ts_ns)) {
+        counts.entry(wait.kind).or_default().1 += 1;
+    }
+    counts.into_iter().map(|(kind, (perf, klock))| Line { kind, perf, klock }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_perf_script_is_taken_apart() {
+        let line =
+            " 4987/4988  [001]  3460.344699213: lock:contention_begin: 0xffff8881003c63ec (flags=SPIN|MUTEX)";
+        let sample = Sample::of_line(line).unwrap();
+        assert_eq!((sample.pid, sample.tid, sample.cpu, sample.ts_ns), (4987, 4988, 1, 3_460_344_699_213));
+        assert_eq!((sample.address, sample.flags), ("0xffff8881003c63ec", Some("SPIN|MUTEX")));
+        let end = "    0/0     [000]  3460.346344977:   lock:contention_end: 0xffff8881003c63ec (ret=0)";
+        assert_eq!(Sample::of_line(end).unwrap().flags, None);
+        assert_eq!(Sample::of_line("'trace' not valid for hardware events. Ignoring."), None);
+    }
+
+    #[test]
+    fn flags_name_the_kind_of_lock() {
+        let kinds = ["SPIN", "SPIN|MUTEX", "MUTEX", "READ", "WRITE|PERCPU", "RT", "SPIN|READ", "0"];
+        let expected =
+            ["spinlock", "mutex", "mutex", "rwsem", "percpu_rwsem", "rtmutex", "rwlock", "semaphore"];
+        assert_eq!(kinds.map(|flags| kind_of(flags).unwrap()), expected);
+        assert!(kind_of("PLAID").is_err());
+    }
+
+    #[test]
+    fn a_difference_is_agreement_within_one_percent_and_the_loss() {
+        let line = Line { kind: "mutex", perf: 1000, klock: 985 };
+        assert!(!line.agrees(0, 0));
+        assert!(line.agrees(0, 5));
+    }
+}
