@@ -1,6 +1,8 @@
 //! The format's contract, from outside: what the writer was given comes back from the reader, whatever it was, and whatever
 //! is wrong with a file is said in one line that names the file and the next step.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::{
     error::Error,
     fs::{self, File},

@@ -1,6 +1,8 @@
 //! Records the whole machine under load: contended kernel locks, futexes, loss, and the ways to end. Needs root and
 //! stress-ng; run by `cargo xtask test`.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::{
     collections::BTreeSet,
     path::Path,

@@ -1,6 +1,8 @@
 //! Records a program whose lock events are known exactly (`fixtures/programs/known_counts.c`), from its first
 //! instruction and by its PID, and compares to the digit. Needs root; run by `cargo xtask test`.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::{
     collections::{BTreeMap, HashMap},
     io::Write,

@@ -1,7 +1,8 @@
 //! What the outer tests share: running klock with a bound on its time, building the fixture programs, and saying why a test
 //! can't run here.
 
-#![allow(dead_code, reason = "each test program uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+#![allow(clippy::print_stdout, reason = "a skip is told to the test command")]
 
 use std::{
     fs::{self, File},

@@ -1,0 +1,12 @@
+//! The command line from outside: the built binary, files in a fresh folder, what comes out and how it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on stops")]
+
+#[path = "cli/bad_input.rs"]
+mod bad_input;
+#[path = "cli/recording.rs"]
+mod recording;
+#[path = "cli/reports.rs"]
+mod reports;
+#[path = "cli/support.rs"]
+mod support;

@@ -1,0 +1,101 @@
+//! Bad input gets one line that names the file and the place, the next step, and the right exit code.
+
+use std::fs;
+
+use crate::support::{Folder, one_wait, write_trace};
+
+#[test]
+fn a_trace_that_is_not_there_is_named() {
+    let folder = Folder::new();
+    for args in [&["analyze", "report"][..], &["info"], &["plot", "--lock", "#0"]] {
+        folder.klock(args).fails(2, &["trace.parquet", "no such file", "klock record"]);
+    }
+}
+
+#[test]
+fn a_folder_and_an_empty_file_and_text_are_no_traces() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("folder")).unwrap();
+    folder.klock(&["info", "folder"]).fails(2, &["folder", "directory"]);
+    fs::write(folder.path("empty"), "").unwrap();
+    folder.klock(&["info", "empty"]).fails(2, &["empty", "not a Parquet file"]);
+    fs::write(folder.path("notes.txt"), "buy milk, then measure").unwrap();
+    folder
+        .klock(&["analyze", "report", "notes.txt"])
+        .fails(2, &["notes.txt", "not a Parquet file", "klock record"]);
+}
+
+#[test]
+fn a_trace_that_was_cut_off_is_never_taken_for_the_whole() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let whole = fs::read(folder.path("trace.parquet")).unwrap();
+    fs::write(folder.path("trace.parquet"), &whole[..whole.len() / 2]).unwrap();
+    folder
+        .klock(&["analyze", "report"])
+        .fails(2, &["trace.parquet", "no Parquet footer", "copy or record it again"]);
+}
+
+#[test]
+fn a_side_table_is_told_from_the_events() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["info", "trace.locks.parquet"]).fails(2, &["locks table", "trace.parquet"]);
+}
+
+#[test]
+fn a_missing_or_foreign_side_table_is_named() {
+    let folder = Folder::new().with_trace(&one_wait());
+    write_trace(&folder.path("other.parquet"), "ffffffffffffffffffffffffffffffff", &one_wait());
+    fs::copy(folder.path("other.stacks.parquet"), folder.path("trace.stacks.parquet")).unwrap();
+    folder.klock(&["analyze", "report"]).fails(2, &["trace.stacks.parquet", "belongs to trace ffff"]);
+    fs::remove_file(folder.path("trace.stacks.parquet")).unwrap();
+    folder.klock(&["analyze", "report"]).fails(2, &["trace.stacks.parquet", "missing", "copy"]);
+}
+
+#[test]
+fn a_trace_of_a_newer_format_asks_for_a_newer_klock() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let path = folder.path("trace.parquet");
+    let bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"\"major\":1").unwrap();
+    let mut newer = bytes.clone();
+    newer[at + 8] = b'9';
+    fs::write(&path, newer).unwrap();
+    folder.klock(&["info"]).fails(2, &["trace.parquet", "format 9", "newer klock"]);
+}
+
+#[test]
+fn an_empty_trace_has_nothing_to_report() {
+    let folder = Folder::new().with_trace(&[]);
+    folder.klock(&["analyze", "report"]).fails(1, &["trace.parquet", "no event"]);
+}
+
+#[test]
+fn an_unknown_lock_is_answered_with_the_busiest_ones() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["plot", "--lock", "no_such_lock"]).fails(1, &["no_such_lock", "cache_lock"]);
+    folder.klock(&["analyze", "report", "--lock", "0x1234"]).fails(1, &["0x1234", "cache_lock"]);
+    assert!(!folder.path("lock.svg").exists());
+}
+
+#[test]
+fn a_column_and_a_kind_that_do_not_exist_are_answered_with_those_that_do() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["analyze", "report", "--sort", "speed"]).fails(2, &["speed", "wait_total"]);
+    folder.klock(&["analyze", "report", "--kind", "padlock"]).fails(2, &["padlock", "pthread_mutex"]);
+}
+
+#[test]
+fn a_picture_that_exists_is_kept_unless_it_may_be_replaced() {
+    let folder = Folder::new().with_trace(&one_wait());
+    fs::write(folder.path("lock.svg"), "precious").unwrap();
+    folder.klock(&["plot", "--lock", "cache_lock"]).fails(2, &["lock.svg", "exists", "-f"]);
+    assert_eq!(fs::read_to_string(folder.path("lock.svg")).unwrap(), "precious");
+    folder.klock(&["plot", "--lock", "cache_lock", "-f"]).succeeds();
+    assert!(fs::read_to_string(folder.path("lock.svg")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn an_output_in_a_folder_that_is_not_there_is_named() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["plot", "--lock", "cache_lock", "-o", "none/lock.svg"]).fails(2, &["none/lock.svg"]);
+}

@@ -1,0 +1,89 @@
+//! What `klock record` says before it records anything. Recording itself is tested by the live tests.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+};
+
+use crate::support::{Ended, Folder};
+
+#[test]
+fn a_command_that_does_not_exist_is_named_and_leaves_no_file() {
+    let folder = Folder::new();
+    folder
+        .klock(&["record", "--", "no-such-program-anywhere"])
+        .fails(2, &["no-such-program-anywhere", "not found"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+#[test]
+fn a_process_that_is_gone_is_named() {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let pid = child.id().to_string();
+    let folder = Folder::new();
+    folder.klock(&["record", "-p", &pid]).fails(2, &[&pid, "no process"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+#[test]
+fn a_trace_that_exists_is_kept() {
+    let folder = Folder::new();
+    fs::write(folder.path("trace.parquet"), "precious").unwrap();
+    folder.klock(&["record", "--", "true"]).fails(2, &["trace.parquet", "exists", "-f"]);
+    assert_eq!(fs::read_to_string(folder.path("trace.parquet")).unwrap(), "precious");
+}
+
+#[test]
+fn a_target_must_be_given_and_only_one() {
+    let folder = Folder::new();
+    assert_eq!(folder.klock(&["record"]).code, Some(2));
+    assert_eq!(folder.klock(&["record", "-a", "-p", "1"]).code, Some(2));
+}
+
+#[test]
+fn who_may_not_record_is_told_which_capability_is_missing() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        let folder = Folder::new();
+        folder.klock(&["record", "-a", "-d", "1"]).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
+        return;
+    }
+    // As root, the test becomes nobody for the command; the binary has to be where nobody can run it.
+    let folder = Folder::new();
+    let binary = folder.path("klock");
+    fs::copy(env!("CARGO_BIN_EXE_klock"), &binary).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(binary.parent().unwrap(), open).unwrap();
+    let output = Command::new(&binary)
+        .args(["record", "-a", "-d", "1", "-o"])
+        .arg(folder.path("trace.parquet"))
+        .uid(65534)
+        .gid(65534)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Ended::from(output).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+#[test]
+fn check_prints_facts_and_the_plan() {
+    let folder = Folder::new();
+    let check = folder.klock(&["check"]);
+    assert!(matches!(check.code, Some(0 | 3)), "{}", check.stderr);
+    for word in ["kernel", "BTF", "CAP_BPF"] {
+        assert!(check.stdout.contains(word), "no '{word}' in: {}", check.stdout);
+    }
+}
+
+#[test]
+fn the_demo_without_bpf_prints_a_report_and_draws_a_picture() {
+    let folder = Folder::new();
+    let demo = folder.klock(&["demo", "--in-process", "-d", "300ms"]);
+    for lock in ["hot_counter", "long_held_config", "convoy_log", "route_table_rw"] {
+        assert!(demo.succeeds().contains(lock), "no {lock} in: {}", demo.stdout);
+    }
+    assert!(fs::read_to_string(folder.path("demo.svg")).unwrap().contains("<svg"));
+}

@@ -1,0 +1,100 @@
+//! What the tables and pictures of a known trace say.
+
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
+
+use crate::support::{Folder, one_wait};
+
+#[test]
+fn the_report_says_what_each_lock_cost() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let report = folder.klock(&["analyze", "report"]);
+    let text = report.succeeds();
+    assert!(text.contains("cache_lock"), "{text}");
+    assert!(text.contains("900"), "the wait of 900 µs is there: {text}");
+    assert!(!text.contains('\u{1b}'), "no colour codes in a pipe: {text}");
+}
+
+#[test]
+fn the_csv_has_nanoseconds_and_the_units_in_the_names() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let report = folder.klock(&["analyze", "report", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(report.succeeds().as_bytes());
+    let row: std::collections::HashMap<String, String> = reader.deserialize().next().unwrap().unwrap();
+    let columns = [
+        ("max_ns", "1000000"),
+        ("wait_max_ns", "900000"),
+        ("total_ns", "1400000"),
+        ("wait_total_ns", "900000"),
+        ("count", "2"),
+        ("avg_ns", "700000"),
+        ("wait_avg_ns", "450000"),
+        ("cnt_hold", "1"),
+        ("cnt_lock", "1"),
+    ];
+    for (column, value) in columns {
+        assert_eq!(row[column], value, "{column}");
+    }
+}
+
+#[test]
+fn the_json_holds_rows_and_trust() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let report = folder.klock(&["analyze", "report", "--by", "site", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(report.succeeds()).unwrap();
+    assert_eq!(json["rows"][0]["wait_total_ns"], 900_000);
+    assert!(json["rows"][0]["name"].as_str().unwrap().contains("app.c:12"));
+    assert!(json["trust"].is_object());
+}
+
+#[test]
+fn a_report_is_sorted_limited_and_filtered() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let by_task = |more: &[&str]| {
+        let mut args = vec!["analyze", "report", "--by", "task", "--format", "csv"];
+        args.extend(more);
+        folder.klock(&args).succeeds().to_owned()
+    };
+    assert_eq!(by_task(&[]).lines().count(), 3);
+    assert_eq!(by_task(&["-n", "1"]).lines().count(), 2);
+    assert!(by_task(&["-n", "1"]).contains("900000"), "the one that waited comes first");
+    assert!(!by_task(&["-n", "1", "--sort", "total"]).contains("900000"), "a held it longer");
+    assert_eq!(by_task(&["--task", "b"]).lines().count(), 2);
+}
+
+#[test]
+fn the_info_names_the_recording_and_counts_its_events() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let info = folder.klock(&["info"]);
+    for word in ["pid 10", "klock record", "pthread_mutex", "5"] {
+        assert!(info.succeeds().contains(word), "no '{word}' in: {}", info.stdout);
+    }
+}
+
+#[test]
+fn the_picture_goes_to_a_file_or_to_stdout() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["plot", "--lock", "#0", "-o", "a.svg"]).succeeds();
+    let file = std::fs::read_to_string(folder.path("a.svg")).unwrap();
+    let stdout = folder.klock(&["plot", "--lock", "0x609388f0", "-o", "-"]);
+    assert_eq!(stdout.succeeds().trim_end(), file.trim_end(), "one lock by two names is one picture");
+    assert!(file.contains("cache_lock"));
+}
+
+#[test]
+fn a_pipe_that_closes_early_is_no_error() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_klock"))
+        .args(["analyze", "report", "--format", "json"])
+        .arg(folder.path("trace.parquet"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,145 @@
+//! A folder, the binary in it, and a small trace made by hand: two threads, one mutex, one wait.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+use trace_format::{
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId,
+    TaskRow, TraceWriter,
+    run_info::{Clocks, Source},
+};
+
+/// A folder of its own for each test.
+pub(crate) struct Folder(TempDir);
+
+/// How a command ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn klock(&self, args: &[&str]) -> Ended {
+        Ended::from(
+            Command::new(env!("CARGO_BIN_EXE_klock")).current_dir(self.0.path()).args(args).output().unwrap(),
+        )
+    }
+
+    /// The trace of `events` under `trace.parquet`.
+    pub(crate) fn with_trace(self, events: &[Event]) -> Self {
+        write_trace(&self.path("trace.parquet"), "0123456789abcdef0123456789abcdef", events);
+        self
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ended {
+    /// Checks that it ended with `code` and exactly one line on stderr, which contains all `words`.
+    pub(crate) fn fails(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(self.stdout, "");
+        assert_eq!(self.stderr.lines().count(), 1, "not one line: {}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "no '{word}' in: {}", self.stderr);
+        }
+    }
+
+    pub(crate) fn succeeds(&self) -> &str {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        &self.stdout
+    }
+}
+
+fn event(ts_ns: i64, kind: EventKind, task: i32) -> Event {
+    let (mode, lock, stack) = (Some(Mode::Exclusive), Some(LockId(0)), Some(StackId(0)));
+    Event { mode, lock, task: Some(TaskId(task)), stack, ..Event::new(ts_ns, kind, 0) }
+}
+
+/// Thread a holds from 1 ms to 2 ms, b waits from 1.2 ms to 2.1 ms and holds until 2.5 ms.
+pub(crate) fn one_wait() -> Vec<Event> {
+    vec![
+        Event { wait_ns: Some(0), ..event(1_000_000, EventKind::Acquire, 0) },
+        event(1_200_000, EventKind::Wait, 1),
+        event(2_000_000, EventKind::Release, 0),
+        Event { wait_ns: Some(900_000), ..event(2_100_000, EventKind::Acquire, 1) },
+        event(2_500_000, EventKind::Release, 1),
+    ]
+}
+
+pub(crate) fn run_info(trace_id: &str) -> RunInfo {
+    let clocks = |monotonic_ns| Clocks { monotonic_ns, realtime_ns: monotonic_ns, boottime_ns: monotonic_ns };
+    RunInfo {
+        trace_id: trace_id.to_owned(),
+        klock: "0.1.0".to_owned(),
+        command_line: vec!["klock".to_owned(), "record".to_owned()],
+        target: "pid 10".to_owned(),
+        clocks_start: clocks(0),
+        clocks_end: clocks(3_000_000),
+        sources: vec![Source {
+            name: "pthread_uprobe".to_owned(),
+            kinds: vec!["pthread_mutex".to_owned()],
+            uncontended: true,
+            holds: true,
+            limits: Vec::new(),
+        }],
+        complete: true,
+        stop_reason: "command ended".to_owned(),
+        ..RunInfo::default()
+    }
+}
+
+pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
+    let mut writer = TraceWriter::create(path, true).unwrap();
+    for event in events {
+        writer.push(event).unwrap();
+    }
+    let frame = Frame {
+        symbol: Some("work".to_owned()),
+        file: Some("app.c".to_owned()),
+        line: Some(12),
+        ..Frame::default()
+    };
+    let stacks = [Stack { id: StackId(0), frames: vec![frame] }];
+    let locks = [LockRow {
+        id: LockId(0),
+        address: Some(0x6093_88f0),
+        kind: LockKind::PthreadMutex,
+        scope: Scope::Process,
+        pid: Some(10),
+        name: Some("cache_lock".to_owned()),
+        init_stack: None,
+        first_ns: 1_000_000,
+        last_ns: 2_500_000,
+    }];
+    let task = |id, comm: &str| TaskRow {
+        id: TaskId(id),
+        pid: 10,
+        tid: 10 + id,
+        comm: Some(comm.to_owned()),
+        start_ns: None,
+        exit_ns: None,
+        cgroup: None,
+    };
+    writer.finish(&run_info(trace_id), &stacks, &locks, &[task(0, "a"), task(1, "b")]).unwrap();
+}
