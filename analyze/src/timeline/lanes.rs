@@ -94,6 +94,7 @@ impl Track {
                 cuts.push((from, to, Blocker::Unknown));
             });
             cuts.sort_unstable_by_key(|(from, ..)| *from);
+            bridge(grid, &mut cuts);
             let begin = pieces.len();
             for (from, to, blocker) in cuts {
                 let (from_ns, to_ns) = (from.max(span.from_ns), to.min(span.to_ns));
@@ -123,6 +124,18 @@ impl Track {
                 }
                 self.blockers[column] = owners::blocker(&merged(share), lane);
             }
+        }
+    }
+}
+
+/// A holder that gives the lock up for less than two columns before it has it again is the one who is waited for all the
+/// time: its short absences would make a comb of every wait.
+fn bridge(grid: &Grid, cuts: &mut [(i64, i64, Blocker)]) {
+    let short = |from: i64, to: i64| i128::from(to - from) * (grid.columns() as i128) < 2 * grid.span_ns();
+    for at in 1..cuts.len().saturating_sub(1) {
+        let (before, (from, to, blocker), after) = (cuts[at - 1].2, cuts[at], cuts[at + 1].2);
+        if blocker == Blocker::Unknown && before == after && short(from, to) {
+            cuts[at].2 = before;
         }
     }
 }

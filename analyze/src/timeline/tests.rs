@@ -193,6 +193,21 @@ fn a_wait_is_for_whoever_holds_the_lock_at_the_time_and_for_nobody_while_it_is_h
 }
 
 #[test]
+fn a_holder_that_lets_go_for_a_moment_is_waited_for_all_the_time() {
+    let history = History::default()
+        .hold(0, 0, 1_000_000)
+        .hold(0, 1_000_100, 2_000_000)
+        .hold(0, 2_500_000, 3_000_000)
+        .wait(1, 0, 3_000_100);
+    let timeline = history.timeline(1_000);
+    assert_eq!(
+        blockers(&timeline.lanes[1])[..3],
+        [Blocker::Lane(0), Blocker::Unknown, Blocker::Lane(0)],
+        "the first gap is too short to be seen, the second is not"
+    );
+}
+
+#[test]
 fn a_trace_gives_the_timeline_of_the_lock_that_is_asked_for_and_of_no_other() {
     let mut parts = Parts::parse(
         "1_000_000 A acquire m a.c:10
