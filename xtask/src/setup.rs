@@ -31,11 +31,28 @@ pub(crate) fn python() -> PathBuf {
 
 /// Installs everything; says what is missing.
 pub(crate) fn run() -> Result<bool> {
-    let missing: Vec<String> = [packages()?, engines()?].into_iter().flatten().collect();
+    let missing: Vec<String> = [components()?, packages()?, engines()?].into_iter().flatten().collect();
     for reason in &missing {
         println!("missing: {reason}");
     }
     Ok(missing.is_empty())
+}
+
+/// Adds rustfmt and clippy to the toolchain. What is missing afterwards.
+pub(crate) fn components() -> Result<Option<String>> {
+    let missing = || {
+        ["fmt", "clippy"].into_iter().filter(|tool| Run::cargo(&[tool, "--version"]).read().is_err()).count()
+    };
+    if missing() == 0 {
+        return Ok(None);
+    }
+    if has("rustup")
+        && Run::new("rustup", &["component", "add", "rustfmt", "clippy"]).stream()?.ok
+        && missing() == 0
+    {
+        return Ok(None);
+    }
+    Ok(Some("no rustfmt or clippy here; install them beside cargo".to_owned()))
 }
 
 /// Installs the Debian packages whose programs are not there. What is still missing afterwards, and why.

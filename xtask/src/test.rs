@@ -47,6 +47,7 @@ type Part = (&'static str, fn() -> Result<Tally>);
 
 /// In this order: what fails fast comes first, what needs the built program comes after it.
 const PARTS: &[Part] = &[
+    ("rustfmt and clippy", || Ok(setup::components()?.map_or_else(Tally::passed, Tally::skipped))),
     ("debian packages", || Ok(setup::packages()?.map_or_else(Tally::passed, Tally::skipped))),
     ("python engines", || Ok(setup::engines()?.map_or_else(Tally::passed, Tally::skipped))),
     ("format", || cargo(&["fmt", "--check"], 2)),
