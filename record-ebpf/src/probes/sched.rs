@@ -5,13 +5,13 @@
 //! the task is in a run queue (`include/trace/events/sched.h`).
 
 use aya_ebpf::{helpers::bpf_probe_read_kernel, macros::raw_tracepoint, programs::RawTracePointContext};
-use trace_format::wire::program;
+use trace_format::wire::{program, stack};
 
 use crate::{
     config::{self, ABSENT},
     emit::{cpu, now_ns},
     filter::Task,
-    guard::{Outcome, Run, guarded},
+    guard::{if_free, unguarded},
     stacks::{self, Side},
     waiting::WaitState,
 };
@@ -28,11 +28,11 @@ pub(crate) fn field(task: u64, offset: u32) -> Option<u32> {
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn sched_switch(ctx: RawTracePointContext) -> u32 {
-    guarded(program::SCHED_SWITCH, |_| switch(&ctx))
+    unguarded(program::SCHED_SWITCH, || switch(&ctx))
 }
 
 #[inline(always)]
-fn switch(ctx: &RawTracePointContext) -> Outcome {
+fn switch(ctx: &RawTracePointContext) {
     let (preempted, previous, next): (u64, u64, u64) = (ctx.arg(0), ctx.arg(1), ctx.arg(2));
     let now = now_ns();
     // The tracepoint comes before the switch: the current task is still the previous one.
@@ -45,37 +45,39 @@ fn switch(ctx: &RawTracePointContext) -> Outcome {
     {
         state.switched_in(now);
     }
-    Outcome::Filtered
 }
 
 #[raw_tracepoint(tracepoint = "sched_waking")]
 fn sched_waking(ctx: RawTracePointContext) -> u32 {
-    guarded(program::SCHED_WAKING, |run| waking(run, &ctx))
+    unguarded(program::SCHED_WAKING, || waking(&ctx))
 }
 
 #[inline(always)]
-fn waking(run: &Run, ctx: &RawTracePointContext) -> Outcome {
-    let Some(tid) = field(ctx.arg(0), config::task_pid_offset()) else { return Outcome::Filtered };
-    let Some(state) = WaitState::of(tid) else { return Outcome::Filtered };
+fn waking(ctx: &RawTracePointContext) {
+    let Some(tid) = field(ctx.arg(0), config::task_pid_offset()) else { return };
+    let Some(state) = WaitState::of(tid) else { return };
     let waker = Task::current();
     // The idle task wakes nobody: an interrupt did, while it ran.
-    if waker.tid != 0 && waker.tid != tid {
+    if waker.tid == 0 || waker.tid == tid {
+        return;
+    }
+    // Adding to the stack map takes locks, so that needs the guard.
+    let stacks = if_free(program::SCHED_WAKING, |run| {
         let cpu = cpu();
         let kernel = stacks::id(run, ctx, cpu, 0, Side::Kernel, false);
-        let user = stacks::id(run, ctx, cpu, 0, Side::User, false);
-        state.woken_by(waker, kernel, user);
-    }
-    Outcome::Filtered
+        (kernel, stacks::id(run, ctx, cpu, 0, Side::User, false))
+    });
+    let (kernel, user) = stacks.unwrap_or((stack::LOST, stack::LOST));
+    state.woken_by(waker, kernel, user);
 }
 
 #[raw_tracepoint(tracepoint = "sched_wakeup")]
 fn sched_wakeup(ctx: RawTracePointContext) -> u32 {
-    guarded(program::SCHED_WAKEUP, |_| {
+    unguarded(program::SCHED_WAKEUP, || {
         if let Some(tid) = field(ctx.arg(0), config::task_pid_offset())
             && let Some(state) = WaitState::of(tid)
         {
             state.ready(now_ns());
         }
-        Outcome::Filtered
     })
 }

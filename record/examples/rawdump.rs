@@ -1,0 +1,60 @@
+//! For developers: loads every program for all tasks, or with a PID for one process, and prints raw records and the
+//! counters. `cargo run -p record --example rawdump -- [PID] [SECONDS]`
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a developer's probe, not a tool")]
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use record::{
+    host::HostFacts,
+    load::Loaded,
+    plan::{Plan, TargetMode, Wanted},
+    ring::Item,
+    uprobes::libc_of_process,
+};
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|a| a.parse::<u32>().unwrap());
+    let pid = args.next().filter(|pid| *pid > 0);
+    let seconds = args.next().unwrap_or(2);
+    let facts = HostFacts::gather();
+    let target = if pid.is_some() { TargetMode::Processes } else { TargetMode::All };
+    let wanted =
+        Wanted { kernel: true, futex: true, pthread: pid.is_some(), target, ring_bytes: None, max_stack: None };
+    let plan = Plan::make(&facts, &wanted).unwrap();
+    let mut loaded = Loaded::load(&plan).unwrap();
+    let mut rings = loaded.take_rings().unwrap();
+    loaded.attach_lifetimes().unwrap();
+    if let Some(pid) = pid {
+        loaded.add_target(pid).unwrap();
+        println!("{} probes", loaded.attach_process(pid, &libc_of_process(pid).unwrap()).unwrap());
+    }
+    loaded.attach().unwrap();
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut shown = 0;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        rings.drain(&mut |item| {
+            let (word, record) = match item {
+                Item::Event(bytes) => ("events", format!("{:?}", record::decode::event(bytes))),
+                Item::Descriptor(bytes) => ("descriptors", format!("{:?}", record::decode::descriptor(bytes))),
+            };
+            *counts.entry(word).or_default() += 1;
+            if shown < 40 {
+                println!("{record}");
+                shown += 1;
+            }
+        });
+    }
+    println!("{counts:?}");
+    for row in loaded.counters().unwrap() {
+        if row.counters != Default::default() {
+            println!("{row:?}");
+        }
+    }
+    println!("misses {:?}", loaded.recursion_misses());
+}

@@ -1,0 +1,47 @@
+//! The rings, from maps to borrowed bytes. Nothing is copied or decoded here.
+
+use std::fmt;
+
+use aya::maps::{MapData, RingBuf};
+
+/// The rings of all CPUs.
+pub struct Rings {
+    events: Vec<RingBuf<MapData>>,
+    descriptors: Vec<RingBuf<MapData>>,
+}
+
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rings").field("cpus", &self.events.len()).finish_non_exhaustive()
+    }
+}
+
+/// A record, valid during the call.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// From a ring of events.
+    Event(&'a [u8]),
+    /// From a ring of descriptors.
+    Descriptor(&'a [u8]),
+}
+
+impl Rings {
+    pub(crate) fn new(events: Vec<RingBuf<MapData>>, descriptors: Vec<RingBuf<MapData>>) -> Self {
+        Self { events, descriptors }
+    }
+
+    /// Hands over every record that is there: events first, then descriptors. A program writes the descriptors of an
+    /// event before the event, so when an event was seen, its descriptors come in the same call.
+    pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) {
+        for ring in &mut self.events {
+            while let Some(item) = ring.next() {
+                take(Item::Event(&item));
+            }
+        }
+        for ring in &mut self.descriptors {
+            while let Some(item) = ring.next() {
+                take(Item::Descriptor(&item));
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Where the pthread functions are: which libc a process or a program uses, and the functions' offsets in its file.
+//! Files enter, offsets leave; attaching is [`load`](crate::load)'s business.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+};
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadRef};
+
+/// A pthread function, and the programs of its entry and its return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its symbol.
+    pub symbol: &'static str,
+    /// The program at its entry.
+    pub entry: &'static str,
+    /// The program at its return.
+    pub exit: Option<&'static str>,
+}
+
+const fn call(symbol: &'static str, entry: &'static str, exit: &'static str) -> Function {
+    Function { symbol, entry, exit: Some(exit) }
+}
+
+const fn moment(symbol: &'static str, entry: &'static str) -> Function {
+    Function { symbol, entry, exit: None }
+}
+
+/// Every function that is probed. The ends of holds come last, so that none is seen without its begin.
+pub const FUNCTIONS: [Function; 10] = [
+    moment("pthread_mutex_init", "mutex_init"),
+    moment("pthread_mutex_destroy", "mutex_destroy"),
+    call("pthread_mutex_lock", "mutex_lock", "mutex_lock_ret"),
+    call("pthread_mutex_trylock", "mutex_trylock", "mutex_trylock_ret"),
+    call("pthread_mutex_timedlock", "mutex_timedlock", "mutex_timedlock_ret"),
+    call("pthread_mutex_clocklock", "mutex_clocklock", "mutex_clocklock_ret"),
+    call("pthread_cond_wait", "cond_wait", "cond_wait_ret"),
+    call("pthread_cond_timedwait", "cond_timedwait", "cond_timedwait_ret"),
+    call("pthread_cond_clockwait", "cond_clockwait", "cond_clockwait_ret"),
+    moment("pthread_mutex_unlock", "mutex_unlock"),
+];
+
+/// A libc whose functions can be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Libc {
+    /// The file, as this process can open it.
+    pub path: PathBuf,
+    /// Each function that it has, and where: offsets into the file, one for each version of the symbol.
+    pub functions: Vec<(Function, Vec<u64>)>,
+}
+
+/// Why a process's pthread calls can't be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLibc {
+    /// The program brings its own.
+    #[error("{} is linked statically: its pthread calls can't be probed, its futexes can", path.display())]
+    Static {
+        /// The program.
+        path: PathBuf,
+    },
+    /// Another libc.
+    #[error("{} uses {other}, whose locks have other functions: its futexes are recorded instead", path.display())]
+    Other {
+        /// The program.
+        path: PathBuf,
+        /// Its loader.
+        other: String,
+    },
+    /// None is mapped.
+    #[error("process {pid} maps no libc with pthread functions: its futexes are recorded instead")]
+    NotMapped {
+        /// The process.
+        pid: u32,
+    },
+    /// A file can't be read.
+    #[error("{}: can't be read for its pthread functions ({detail})", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        detail: String,
+    },
+}
+
+/// The libc that a running process maps; the file is reached through the process's own root, as it sees it.
+pub fn libc_of_process(pid: u32) -> Result<Libc, NoLibc> {
+    let maps = PathBuf::from(format!("/proc/{pid}/maps"));
+    let file = File::open(&maps).map_err(|e| unreadable(&maps, e))?;
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let mut seen = BTreeSet::new();
+    for line in BufReader::new(file).lines().map_while(Result::ok) {
+        // address perms offset dev inode path
+        let Some(path) = line.split_ascii_whitespace().nth(5) else { continue };
+        if !is_libc(path) || !seen.insert(path.to_owned()) {
+            continue;
+        }
+        let path = root.join(path.trim_start_matches('/'));
+        let libc = read(&path)?;
+        if !libc.functions.is_empty() {
+            return Ok(libc);
+        }
+    }
+    Err(NoLibc::NotMapped { pid })
+}
+
+/// The libc that a program will use once it is started: that of this process, if its loader is the same.
+pub fn libc_of_command(program: &Path) -> Result<Libc, NoLibc> {
+    let program = script_interpreter(program).unwrap_or_else(|| program.to_owned());
+    let bytes = fs::read(&program).map_err(|e| unreadable(&program, e))?;
+    match loader(&bytes).map_err(|e| unreadable(&program, e))? {
+        None => Err(NoLibc::Static { path: program }),
+        Some(other) if !other.contains("ld-linux") => Err(NoLibc::Other { path: program, other }),
+        Some(_) => libc_of_process(std::process::id()),
+    }
+}
+
+/// `libc.so.6`, `libc-2.31.so`, and before glibc 2.34 `libpthread.so.0`, `libpthread-2.31.so`.
+fn is_libc(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin))
+}
+
+fn unreadable(path: &Path, why: impl ToString) -> NoLibc {
+    NoLibc::Unreadable { path: path.to_owned(), detail: why.to_string() }
+}
+
+fn read(path: &Path) -> Result<Libc, NoLibc> {
+    let bytes = fs::read(path).map_err(|e| unreadable(path, e))?;
+    let functions = functions_of(&bytes).map_err(|e| unreadable(path, e))?;
+    Ok(Libc { path: path.to_owned(), functions })
+}
+
+/// The functions of a shared library, by its dynamic symbols.
+fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
+    let file = object::File::parse(bytes)?;
+    let segments: Vec<(u64, u64, u64)> =
+        file.segments().map(|s| (s.address(), s.size(), s.file_range().0)).collect();
+    let file_offset = |address: u64| {
+        let inside = |(begin, size, _): &&(u64, u64, u64)| (*begin..begin.saturating_add(*size)).contains(&address);
+        segments.iter().find(inside).map(|(begin, _, offset)| address - begin + offset)
+    };
+    let mut found = Vec::new();
+    for function in FUNCTIONS {
+        let named = file.dynamic_symbols().filter(|s| s.is_definition() && s.name() == Ok(function.symbol));
+        let offsets: BTreeSet<u64> = named.filter_map(|s| file_offset(s.address())).collect();
+        if !offsets.is_empty() {
+            found.push((function, offsets.into_iter().collect()));
+        }
+    }
+    Ok(found)
+}
+
+/// The dynamic loader that an ELF program asks for; `None` if it is linked statically.
+fn loader(bytes: &[u8]) -> object::Result<Option<String>> {
+    use object::{elf, read::elf::{FileHeader as _, ProgramHeader as _}};
+    let header = elf::FileHeader64::<object::Endianness>::parse(bytes)?;
+    let endian = header.endian()?;
+    for segment in header.program_headers(endian, bytes)? {
+        if segment.p_type(endian) == elf::PT_INTERP {
+            let (offset, size) = segment.file_range(endian);
+            let path = bytes.read_bytes_at(offset, size).unwrap_or_default();
+            return Ok(Some(String::from_utf8_lossy(path).trim_end_matches('\0').to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The program that runs a script: the word after `#!`.
+fn script_interpreter(program: &Path) -> Option<PathBuf> {
+    let mut head = [0; 256];
+    let count = File::open(program).ok()?.read(&mut head).ok()?;
+    let line = std::str::from_utf8(head.get(..count)?.split(|&b| b == b'\n').next()?).ok()?;
+    let word = line.strip_prefix("#!")?.split_whitespace().next()?;
+    Some(PathBuf::from(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_libc_with_every_lock_function() {
+        let libc = libc_of_process(std::process::id()).unwrap();
+        for needed in ["pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait"] {
+            assert!(libc.functions.iter().any(|(f, offsets)| f.symbol == needed && !offsets.is_empty()), "{needed}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_the_same_loader_uses_the_same_libc() {
+        assert_eq!(libc_of_command(Path::new("/bin/true")), libc_of_process(std::process::id()).map(Ok).unwrap());
+    }
+
+    #[test]
+    fn only_libc_and_libpthread_are_libcs() {
+        assert!(is_libc("/usr/lib/x86_64-linux-gnu/libc.so.6") && is_libc("/lib/libpthread-2.31.so"));
+        assert!(!is_libc("/usr/lib/libcrypto.so.3") && !is_libc("/tmp/libc_helpers"));
+    }
+}
