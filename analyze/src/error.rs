@@ -8,8 +8,8 @@ use trace_format::FormatError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
-    /// The trace can't be read.
-    #[error(transparent)]
+    /// The trace can't be read. In the words of its source, which stays in the chain for whoever looks for it.
+    #[error("{0}")]
     Format(#[from] FormatError),
     /// The trace holds no events.
     #[error("{}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` says what was recorded)", path.display())]

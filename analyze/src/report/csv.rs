@@ -25,7 +25,7 @@ const COLUMNS: [&str; 10] = [
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(report: &Report, out: &mut impl Write) -> Result<(), AnalyzeError> {
+pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(COLUMNS.iter().chain(Key::column_names(report.by))).map_err(cause)?;
     for row in &report.rows {

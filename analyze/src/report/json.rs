@@ -12,13 +12,16 @@ use crate::{error::AnalyzeError, names};
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(report: &Report, out: &mut impl Write) -> Result<(), AnalyzeError> {
+pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
     write_value(report, out)
 }
 
 /// Writes anything as JSON that is safe to print. Programs read the same strings as with plain JSON: what could drive a
 /// terminal is written as `\uXXXX`.
-pub(crate) fn write_value(value: &impl Serialize, out: &mut impl Write) -> Result<(), AnalyzeError> {
+pub(crate) fn write_value(
+    value: &impl Serialize,
+    out: &mut (impl Write + ?Sized),
+) -> Result<(), AnalyzeError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| AnalyzeError::Compute(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);
     for c in text.chars() {

@@ -17,11 +17,11 @@ use crate::{
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(report: &Report, out: &mut impl Write) -> Result<(), AnalyzeError> {
+pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
     write_rows(&report.rows, out).map_err(AnalyzeError::Write)
 }
 
-fn write_rows(rows: &[Row], out: &mut impl Write) -> std::io::Result<()> {
+fn write_rows(rows: &[Row], out: &mut (impl Write + ?Sized)) -> std::io::Result<()> {
     writeln!(
         out,
         "\n{:>8} {:>9} {:>11} {:>11} {:>11} {:>6} {:>6} {:>2} {:>6} name",

@@ -34,11 +34,15 @@ const INDENT: usize = 4;
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(report: &Report, width: Option<usize>, out: &mut impl Write) -> Result<(), AnalyzeError> {
+pub fn write(
+    report: &Report,
+    width: Option<usize>,
+    out: &mut (impl Write + ?Sized),
+) -> Result<(), AnalyzeError> {
     table(report, width, out).and_then(|()| report.trust.write(out)).map_err(AnalyzeError::Write)
 }
 
-fn table(report: &Report, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+fn table(report: &Report, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if report.rows.is_empty() {
         writeln!(out, "nothing to show: no lock was acquired and released in what was selected\n")?;
         return Ok(());
@@ -98,7 +102,13 @@ fn cell(columns: &Columns, column: Column) -> String {
     }
 }
 
-fn line(cells: &[String], widths: &[usize], gap: usize, name: &str, out: &mut impl Write) -> io::Result<()> {
+fn line(
+    cells: &[String],
+    widths: &[usize],
+    gap: usize,
+    name: &str,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
     let mut text = String::new();
     let blanks = |n: usize| std::iter::repeat_n(' ', n);
     for (cell, width) in cells.iter().zip(widths) {

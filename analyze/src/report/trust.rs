@@ -191,7 +191,7 @@ impl Trust {
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
         let lost = if self.lost == 0 {
             "none lost".to_owned()
