@@ -1,10 +1,13 @@
 //! Timelines of histories made by hand.
 
 use proptest::prelude::*;
-use trace_format::{LockKind, Scope};
+use trace_format::{LockKind, Mode, Scope, TaskId};
 
 use super::*;
-use crate::{intervals::Charge, testing::Parts};
+use crate::{
+    intervals::{Charge, Outcome, Wait},
+    testing::Parts,
+};
 
 /// A lock's history in words.
 #[derive(Clone, Debug, Default)]
