@@ -34,10 +34,10 @@ fn python() -> Option<PathBuf> {
 }
 
 /// An invented trace: exclusive locks without recursion, contention, abandoned waits, holds and waits open at the end.
-fn invented(directory: &Path) -> PathBuf {
+fn invented(directory: &Path, options: &[&str]) -> PathBuf {
     let path = directory.join("trace.parquet");
     let generate = ["run", "--quiet", "--package", "xtask", "--", "generate", "--events", "200000", "-o"];
-    let ended = run(Command::new(env!("CARGO")).args(generate).arg(&path).current_dir(root()));
+    let ended = run(Command::new(env!("CARGO")).args(generate).arg(&path).args(options).current_dir(root()));
     assert!(ended.status.success(), "{}", ended.stderr);
     path
 }
@@ -86,7 +86,7 @@ fn sum(rows: &Rows, column: &str) -> i64 {
 fn pandas_polars_and_duckdb_open_every_table_with_the_types_of_the_schema() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
-    let path = invented(directory.path());
+    let path = invented(directory.path(), &[]);
     let trace = Trace::open(&path).unwrap();
     let rows = [
         usize::try_from(trace.event_count()).unwrap(),
@@ -120,10 +120,21 @@ fn pandas_polars_and_duckdb_open_every_table_with_the_types_of_the_schema() {
 fn the_documented_query_makes_klocks_report_of_an_invented_trace() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
-    let rows = assert_query_equals_report(&python, &invented(directory.path()));
+    let rows = assert_query_equals_report(&python, &invented(directory.path(), &[]));
     assert_eq!(rows.len(), 256);
     let (count, waited, caused) = (sum(&rows, "count"), sum(&rows, "cnt_lock"), sum(&rows, "cnt_hold"));
     assert!(count > 80_000 && waited > 4_000 && caused > 4_000, "{count} {waited} {caused}");
+}
+
+#[test]
+#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+fn the_documented_query_makes_klocks_report_of_a_trace_with_losses() {
+    let Some(python) = python() else { return skip("needs the python engines") };
+    let directory = tempfile::tempdir().unwrap();
+    let path = invented(directory.path(), &["--lossy"]);
+    assert!(Trace::open(&path).unwrap().info().loss.events() > 500);
+    let rows = assert_query_equals_report(&python, &path);
+    assert!(sum(&rows, "cnt_lock") > 3_000);
 }
 
 #[test]

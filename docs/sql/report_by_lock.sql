@@ -3,9 +3,11 @@
 -- across it. Kinds of lock without a single release are recorded without holds, and each acquisition stands for itself.
 WITH events AS (
     SELECT e.*, e.file_row_number AS seq, l.kind,
-           sum(CASE WHEN event = 'lost' THEN 1 ELSE 0 END) OVER (ORDER BY e.file_row_number) AS epoch
+           count(*) FILTER (event = 'lost') OVER so_far AS epoch,
+           max(ts_ns) FILTER (event = 'lost') OVER so_far AS lost_ns
     FROM read_parquet('trace.parquet', file_row_number = true) AS e
     LEFT JOIN 'trace.locks.parquet' AS l USING (lock_id)
+    WINDOW so_far AS (ORDER BY e.file_row_number)
 ),
 measured AS (
     SELECT DISTINCT kind FROM events WHERE event = 'release'
@@ -23,7 +25,10 @@ steps AS (
 acquisitions AS (
     SELECT lock_id, task_id, epoch, stack_id, ts_ns AS start_ns,
            CASE WHEN after = 'release' THEN after_ns END AS end_ns,
-           coalesce(wait_ns, CASE WHEN before = 'wait' THEN ts_ns - before_ns END) AS wait_ns,
+           -- Unknown if the wait began before a loss.
+           CASE WHEN before = 'wait' THEN coalesce(wait_ns, ts_ns - before_ns)
+                WHEN wait_ns = 0 OR lost_ns IS NULL OR ts_ns - wait_ns > lost_ns THEN wait_ns
+           END AS wait_ns,
            wait_ns IS NULL OR wait_ns > 0 OR coalesce(before = 'wait', false) AS contended,
            kind IN (SELECT kind FROM measured) AS is_measured
     FROM steps

@@ -209,7 +209,7 @@ fn cost_part(
 
 fn report_part(text: &mut String, bench: &Bench, events: u64, verdicts: &mut Vec<Vec<String>>) -> Result<()> {
     let trace = bench.directory.join("trace.parquet");
-    generate::run(&trace, events, 1)?;
+    generate::run(&trace, events, 1, false)?;
     let name = trace.display().to_string();
     let klock = bench.klock.display().to_string();
     let report = fastest(&[&klock, "analyze", "report", &name, "--by", "lock", "--format", "csv"])?;

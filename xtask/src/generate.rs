@@ -29,12 +29,26 @@ const EBUSY: i32 = 16;
 const ETIMEDOUT: i32 = 110;
 
 /// Writes the trace, which replaces one that is there.
-pub(crate) fn run(output: &Path, events: u64, seed: u64) -> Result<()> {
+///
+/// With `lossy`, about one event in a hundred is missing, in runs, and announced where it is.
+pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
     let mut writer = TraceWriter::create(output, true)?;
     let mut program = Program::new(seed);
+    let mut luck = Random(seed + 1);
+    let mut lost = 0;
     let mut group_end = BEGIN + 1_000_000_000;
     while writer.rows() < events {
         if let Some(event) = program.step() {
+            if lossy && luck.below(3_000) == 0 {
+                let run = 1 + luck.below(60);
+                for _ in 0..run {
+                    program.step();
+                }
+                lost += run;
+                let count = Some(run.cast_signed());
+                writer.push(&Event { count, ..Event::new(event.ts_ns, EventKind::Lost, event.cpu) })?;
+                continue;
+            }
             writer.push(&event)?;
             if program.now >= group_end {
                 group_end += 1_000_000_000;

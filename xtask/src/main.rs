@@ -61,6 +61,9 @@ enum Chore {
         /// Another seed, another history.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Leave out about one event in a hundred, and say where.
+        #[arg(long)]
+        lossy: bool,
     },
 }
 
@@ -84,6 +87,8 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Docs { check } => docs::run(check).map(|()| true),
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
-        Chore::Generate { events, output, seed } => generate::run(&output, events, seed).map(|()| true),
+        Chore::Generate { events, output, seed, lossy } => {
+            generate::run(&output, events, seed, lossy).map(|()| true)
+        }
     }
 }
