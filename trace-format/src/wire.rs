@@ -66,6 +66,19 @@ pub mod api {
     pub const COND_CLOCKWAIT: u8 = 7;
 }
 
+/// The `detail` of futex events that the calls of `futex2` made; they have no command of their own. Above every
+/// `FUTEX_*` command of `include/uapi/linux/futex.h`.
+pub mod futex2 {
+    /// `futex_wait` (6.7)
+    pub const WAIT: u8 = 64;
+    /// `futex_waitv` (5.16): `address` is the first word that is waited for, `extra` how many there are.
+    pub const WAITV: u8 = 65;
+    /// `futex_wake` (6.7)
+    pub const WAKE: u8 = 66;
+    /// `futex_requeue` (6.7): `address` is the word whose waiters are woken or moved.
+    pub const REQUEUE: u8 = 67;
+}
+
 /// The programs of the kernel side, as indices into the counters. Order is part of the interface between the
 /// two sides; names are those of the footer's loss table.
 pub mod program {
@@ -126,7 +139,7 @@ pub mod stack {
     pub const LOST: i32 = -1001;
 }
 
-/// One lock event. 96 bytes, the same on every architecture with 64-bit little-endian integers.
+/// One lock event. 104 bytes, the same on every architecture with 64-bit little-endian integers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireEvent {
@@ -143,6 +156,9 @@ pub struct WireEvent {
     pub value: i64,
     /// See [`code`].
     pub extra: u64,
+    /// Where the function that was just entered returns to, 0 if not known or not at a function's entry. The frame
+    /// pointers of `user_stack` do not show this one frame yet; it belongs right after the leaf.
+    pub caller: u64,
     /// One of [`code`].
     pub code: u8,
     /// See [`code`].
@@ -248,7 +264,7 @@ pub struct WireCounters {
 }
 
 const _: () = {
-    assert!(size_of::<WireEvent>() == 96);
+    assert!(size_of::<WireEvent>() == 104);
     assert!(size_of::<WireTask>() == 56);
     assert!(size_of::<WireStack>() == 24 + 8 * MAX_FRAMES);
     assert!(size_of::<WireCounters>() == 48);
