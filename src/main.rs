@@ -1,1 +1,23 @@
-fn main(){}
+//! The door of klock: arguments in, exit code out. The only room that knows the command line, the terminal and the
+//! exit codes, and the only one that prints; what it prints comes from the libraries as values.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the door is the room that prints")]
+
+mod args;
+mod commands;
+mod exit;
+mod output;
+#[cfg(feature = "record")]
+mod demo;
+#[cfg(feature = "record")]
+mod progress;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let args = args::Args::parse();
+    match commands::run(args) {
+        Ok(code) => code.into(),
+        Err(error) => exit::report(&error).into(),
+    }
+}

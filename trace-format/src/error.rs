@@ -33,7 +33,7 @@ pub enum FormatError {
     },
     /// It begins as Parquet and has no footer: the recorder was killed, or the copy is not whole.
     #[error(
-        "{}: no Parquet footer at the end (offset {size}): the recording was cut off or the copy is incomplete; copy it again, or try `klock recover`",
+        "{}: no Parquet footer at the end (offset {size}): the recorder was killed or the copy is incomplete; copy or record it again",
         path.display()
     )]
     NoFooter {
@@ -137,7 +137,9 @@ pub enum FormatError {
 /// The words of an I/O error without the code that the standard library appends.
 fn io_words(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::NotFound => {
+            "no such file; give a trace that `klock record` wrote, or a folder that exists".to_owned()
+        }
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "is a directory, not a trace".to_owned(),
         io::ErrorKind::StorageFull => "no space left on the disk".to_owned(),

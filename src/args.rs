@@ -1,0 +1,321 @@
+//! The command line, exactly as it was typed: the doc comments here are the help text. Values are parsed, nothing is
+//! opened and nothing decided.
+
+#[cfg(feature = "record")]
+use std::ffi::OsString;
+#[cfg(feature = "analyze")]
+use std::str::FromStr as _;
+use std::{path::PathBuf, time::Duration};
+
+#[cfg(feature = "analyze")]
+use analyze::report::{By, Column};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "analyze")]
+use trace_format::LockKind;
+
+/// Record every acquire, wait and release of locks, and see which lock costs what.
+///
+/// klock record writes a trace; klock analyze and klock plot read it, here or on another machine.
+#[derive(Debug, Parser)]
+#[command(name = "klock", version, max_term_width = 100, help_expected = true)]
+#[command(after_help = "\
+Examples:
+  klock demo                                   see what klock does, on a workload of its own
+  sudo klock record -- ./server --threads 8    record a program's locks into trace.parquet
+  sudo klock record -a -d 10s                  record the whole machine for ten seconds
+  klock analyze report                         which lock cost what
+  klock plot --lock cache_lock -o lock.svg     one lock as a picture
+
+Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
+4 the trace lost too much to rank, 5 the disk failed. klock record -- COMMAND passes on COMMAND's.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Record lock events into a trace.
+    #[cfg(feature = "record")]
+    Record(Record),
+    /// Tables from a trace.
+    #[cfg(feature = "analyze")]
+    #[command(subcommand)]
+    Analyze(Analyze),
+    /// One lock as a picture (SVG): who held it, who waited, how many at a time.
+    #[cfg(feature = "analyze")]
+    Plot(Plot),
+    /// What a trace holds and how it was made.
+    #[cfg(feature = "analyze")]
+    Info(Info),
+    /// What this machine can record, and what is in the way.
+    #[cfg(feature = "record")]
+    Check(Check),
+    /// Record a workload that klock brings along, print its report and draw a picture.
+    #[cfg(all(feature = "record", feature = "analyze"))]
+    Demo(Demo),
+    /// The workload of the demo.
+    #[cfg(feature = "record")]
+    #[command(hide = true)]
+    DemoWorkload(DemoWorkload),
+}
+
+/// Which locks to record.
+#[cfg(feature = "record")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LockSource {
+    /// Waits for kernel locks, from the contention tracepoints.
+    Kernel,
+    /// Waits and wakes of futexes: user locks of any language.
+    Futex,
+    /// Every call of the pthread mutex and condition variable functions, from uprobes.
+    Pthread,
+}
+
+#[cfg(feature = "record")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  klock record -- ./prog --its --own --options
+  klock record -p 1234 -d 30s -o busy.parquet
+  klock record -a --locks kernel -d 5s")]
+#[command(group(clap::ArgGroup::new("target").required(true).args(["all", "pid", "tid", "cgroup", "command"])))]
+pub(crate) struct Record {
+    /// Write the trace to FILE; its side tables go beside it.
+    #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
+    pub(crate) output: PathBuf,
+    /// Replace files that exist.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Record every task of the machine.
+    #[arg(short, long, help_heading = "Whom to record")]
+    pub(crate) all: bool,
+    /// Record these processes and the processes that they start.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Whom to record")]
+    pub(crate) pid: Vec<u32>,
+    /// Record these threads only.
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Whom to record")]
+    pub(crate) tid: Vec<u32>,
+    /// Record the tasks of this cgroup (v2) and those below it.
+    #[arg(long, value_name = "PATH", help_heading = "Whom to record")]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// Start COMMAND, record it and the processes that it starts, end with it.
+    #[arg(last = true, value_name = "COMMAND", help_heading = "Whom to record")]
+    pub(crate) command: Vec<OsString>,
+    /// End after this time: 500ms, 10s, 2m, or seconds without a unit.
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// What to record; by default what fits: kernel and futex for -a and --cgroup, pthread too for the others.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) locks: Vec<LockSource>,
+    /// Frames per stack, at most 127.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
+    pub(crate) max_stack: Option<u32>,
+    /// Ring buffer of each CPU: 1M, 8M, a power of two.
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Sizes")]
+    pub(crate) ring: Option<usize>,
+    /// No progress and no summary; errors only.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum Analyze {
+    /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
+    Report(Report),
+}
+
+/// How a result is written.
+#[cfg(feature = "analyze")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// RFC 4180, times in nanoseconds.
+    Csv,
+    /// One object, times in nanoseconds.
+    Json,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Columns, credited when the lock is released, to the place that took it:
+  max, wait_max      the longest hold, the longest wait
+  total, wait_total  all holds, all waits
+  count              acquisitions
+  avg, wait_avg      total and wait_total divided by count
+  cnt_hold           times that another task began to wait while the lock was held
+  cnt_lock           acquisitions that had to wait
+A dash stands for what the trace's sources could not measure.
+
+Examples:
+  klock analyze report -n 10
+  klock analyze report busy.parquet --by site --sort total
+  klock analyze report --lock 0xffff888104a3c2d8 --by task
+  klock analyze report --format csv > report.csv")]
+pub(crate) struct Report {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What a row is: lock, site (acquisition point), class (kind and name), kind, task, process or comm.
+    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
+    pub(crate) by: By,
+    /// Sort by this column, largest first; name sorts upwards.
+    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
+    pub(crate) sort: Column,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Only this lock: an address, #ID, or a name.
+    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
+    pub(crate) lock: Option<String>,
+    /// Only this task: a thread or process id, or a name.
+    #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
+    pub(crate) task: Option<String>,
+    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
+    pub(crate) kind: Vec<LockKind>,
+    /// Include condition variables, semaphores and barriers, on which waiting is idling.
+    #[arg(long, help_heading = "Filters")]
+    pub(crate) idle: bool,
+    /// Only what ended after this time from the trace's begin: 500ms, 1.5s.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    pub(crate) from: Option<Duration>,
+    /// Only what ended before this time from the trace's begin.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    pub(crate) to: Option<Duration>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Plot {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// Which lock: an address, #ID, or a name, as the report shows them.
+    #[arg(long, value_name = "ADDR|#ID|NAME")]
+    pub(crate) lock: String,
+    /// Write the picture to FILE; - is stdout.
+    #[arg(short, long, value_name = "FILE", default_value = "lock.svg")]
+    pub(crate) output: PathBuf,
+    /// Replace a file that exists.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Begin at this time from the trace's begin: 500ms, 1.5s.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) from: Option<Duration>,
+    /// End at this time from the trace's begin.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) to: Option<Duration>,
+    /// Width of the picture.
+    #[arg(long, value_name = "PIXELS", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(400..=10_000))]
+    pub(crate) width: u32,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Info {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(feature = "record")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Check {}
+
+#[cfg(all(feature = "record", feature = "analyze"))]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Demo {
+    /// Write demo.parquet and demo.svg into this directory.
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    pub(crate) output: PathBuf,
+    /// How long the workload runs.
+    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    pub(crate) duration: Duration,
+    /// Record in the process itself, as is done where BPF is not permitted.
+    #[arg(long)]
+    pub(crate) in_process: bool,
+}
+
+#[cfg(feature = "record")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemoWorkload {
+    /// How long it runs.
+    #[arg(value_parser = duration)]
+    pub(crate) duration: Duration,
+}
+
+/// `500ms`, `10s`, `1.5s`, `2m`, `1h`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("'{text}' is no time; write 500ms, 10s or 2m");
+    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().ok().ok_or_else(bad)?;
+    let scale = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(bad()),
+    };
+    Duration::try_from_secs_f64(number * scale).ok().ok_or_else(bad)
+}
+
+/// `8M`, `64k`, `65536`: a power of two of at least a page.
+#[cfg(feature = "record")]
+fn size(text: &str) -> Result<usize, String> {
+    let bad = || format!("'{text}' is no size; write a power of two such as 64k, 1M or 8M");
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale: usize = match unit {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return Err(bad()),
+    };
+    let number: usize = number.parse().ok().ok_or_else(bad)?;
+    let size = number.checked_mul(scale).ok_or_else(bad)?;
+    if size.is_power_of_two() && (4096..=1 << 30).contains(&size) { Ok(size) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_option_has_a_help_text_and_no_two_clash() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn times_take_a_unit_and_default_to_seconds() {
+        let read = |text| duration(text).map(|d| d.as_nanos());
+        assert_eq!(read("500ms"), Ok(500_000_000));
+        assert_eq!(read("1.5s"), Ok(1_500_000_000));
+        assert_eq!(read("2"), Ok(2_000_000_000));
+        assert_eq!(read("2m"), Ok(120_000_000_000));
+        assert!(read("-1s").is_err() && read("soon").is_err() && read("1y").is_err() && read("").is_err());
+    }
+
+    #[cfg(feature = "record")]
+    #[test]
+    fn sizes_are_powers_of_two() {
+        assert_eq!(size("8M"), Ok(8 << 20));
+        assert_eq!(size("65536"), Ok(65536));
+        assert!(size("10M").is_err() && size("1k").is_err() && size("M").is_err());
+    }
+}

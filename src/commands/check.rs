@@ -1,0 +1,26 @@
+//! `klock check`: the facts about this machine and the plan that follows from them.
+
+use std::io::Write as _;
+
+use crate::{exit::Exit, output};
+
+pub(super) fn run() -> anyhow::Result<Exit> {
+    let check = record::check();
+    output::to_stdout(|out| {
+        writeln!(out, "facts")?;
+        for (label, value) in check.facts.rows() {
+            writeln!(out, "  {label:<28} {value}")?;
+        }
+        writeln!(out, "\nplan")?;
+        match &check.plan {
+            Ok(plan) => {
+                for (label, value) in plan.rows() {
+                    writeln!(out, "  {label:<28} {value}")?;
+                }
+            }
+            Err(refusal) => writeln!(out, "  nothing can be recorded here: {refusal}")?,
+        }
+        Ok(())
+    })?;
+    Ok(if check.plan.is_ok() { Exit::Done } else { Exit::NotPossible })
+}

@@ -1,0 +1,141 @@
+//! A workload that contends: a few locks of different characters, and threads that use them for a given time. What
+//! each lock is like can be read off its report and its picture; that is what the demo is for.
+
+use std::{
+    hint::black_box,
+    thread,
+    time::{Duration, Instant},
+};
+
+use trace_format::Mode;
+
+use super::locks::{self, DemoMutex, DemoRwLock};
+
+/// Hot: short holds, very often, by everybody.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
+pub(crate) static hot_counter: DemoMutex = DemoMutex::new();
+
+/// Long-held: one thread keeps it for many milliseconds, the others need it for a moment.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
+pub(crate) static long_held_config: DemoMutex = DemoMutex::new();
+
+/// A convoy: everybody sleeps while holding it and comes back at once, so the queue is never empty.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
+pub(crate) static convoy_log: DemoMutex = DemoMutex::new();
+
+/// Read often, written seldom.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
+pub(crate) static route_table_rw: DemoRwLock = DemoRwLock::new();
+
+/// Name and address of every lock.
+pub(crate) fn all_locks() -> [(&'static str, usize); 4] {
+    [
+        ("hot_counter", hot_counter.address()),
+        ("long_held_config", long_held_config.address()),
+        ("convoy_log", convoy_log.address()),
+        ("route_table_rw", route_table_rw.address()),
+    ]
+}
+
+/// A thread of the workload: its name, and what it does again and again.
+type Role = (&'static str, fn(u64));
+
+const ROLES: [Role; 11] = [
+    ("count-1", count),
+    ("count-2", count),
+    ("count-3", count),
+    ("reload", reload_config),
+    ("serve-1", serve),
+    ("serve-2", serve),
+    ("log-1", log_line),
+    ("log-2", log_line),
+    ("log-3", log_line),
+    ("route-read", look_up_route),
+    ("route-write", change_routes),
+];
+
+/// Names of the threads.
+pub(crate) fn thread_names() -> impl Iterator<Item = &'static str> {
+    ROLES.iter().map(|(name, _)| *name)
+}
+
+/// Runs all threads for `time`; gives the thread id that each of them had, in the order of their names.
+pub(crate) fn run(time: Duration) -> Vec<i32> {
+    let end = Instant::now() + time;
+    let threads = ROLES.map(|(name, role)| {
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut round = 0;
+            while Instant::now() < end {
+                role(round);
+                round += 1;
+            }
+            locks::thread_ends();
+            locks::tid()
+        })
+    });
+    threads.into_iter().map(|thread| thread.ok().and_then(|t| t.join().ok()).unwrap_or(0)).collect()
+}
+
+#[inline(never)]
+fn count(round: u64) {
+    hot_counter.lock();
+    compute(400);
+    hot_counter.unlock();
+    compute(2_000);
+    if round % 16 == 0 {
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[inline(never)]
+fn reload_config(_round: u64) {
+    long_held_config.lock();
+    thread::sleep(Duration::from_millis(25));
+    long_held_config.unlock();
+    thread::sleep(Duration::from_millis(60));
+}
+
+#[inline(never)]
+fn serve(_round: u64) {
+    long_held_config.lock();
+    compute(1_000);
+    long_held_config.unlock();
+    thread::sleep(Duration::from_millis(4));
+}
+
+#[inline(never)]
+fn log_line(_round: u64) {
+    convoy_log.lock();
+    thread::sleep(Duration::from_micros(700));
+    convoy_log.unlock();
+    compute(500);
+}
+
+#[inline(never)]
+fn look_up_route(_round: u64) {
+    route_table_rw.read();
+    compute(3_000);
+    thread::sleep(Duration::from_micros(150));
+    route_table_rw.unlock(Mode::Shared);
+    thread::sleep(Duration::from_micros(100));
+}
+
+#[inline(never)]
+fn change_routes(_round: u64) {
+    thread::sleep(Duration::from_millis(8));
+    route_table_rw.write();
+    thread::sleep(Duration::from_millis(3));
+    route_table_rw.unlock(Mode::Exclusive);
+}
+
+/// Keeps the CPU busy; a step is about a nanosecond.
+fn compute(steps: u64) {
+    let mut sum = 0_u64;
+    for step in 0..steps {
+        sum = black_box(sum.wrapping_mul(31).wrapping_add(step));
+    }
+}

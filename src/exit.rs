@@ -1,0 +1,104 @@
+//! Errors to exit codes, and to the one line on stderr that says what is wrong and what to do next.
+//!
+//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too much to
+//! rank, 5 the disk failed. A command that was recorded passes on its own status.
+
+use std::{fmt::Write as _, io, process::ExitCode};
+
+use trace_format::FormatError;
+
+/// How klock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Done,
+    /// Nothing was found: no such lock, no event.
+    Nothing,
+    /// Bad input or bad use.
+    BadInput,
+    /// Not permitted, or not supported by this machine.
+    #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording needs permissions"))]
+    NotPossible,
+    /// The disk failed.
+    Disk,
+    /// The recorded command's own status.
+    #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording runs commands"))]
+    Command(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Nothing => 1,
+            Exit::BadInput => 2,
+            Exit::NotPossible => 3,
+            Exit::Disk => 5,
+            Exit::Command(code) => code,
+        })
+    }
+}
+
+/// Prints the error as one line, and says how to end. A closed pipe is no error: whoever read has read enough.
+pub(crate) fn report(error: &anyhow::Error) -> Exit {
+    if closed_pipe(error) {
+        return Exit::Done;
+    }
+    eprintln!("klock: {}", one_line(error));
+    exit_of(error)
+}
+
+fn closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// The error and its causes, without a cause that the line already says.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string();
+        if line.contains(&words) || said_already(cause) && !line.is_empty() {
+            continue;
+        }
+        let separator = if line.is_empty() { "" } else { ": " };
+        // Writing to a string can't fail.
+        let _ = write!(line, "{separator}{words}");
+    }
+    line.replace('\n', " ")
+}
+
+/// System errors that the libraries put into words of their own.
+fn said_already(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use io::ErrorKind::{IsADirectory, NotFound, PermissionDenied, StorageFull};
+    cause
+        .downcast_ref::<io::Error>()
+        .is_some_and(|e| matches!(e.kind(), NotFound | PermissionDenied | IsADirectory | StorageFull))
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    for cause in error.chain() {
+        if let Some(format) = cause.downcast_ref::<FormatError>() {
+            return if format.is_disk() { Exit::Disk } else { Exit::BadInput };
+        }
+        #[cfg(feature = "analyze")]
+        if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>()
+            && analyze.nothing_found()
+        {
+            return Exit::Nothing;
+        }
+        #[cfg(feature = "record")]
+        if let Some(record) = cause.downcast_ref::<record::RecordError>() {
+            return match record.class() {
+                record::ErrorClass::NotPossible => Exit::NotPossible,
+                record::ErrorClass::BadInput => Exit::BadInput,
+                record::ErrorClass::Disk => Exit::Disk,
+            };
+        }
+        if let Some(output) = cause.downcast_ref::<crate::output::OutputError>() {
+            return output.exit();
+        }
+    }
+    Exit::BadInput
+}
