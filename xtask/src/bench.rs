@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Write the tables into docs/benchmarks.md.
     #[arg(long)]
     write: bool,
+    /// Take this klock instead of building one.
+    #[arg(long, value_name = "FILE")]
+    klock: Option<PathBuf>,
 }
 
 const STRESS: &str = "exec timeout 120 stress-ng --quiet --futex 2 --mmap 2 --pipe 2 --switch 2";
@@ -48,7 +51,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for program in ["stress-ng", "gcc", "python3"] {
         ensure!(has(program), "the benchmarks need {program}; cargo xtask setup installs it");
     }
-    let bench = Bench { klock: klock()?, directory: scratch("bench")?, seconds: options.seconds };
+    let bench = Bench {
+        klock: klock(options.klock.as_deref())?,
+        directory: scratch("bench")?,
+        seconds: options.seconds,
+    };
     let mut verdicts = Vec::new();
     let mut text = format!("`cargo xtask bench --seconds {}` on {}.\n", options.seconds, host::describe());
 

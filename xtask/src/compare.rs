@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt::Write as _,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::Duration,
 };
@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Write the table into docs/benchmarks.md.
     #[arg(long)]
     write: bool,
+    /// Take this klock instead of building one.
+    #[arg(long, value_name = "FILE")]
+    klock: Option<PathBuf>,
 }
 
 /// The loads, as commands of the shell; each runs until it is stopped.
@@ -66,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for program in ["perf", "stress-ng"] {
         ensure!(has(program), "the comparison needs {program}; cargo xtask setup installs it");
     }
-    let klock = klock()?;
+    let klock = klock(options.klock.as_deref())?;
     let directory = scratch("compare-perf")?;
     let mut rows = Vec::new();
     let mut agree = true;

@@ -246,8 +246,11 @@ impl Drop for Background {
     }
 }
 
-/// Builds klock as a user would, and says where it is.
-pub(crate) fn klock() -> Result<PathBuf> {
+/// The klock that was given; otherwise builds it as a user would, and says where it is.
+pub(crate) fn klock(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return fs::canonicalize(path).with_context(|| path.display().to_string());
+    }
     Run::cargo(&["build", "--release", "-p", "klock"]).minutes(25).must()?;
     Ok(target().join("release/klock"))
 }
