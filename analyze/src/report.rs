@@ -343,16 +343,8 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
     let table = sums.table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
-    let mut rows: Vec<Row> = table
-        .into_iter()
-        .map(|(number, sums)| {
-            let key = Key::of_number(number, options.by, &names);
-            Row { columns: Columns::of(&sums), name: key.label(&names), key }
-        })
-        .collect();
-    sort(&mut rows, options.sort);
-    let rows_total = rows.len();
-    rows.truncate(options.limit.unwrap_or(usize::MAX));
+    let rows_total = table.len();
+    let rows = rows(table, options, &names);
     Ok(Report {
         by: options.by,
         rows,
@@ -360,6 +352,30 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         totals: Columns::of(&totals),
         trust: trust.block(trace, &events, &counts, &chosen.kinds(&names)),
     })
+}
+
+/// The rows that are shown. Only those get names: a report by site can have as many rows as there are locks times
+/// places.
+fn rows(table: Vec<(i64, Sums)>, options: &Options, names: &Names) -> Vec<Row> {
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let mut table: Vec<(i64, Columns)> =
+        table.into_iter().map(|(number, sums)| (number, Columns::of(&sums))).collect();
+    if limit < table.len() && options.sort != Column::Name {
+        let value = |row: &(i64, Columns)| std::cmp::Reverse(row.1.get(options.sort));
+        table.sort_by_key(value);
+        // Rows that equal the last one compete with it by name.
+        let last = limit.checked_sub(1).map(|at| value(&table[at]));
+        let end = table.partition_point(|row| last.is_some_and(|last| value(row) <= last));
+        table.truncate(end);
+    }
+    let row = |(number, columns)| {
+        let key = Key::of_number(number, options.by, names);
+        Row { columns, name: key.label(names), key }
+    };
+    let mut rows: Vec<Row> = table.into_iter().map(row).collect();
+    sort(&mut rows, options.sort);
+    rows.truncate(limit);
+    rows
 }
 
 /// Descending, what was not measured last, equal rows by name. Names ascend.

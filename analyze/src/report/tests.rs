@@ -224,8 +224,12 @@ fn rows_are_sorted_descending_with_nulls_last_and_ties_by_name() {
     let report = report_of(text, &Options { sort: Column::Total, ..by(By::Class) });
     let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["pthread_mutex:c", "pthread_mutex:a", "pthread_mutex:b", "mutex:k"]);
-    let limited = report_of(text, &Options { sort: Column::Total, limit: Some(1), ..by(By::Class) });
-    assert_eq!((limited.rows.len(), limited.rows_total, limited.totals.count), (1, 4, 4));
+    for limit in 0..5 {
+        let options = Options { sort: Column::Total, limit: Some(limit), ..by(By::Class) };
+        let limited = report_of(text, &options);
+        assert_eq!((limited.rows_total, limited.totals.count), (4, 4));
+        assert_eq!(limited.rows, report.rows[..limit.min(4)]);
+    }
 }
 
 #[test]
