@@ -56,8 +56,9 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<
             }
         }
     }
-    let written =
-        writer.finish(&run_info(program.now, seed), &stacks(), &program.lock_rows(), &tasks(program.now))?;
+    let mut info = run_info(program.now, seed);
+    info.loss.ring_full = lost;
+    let written = writer.finish(&info, &stacks(), &program.lock_rows(), &tasks(program.now))?;
     let contended = 100.0 * program.waits as f64 / program.attempts as f64;
     println!(
         "{}: {} events, {} bytes with the side tables ({:.2} per event), {contended:.1} % of the attempts waited",
