@@ -1,0 +1,259 @@
+//! Builds the kernel side: the sources of `record-ebpf` in, one object for each architecture in `record/bpf/` out, with a
+//! note on what it was built with. The objects are committed, so that building klock takes stable Rust only.
+//!
+//! Any rustc with the source of its library will do, where RUSTC_BOOTSTRAP=1 stands for nightly: Debian's rustc-web
+//! with rust-web-src, or a rustup nightly with rust-src. bpf-linker has to be built against rustc's LLVM. The same
+//! compiler makes the same bytes from any directory, which `--check` relies on.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    host,
+    process::{Run, has, root, target},
+};
+
+/// The uprobe programs read registers by name: an object for each architecture that has its own.
+const ARCHITECTURES: &[&str] = &["x86_64", "aarch64"];
+
+/// Debian's compiler with the source of its library.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+
+/// bpf-linker, as cargo understands versions.
+const LINKER: &str = "~0.13";
+
+/// What makes an object from the sources.
+#[derive(Debug)]
+struct Tools {
+    rustc: PathBuf,
+    /// Its version, as the note tells it.
+    version: String,
+    /// Major version of its LLVM.
+    llvm: u32,
+    /// The source of its library.
+    library: PathBuf,
+    linker: PathBuf,
+    objcopy: PathBuf,
+}
+
+/// Rebuilds the objects; with `check`, compares them with those that are there instead of replacing them.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let tools = match tools()? {
+        Ok(tools) => tools,
+        Err(missing) if check => {
+            println!("skipped: {missing}");
+            return Ok(());
+        }
+        Err(missing) => bail!("{missing}"),
+    };
+    let directory = root().join("record/bpf");
+    fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
+    for architecture in ARCHITECTURES {
+        let object = directory.join(format!("klock.{architecture}.bpf.o"));
+        let note = directory.join(format!("klock.{architecture}.txt"));
+        let words = tools.note()?;
+        let built_with = fs::read_to_string(&note).unwrap_or_default();
+        if check && built_with != words {
+            println!(
+                "skipped: {} was built with {}, here is {}",
+                name(&object),
+                one_line(&built_with),
+                one_line(&words)
+            );
+            continue;
+        }
+        let bytes = build(&tools, architecture)?;
+        if !check {
+            fs::write(&object, &bytes).with_context(|| format!("failed to write {}", object.display()))?;
+            fs::write(&note, &words).with_context(|| format!("failed to write {}", note.display()))?;
+            println!("{}: {} bytes", name(&object), bytes.len());
+        } else if fs::read(&object).with_context(|| format!("failed to read {}", object.display()))? != bytes
+        {
+            bail!("{} is not what the sources make; run `cargo xtask bpf` and commit it", name(&object));
+        }
+    }
+    Ok(())
+}
+
+/// Builds the object for one architecture.
+fn build(tools: &Tools, architecture: &str) -> Result<Vec<u8>> {
+    let made = target().join("bpf").join(architecture);
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let mut flags = vec![
+        format!("-Clinker={}", tools.linker.display()),
+        // Version 3 has atomic operations that return a value; kernels know it since 5.12.
+        "-Ctarget-cpu=v3".to_owned(),
+        "-Copt-level=3".to_owned(),
+        "-Ccodegen-units=1".to_owned(),
+        // Debug information is what BTF is made from; it is dropped afterwards.
+        "-Cdebuginfo=2".to_owned(),
+        "-Clink-arg=--btf".to_owned(),
+        format!("--cfg=bpf_target_arch=\"{architecture}\""),
+    ];
+    // BTF names the source lines: no path of this machine may be among them. The last match counts.
+    let mut remap =
+        |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    remap(&tools.library, "rust/library");
+    for home in [home, cargo_home].into_iter().flatten() {
+        for registry in fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten() {
+            remap(&registry.path(), "registry");
+        }
+    }
+    remap(&root(), "klock");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // What the cargo around this program set for its own compiler must not reach another one.
+    let unset =
+        ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "AYA_BPF_TARGET_ARCH"];
+    let mut run = Run::new("env", &[]);
+    for variable in unset {
+        run = run.arg("-u").arg(variable);
+    }
+    run = run.arg(cargo);
+    for argument in ["build", "--release", "--package", "record-ebpf", "--target", "bpfel-unknown-none"] {
+        run = run.arg(argument);
+    }
+    run.arg("-Zbuild-std=core")
+        .env("RUSTC", &tools.rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_TARGET_DIR", &made)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CARGO_INCREMENTAL", "0")
+        .must()?;
+    let linked = made.join("bpfel-unknown-none/release/klock-bpf");
+    let object = made.join("klock.bpf.o");
+    Run::new(&tools.objcopy, &["--strip-debug"]).arg(&linked).arg(&object).must()?;
+    fs::read(&object).with_context(|| format!("failed to read {}", object.display()))
+}
+
+impl Tools {
+    /// What a change of the object may come from, other than its sources.
+    fn note(&self) -> Result<String> {
+        let linker = Run::new(&self.linker, &["--version"]).read()?;
+        Ok(format!("{}\n{}\n", self.version, linker.trim()))
+    }
+}
+
+/// The tools, installed if need be; or what is missing, and what to do.
+fn tools() -> Result<Result<Tools, String>> {
+    let mut compiler = compiler();
+    if compiler.is_none() && host::is_root() && has("apt-get") {
+        apt(&["rustc-web", "rust-web-src"])?;
+        compiler = self::compiler();
+    }
+    let Some((rustc, version, llvm, library)) = compiler else {
+        return Ok(Err(
+            "no rustc with the source of its library; install rustc-web and rust-web-src (Debian), or run \
+                       rustup toolchain install nightly --component rust-src"
+                .to_owned(),
+        ));
+    };
+    let prefix = PathBuf::from(format!("/usr/lib/llvm-{llvm}"));
+    let objcopy = || {
+        let found = prefix.join("bin/llvm-objcopy");
+        found.is_file().then_some(found)
+    };
+    if objcopy().is_none() && host::is_root() && has("apt-get") {
+        apt(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
+    }
+    let Some(objcopy) = objcopy() else {
+        return Ok(Err(format!(
+            "no LLVM {llvm}, which {version} uses; install llvm-{llvm}-dev and llvm-{llvm}"
+        )));
+    };
+    let installed = target().join("tools/bin/bpf-linker");
+    let linker = if installed.is_file() {
+        installed
+    } else if let Some(found) = on_path("bpf-linker") {
+        found
+    } else {
+        let feature = format!("llvm-{llvm}");
+        let done = Run::cargo(&["install", "bpf-linker", "--no-default-features", "--version", LINKER])
+            .arg("--features")
+            .arg(feature)
+            .arg("--root")
+            .arg(target().join("tools"))
+            .env("LLVM_PREFIX", &prefix)
+            .env("RUSTFLAGS", format!("-L {}", prefix.join("lib").display()))
+            .minutes(20)
+            .stream()?;
+        if !done.ok {
+            return Ok(Err("cargo could not install bpf-linker (offline?)".to_owned()));
+        }
+        installed
+    };
+    Ok(Ok(Tools { rustc, version, llvm, library, linker, objcopy }.checked()?))
+}
+
+impl Tools {
+    fn checked(self) -> Result<Self> {
+        let version = Run::new(&self.linker, &["--version"]).read()?;
+        let wanted = LINKER.trim_start_matches('~');
+        if !version.split_whitespace().any(|word| word.trim_start_matches('v').starts_with(wanted)) {
+            bail!(
+                "{} is {}, not {wanted}; remove it or put another first on the path",
+                self.linker.display(),
+                version.trim()
+            );
+        }
+        println!("{}, LLVM {}, {}", self.version, self.llvm, version.trim());
+        Ok(self)
+    }
+}
+
+/// A compiler that has the source of its library: its path, version, LLVM and that source.
+fn compiler() -> Option<(PathBuf, String, u32, PathBuf)> {
+    let nightly = Run::new("rustup", &["which", "rustc", "--toolchain", "nightly"]).read().ok();
+    let candidates = [Some(PathBuf::from(DEBIAN_RUSTC)), nightly.map(|path| PathBuf::from(path.trim()))];
+    candidates.into_iter().flatten().find_map(|rustc| {
+        let words = Run::new(&rustc, &["-vV"]).read().ok()?;
+        let sysroot = Run::new(&rustc, &["--print", "sysroot"]).read().ok()?;
+        let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library");
+        let (version, llvm) = version(&words)?;
+        library.join("core/src/lib.rs").is_file().then_some((rustc, version, llvm, library))
+    })
+}
+
+/// From `rustc -vV`: the first line and the major version of LLVM.
+fn version(words: &str) -> Option<(String, u32)> {
+    let llvm = words.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
+    let major = llvm.split('.').next()?.trim().parse().ok()?;
+    Some((words.lines().next()?.to_owned(), major))
+}
+
+fn apt(packages: &[&str]) -> Result<bool> {
+    let get = |arguments: &[&str]| {
+        Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
+    };
+    let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
+    Ok(get(&["-qq", "update"])?.ok && get(&arguments)?.ok)
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+fn name(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+fn one_line(text: &str) -> String {
+    if text.trim().is_empty() { "an unknown compiler".to_owned() } else { text.trim().replace('\n', ", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiler_says_which_llvm_its_linker_has_to_be_built_against() {
+        let words = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nLLVM version: 22.1.8\n";
+        assert_eq!(version(words), Some(("rustc 1.96.0 (ac68faa20 2026-05-25)".to_owned(), 22)));
+        assert_eq!(version("rustc 1.96.0\n"), None);
+    }
+}
