@@ -330,6 +330,26 @@ fn a_trace_cut_off_anywhere_is_an_error_that_names_the_file() {
 }
 
 #[test]
+fn a_damaged_footer_is_an_error_and_no_panic() {
+    let (_directory, paths) = small_trace();
+    for file in paths.all() {
+        let whole = fs::read(file).unwrap();
+        let footer = u32::from_le_bytes(whole[whole.len() - 8..whole.len() - 4].try_into().unwrap());
+        let begin = whole.len() - 8 - usize::try_from(footer).unwrap();
+        for at in (begin..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x2a;
+            fs::write(file, damaged).unwrap();
+            // Some bytes carry nothing that a reader needs; what counts is that it answers, in a line with the file.
+            if let Err(error) = read_all(&paths.events) {
+                assert!(words(&error).contains(".parquet: "), "byte {at}: {}", words(&error));
+            }
+        }
+        fs::write(file, whole).unwrap();
+    }
+}
+
+#[test]
 fn somebody_elses_parquet_is_not_a_trace() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");

@@ -7,17 +7,19 @@
 use std::{
     fs::File,
     io::{Read, Seek, SeekFrom},
+    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use arrow_array::{Int32Array, Int64Array};
+use arrow_array::{Int32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::{
     arrow::{
         ProjectionMask,
         arrow_reader::{
-            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+            ParquetRecordBatchReaderBuilder,
         },
     },
     errors::ParquetError,
@@ -97,7 +99,11 @@ impl Trace {
         let metadata = self.metadata.metadata();
         let columns = metadata.file_metadata().schema_descr().columns();
         let size = |at: usize| {
-            metadata.row_groups().iter().map(|g| u64::try_from(g.column(at).compressed_size()).unwrap_or(0)).sum()
+            metadata
+                .row_groups()
+                .iter()
+                .map(|g| u64::try_from(g.column(at).compressed_size()).unwrap_or(0))
+                .sum()
         };
         columns.iter().enumerate().map(|(at, c)| (c.name().to_owned(), size(at))).collect()
     }
@@ -120,16 +126,18 @@ impl Trace {
     pub fn events_by_kind(&self) -> Result<Vec<(EventKind, u64)>, FormatError> {
         let path = &self.paths.events;
         let failed = |source| parquet_error(path, "the events", source);
-        let mask = ProjectionMask::columns(self.metadata.metadata().file_metadata().schema_descr(), ["event"]);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
-            .with_projection(mask)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(failed)?;
+        let mask =
+            ProjectionMask::columns(self.metadata.metadata().file_metadata().schema_descr(), ["event"]);
+        let mut reader =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
+                .with_projection(mask)
+                .with_batch_size(BATCH_ROWS)
+                .build()
+                .map_err(failed)?;
         let mut counts: Vec<(EventKind, u64)> = EventKind::ALL.iter().map(|kind| (*kind, 0)).collect();
         let mut first_row = 0;
-        for batch in reader {
-            let batch = batch.map_err(|e| failed(ParquetError::from(e)))?;
+        while let Some(batch) = next_batch(&mut reader) {
+            let batch = batch.map_err(failed)?;
             for kind in rows::kinds(&rows::Source { path, row_group: 0, first_row, batch: &batch })? {
                 if let Some((_, count)) = counts.iter_mut().find(|(k, _)| *k == kind) {
                     *count += 1;
@@ -186,13 +194,13 @@ impl Trace {
         let metadata = self.sidecar(path, table)?;
         check_columns(path, metadata.schema(), columns)?;
         let failed = |source| parquet_error(path, &format!("the {table} table"), source);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
+        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
             .with_batch_size(BATCH_ROWS)
             .build()
             .map_err(failed)?;
         let mut all = Vec::new();
-        for batch in reader {
-            let batch = batch.map_err(|e| failed(ParquetError::from(e)))?;
+        while let Some(batch) = next_batch(&mut reader) {
+            let batch = batch.map_err(failed)?;
             let first_row = all.len() as u64;
             read(&rows::Source { path, row_group: 0, first_row, batch: &batch }, &mut all)?;
         }
@@ -214,11 +222,11 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         let row_group = self.row_group();
-        let batch = match self.reader.next()? {
+        let batch = match next_batch(&mut self.reader)? {
             Ok(batch) => batch,
             Err(error) => {
                 let place = format!("row group {row_group}, row {}", self.row);
-                return Some(Err(parquet_error(&self.path, &place, ParquetError::from(error))));
+                return Some(Err(parquet_error(&self.path, &place, error)));
             }
         };
         let source = rows::Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
@@ -308,11 +316,25 @@ fn load(path: &Path) -> Result<ArrowReaderMetadata, FormatError> {
     check_magic(path, &mut file)?;
     let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let failed = |source| parquet_error(path, "the footer", source);
-    let metadata = ArrowReaderMetadata::load(&file, plain).map_err(failed)?;
+    let metadata = guarded(|| ArrowReaderMetadata::load(&file, plain)).map_err(failed)?;
     let fields: Vec<Field> = metadata.schema().fields().iter().map(|f| with_dictionary(f)).collect();
     let options =
         ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(Schema::new(fields)));
-    ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options).map_err(failed)
+    guarded(|| ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options)).map_err(failed)
+}
+
+/// What the Parquet library says, also where it panics: on damaged bytes it does in a few places, and to who reads a trace
+/// that is one more kind of damage.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the decoder gave up");
+        Err(ParquetError::General(format!("damaged: {words}")))
+    })
+}
+
+fn next_batch(reader: &mut ParquetRecordBatchReader) -> Option<Result<RecordBatch, ParquetError>> {
+    guarded(|| reader.next().transpose().map_err(ParquetError::from)).transpose()
 }
 
 fn with_dictionary(field: &Field) -> Field {
@@ -327,7 +349,8 @@ fn with_dictionary(field: &Field) -> Field {
 
 fn check_magic(path: &Path, file: &mut File) -> Result<(), FormatError> {
     let io = |source| FormatError::Io { path: path.to_owned(), source };
-    let not_parquet = |detail: &str| FormatError::NotParquet { path: path.to_owned(), detail: detail.to_owned() };
+    let not_parquet =
+        |detail: &str| FormatError::NotParquet { path: path.to_owned(), detail: detail.to_owned() };
     let metadata = file.metadata().map_err(io)?;
     if metadata.is_dir() {
         return Err(io(std::io::ErrorKind::IsADirectory.into()));
@@ -382,9 +405,9 @@ fn check_columns(path: &Path, found: &SchemaRef, expected: &[Column]) -> Result<
 fn same_type(found: &DataType, wanted: &DataType) -> bool {
     match (found, wanted) {
         (DataType::List(f), DataType::List(w)) => same_type(f.data_type(), w.data_type()),
-        (DataType::Struct(f), DataType::Struct(w)) => {
-            w.iter().all(|w| f.iter().any(|f| f.name() == w.name() && same_type(f.data_type(), w.data_type())))
-        }
+        (DataType::Struct(f), DataType::Struct(w)) => w
+            .iter()
+            .all(|w| f.iter().any(|f| f.name() == w.name() && same_type(f.data_type(), w.data_type()))),
         _ => found == wanted,
     }
 }
@@ -392,4 +415,3 @@ fn same_type(found: &DataType, wanted: &DataType) -> bool {
 fn parquet_error(path: &Path, place: &str, source: ParquetError) -> FormatError {
     FormatError::Parquet { path: path.to_owned(), place: format!("{place} can't be decoded"), source }
 }
-

@@ -4,8 +4,8 @@
 use std::{path::Path, str::FromStr};
 
 use arrow_array::{
-    Array, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
-    types::Int32Type,
+    Array, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray, types::Int32Type,
 };
 
 use super::Batch;
@@ -26,7 +26,13 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     fn bad(&self, row: usize, column: &'static str, detail: String) -> FormatError {
         let path = self.path.to_owned();
-        FormatError::Value { path, row_group: self.row_group, row: self.first_row + row as u64, column, detail }
+        FormatError::Value {
+            path,
+            row_group: self.row_group,
+            row: self.first_row + row as u64,
+            column,
+            detail,
+        }
     }
 
     /// The column, checked when the file was opened.
@@ -45,7 +51,10 @@ impl Source<'_> {
     }
 
     /// A column of words, each word parsed once.
-    fn words<T: FromStr<Err: ToString> + Copy>(&self, name: &'static str) -> Result<Vec<Option<T>>, FormatError> {
+    fn words<T: FromStr<Err: ToString> + Copy>(
+        &self,
+        name: &'static str,
+    ) -> Result<Vec<Option<T>>, FormatError> {
         let column: DictionaryArray<Int32Type> = self.column(name)?;
         let values = column.values().as_any().downcast_ref::<StringArray>();
         let values = values.ok_or_else(|| self.bad(0, name, "not a column of text".to_owned()))?;
@@ -60,9 +69,16 @@ impl Source<'_> {
             .collect()
     }
 
-    fn required_words<T: FromStr<Err: ToString> + Copy>(&self, name: &'static str) -> Result<Vec<T>, FormatError> {
+    fn required_words<T: FromStr<Err: ToString> + Copy>(
+        &self,
+        name: &'static str,
+    ) -> Result<Vec<T>, FormatError> {
         let words = self.words(name)?.into_iter().enumerate();
-        words.map(|(row, w)| w.ok_or_else(|| self.bad(row, name, "null, and the format requires a word".to_owned()))).collect()
+        words
+            .map(|(row, w)| {
+                w.ok_or_else(|| self.bad(row, name, "null, and the format requires a word".to_owned()))
+            })
+            .collect()
     }
 }
 
@@ -104,7 +120,12 @@ pub(super) fn kinds(source: &Source<'_>) -> Result<Vec<EventKind>, FormatError> 
 }
 
 /// Ids are dense: the row's place is its id.
-fn dense(source: &Source<'_>, ids: &Int32Array, row: usize, column: &'static str) -> Result<i32, FormatError> {
+fn dense(
+    source: &Source<'_>,
+    ids: &Int32Array,
+    row: usize,
+    column: &'static str,
+) -> Result<i32, FormatError> {
     let id = ids.value(row);
     let place = source.first_row + row as u64;
     if i64::from(id) == i64::try_from(place).unwrap_or(-1) {
