@@ -242,7 +242,7 @@ impl Composer {
             process: (process, event.tgid),
             kernel: event.kernel_stack,
             user: event.user_stack,
-            caller: caller_of(event),
+            caller: event.caller,
             event: (event.cpu, event.seq),
             peer: false,
         };
@@ -292,9 +292,4 @@ fn errno_of(value: i64) -> Option<i32> {
 fn lock_at_word(locks: &mut Locks, moment: &Moment, word: u64) -> LockId {
     let (address, kind) = locks.pthread_around(moment.space, word).unwrap_or((word, LockKind::Futex));
     locks.id(moment.space, address, kind, moment.ts_ns)
-}
-
-/// The return address that the frame pointers do not show at the entry of a function; 0 if there is none.
-fn caller_of(_event: &WireEvent) -> u64 {
-    0
 }

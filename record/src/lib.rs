@@ -1,28 +1,142 @@
 //! The host side of recording: facts, then a plan, then the act.
 //!
 //! Enter: what to record ([`Options`]). Leaves: a trace, and a [`Summary`]. This crate prints nothing and analyzes
-//! nothing. The way of an event, one module each:
+//! nothing. The kernel side is put in place by [`host`] -> [`plan`] -> [`load`]; the way of an event, one module each:
 //!
-//! bytes of a ring -> [`decode`] -> [`order`] -> [`compose`] (with [`tasks`], [`locks`] and [`stacks`]) -> rows
+//! bytes of a ring ([`ring`]) -> [`decode`] -> [`order`] -> [`compose`] (with [`tasks`], [`locks`] and [`stacks`]) ->
+//! rows ([`sink`]); and beside it, stacks and locks -> [`symbols`] -> names
 
-pub mod clocks;
 pub mod btf;
-pub mod counters;
-pub mod host;
-pub mod load;
-pub mod plan;
-pub mod ring;
-pub mod uprobes;
+pub mod clocks;
 pub mod compose;
+pub mod counters;
 pub mod decode;
+pub mod error;
+pub mod host;
 pub mod launch;
+pub mod load;
 pub mod locks;
 pub mod options;
 pub mod order;
+pub mod plan;
+pub mod procfs;
+pub mod ring;
+mod session;
 pub mod sink;
 pub mod stacks;
+pub mod subject;
 pub mod symbols;
 pub mod tasks;
+pub mod uprobes;
+
+use trace_format::TraceWriter;
 
 pub use clocks::clocks_now;
+pub use error::{ErrorClass, RecordError};
 pub use options::{CommandExit, Locks, Options, Progress, Stop, Summary, Target};
+pub use procfs::host_now;
+
+use crate::{
+    host::HostFacts,
+    plan::{Plan, Refusal, TargetMode, Wanted},
+    session::Session,
+    sink::Sink,
+    subject::{Choice, Subject},
+    uprobes::Libc,
+};
+
+/// Records what `options` ask for until there is a reason to stop, and writes the trace.
+///
+/// `progress` is called about five times a second.
+pub fn record(
+    options: &Options,
+    stop: &Stop,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Summary, RecordError> {
+    let facts = HostFacts::gather();
+    let subject = Subject::find(&options.target)?;
+    let Prepared { plan, libcs, warnings } = prepare(&facts, options, &subject)?;
+    let writer = TraceWriter::create(&options.output, options.replace)?;
+    let mut session = match Session::begin(options, plan, subject, libcs, warnings) {
+        Ok(session) => session,
+        Err(error) => {
+            // Nothing was recorded: no file is left. The first error is the one to tell.
+            let _ = writer.discard();
+            return Err(error);
+        }
+    };
+    let sink =
+        Sink::start(writer).map_err(|source| RecordError::System { what: "start a thread", source })?;
+    let reason = session.run(&sink, stop, progress);
+    session.finish(sink, reason)
+}
+
+/// What this machine can record: the facts, and the plan that follows if everything is wanted.
+pub fn check() -> Check {
+    let facts = HostFacts::gather();
+    let wanted = Wanted {
+        kernel: true,
+        futex: true,
+        pthread: true,
+        target: TargetMode::All,
+        ring_bytes: None,
+        max_stack: None,
+    };
+    let plan = Plan::make(&facts, &wanted);
+    Check { facts, plan }
+}
+
+/// The answer of [`check`].
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What this machine is and permits.
+    pub facts: HostFacts,
+    /// What would be loaded, or why nothing can be.
+    pub plan: Result<Plan, Refusal>,
+}
+
+/// A plan, and what it could not include.
+struct Prepared {
+    plan: Plan,
+    /// Which libc gets probes for which process; without a PID, for the command that is still to be started.
+    libcs: Vec<(Option<u32>, Libc)>,
+    warnings: Vec<String>,
+}
+
+/// The plan for these options. What was asked for by name and can't be had is refused; what is only the default is
+/// left out with a warning.
+fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Prepared, RecordError> {
+    let Choice { mut locks, explicit } = Choice::of(options.locks, &options.target);
+    let mut warnings = Vec::new();
+    let mut libcs = Vec::new();
+    if locks.pthread {
+        if matches!(subject.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
+            return Err(RecordError::PthreadOfAll);
+        }
+        for (pid, libc) in subject.libcs() {
+            match libc {
+                Ok(libc) => libcs.push((pid, libc)),
+                Err(reason) if explicit => return Err(reason.into()),
+                Err(reason) => warnings.push(reason.to_string()),
+            }
+        }
+        locks.pthread = !libcs.is_empty();
+    }
+    let wanted = |locks: Locks| Wanted {
+        kernel: locks.kernel,
+        futex: locks.futex,
+        pthread: locks.pthread,
+        target: subject.mode,
+        ring_bytes: options.ring_bytes,
+        max_stack: options.max_stack,
+    };
+    let plan = match Plan::make(facts, &wanted(locks)) {
+        Err(refusal @ Refusal::NoContention { .. }) if !explicit => {
+            warnings.push(refusal.to_string());
+            Plan::make(facts, &wanted(Locks { kernel: false, ..locks }))
+        }
+        plan => plan,
+    }?;
+    warnings.extend(plan.warnings.iter().cloned());
+    Ok(Prepared { plan, libcs, warnings })
+}

@@ -34,7 +34,8 @@ pub struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
     idle: FxHashMap<u32, TaskId>,
     processes: FxHashMap<u32, ProcessKey>,
-    pids: Vec<u32>,
+    /// The PID and the begin of each incarnation.
+    lives: Vec<(u32, i64)>,
     rows: Vec<TaskRow>,
     lookup: Lookup,
 }
@@ -59,7 +60,7 @@ impl Tasks {
             by_tid: FxHashMap::default(),
             idle: FxHashMap::default(),
             processes: FxHashMap::default(),
-            pids: Vec::new(),
+            lives: Vec::new(),
             rows: Vec::new(),
             lookup,
         };
@@ -95,13 +96,18 @@ impl Tasks {
     pub fn process(&mut self, tgid: u32) -> ProcessKey {
         match self.processes.get(&tgid) {
             Some(key) => *key,
-            None => self.begin_process(tgid),
+            None => self.begin_process(tgid, 0),
         }
     }
 
     /// The PID of a process incarnation.
     pub fn pid_of(&self, process: ProcessKey) -> u32 {
-        self.pids[process.0 as usize]
+        self.lives[process.0 as usize].0
+    }
+
+    /// When a process incarnation began, CLOCK_MONOTONIC in nanoseconds; 0 if that was before the recording.
+    pub fn since_ns(&self, process: ProcessKey) -> i64 {
+        self.lives[process.0 as usize].1
     }
 
     /// Takes in a birth, a new program, a new name or an end.
@@ -112,7 +118,7 @@ impl Tasks {
             code::TASK_FORK => {
                 self.end(task.tid, ts_ns);
                 if task.tid == task.tgid {
-                    self.begin_process(task.tgid);
+                    self.begin_process(task.tgid, ts_ns);
                 }
                 let cgroup = self.by_tid.get(&task.parent_tid).and_then(|parent| parent.known.cgroup.clone());
                 self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
@@ -122,7 +128,7 @@ impl Tasks {
                 let cgroup = self.by_tid.get(&task.tid).and_then(|old| old.known.cgroup.clone());
                 self.end(task.parent_tid, ts_ns);
                 self.end(task.tid, ts_ns);
-                self.begin_process(task.tgid);
+                self.begin_process(task.tgid, ts_ns);
                 self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
             }
             code::TASK_RENAME => self.rename(task.tid, comm),
@@ -146,16 +152,13 @@ impl Tasks {
     }
 
     fn begin(&mut self, known: Known) {
-        self.processes.entry(known.tgid).or_insert_with(|| {
-            self.pids.push(known.tgid);
-            ProcessKey(self.pids.len() as u32 - 1)
-        });
+        self.process(known.tgid);
         self.by_tid.insert(known.tid, Incarnation { known, exit_ns: None, id: None });
     }
 
-    fn begin_process(&mut self, tgid: u32) -> ProcessKey {
-        let key = ProcessKey(self.pids.len() as u32);
-        self.pids.push(tgid);
+    fn begin_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
+        let key = ProcessKey(self.lives.len() as u32);
+        self.lives.push((tgid, since_ns));
         self.processes.insert(tgid, key);
         key
     }
@@ -246,6 +249,7 @@ mod tests {
         assert_ne!(shell, make);
         assert_ne!(before, after);
         assert_eq!((tasks.pid_of(before), tasks.pid_of(after)), (5, 5));
+        assert_eq!((tasks.since_ns(before), tasks.since_ns(after)), (10, 20));
         assert_eq!(tasks.rows()[0].exit_ns, Some(20));
     }
 

@@ -122,6 +122,8 @@ pub struct Loss {
     pub wait_states: u64,
     /// Events that came too late to be put in order; they are in the trace, out of order.
     pub late: u64,
+    /// Returns and ends whose begin was not seen, and begins whose end was not: no row stands for them.
+    pub unpaired: u64,
     /// The same counters, by program and CPU; only rows that are not all zero, and `entries` for all programs.
     pub by_program: Vec<ProgramCounters>,
 }

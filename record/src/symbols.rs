@@ -1,0 +1,530 @@
+//! Addresses in, names out, on a thread of its own, so that the rings never wait for a debug file.
+//!
+//! A process may be gone a moment after its event, so its mappings are read when its first event is drained
+//! ([`Symbols::see`]), long before any frame is looked up. Mappings count for an incarnation of a process only if they
+//! were read in its life: a frame whose process was gone, or had become another program, keeps its address and has no
+//! module, rather than a wrong one. To know that, look-ups wait until the descriptors of that time are in
+//! ([`Symbols::round`]).
+
+use std::{
+    collections::VecDeque,
+    fs,
+    rc::Rc,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use blazesym::symbolize::{
+    Input, Sym, Symbolized, Symbolizer,
+    source::{Elf, Kernel as KernelSource, Source},
+};
+use rustc_hash::FxHashMap;
+use trace_format::{Frame, LockId, Stack, StackId};
+
+use crate::{clocks, locks::Space, tasks::ProcessKey};
+
+mod kernel;
+mod maps;
+mod modules;
+
+use maps::Mapping;
+use modules::Module;
+
+/// The frames of a stack before they have names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawFrames {
+    /// Kernel addresses, leaf first.
+    pub kernel: Vec<u64>,
+    /// User addresses, leaf first.
+    pub user: Vec<u64>,
+    /// With user addresses: whose.
+    pub owner: Option<Owner>,
+}
+
+/// An incarnation of a process, as far as its mappings are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Which incarnation.
+    pub process: ProcessKey,
+    /// Its PID.
+    pub pid: u32,
+    /// When it began, CLOCK_MONOTONIC in nanoseconds; 0 if it was there before the recording.
+    pub since_ns: i64,
+}
+
+/// What the thread found out.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// All stacks, by id.
+    pub stacks: Vec<Stack>,
+    /// The names of the locks that have one.
+    pub names: Vec<(LockId, String)>,
+}
+
+/// The thread that knows names.
+#[derive(Debug)]
+pub struct Symbols {
+    orders: Sender<Order>,
+    thread: JoinHandle<Resolved>,
+}
+
+enum Order {
+    See { pid: u32 },
+    Ended { pid: u32, ts_ns: i64 },
+    Round { watermark_ns: i64 },
+    Stack(StackId, RawFrames),
+    Name { lock: LockId, owner: Option<Owner>, address: u64 },
+    Barrier(Sender<()>),
+    Finish,
+}
+
+impl Symbols {
+    /// Starts the thread.
+    pub fn start() -> std::io::Result<Self> {
+        let (orders, inbox) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("klock-symbols".to_owned())
+            .spawn(move || Worker::new().run(&inbox))?;
+        Ok(Self { orders, thread })
+    }
+
+    /// A process has an event: read its mappings, if that was not done yet.
+    pub fn see(&self, pid: u32) {
+        self.order(Order::See { pid });
+    }
+
+    /// What was known about a PID ended: it runs another program, or belongs to another process.
+    pub fn ended(&self, pid: u32, ts_ns: i64) {
+        self.order(Order::Ended { pid, ts_ns });
+    }
+
+    /// All descriptors up to this time were passed on.
+    pub fn round(&self, watermark_ns: i64) {
+        self.order(Order::Round { watermark_ns });
+    }
+
+    /// Look the frames of a stack up.
+    pub fn stack(&self, id: StackId, frames: RawFrames) {
+        self.order(Order::Stack(id, frames));
+    }
+
+    /// Look the name of a lock up; `owner` is `None` for a kernel lock.
+    pub fn name(&self, lock: LockId, space: Space, since_ns: i64, address: u64) {
+        let owner = match space {
+            Space::Kernel => None,
+            Space::Process(process, pid) => Some(Owner { process, pid, since_ns }),
+        };
+        self.order(Order::Name { lock, owner, address });
+    }
+
+    /// Waits until the mappings of all processes that were seen so far are read, or until the time is over.
+    pub fn wait_for_mappings(&self, timeout: Duration) {
+        let (done, wait) = mpsc::channel();
+        self.order(Order::Barrier(done));
+        // Whatever comes back: there is nothing more to wait for.
+        let _ = wait.recv_timeout(timeout);
+    }
+
+    /// Waits for all look-ups. `None` if the thread died.
+    pub fn finish(self) -> Option<Resolved> {
+        self.order(Order::Finish);
+        self.thread.join().ok()
+    }
+
+    fn order(&self, order: Order) {
+        // The thread is gone only if it panicked, which `finish` reports.
+        let _ = self.orders.send(order);
+    }
+}
+
+/// Mappings of a process, at one moment.
+struct Snapshot {
+    taken_ns: i64,
+    mappings: Vec<(Mapping, Option<usize>)>,
+}
+
+struct Worker {
+    symbolizer: Symbolizer,
+    kernel: Option<kernel::Kernel>,
+    modules: Vec<Module>,
+    by_file: FxHashMap<(u64, String), usize>,
+    processes: FxHashMap<u32, Process>,
+    waiting: VecDeque<Order>,
+    watermark_ns: i64,
+    frames: FxHashMap<FrameKey, Rc<[Frame]>>,
+    stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
+    names: Vec<(LockId, String)>,
+}
+
+#[derive(Default)]
+struct Process {
+    snapshots: Vec<Snapshot>,
+    ends_ns: Vec<i64>,
+    tried: Option<Instant>,
+}
+
+/// Whose address, the address, and whether it is one to return to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FrameKey(Option<ProcessKey>, u64, bool);
+
+/// A process whose mappings do not explain an address is asked again, but not more often than this.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Snapshots kept per PID.
+const MOST_SNAPSHOTS: usize = 16;
+
+impl Worker {
+    fn new() -> Self {
+        Self {
+            symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
+            kernel: None,
+            modules: Vec::new(),
+            by_file: FxHashMap::default(),
+            processes: FxHashMap::default(),
+            waiting: VecDeque::new(),
+            watermark_ns: 0,
+            frames: FxHashMap::default(),
+            stacks: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    fn run(mut self, inbox: &Receiver<Order>) -> Resolved {
+        let mut finishing = false;
+        while !finishing {
+            match inbox.recv_timeout(Duration::from_millis(100)) {
+                Ok(order) => finishing = self.take(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => finishing = true,
+            }
+            // Mappings vanish with their process, names don't: look at the inbox between any two look-ups.
+            loop {
+                while let Ok(order) = inbox.try_recv() {
+                    finishing |= self.take(order);
+                }
+                if !self.look_one_up() {
+                    break;
+                }
+            }
+        }
+        self.watermark_ns = i64::MAX;
+        while self.look_one_up() {}
+        self.resolved()
+    }
+
+    /// Does what is urgent and queues the rest. Returns whether to finish.
+    fn take(&mut self, order: Order) -> bool {
+        match order {
+            Order::See { pid } => {
+                if self.processes.get(&pid).is_none_or(|process| process.tried.is_none()) {
+                    self.snapshot(pid);
+                }
+            }
+            Order::Ended { pid, ts_ns } => {
+                let process = self.processes.entry(pid).or_default();
+                process.ends_ns.push(ts_ns);
+                process.tried = None;
+            }
+            Order::Round { watermark_ns } => self.watermark_ns = self.watermark_ns.max(watermark_ns),
+            Order::Barrier(done) => drop(done.send(())),
+            Order::Finish => return true,
+            order @ (Order::Stack(..) | Order::Name { .. }) => self.waiting.push_back(order),
+        }
+        false
+    }
+
+    /// Looks up what stands first in the queue, if it is ready. Returns whether there was something to do.
+    fn look_one_up(&mut self) -> bool {
+        let owner = match self.waiting.front() {
+            Some(Order::Stack(_, frames)) => frames.owner,
+            Some(Order::Name { owner, .. }) => *owner,
+            _ => return false,
+        };
+        if let Some(owner) = owner {
+            let newest = self.processes.get(&owner.pid).and_then(|process| process.snapshots.last());
+            if newest.is_some_and(|snapshot| snapshot.taken_ns > self.watermark_ns) {
+                return false;
+            }
+        }
+        match self.waiting.pop_front() {
+            Some(Order::Stack(id, frames)) => {
+                let frames = self.stack(&frames);
+                self.stacks.push((id, frames));
+            }
+            Some(Order::Name { lock, owner, address }) => {
+                let name = match owner {
+                    None => self.kernel().variable(address),
+                    Some(owner) => self.variable(owner, address),
+                };
+                self.names.extend(name.map(|name| (lock, name)));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn stack(&mut self, raw: &RawFrames) -> Vec<Rc<[Frame]>> {
+        let mut frames = Vec::with_capacity(raw.kernel.len() + raw.user.len());
+        for (depth, &address) in raw.kernel.iter().enumerate() {
+            frames.push(self.frame(None, address, depth > 0));
+        }
+        for (depth, &address) in raw.user.iter().enumerate() {
+            frames.push(self.frame(raw.owner, address, depth > 0));
+        }
+        frames
+    }
+
+    /// One address as one frame, or more where functions were inlined: leaf first.
+    fn frame(&mut self, owner: Option<Owner>, address: u64, returns: bool) -> Rc<[Frame]> {
+        let key = FrameKey(owner.map(|owner| owner.process), address, returns);
+        if let Some(frames) = self.frames.get(&key) {
+            return Rc::clone(frames);
+        }
+        // An address to return to is that of the instruction after the call, which may belong to another line, or
+        // even to another function: the call lies before it.
+        let before = u64::from(returns);
+        let frames: Rc<[Frame]> = match owner {
+            Some(owner) => self.user_frame(owner, address, before),
+            None => self.kernel_frame(address, before),
+        }
+        .into();
+        self.frames.insert(key, Rc::clone(&frames));
+        frames
+    }
+
+    fn kernel_frame(&mut self, address: u64, before: u64) -> Vec<Frame> {
+        let mut bare = Frame { address: Some(address), kernel: true, ..Frame::default() };
+        if let Some(place) = self.kernel().place(address) {
+            bare.module = Some(place.module);
+            bare.build_id = place.build_id.map(str::to_owned);
+            bare.offset = Some(place.offset);
+        }
+        let source = Source::Kernel(KernelSource::default());
+        match self.symbolizer.symbolize_single(&source, Input::AbsAddr(address.wrapping_sub(before))) {
+            Ok(Symbolized::Sym(symbol)) => named(&bare, &symbol, before),
+            _ => vec![bare],
+        }
+    }
+
+    fn user_frame(&mut self, owner: Owner, address: u64, before: u64) -> Vec<Frame> {
+        let mut bare = Frame { address: Some(address), ..Frame::default() };
+        let Some((mapping, module)) = self.mapping(owner, address) else { return vec![bare] };
+        if !mapping.path.is_empty() {
+            bare.module = Some(mapping.path.clone());
+        }
+        let Some(module) = module.map(|index| &mut self.modules[index]) else { return vec![bare] };
+        bare.module = Some(module.path.clone());
+        bare.build_id = module.build_id();
+        let offset = address - mapping.start + mapping.offset;
+        bare.offset = Some(offset);
+        let Some(path) = &module.readable else { return vec![bare] };
+        let source = Source::Elf(Elf::new(path));
+        match self.symbolizer.symbolize_single(&source, Input::FileOffset(offset.wrapping_sub(before))) {
+            Ok(Symbolized::Sym(symbol)) => named(&bare, &symbol, before),
+            _ => vec![bare],
+        }
+    }
+
+    /// The variable of the process at an address.
+    fn variable(&mut self, owner: Owner, address: u64) -> Option<String> {
+        // Zero-initialised variables lie in memory that is no longer mapped from the file, right behind it: so each
+        // file that is mapped is asked for the whole of its extent, from the mapping of its beginning.
+        let _ = self.mapping(owner, address);
+        let process = self.processes.get(&owner.pid)?;
+        for snapshot in process.valid(owner) {
+            let mut last = None;
+            for (mapping, module) in &snapshot.mappings {
+                let (Some(module), true) = (*module, mapping.start <= address) else { continue };
+                if last != Some(module) && self.modules[module].covers(mapping, address) {
+                    return self.modules[module].variable(mapping, address);
+                }
+                last = Some(module);
+            }
+        }
+        None
+    }
+
+    /// The mapping of an incarnation that covers an address, from the latest snapshot that has one; asks the process
+    /// again if none has.
+    fn mapping(&mut self, owner: Owner, address: u64) -> Option<(Mapping, Option<usize>)> {
+        if let Some(found) = self.known_mapping(owner, address) {
+            return Some(found);
+        }
+        let process = self.processes.get(&owner.pid);
+        let ended = process.is_some_and(|process| process.end_of(owner) < i64::MAX);
+        let recently = process.and_then(|p| p.tried).is_some_and(|tried| tried.elapsed() < ASK_AGAIN);
+        if ended || recently {
+            return None;
+        }
+        self.snapshot(owner.pid);
+        self.known_mapping(owner, address)
+    }
+
+    fn known_mapping(&self, owner: Owner, address: u64) -> Option<(Mapping, Option<usize>)> {
+        let process = self.processes.get(&owner.pid)?;
+        process.valid(owner).find_map(|snapshot| {
+            let next = snapshot.mappings.partition_point(|(mapping, _)| mapping.start <= address);
+            let found = snapshot.mappings.get(next.checked_sub(1)?)?;
+            found.0.covers(address).then(|| found.clone())
+        })
+    }
+
+    fn snapshot(&mut self, pid: u32) {
+        let taken_ns = clocks::monotonic_ns();
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mappings: Vec<_> = maps::parse(&String::from_utf8_lossy(&text))
+            .into_iter()
+            .map(|mapping| {
+                let module = (mapping.inode != 0).then(|| {
+                    let Self { by_file, modules, .. } = self;
+                    *by_file.entry((mapping.inode, mapping.path.clone())).or_insert_with(|| {
+                        modules.push(Module::find(pid, &mapping));
+                        modules.len() - 1
+                    })
+                });
+                (mapping, module)
+            })
+            .collect();
+        let process = self.processes.entry(pid).or_default();
+        process.tried = Some(Instant::now());
+        let same = process.snapshots.last().is_some_and(|last| {
+            last.mappings == mappings && process.ends_ns.iter().all(|&end| end <= last.taken_ns)
+        });
+        if !mappings.is_empty() && !same {
+            if process.snapshots.len() >= MOST_SNAPSHOTS {
+                process.snapshots.remove(1);
+            }
+            process.snapshots.push(Snapshot { taken_ns, mappings });
+        }
+    }
+
+    fn kernel(&mut self) -> &kernel::Kernel {
+        self.kernel.get_or_insert_with(kernel::Kernel::read)
+    }
+
+    fn resolved(mut self) -> Resolved {
+        self.stacks.sort_by_key(|(id, _)| *id);
+        let flat =
+            |frames: Vec<Rc<[Frame]>>| frames.iter().flat_map(|frames| frames.iter().cloned()).collect();
+        let stacks = self.stacks.into_iter().map(|(id, frames)| Stack { id, frames: flat(frames) }).collect();
+        Resolved { stacks, names: self.names }
+    }
+}
+
+impl Process {
+    /// Snapshots from the life of an incarnation, the latest first.
+    fn valid(&self, owner: Owner) -> impl Iterator<Item = &Snapshot> {
+        let end = self.end_of(owner);
+        let life = move |s: &&Snapshot| owner.since_ns <= s.taken_ns && s.taken_ns < end;
+        self.snapshots.iter().rev().filter(life)
+    }
+
+    fn end_of(&self, owner: Owner) -> i64 {
+        self.ends_ns.iter().copied().filter(|&end| end > owner.since_ns).min().unwrap_or(i64::MAX)
+    }
+}
+
+/// The frames that a symbol stands for: the functions that were inlined at the address, innermost first, and last the
+/// function that they were inlined into.
+fn named(bare: &Frame, symbol: &Sym<'_>, before: u64) -> Vec<Frame> {
+    let mut frames = Vec::with_capacity(1 + symbol.inlined.len());
+    for function in symbol.inlined.iter().rev() {
+        frames.push(Frame {
+            symbol: Some(function.name.to_string()),
+            file: function.code_info.as_ref().map(|code| code.to_path().to_string_lossy().into_owned()),
+            line: function.code_info.as_ref().and_then(|code| code.line).map(|line| line as i32),
+            inlined: true,
+            ..bare.clone()
+        });
+    }
+    frames.push(Frame {
+        symbol: Some(symbol.name.to_string()),
+        symbol_offset: Some(symbol.offset as u64 + before),
+        file: symbol.code_info.as_ref().map(|code| code.to_path().to_string_lossy().into_owned()),
+        line: symbol.code_info.as_ref().and_then(|code| code.line).map(|line| line as i32),
+        ..bare.clone()
+    });
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn landmark() -> u32 {
+        std::hint::black_box(line!())
+    }
+
+    fn myself(since_ns: i64) -> Owner {
+        Owner { process: ProcessKey(0), pid: std::process::id(), since_ns }
+    }
+
+    fn resolve(orders: impl FnOnce(&Symbols)) -> Resolved {
+        let symbols = Symbols::start().unwrap();
+        orders(&symbols);
+        symbols.finish().unwrap()
+    }
+
+    #[test]
+    fn a_function_of_this_process_is_found_with_file_and_line() {
+        let line = landmark();
+        let leaf = landmark as fn() -> u32 as usize as u64;
+        let resolved = resolve(|symbols| {
+            symbols.see(std::process::id());
+            let raw =
+                RawFrames { user: vec![leaf, leaf + 1], owner: Some(myself(0)), ..RawFrames::default() };
+            symbols.stack(StackId(0), raw);
+        });
+        let frames = &resolved.stacks[0].frames;
+        let (first, last) = (&frames[0], &frames[frames.len() - 1]);
+        assert!(first.symbol.as_deref().is_some_and(|s| s.contains("landmark")), "{first:?}");
+        assert!(first.file.as_deref().is_some_and(|f| f.ends_with("symbols.rs")), "{first:?}");
+        assert!(first.line.is_some_and(|l| l.abs_diff(line as i32) <= 2), "{first:?}");
+        assert_eq!(first.symbol_offset, Some(0));
+        // As an address to return to, the byte behind the beginning means the beginning, and keeps its own offsets.
+        assert_eq!((last.address, last.symbol_offset), (Some(leaf + 1), Some(1)));
+        assert_eq!(last.symbol, first.symbol);
+        assert!(first.module.is_some() && first.offset.is_some());
+    }
+
+    #[test]
+    fn a_process_that_became_another_program_lends_no_module_to_what_it_was() {
+        let leaf = landmark as fn() -> u32 as usize as u64;
+        let now = clocks::monotonic_ns();
+        let resolved = resolve(|symbols| {
+            symbols.ended(std::process::id(), now);
+            symbols.see(std::process::id());
+            let raw = |since| RawFrames { user: vec![leaf], owner: Some(since), ..RawFrames::default() };
+            symbols.stack(StackId(0), raw(myself(0)));
+            symbols.stack(StackId(1), raw(Owner { process: ProcessKey(1), ..myself(now) }));
+        });
+        assert_eq!(resolved.stacks[0].frames[0].module, None);
+        assert!(resolved.stacks[1].frames[0].module.is_some());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_leaves_addresses_alone() {
+        let gone = Owner { process: ProcessKey(0), pid: u32::MAX >> 1, since_ns: 0 };
+        let resolved = resolve(|symbols| {
+            let raw = RawFrames { user: vec![0x1234], owner: Some(gone), ..RawFrames::default() };
+            symbols.stack(StackId(0), raw);
+        });
+        let bare = Frame { address: Some(0x1234), ..Frame::default() };
+        assert_eq!(resolved.stacks[0].frames, [bare]);
+    }
+
+    #[test]
+    fn a_static_lock_of_a_process_has_the_name_of_its_variable() {
+        static LOCK_OF_THIS_TEST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let address = std::ptr::from_ref(&LOCK_OF_THIS_TEST) as u64;
+        let resolved = resolve(|symbols| {
+            let space = Space::Process(ProcessKey(0), std::process::id());
+            symbols.name(LockId(3), space, 0, address);
+            symbols.name(LockId(4), space, 0, 0x10);
+        });
+        assert_eq!(resolved.names.len(), 1);
+        assert_eq!(resolved.names[0].0, LockId(3));
+        assert!(resolved.names[0].1.ends_with("LOCK_OF_THIS_TEST"), "{:?}", resolved.names);
+    }
+}

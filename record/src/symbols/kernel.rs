@@ -1,0 +1,186 @@
+//! What the running kernel says about addresses in itself: which variable, which module, from where on.
+//!
+//! Functions are blazesym's business; it does not read variables, and kernel locks are variables.
+
+use std::fs;
+
+use object::{Endianness, elf, read::elf::NoteIterator};
+
+use super::modules::hex;
+
+/// The kernel's memory, as `/proc` and `/sys` describe it. Empty where they may not be read.
+#[derive(Debug, Default)]
+pub(super) struct Kernel {
+    text: u64,
+    build_id: Option<String>,
+    modules: Vec<KernelModule>,
+    variables: Vec<(u64, String)>,
+}
+
+#[derive(Debug)]
+struct KernelModule {
+    start: u64,
+    bytes: u64,
+    name: String,
+    build_id: Option<String>,
+}
+
+/// Where a kernel address lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place<'a> {
+    /// `[kernel]`, or a module's name in brackets.
+    pub(super) module: String,
+    pub(super) build_id: Option<&'a str>,
+    /// From the start of the kernel's text, or of the module.
+    pub(super) offset: u64,
+}
+
+impl Kernel {
+    /// Reads everything: some tens of milliseconds.
+    pub(super) fn read() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let mut kernel = parse(&text("/proc/kallsyms"), &text("/proc/modules"));
+        kernel.build_id = build_id_in("/sys/kernel/notes");
+        for module in &mut kernel.modules {
+            module.build_id = build_id_in(&format!("/sys/module/{}/notes/.note.gnu.build-id", module.name));
+        }
+        kernel
+    }
+
+    /// Where an address lies; `None` for code that was made at run time, such as BPF programs.
+    pub(super) fn place(&self, address: u64) -> Option<Place<'_>> {
+        if let Some(module) = self.modules.iter().find(|m| address.wrapping_sub(m.start) < m.bytes) {
+            return Some(Place {
+                module: format!("[{}]", module.name),
+                build_id: module.build_id.as_deref(),
+                offset: address - module.start,
+            });
+        }
+        /// The kernel's image is less than this; modules and BPF programs lie beyond.
+        const MOST_IMAGE_BYTES: u64 = 1 << 29;
+        let inside = self.text != 0 && address.wrapping_sub(self.text) < MOST_IMAGE_BYTES;
+        inside.then(|| Place {
+            module: "[kernel]".to_owned(),
+            build_id: self.build_id.as_deref(),
+            offset: address - self.text,
+        })
+    }
+
+    /// The variable at an address: `name` or `name+0x10`. Sizes are not known: what lies far behind a variable, or
+    /// outside the image and the modules, has no name.
+    pub(super) fn variable(&self, address: u64) -> Option<String> {
+        /// Larger static structures with a lock inside are rare; what lies further behind is some other memory.
+        const MOST_BYTES: u64 = 64 * 1024;
+        self.place(address)?;
+        let next = self.variables.partition_point(|(start, _)| *start <= address);
+        let (start, name) = &self.variables[next.checked_sub(1)?];
+        match address - start {
+            0 => Some(name.clone()),
+            into if self.all_variables() && into < MOST_BYTES => Some(format!("{name}+{into:#x}")),
+            _ => None,
+        }
+    }
+
+    /// Whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it has a handful of exported ones, and
+    /// what lies behind one of them is most likely another.
+    fn all_variables(&self) -> bool {
+        self.variables.len() >= FEWEST_VARIABLES
+    }
+}
+
+/// A kernel has tens of thousands of variables.
+const FEWEST_VARIABLES: usize = if cfg!(test) { 3 } else { 1000 };
+
+fn parse(kallsyms: &str, modules: &str) -> Kernel {
+    let mut kernel = Kernel::default();
+    for line in kallsyms.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(address), Some(kind), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let Ok(address) = u64::from_str_radix(address, 16) else { continue };
+        // Where kernel pointers are restricted, all addresses are 0.
+        if address == 0 {
+            continue;
+        }
+        if matches!(kind, "b" | "B" | "d" | "D" | "r" | "R") {
+            kernel.variables.push((address, name.to_owned()));
+        } else if name == "_stext" {
+            kernel.text = address;
+        }
+    }
+    kernel.variables.sort_by_key(|(address, _)| *address);
+    kernel.modules = modules.lines().filter_map(module).collect();
+    kernel
+}
+
+/// `ext4 737280 1 - Live 0xffffffffc0200000`
+fn module(line: &str) -> Option<KernelModule> {
+    let mut fields = line.split_ascii_whitespace();
+    let (name, bytes) = (fields.next()?.to_owned(), fields.next()?.parse().ok()?);
+    let start = fields.nth(3)?.strip_prefix("0x")?;
+    let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
+    Some(KernelModule { start, bytes, name, build_id: None })
+}
+
+fn build_id_in(path: &str) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let endian = Endianness::default();
+    let mut notes = NoteIterator::<elf::FileHeader64<Endianness>>::new(endian, 4, &bytes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+            return Some(hex(note.desc()));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> Kernel {
+        parse(
+            "ffffffff81000000 T _stext\nffffffff81000100 T schedule\nffffffff82000000 D cgroup_mutex\n\
+             ffffffff82000040 b pool\n0000000000001000 A fixed_percpu_data\nffffffffc0200500 d lock\t[ext4]\n",
+            "ext4 4096 1 - Live 0xffffffffc0200000\nhidden 4096 0 - Live 0x0000000000000000\n",
+        )
+    }
+
+    #[test]
+    fn a_static_lock_has_the_name_of_its_variable() {
+        let kernel = kernel();
+        assert_eq!(kernel.variable(0xffff_ffff_8200_0000).as_deref(), Some("cgroup_mutex"));
+        assert_eq!(kernel.variable(0xffff_ffff_8200_0048).as_deref(), Some("pool+0x8"));
+        assert_eq!(kernel.variable(0xffff_ffff_c020_0500).as_deref(), Some("lock"));
+    }
+
+    #[test]
+    fn a_kernel_that_lists_few_variables_names_only_those() {
+        let kernel = parse("ffffffff81000000 T _stext\nffffffff82000000 D cgroup_mutex\n", "");
+        assert_eq!(kernel.variable(0xffff_ffff_8200_0000).as_deref(), Some("cgroup_mutex"));
+        assert_eq!(kernel.variable(0xffff_ffff_8200_0008), None);
+    }
+
+    #[test]
+    fn memory_that_is_allocated_has_no_name() {
+        let kernel = kernel();
+        assert_eq!(kernel.variable(0xffff_8881_0000_0010), None);
+        assert_eq!(kernel.variable(0xffff_ffff_8300_0000), None, "far behind the last variable");
+    }
+
+    #[test]
+    fn an_address_lies_in_a_module_in_the_image_or_nowhere_that_has_a_name() {
+        let kernel = kernel();
+        let place = |address| kernel.place(address).map(|p| (p.module, p.offset));
+        assert_eq!(place(0xffff_ffff_8100_0104), Some(("[kernel]".to_owned(), 0x104)));
+        assert_eq!(place(0xffff_ffff_c020_0010), Some(("[ext4]".to_owned(), 0x10)));
+        assert_eq!(place(0xffff_ffff_c030_0000), None);
+    }
+
+    #[test]
+    fn restricted_kernel_pointers_name_nothing() {
+        let kernel = parse("0000000000000000 T _stext\n0000000000000000 D cgroup_mutex\n", "");
+        assert_eq!((kernel.place(0x10), kernel.variable(0x10)), (None, None));
+    }
+}
