@@ -159,7 +159,7 @@ choices! {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// What a row is.
-    #[serde(skip)]
+    #[serde(serialize_with = "word")]
     pub by: By,
     /// The rows, sorted and limited.
     pub rows: Vec<Row>,
@@ -169,6 +169,10 @@ pub struct Report {
     pub totals: Columns,
     /// What the numbers don't hold.
     pub trust: Trust,
+}
+
+fn word<S: serde::Serializer>(by: &By, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(by.as_str())
 }
 
 /// One row.
@@ -476,7 +480,7 @@ impl Walk {
         self.events += 1;
         self.last_ns = self.last_ns.max(event.ts_ns);
         if event.kind == EventKind::Lost {
-            self.lost_here += event.count.unwrap_or(0);
+            self.lost_here = self.lost_here.saturating_add(event.count.unwrap_or(0));
         }
     }
 }

@@ -80,8 +80,12 @@ impl fmt::Display for TaskSelector {
 ///
 /// # Errors
 ///
-/// [`AnalyzeError::LockNotFound`] if there is none; it suggests the locks with the most waiting.
+/// [`AnalyzeError::LockNotFound`] if there is none; it suggests the locks with the most waiting. The trace can't be
+/// read or holds no events.
 pub fn lock(trace: &Trace, selector: &LockSelector) -> Result<Vec<LockId>, AnalyzeError> {
+    if trace.event_count() == 0 {
+        return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
+    }
     lock_of(trace, &Names::read(trace)?, selector)
 }
 

@@ -101,7 +101,7 @@ impl Engine {
             }
             for wait in state.waits {
                 let end_ns = end_ns.max(wait.start_ns);
-                sink.wait(&Wait { end_ns, outcome, wait_ns: end_ns - wait.start_ns, ..wait });
+                sink.wait(&Wait { end_ns, outcome, wait_ns: end_ns.saturating_sub(wait.start_ns), ..wait });
             }
         }
     }
@@ -256,7 +256,7 @@ impl LockState {
             },
         };
         wait.end_ns = event.ts_ns.max(wait.start_ns);
-        wait.wait_ns = event.wait_ns.unwrap_or(wait.end_ns - wait.start_ns).max(0);
+        wait.wait_ns = event.wait_ns.unwrap_or(wait.end_ns.saturating_sub(wait.start_ns)).max(0);
         wait.outcome = outcome;
         wait.blocked_ns = event.blocked_ns;
         wait.runq_ns = event.runq_ns;

@@ -36,9 +36,9 @@ impl Sums {
     pub(super) fn plus(self, other: &Self) -> Self {
         Self {
             max_ns: self.max_ns.max(other.max_ns),
-            total_ns: self.total_ns + other.total_ns,
+            total_ns: self.total_ns.saturating_add(other.total_ns),
             wait_max_ns: self.wait_max_ns.max(other.wait_max_ns),
-            wait_total_ns: self.wait_total_ns + other.wait_total_ns,
+            wait_total_ns: self.wait_total_ns.saturating_add(other.wait_total_ns),
             count: self.count + other.count,
             measured: self.measured + other.measured,
             waits_known: self.waits_known + other.waits_known,
@@ -81,7 +81,7 @@ impl HoldTable {
         let measured = hold.state == HoldState::Complete;
         let chunk = &mut self.chunk;
         chunk.key.push(key);
-        chunk.hold_ns.push(hold.end_ns - hold.start_ns);
+        chunk.hold_ns.push(hold.end_ns.saturating_sub(hold.start_ns));
         chunk.wait_ns.push(hold.wait_ns);
         chunk.count.push(hold.acquisitions);
         chunk.measured.push(if measured { hold.acquisitions } else { 0 });

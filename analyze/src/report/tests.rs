@@ -383,6 +383,22 @@ fn words_of_the_command_line_are_understood_or_explained() {
 }
 
 #[test]
+fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
+    let (min, max) = (i64::MIN, i64::MAX);
+    let text = format!(
+        "{min} A acquire m wait={max}\n{min} B wait m\n{max} A release m\n{max} B acquire m wait={min}\n{min} B release m
+         {min} C acquire m wait={min}\n{max} C abandon m wait={min}\n0 D abandon m\n{max} - lost count={max}\n{min} E wait m"
+    );
+    for key in By::ALL {
+        for (from_ns, to_ns) in [(None, None), (Some(min), Some(max)), (Some(max), None)] {
+            let report = report_of(&text, &Options { from_ns, to_ns, ..by(*key) });
+            skin(|out| text::write(&report, Some(80), out));
+            skin(|out| lockprof::write(&report, out));
+        }
+    }
+}
+
+#[test]
 fn the_trust_block_says_only_what_there_is_to_say() {
     let mut parts = testing::Parts::parse(
         "source pthread_uprobe kinds=pthread_mutex limit=spinning_is_not_seen
@@ -394,7 +410,7 @@ fn the_trust_block_says_only_what_there_is_to_say() {
     parts.info.loss.stacks = 1;
     let report = report(&parts.write().trace, &by(By::Lock)).unwrap();
     let expected = "\
-trust: 7 events over 7 ns, 5 lost (5 because the ring was full); 1 hold open at the end, counted nowhere
+trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the end, counted nowhere
   the recording was not finished: what came after the last whole row group is missing
   1 hold dropped, because events were lost while they lasted
   1 wait dropped, because events were lost while they lasted

@@ -86,6 +86,9 @@ pub struct Cause {
     pub events: u64,
 }
 
+/// The cause where the recorder could not write any down.
+const UNFINISHED: &str = "of an unknown cause";
+
 /// Counts intervals for the trust block.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -116,7 +119,8 @@ impl Watch {
             Outcome::CutByLoss => self.waits_cut_by_loss += 1,
             Outcome::OpenAtEnd => {
                 self.waits_open_at_end += 1;
-                self.longest_open_wait_ns = self.longest_open_wait_ns.max(Some(wait.end_ns - wait.start_ns));
+                self.longest_open_wait_ns =
+                    self.longest_open_wait_ns.max(Some(wait.end_ns.saturating_sub(wait.start_ns)));
             }
         }
     }
@@ -144,7 +148,7 @@ impl Watch {
         let here = u64::try_from(walk.lost_here).unwrap_or(0);
         if lost_by_cause.is_empty() && here > 0 {
             // An unfinished file has no counters in its footer; the marks in the events are what is known.
-            lost_by_cause.push(Cause { cause: "unknown", events: here });
+            lost_by_cause.push(Cause { cause: UNFINISHED, events: here });
         }
         let limits = info
             .sources
@@ -154,7 +158,7 @@ impl Watch {
             .collect();
         Trust {
             events: walk.events,
-            span_ns: if recorded_ns > 0 { recorded_ns } else { walk.last_ns - walk.first_ns },
+            span_ns: if recorded_ns > 0 { recorded_ns } else { walk.last_ns.saturating_sub(walk.first_ns) },
             lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
             lost_by_cause,
             stacks_lost: loss.stacks,
@@ -193,12 +197,14 @@ impl Trust {
     /// Those of `out`.
     pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
-        let lost = if self.lost == 0 {
-            "none lost".to_owned()
-        } else {
-            let causes: Vec<String> =
-                self.lost_by_cause.iter().map(|c| format!("{} because {}", n(c.events), c.cause)).collect();
-            format!("{} lost ({})", n(self.lost), causes.join(", "))
+        let lost = match self.lost_by_cause.as_slice() {
+            [] => "none lost".to_owned(),
+            [one] => format!("{} lost because {}", n(one.events), one.cause),
+            several => {
+                let causes: Vec<String> =
+                    several.iter().map(|c| format!("{} because {}", n(c.events), c.cause)).collect();
+                format!("{} lost: {}", n(self.lost), causes.join(", "))
+            }
         };
         let mut first =
             format!("trust: {} events over {}, {lost}", n(self.events), units::duration(self.span_ns));
