@@ -4,6 +4,9 @@ use std::fmt;
 
 use aya::maps::{MapData, RingBuf};
 
+/// Events of one CPU that one call hands over at most: somewhat more than a ring of the default size holds.
+const MOST_OF_ONE_CPU: usize = 100_000;
+
 /// The rings of all CPUs.
 pub struct Rings {
     events: Vec<RingBuf<MapData>>,
@@ -32,10 +35,19 @@ impl Rings {
 
     /// Hands over every record that is there: events first, then descriptors. A program writes the descriptors of an
     /// event before the event, so when an event was seen, its descriptors come in the same call.
-    pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) {
-        for ring in &mut self.events {
+    ///
+    /// Of a CPU that records as fast as we read, only so much is taken that the call ends; such CPUs are returned.
+    pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {
+        let mut unfinished = Vec::new();
+        for (cpu, ring) in (0..).zip(&mut self.events) {
+            let mut taken = 0;
             while let Some(item) = ring.next() {
                 take(Item::Event(&item));
+                taken += 1;
+                if taken == MOST_OF_ONE_CPU {
+                    unfinished.push(cpu);
+                    break;
+                }
             }
         }
         for ring in &mut self.descriptors {
@@ -43,5 +55,6 @@ impl Rings {
                 take(Item::Descriptor(&item));
             }
         }
+        unfinished
     }
 }

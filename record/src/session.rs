@@ -63,7 +63,10 @@ pub(crate) struct Session<'a> {
     warnings: Vec<String>,
     clocks_start: Clocks,
     begun: Instant,
+    /// Everything up to this time was drained in an earlier round.
     previous_ns: u64,
+    /// Time of the last event from each CPU's ring.
+    reached_ns: Vec<u64>,
     undecodable: u64,
     events: u64,
     lost: u64,
@@ -112,6 +115,7 @@ impl<'a> Session<'a> {
             }
         }
         let now = Instant::now();
+        let reached_ns = vec![0; plan.cpus as usize];
         let mut session = Self {
             options,
             composer: Composer::new(tasks, plan.futex || plan.pthread),
@@ -126,6 +130,7 @@ impl<'a> Session<'a> {
             clocks_start,
             begun: now,
             previous_ns: 0,
+            reached_ns,
             undecodable: 0,
             events: 0,
             lost: 0,
@@ -194,8 +199,8 @@ impl<'a> Session<'a> {
 
     /// Drains the rings and composes what is due.
     fn round(&mut self) -> Vec<Event> {
-        let started_ns = monotonic_ns();
-        let births = self.drain();
+        let started_ns = monotonic_ns() as u64;
+        let (births, complete_ns) = self.drain(started_ns);
         for task in births {
             self.follow(&task);
         }
@@ -204,17 +209,21 @@ impl<'a> Session<'a> {
         self.events += rows.len() as u64;
         self.pass_on_new();
         self.symbols.round(self.previous_ns as i64);
-        self.previous_ns = started_ns as u64;
+        self.previous_ns = complete_ns;
         rows
     }
 
-    /// Takes everything out of the rings. Returns the descriptors that begin something.
-    fn drain(&mut self) -> Vec<WireTask> {
-        let Self { rings, orderer, composer, symbols, seen, undecodable, .. } = self;
+    /// Takes everything out of the rings. Returns the descriptors that begin something, and the time up to which
+    /// everything is out: the start of this drain, or what the slowest of the rings that were not emptied has reached.
+    fn drain(&mut self, started_ns: u64) -> (Vec<WireTask>, u64) {
+        let Self { rings, orderer, composer, symbols, seen, undecodable, reached_ns, .. } = self;
         let mut births = Vec::new();
-        rings.drain(&mut |item| {
+        let unfinished = rings.drain(&mut |item| {
             let decoded = match item {
                 Item::Event(bytes) => decode::event(bytes).map(|event| {
+                    if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
+                        *reached = event.ts_ns;
+                    }
                     if event.tgid != 0 && seen.insert(event.tgid) {
                         symbols.see(event.tgid);
                     }
@@ -234,7 +243,8 @@ impl<'a> Session<'a> {
             };
             *undecodable += u64::from(decoded.is_err());
         });
-        births
+        let reached = unfinished.iter().filter_map(|&cpu| reached_ns.get(cpu as usize));
+        (births, reached.copied().fold(started_ns, u64::min))
     }
 
     /// A process was born or runs a new program.

@@ -268,6 +268,7 @@ impl Worker {
         for (depth, &address) in raw.kernel.iter().enumerate() {
             frames.push(self.frame(None, address, depth > 0));
         }
+        frames.drain(..own_frames(&frames));
         for (depth, &address) in raw.user.iter().enumerate() {
             frames.push(self.frame(raw.owner, address, depth > 0));
         }
@@ -424,6 +425,27 @@ impl Process {
     }
 }
 
+/// How many frames at the leaf belong to the recording itself: the kernel's way from a tracepoint to our program.
+fn own_frames(frames: &[Rc<[Frame]>]) -> usize {
+    const OURS: [&str; 8] = [
+        "bpf_prog_",
+        "bpf_trace_run",
+        "__bpf_trace_",
+        "__traceiter_",
+        "trace_call_bpf",
+        "perf_syscall_",
+        "syscall_trace_enter",
+        "syscall_exit_work",
+    ];
+    let ours = |frame: &Rc<[Frame]>| {
+        let symbol = frame.last().and_then(|frame| frame.symbol.as_deref());
+        symbol.is_some_and(|symbol| OURS.iter().any(|begin| symbol.starts_with(begin)))
+    };
+    // Our program has no name any more once it is unloaded: what matters is the last of the known ones.
+    let near = frames.len().min(8);
+    frames[..near].iter().rposition(ours).map_or(0, |last| last + 1)
+}
+
 /// The frames that a symbol stands for: the functions that were inlined at the address, innermost first, and last the
 /// function that they were inlined into.
 fn named(bare: &Frame, symbol: &Sym<'_>, before: u64) -> Vec<Frame> {
@@ -501,6 +523,16 @@ mod tests {
         });
         assert_eq!(resolved.stacks[0].frames[0].module, None);
         assert!(resolved.stacks[1].frames[0].module.is_some());
+    }
+
+    #[test]
+    fn the_way_from_a_tracepoint_to_our_program_is_no_part_of_the_stack() {
+        let frame = |symbol: Option<&str>| -> Rc<[Frame]> {
+            [Frame { symbol: symbol.map(str::to_owned), ..Frame::default() }].into()
+        };
+        let stack = [None, Some("bpf_trace_run2"), Some("mutex_lock"), Some("vfs_write")].map(frame);
+        assert_eq!(own_frames(&stack), 2);
+        assert_eq!(own_frames(&stack[2..]), 0);
     }
 
     #[test]
