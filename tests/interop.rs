@@ -7,13 +7,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use trace_format::{Trace, schema};
 
 mod support;
 
-use support::{cannot_record, fixture, klock, root, run, skip};
+use support::{Running, cannot_record, fixture, klock, root, run, skip};
 
 /// The columns that the query and the report have in common.
 const COLUMNS: &[&str] = &[
@@ -36,8 +37,11 @@ fn python() -> Option<PathBuf> {
 /// An invented trace: exclusive locks without recursion, contention, abandoned waits, holds and waits open at the end.
 fn invented(directory: &Path, options: &[&str]) -> PathBuf {
     let path = directory.join("trace.parquet");
-    let generate = ["run", "--quiet", "--package", "xtask", "--", "generate", "--events", "200000", "-o"];
-    let ended = run(Command::new(env!("CARGO")).args(generate).arg(&path).args(options).current_dir(root()));
+    let mut generate = Command::new(env!("CARGO"));
+    generate.args(["run", "--quiet", "--package", "xtask", "--", "generate", "--events", "200000", "-o"]);
+    generate.arg(&path).args(options).current_dir(root());
+    // It may have to be built first, and to wait for another cargo.
+    let ended = Running::start(&mut generate).end_within(Duration::from_secs(600));
     assert!(ended.status.success(), "{}", ended.stderr);
     path
 }
