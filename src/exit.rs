@@ -3,7 +3,7 @@
 //! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too much to
 //! rank, 5 the disk failed. A command that was recorded passes on its own status.
 
-use std::{fmt::Write as _, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use trace_format::FormatError;
 
@@ -54,19 +54,22 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The error and its causes, without a cause that the line already says.
+/// The error and its causes, each by its first line, without a cause that is said already. A cause may be long: the
+/// kernel's verifier explains itself in hundreds of lines.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let words = cause.to_string();
-        if line.contains(&words) || said_already(cause) && !line.is_empty() {
+        let words = words.lines().next().unwrap_or_default();
+        if line.contains(words) || said_already(cause) && !line.is_empty() {
             continue;
         }
-        let separator = if line.is_empty() { "" } else { ": " };
-        // Writing to a string can't fail.
-        let _ = write!(line, "{separator}{words}");
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(words);
     }
-    line.replace('\n', " ")
+    line
 }
 
 /// System errors that the libraries put into words of their own.

@@ -10,6 +10,7 @@ use trace_format::wire::WireCounters;
 
 use crate::{
     atomic,
+    filter::Task,
     maps::{COUNTERS, CPU},
 };
 
@@ -78,10 +79,16 @@ pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
     let (Some(counters), Some(cpu)) = (COUNTERS.get_ptr_mut(program), CPU.get_ptr_mut(0)) else { return 0 };
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
     let Some(slot) = take(cpu, owner) else {
+        // Only what would have been recorded is lost. Looking a target up takes no lock, so it needs no guard.
+        let recorded = Task::current().is_recorded();
         // SAFETY: both pointers came from lookups and were checked.
         unsafe {
-            add(&raw mut (*counters).guard);
-            add(&raw mut (*cpu).lost);
+            if recorded {
+                add(&raw mut (*counters).guard);
+                add(&raw mut (*cpu).lost);
+            } else {
+                add(&raw mut (*counters).filtered);
+            }
         }
         return 0;
     };

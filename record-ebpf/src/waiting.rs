@@ -29,6 +29,11 @@ pub(crate) struct WaitState {
     futex_extra: u64,
     /// The kernel locks that it waits for, innermost last.
     locks: [u64; DEPTH],
+    /// How often it had been woken when each of those waits began, and when the futex call did.
+    lock_wakes: [u32; DEPTH],
+    futex_wakes: u32,
+    /// How often it was woken.
+    wakes: u32,
     depth: u32,
     /// Locks beyond `DEPTH`.
     deeper: u32,
@@ -57,6 +62,9 @@ impl WaitState {
         futex_address: 0,
         futex_extra: 0,
         locks: [0; DEPTH],
+        lock_wakes: [0; DEPTH],
+        futex_wakes: 0,
+        wakes: 0,
         depth: 0,
         deeper: 0,
         futex_command: NO_FUTEX,
@@ -96,6 +104,7 @@ impl WaitState {
         }
         if depth < DEPTH as u32 {
             self.locks[depth as usize & (DEPTH - 1)] = address;
+            self.lock_wakes[depth as usize & (DEPTH - 1)] = self.wakes;
             self.depth = depth + 1;
         } else {
             self.deeper += 1;
@@ -123,6 +132,7 @@ impl WaitState {
         self.futex_address = call.address;
         self.futex_extra = call.extra;
         self.futex_command = call.command;
+        self.futex_wakes = self.wakes;
     }
 
     /// The futex call that the task leaves.
@@ -151,15 +161,18 @@ impl WaitState {
         let _ = WAITING.remove(tid);
     }
 
-    /// The task leaves the CPU, asleep or still ready to run.
+    /// The task leaves the CPU, asleep or still ready to run. `being_woken`: somebody wakes it already, between its
+    /// going to sleep and now, and is the one who ends this sleep.
     #[inline(always)]
-    pub(crate) fn switched_out(&mut self, now_ns: u64, ready: bool) {
+    pub(crate) fn switched_out(&mut self, now_ns: u64, ready: bool, being_woken: bool) {
         self.off_ns = now_ns;
         if ready {
             self.ready_ns = now_ns;
         } else {
             self.ready_ns = 0;
-            self.peer_tid = 0;
+            if !being_woken {
+                self.peer_tid = 0;
+            }
         }
     }
 
@@ -187,18 +200,40 @@ impl WaitState {
     /// Another task wakes this one.
     #[inline(always)]
     pub(crate) fn woken_by(&mut self, waker: Task, kernel_stack: i32, user_stack: i32) {
+        self.wakes = self.wakes.wrapping_add(1);
         self.peer_tgid = waker.tgid;
         self.peer_tid = waker.tid;
         self.peer_kernel_stack = kernel_stack;
         self.peer_user_stack = user_stack;
     }
 
-    /// Puts sums and waker into an event.
+    /// Puts the sums into an event.
     #[inline(always)]
     pub(crate) fn describe(&self, event: &mut WireEvent) {
         event.blocked_ns = self.blocked_ns;
         event.runq_ns = self.runq_ns;
-        if self.peer_tid != 0 {
+    }
+
+    /// Puts the waker into the event that ends the wait for a kernel lock.
+    #[inline(always)]
+    pub(crate) fn name_waker_of_lock(&self, address: u64, event: &mut WireEvent) {
+        let innermost = (self.depth as usize).wrapping_sub(1) & (DEPTH - 1);
+        if self.depth > 0 && self.locks[innermost] == address {
+            self.name_waker(self.lock_wakes[innermost], event);
+        }
+    }
+
+    /// Puts the waker into the event that ends a futex wait.
+    #[inline(always)]
+    pub(crate) fn name_waker_of_futex(&self, event: &mut WireEvent) {
+        self.name_waker(self.futex_wakes, event);
+    }
+
+    /// A wake-up from before the wait began belongs to one around it: a task that comes out of a futex wait still has to
+    /// take the spinlock of the futex's queue.
+    #[inline(always)]
+    fn name_waker(&self, wakes_before: u32, event: &mut WireEvent) {
+        if self.peer_tid != 0 && self.wakes != wakes_before {
             event.flags |= flag::PEER;
             event.peer_tgid = self.peer_tgid;
             event.peer_tid = self.peer_tid;

@@ -22,8 +22,14 @@ fn main() {
     let seconds = args.next().unwrap_or(2);
     let facts = HostFacts::gather();
     let target = if pid.is_some() { TargetMode::Processes } else { TargetMode::All };
-    let wanted =
-        Wanted { kernel: true, futex: true, pthread: pid.is_some(), target, ring_bytes: None, max_stack: None };
+    let wanted = Wanted {
+        kernel: true,
+        futex: true,
+        pthread: pid.is_some(),
+        target,
+        ring_bytes: None,
+        max_stack: None,
+    };
     let plan = Plan::make(&facts, &wanted).unwrap();
     let mut loaded = Loaded::load(&plan).unwrap();
     let mut rings = loaded.take_rings().unwrap();
@@ -41,7 +47,9 @@ fn main() {
         rings.drain(&mut |item| {
             let (word, record) = match item {
                 Item::Event(bytes) => ("events", format!("{:?}", record::decode::event(bytes))),
-                Item::Descriptor(bytes) => ("descriptors", format!("{:?}", record::decode::descriptor(bytes))),
+                Item::Descriptor(bytes) => {
+                    ("descriptors", format!("{:?}", record::decode::descriptor(bytes)))
+                }
             };
             *counts.entry(word).or_default() += 1;
             if shown < 40 {

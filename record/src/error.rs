@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use trace_format::FormatError;
 
-use crate::{launch::LaunchError, load::LoadError, plan::Refusal, uprobes::NoLibc};
+use crate::{launch::{self, LaunchError}, load::LoadError, plan::Refusal, uprobes::NoLibc};
 
 /// Why a recording failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum RecordError {
     #[error(transparent)]
     Output(#[from] FormatError),
     /// The system refused something that every recording needs.
-    #[error("failed to {what}: {source}")]
+    #[error("failed to {what}: {}", launch::words(source))]
     System {
         /// What was tried.
         what: &'static str,

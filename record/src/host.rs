@@ -40,13 +40,8 @@ pub struct HostFacts {
 }
 
 /// The capabilities that matter, with their bits (`include/uapi/linux/capability.h`).
-pub const CAPABILITIES: [(&str, u32); 5] = [
-    ("CAP_SYS_PTRACE", 19),
-    ("CAP_SYS_ADMIN", 21),
-    ("CAP_SYSLOG", 34),
-    ("CAP_PERFMON", 38),
-    ("CAP_BPF", 39),
-];
+pub const CAPABILITIES: [(&str, u32); 5] =
+    [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21), ("CAP_SYSLOG", 34), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
 /// Every futex call that may exist.
 pub const FUTEX_CALLS: [&str; 5] = ["futex", "futex_wait", "futex_waitv", "futex_wake", "futex_requeue"];
@@ -107,8 +102,7 @@ impl HostFacts {
         rows.push(("BTF of the kernel".to_owned(), btf.to_owned()));
         rows.push(("tracefs".to_owned(), self.tracefs.unwrap_or("not mounted, or not readable").to_owned()));
         rows.push(("lock:contention_begin".to_owned(), yes_no(self.contention)));
-        let calls =
-            if self.futex_calls.is_empty() { unknown() } else { self.futex_calls.join(", ") };
+        let calls = if self.futex_calls.is_empty() { unknown() } else { self.futex_calls.join(", ") };
         rows.push(("futex calls to trace".to_owned(), calls));
         rows.push(("kptr_restrict".to_owned(), number(self.kptr_restrict)));
         rows.push(("unprivileged_bpf_disabled".to_owned(), number(self.unprivileged_bpf_disabled)));

@@ -28,7 +28,7 @@ pub enum LaunchError {
         command: PathBuf,
     },
     /// The system refused to run it.
-    #[error("failed to run {}: {}", path.display(), source)]
+    #[error("failed to run {}: {}; give a program that this machine can run", path.display(), words(source))]
     Exec {
         /// The program.
         path: PathBuf,
@@ -42,6 +42,12 @@ pub enum LaunchError {
     /// The system has no room for another process, pipe or thread.
     #[error("failed to start a process")]
     System(#[from] io::Error),
+}
+
+/// The words of a system error without the number that the standard library appends.
+pub(crate) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// The file that a command's first word means: itself if it has a slash, otherwise the first of that name in PATH.

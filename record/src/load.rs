@@ -87,7 +87,10 @@ pub struct Loaded {
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lifetimes, sources) = (&self.lifetimes, &self.sources);
-        f.debug_struct("Loaded").field("lifetimes", lifetimes).field("sources", sources).finish_non_exhaustive()
+        f.debug_struct("Loaded")
+            .field("lifetimes", lifetimes)
+            .field("sources", sources)
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,8 +358,7 @@ fn mount_tracefs() -> io::Result<()> {
     let kind = CString::new("tracefs")?;
     let place = CString::new(TRACEFS[0])?;
     // SAFETY: all pointers are to strings that end in 0 and outlive the call; the flags are none, the data is none.
-    let answer =
-        unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+    let answer = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     let mounted = answer == 0 || Path::new(TRACEFS[0]).join("events").is_dir();
     if mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -100,22 +100,31 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A capability is missing.
-    #[error("klock needs CAP_BPF and CAP_PERFMON (or root) to record, and has no {missing}; run it with sudo")]
+    #[error(
+        "klock needs CAP_BPF and CAP_PERFMON (or root) to record, and has no {missing}; run it with sudo"
+    )]
     Capability {
         /// Which.
         missing: &'static str,
     },
     /// The kernel doesn't describe its types.
-    #[error("this kernel has no readable BTF ({}); klock needs a kernel built with CONFIG_DEBUG_INFO_BTF", crate::btf::KERNEL_BTF)]
+    #[error(
+        "this kernel has no readable BTF ({}); klock needs a kernel built with CONFIG_DEBUG_INFO_BTF",
+        crate::btf::KERNEL_BTF
+    )]
     NoBtf,
     /// The kernel has no contention tracepoints.
-    #[error("kernel {kernel} has no lock contention tracepoints (Linux 5.19 has); record user locks with --locks futex")]
+    #[error(
+        "kernel {kernel} has no lock contention tracepoints (Linux 5.19 has); record user locks with --locks futex"
+    )]
     NoContention {
         /// The kernel's release.
         kernel: String,
     },
     /// The kernel hides what programs read.
-    #[error("the kernel is locked down (confidentiality) and lets no program read its memory; boot it with lockdown=integrity or none")]
+    #[error(
+        "the kernel is locked down (confidentiality) and lets no program read its memory; boot it with lockdown=integrity or none"
+    )]
     Lockdown,
     /// No object for this machine.
     #[error("klock has no programs for {arch} yet; record on x86_64 and analyze here")]
@@ -124,7 +133,9 @@ pub enum Refusal {
         arch: String,
     },
     /// More CPUs than rings.
-    #[error("{cpus} CPUs are possible here, and klock has room for {MAX_CPUS}; boot with possible_cpus={MAX_CPUS} or fewer")]
+    #[error(
+        "{cpus} CPUs are possible here, and klock has room for {MAX_CPUS}; boot with possible_cpus={MAX_CPUS} or fewer"
+    )]
     Cpus {
         /// How many there may be.
         cpus: u32,
@@ -143,9 +154,12 @@ impl Plan {
             return Err(Refusal::Cpus { cpus });
         }
         let mut warnings = Vec::new();
-        if facts.kptr_restrict.is_some_and(|level| level > 1) || facts.has_capability("CAP_SYSLOG") == Some(false) {
+        if facts.kptr_restrict.is_some_and(|level| level > 1)
+            || facts.has_capability("CAP_SYSLOG") == Some(false)
+        {
             warnings.push(
-                "kernel symbols are hidden (kptr_restrict, CAP_SYSLOG): kernel frames will have no names".to_owned(),
+                "kernel symbols are hidden (kptr_restrict, CAP_SYSLOG): kernel frames will have no names"
+                    .to_owned(),
             );
         }
         Ok(Self {
@@ -284,7 +298,8 @@ fn sources(facts: &HostFacts, wanted: &Wanted) -> Vec<Attach> {
         ];
         for (program, call) in all {
             // Without tracefs nothing is known yet: only the call that every kernel has is certain.
-            let exists = facts.futex_calls.contains(&call) || (facts.futex_calls.is_empty() && call == "futex");
+            let exists =
+                facts.futex_calls.contains(&call) || (facts.futex_calls.is_empty() && call == "futex");
             if exists {
                 list.push(Attach::Syscall { program: "exit_futex", tracepoint: format!("sys_exit_{call}") });
                 list.push(Attach::Syscall { program, tracepoint: format!("sys_enter_{call}") });
@@ -335,7 +350,8 @@ mod tests {
         assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
         assert_eq!(plan.sources().len(), 3);
         assert!(plan.sources.contains(&raw("contention_begin", "contention_begin")));
-        let waitv = Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
+        let waitv =
+            Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
         assert!(plan.sources.contains(&waitv));
     }
 
@@ -366,7 +382,13 @@ mod tests {
 
     #[test]
     fn what_could_not_be_told_is_tried() {
-        let facts = HostFacts { capabilities: None, contention: None, tracefs: None, futex_calls: vec![], ..machine() };
+        let facts = HostFacts {
+            capabilities: None,
+            contention: None,
+            tracefs: None,
+            futex_calls: vec![],
+            ..machine()
+        };
         let plan = Plan::make(&facts, &everything()).unwrap();
         assert!(plan.mount_tracefs);
     }

@@ -162,14 +162,18 @@ struct Process {
     snapshots: Vec<Snapshot>,
     ends_ns: Vec<i64>,
     tried: Option<Instant>,
+    /// How long to wait after the last try.
+    patience: Duration,
 }
 
 /// Whose address, the address, and whether it is one to return to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FrameKey(Option<ProcessKey>, u64, bool);
 
-/// A process whose mappings do not explain an address is asked again, but not more often than this.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// A process whose mappings do not explain an address is asked again after this time at first.
+const LEAST_PATIENCE: Duration = Duration::from_millis(2);
+/// And at least this often.
+const MOST_PATIENCE: Duration = Duration::from_millis(250);
 /// Snapshots kept per PID.
 const MOST_SNAPSHOTS: usize = 16;
 
@@ -224,13 +228,62 @@ impl Worker {
                 let process = self.processes.entry(pid).or_default();
                 process.ends_ns.push(ts_ns);
                 process.tried = None;
+                process.patience = Duration::ZERO;
             }
             Order::Round { watermark_ns } => self.watermark_ns = self.watermark_ns.max(watermark_ns),
-            Order::Barrier(done) => drop(done.send(())),
+            Order::Barrier(done) => {
+                self.see_all_again();
+                drop(done.send(()));
+            }
             Order::Finish => return true,
-            order @ (Order::Stack(..) | Order::Name { .. }) => self.waiting.push_back(order),
+            Order::Stack(id, frames) => {
+                if let Some(owner) = frames.owner {
+                    self.see_where(owner, &frames.user);
+                }
+                self.waiting.push_back(Order::Stack(id, frames));
+            }
+            Order::Name { lock, owner, address } => {
+                if let Some(owner) = owner {
+                    self.see_where(owner, &[address]);
+                }
+                self.waiting.push_back(Order::Name { lock, owner, address });
+            }
         }
         false
+    }
+
+    /// A process maps files while it runs, most of them in its first milliseconds. So if an address is in no mapping
+    /// that is known, the process is asked again; less and less often if that does not help, because stacks of code
+    /// without frame pointers hold numbers that are no addresses.
+    fn see_where(&mut self, owner: Owner, addresses: &[u64]) {
+        if addresses.iter().all(|&address| self.known_mapping(owner, address).is_some()) {
+            return;
+        }
+        let process = self.processes.entry(owner.pid).or_default();
+        let due = process.tried.is_none_or(|tried| tried.elapsed() >= process.patience);
+        if !due || process.end_of(owner) < i64::MAX {
+            return;
+        }
+        self.snapshot(owner.pid);
+        let helped = addresses.iter().all(|&address| self.known_mapping(owner, address).is_some());
+        let process = self.processes.entry(owner.pid).or_default();
+        process.patience =
+            if helped { Duration::ZERO } else { (process.patience * 2).clamp(LEAST_PATIENCE, MOST_PATIENCE) };
+    }
+
+    /// The last look at every process of which something is still to be looked up.
+    fn see_all_again(&mut self) {
+        let owner = |order: &Order| match order {
+            Order::Stack(_, frames) => frames.owner,
+            Order::Name { owner, .. } => *owner,
+            _ => None,
+        };
+        let mut pids: Vec<u32> = self.waiting.iter().filter_map(owner).map(|owner| owner.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            self.snapshot(pid);
+        }
     }
 
     /// Looks up what stands first in the queue, if it is ready. Returns whether there was something to do.
@@ -289,7 +342,10 @@ impl Worker {
             None => self.kernel_frame(address, before),
         }
         .into();
-        self.frames.insert(key, Rc::clone(&frames));
+        // What is in no mapping may be in one that is read later.
+        if frames.iter().any(|frame| frame.module.is_some()) {
+            self.frames.insert(key, Rc::clone(&frames));
+        }
         frames
     }
 
@@ -309,7 +365,7 @@ impl Worker {
 
     fn user_frame(&mut self, owner: Owner, address: u64, before: u64) -> Vec<Frame> {
         let mut bare = Frame { address: Some(address), ..Frame::default() };
-        let Some((mapping, module)) = self.mapping(owner, address) else { return vec![bare] };
+        let Some((mapping, module)) = self.known_mapping(owner, address) else { return vec![bare] };
         if !mapping.path.is_empty() {
             bare.module = Some(mapping.path.clone());
         }
@@ -330,7 +386,6 @@ impl Worker {
     fn variable(&mut self, owner: Owner, address: u64) -> Option<String> {
         // Zero-initialised variables lie in memory that is no longer mapped from the file, right behind it: so each
         // file that is mapped is asked for the whole of its extent, from the mapping of its beginning.
-        let _ = self.mapping(owner, address);
         let process = self.processes.get(&owner.pid)?;
         for snapshot in process.valid(owner) {
             let mut last = None;
@@ -345,22 +400,7 @@ impl Worker {
         None
     }
 
-    /// The mapping of an incarnation that covers an address, from the latest snapshot that has one; asks the process
-    /// again if none has.
-    fn mapping(&mut self, owner: Owner, address: u64) -> Option<(Mapping, Option<usize>)> {
-        if let Some(found) = self.known_mapping(owner, address) {
-            return Some(found);
-        }
-        let process = self.processes.get(&owner.pid);
-        let ended = process.is_some_and(|process| process.end_of(owner) < i64::MAX);
-        let recently = process.and_then(|p| p.tried).is_some_and(|tried| tried.elapsed() < ASK_AGAIN);
-        if ended || recently {
-            return None;
-        }
-        self.snapshot(owner.pid);
-        self.known_mapping(owner, address)
-    }
-
+    /// The mapping of an incarnation that covers an address, from the latest snapshot that has one.
     fn known_mapping(&self, owner: Owner, address: u64) -> Option<(Mapping, Option<usize>)> {
         let process = self.processes.get(&owner.pid)?;
         process.valid(owner).find_map(|snapshot| {

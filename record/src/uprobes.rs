@@ -139,7 +139,8 @@ fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
     let segments: Vec<(u64, u64, u64)> =
         file.segments().map(|s| (s.address(), s.size(), s.file_range().0)).collect();
     let file_offset = |address: u64| {
-        let inside = |(begin, size, _): &&(u64, u64, u64)| (*begin..begin.saturating_add(*size)).contains(&address);
+        let inside =
+            |(begin, size, _): &&(u64, u64, u64)| (*begin..begin.saturating_add(*size)).contains(&address);
         segments.iter().find(inside).map(|(begin, _, offset)| address - begin + offset)
     };
     let mut found = Vec::new();
@@ -155,7 +156,10 @@ fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
 
 /// The dynamic loader that an ELF program asks for; `None` if it is linked statically.
 fn loader(bytes: &[u8]) -> object::Result<Option<String>> {
-    use object::{elf, read::elf::{FileHeader as _, ProgramHeader as _}};
+    use object::{
+        elf,
+        read::elf::{FileHeader as _, ProgramHeader as _},
+    };
     let header = elf::FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
     for segment in header.program_headers(endian, bytes)? {
@@ -185,13 +189,19 @@ mod tests {
     fn this_process_has_a_libc_with_every_lock_function() {
         let libc = libc_of_process(std::process::id()).unwrap();
         for needed in ["pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait"] {
-            assert!(libc.functions.iter().any(|(f, offsets)| f.symbol == needed && !offsets.is_empty()), "{needed}");
+            assert!(
+                libc.functions.iter().any(|(f, offsets)| f.symbol == needed && !offsets.is_empty()),
+                "{needed}"
+            );
         }
     }
 
     #[test]
     fn a_program_of_the_same_loader_uses_the_same_libc() {
-        assert_eq!(libc_of_command(Path::new("/bin/true")), libc_of_process(std::process::id()).map(Ok).unwrap());
+        assert_eq!(
+            libc_of_command(Path::new("/bin/true")),
+            libc_of_process(std::process::id()).map(Ok).unwrap()
+        );
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `klock check`: the facts about this machine and the plan that follows from them.
 
-use std::io::Write as _;
-
 use crate::{exit::Exit, output};
 
 pub(super) fn run() -> anyhow::Result<Exit> {

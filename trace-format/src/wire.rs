@@ -25,8 +25,8 @@ pub mod code {
     /// A pthread call was entered: `detail` is the [`api`](super::api), `address` the mutex, `extra` the
     /// condition variable of a condition wait, otherwise 0.
     pub const CALL: u8 = 6;
-    /// A pthread call returned: `detail` is the [`api`](super::api), `value` what it returned. The address is
-    /// that of the call; arguments can't be read at return.
+    /// A pthread call returned: `detail` is the [`api`](super::api), `value` what it returned. `address` is
+    /// 0 where the source can't tell it (arguments can't be read at return): it is that of the task's last open call.
     pub const RETURN: u8 = 7;
     /// `pthread_mutex_unlock` was entered: `address` is the mutex. Stamped before the lock word is cleared.
     pub const UNLOCK: u8 = 8;

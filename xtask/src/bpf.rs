@@ -17,8 +17,9 @@ use crate::{
     process::{Run, has, root, target},
 };
 
-/// The uprobe programs read registers by name: an object for each architecture that has its own.
-const ARCHITECTURES: &[&str] = &["x86_64", "aarch64"];
+/// The uprobe programs read registers by name, so every architecture needs an object of its own. `aarch64` builds from the
+/// same sources; it comes here once klock has been run on such a machine.
+const ARCHITECTURES: &[&str] = &["x86_64"];
 
 /// Debian's compiler with the source of its library.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";

@@ -33,7 +33,6 @@ fn begin(run: &Run, ctx: &RawTracePointContext) -> Outcome {
         Some(state) => {
             known = state.push_lock(address);
             state.describe(&mut event);
-            event.flags &= !flag::PEER;
         }
         None if task.tid == 0 => {}
         None => {
@@ -65,6 +64,7 @@ fn end(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     match WaitState::of(task.tid) {
         Some(state) => {
             state.describe(&mut event);
+            state.name_waker_of_lock(address, &mut event);
             state.pop_lock(address);
             state.end_if_idle(task.tid);
         }

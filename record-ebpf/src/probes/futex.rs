@@ -112,7 +112,6 @@ fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
         Some(state) => {
             state.enter_futex(call);
             state.describe(&mut event);
-            event.flags &= !flag::PEER;
         }
         None => {
             run.count_full_state();
@@ -140,10 +139,11 @@ fn try_exit(run: &Run, ctx: &TracePointContext) -> Outcome {
     event.detail = call.command as u8;
     event.value = argument(ctx, 0) as i64;
     state.describe(&mut event);
-    state.end_if_idle(task.tid);
-    if !waits {
-        event.flags &= !flag::PEER;
+    if waits {
+        state.name_waker_of_futex(&mut event);
+    } else {
         stacks::both(run, ctx, &mut event);
     }
+    state.end_if_idle(task.tid);
     emit(run, &mut event)
 }

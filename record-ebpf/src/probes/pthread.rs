@@ -1,8 +1,9 @@
 //! The pthread calls of an attached process: a record at entry, with the caller, and one at return with the result.
 //! Arguments are read at entry only; at return their registers hold something else.
 
+#[cfg(not(bpf_target_arch = "aarch64"))]
+use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::{
-    helpers::bpf_probe_read_user,
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
@@ -31,16 +32,20 @@ fn caller(ctx: &ProbeContext) -> u64 {
 /// An event at a function's entry, about the lock in argument `lock` and the condition variable in argument `extra`.
 #[inline(always)]
 fn entered(ctx: &ProbeContext, what: u8, detail: u8, lock: usize, extra: Option<usize>) -> u32 {
+    // Registers are read here, each by its constant place: the verifier wants to see the context's pointer unchanged,
+    // and inside the guard the compiler would compute the place.
+    let arguments = [ctx.arg::<u64>(0).unwrap_or(0), ctx.arg::<u64>(1).unwrap_or(0)];
+    let argument = |at: usize| if at == 0 { arguments[0] } else { arguments[1] };
+    let (address, extra) = (argument(lock), extra.map_or(0, argument));
     guarded(program::PTHREAD_CALL, |run| {
         let task = Task::current();
-        let Some(address) = ctx.arg::<u64>(lock) else { return Outcome::Filtered };
         if !task.is_recorded() {
             return Outcome::Filtered;
         }
         let mut event = event(run, task, what);
         event.address = address;
         event.detail = detail;
-        event.extra = extra.and_then(|at| ctx.arg(at)).unwrap_or(0);
+        event.extra = extra;
         event.caller = caller(ctx);
         stacks::user(run, ctx, &mut event);
         emit(run, &mut event)

@@ -16,6 +16,9 @@ use crate::{
     waiting::WaitState,
 };
 
+/// `__state` from the wake-up's begin until the task is in a run queue (`include/linux/sched.h`, 4.14).
+const TASK_WAKING: u32 = 0x200;
+
 /// A 32-bit field of a `task_struct`.
 #[inline(always)]
 pub(crate) fn field(task: u64, offset: u32) -> Option<u32> {
@@ -37,8 +40,8 @@ fn switch(ctx: &RawTracePointContext) {
     let now = now_ns();
     // The tracepoint comes before the switch: the current task is still the previous one.
     if let Some(state) = WaitState::of(Task::current().tid) {
-        let running = field(previous, config::task_state_offset()) == Some(0);
-        state.switched_out(now, preempted & 1 == 1 || running);
+        let doing = field(previous, config::task_state_offset());
+        state.switched_out(now, preempted & 1 == 1 || doing == Some(0), doing == Some(TASK_WAKING));
     }
     if let Some(tid) = field(next, config::task_pid_offset())
         && let Some(state) = WaitState::of(tid)

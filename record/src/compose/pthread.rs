@@ -153,8 +153,9 @@ impl Calls {
     ) {
         let errno = Some(event.value as i32).filter(|&value| value != 0);
         let open = self.open.entry(moment.key).or_default();
-        let matching =
-            open.iter().rposition(|call| call.api == event.detail && call.address == event.address);
+        // The kernel side can't read a return's address; where another source gives one, it has to agree.
+        let agrees = |call: &Call| event.address == 0 || call.address == event.address;
+        let matching = open.iter().rposition(|call| call.api == event.detail && agrees(call));
         let Some(index) = matching else {
             *unpaired += 1;
             self.returned_of_unknown(moment, event.detail, event.address, errno, locks, out);

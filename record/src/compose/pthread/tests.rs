@@ -261,6 +261,18 @@ fn the_return_of_an_unknown_call_on_an_unknown_lock_is_only_counted() {
 }
 
 #[test]
+fn a_return_that_does_not_say_the_mutex_ends_the_last_call_of_its_function() {
+    let mut s = Script::new();
+    s.at(100).task(11).lock(M);
+    s.at(110).task(11).locked(0, 0);
+    s.at(120).task(11).stack(3).cond_wait(C, M);
+    s.at(200).task(11).returned(api::COND_WAIT, 0, 0);
+    s.at(210).task(11).locked(0, 0);
+    assert_eq!(s.waits(), [(M, Some(0)), (C, Some(80)), (M, Some(0))]);
+    assert_eq!(s.unpaired(), 1, "the return without a call");
+}
+
+#[test]
 fn a_call_that_never_returned_does_not_lend_its_time_to_another() {
     let mut s = Script::new();
     s.at(100).task(11).lock(M);
