@@ -4,7 +4,12 @@ use std::{io, path::PathBuf};
 
 use trace_format::FormatError;
 
-use crate::{launch::{self, LaunchError}, load::LoadError, plan::Refusal, uprobes::NoLibc};
+use crate::{
+    launch::{self, LaunchError},
+    load::LoadError,
+    plan::Refusal,
+    uprobes::NoLibc,
+};
 
 /// Why a recording failed.
 #[derive(Debug, thiserror::Error)]
