@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use trace_format::{Event, EventKind, LockKind, LockRow, TaskRow, Trace};
+use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
 
 mod support;
 
@@ -26,6 +26,7 @@ struct Recorded {
     events: Vec<Event>,
     locks: Vec<LockRow>,
     tasks: Vec<TaskRow>,
+    stacks: Vec<Stack>,
 }
 
 impl Recorded {
@@ -35,9 +36,10 @@ impl Recorded {
         for batch in trace.events().unwrap() {
             events.extend(batch.unwrap().iter());
         }
-        let (locks, tasks) = (trace.locks().unwrap(), trace.tasks().unwrap());
+        let (locks, tasks, stacks) =
+            (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
         assert!(trace.info().complete, "the trace is not complete");
-        Self { trace, events, locks, tasks }
+        Self { trace, events, locks, tasks, stacks }
     }
 
     /// The mutex of an event, if it is one of the program's own.
@@ -161,7 +163,6 @@ fn an_acquisition_names_the_function_and_the_line_that_made_it() {
         return skip(reason);
     }
     let (recorded, ended) = record_from_the_start(&["2", "500", "1"]);
-    let stacks = recorded.trace.stacks().unwrap();
     let main = printed(&ended.stdout).into_keys().map(|(_, tid, _)| tid).min().unwrap();
     let mut seen = 0;
     for event in &recorded.events {
@@ -170,7 +171,7 @@ fn an_acquisition_names_the_function_and_the_line_that_made_it() {
             continue;
         }
         let stack = event.stack.expect("an acquisition has a stack");
-        let frames = &stacks[usize::try_from(stack.0).unwrap()].frames;
+        let frames = &recorded.stacks[usize::try_from(stack.0).unwrap()].frames;
         let named = frames.iter().any(|frame| {
             let file = frame.file.as_deref().is_some_and(|file| file.ends_with("known_counts.c"));
             frame.symbol.as_deref() == Some("hammer_hot") && file && frame.line.is_some_and(|line| line > 0)
