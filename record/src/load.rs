@@ -179,16 +179,16 @@ impl Loaded {
     }
 
     /// Detaches every program: from here on nothing is recorded, and the counters stand still.
+    ///
+    /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more; so the programs are unloaded
+    /// side by side, and their waits overlap.
     pub fn detach(&mut self) {
-        for (_, program) in self.ebpf.programs_mut() {
-            // A program that can't be unloaded is unloaded at the process's end.
-            let _unloaded = match program {
-                Program::RawTracePoint(program) => program.unload(),
-                Program::TracePoint(program) => program.unload(),
-                Program::UProbe(program) => program.unload(),
-                _ => Ok(()),
-            };
-        }
+        std::thread::scope(|scope| {
+            for (_, program) in self.ebpf.programs_mut() {
+                // Without room for a thread, the end of this process detaches it.
+                let _thread = std::thread::Builder::new().spawn_scoped(scope, || unload(program));
+            }
+        });
         self.processes.clear();
     }
 
@@ -268,6 +268,16 @@ impl Loaded {
             }
         }
     }
+}
+
+/// A program that can't be unloaded is unloaded at the process's end.
+fn unload(program: &mut Program) {
+    let _unloaded = match program {
+        Program::RawTracePoint(program) => program.unload(),
+        Program::TracePoint(program) => program.unload(),
+        Program::UProbe(program) => program.unload(),
+        _ => Ok(()),
+    };
 }
 
 fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
