@@ -141,7 +141,7 @@ fn an_interrupted_recorder_finishes_the_file_and_is_not_in_it() {
         let load = load(60);
         let mut recorder = Running::start(klock().args(["record", "-a", "-o"]).arg(&path));
         let pid = i32::try_from(recorder.child.id()).unwrap();
-        recorder.until_attached();
+        recorder.until_recording();
         thread::sleep(Duration::from_secs(1));
         recorder.signal(signal);
         let ended = recorder.end_within(Duration::from_secs(60));

@@ -134,7 +134,7 @@ fn a_program_that_is_attached_to_has_exactly_the_counts_that_it_prints() {
     let mut program = Running::start(program.args(["--wait", "3", "2000", "4"]).stdin(Stdio::piped()));
     let pid = program.line_after("ready ");
     let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(&path));
-    recorder.until_attached();
+    recorder.until_recording();
     program.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let program = program.end_within(Duration::from_secs(60));
     if !recorder.ends_within(Duration::from_secs(10)) {

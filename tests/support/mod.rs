@@ -103,25 +103,17 @@ impl Running {
         }
     }
 
-    /// Waits until a recorder has attached all its programs: their number was the same for a second.
-    pub fn until_attached(&mut self) {
+    /// Waits until a recorder records: it holds attachments, and its main thread sleeps between two rounds.
+    pub fn until_recording(&mut self) {
         let begin = Instant::now();
-        let (mut last, mut since) = (0, Instant::now());
-        loop {
-            let now = attached(self.child.id());
-            if now != last {
-                (last, since) = (now, Instant::now());
-            }
-            if now > 0 && since.elapsed() > Duration::from_secs(1) {
-                return;
-            }
+        while !is_recording(self.child.id()) {
             let ended = self.child.try_wait().expect("the child is ours");
             assert!(
                 ended.is_none() && begin.elapsed() < Duration::from_secs(60),
                 "{}: {ended:?}",
                 self.words
             );
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }
@@ -134,15 +126,14 @@ impl Drop for Running {
     }
 }
 
-/// How many attachments of BPF programs a process holds.
-fn attached(pid: u32) -> usize {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
-    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-    links
-        .filter(|link| {
-            ["bpf_link", "bpf-link", "perf_event"].iter().any(|w| link.to_string_lossy().contains(w))
-        })
-        .count()
+/// Attaching waits for the kernel in many ways, but never for a timer.
+fn is_recording(pid: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let attached =
+        links.any(|link| ["bpf", "perf_event"].iter().any(|word| link.to_string_lossy().contains(word)));
+    attached
+        && fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep"))
 }
 
 /// Runs it to its end, within a minute.

@@ -329,7 +329,7 @@ impl Bench {
         let output = path.display().to_string();
         let arguments = [&["record", "--quiet", "-f", "-o", &output], target].concat();
         let mut recorder = Background::start(&self.klock, &arguments)?;
-        recorder.until_attached()?;
+        recorder.until_recording()?;
         let (begin, cpu, since) = (Instant::now(), cpu_seconds(recorder.pid())?, uptime_ns()?);
         thread::sleep(Duration::from_secs(u64::from(self.seconds)));
         let (wall_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_seconds(recorder.pid())? - cpu);

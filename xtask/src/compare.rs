@@ -106,7 +106,7 @@ fn record(klock: &Path, directory: &Path, load: &str, seconds: u32) -> Result<(S
         klock,
         &["record", "-a", "--locks", "kernel", "--quiet", "--ring", "16M", "-f", "-o", &trace_name],
     )?;
-    recorder.until_attached()?;
+    recorder.until_recording()?;
     let recorder_pid = recorder.pid();
     let span = seconds.to_string();
     let mut perf = Background::start(

@@ -193,26 +193,24 @@ impl Background {
         self.child.id()
     }
 
-    /// Waits until it holds attached BPF programs and their number was the same for a second.
-    pub(crate) fn until_attached(&mut self) -> Result<()> {
+    /// Waits until it, a recorder, records: it holds attachments, and its main thread sleeps between two rounds. Attaching
+    /// waits for the kernel in many ways, but never for a timer.
+    pub(crate) fn until_recording(&mut self) -> Result<()> {
         let begin = Instant::now();
-        let (mut last, mut since) = (0, begin);
-        while last == 0 || since.elapsed() < Duration::from_secs(1) {
-            let links = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten();
-            let links = links.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-            let is_attachment = |link: &Path| {
-                ["bpf_link", "bpf-link", "perf_event"].iter().any(|w| link.to_string_lossy().contains(w))
-            };
-            let now = links.filter(|link| is_attachment(link)).count();
-            if now != last {
-                (last, since) = (now, Instant::now());
+        loop {
+            let files = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten();
+            let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+            let is_attachment =
+                |link: &Path| ["bpf", "perf_event"].iter().any(|word| link.to_string_lossy().contains(word));
+            let place = fs::read_to_string(format!("/proc/{}/wchan", self.pid())).unwrap_or_default();
+            if links.any(|link| is_attachment(&link)) && place.contains("nanosleep") {
+                return Ok(());
             }
             if self.child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(60) {
                 bail!("{} did not begin to record", self.words);
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
     }
 
     /// Interrupts it, as Ctrl-C does, and waits for its end; an error unless it succeeds.
