@@ -6,12 +6,12 @@
 //! nesting and may go on; it takes another slot. Counters are added to atomically for the same reason.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
-use trace_format::wire::WireCounters;
+use trace_format::wire::{WireCounters, program};
 
 use crate::{
     atomic,
     filter::Task,
-    maps::{COUNTERS, CPU},
+    maps::{ACTIVE, COUNTERS, CPU},
 };
 
 /// How many programs can be under way on one CPU: one runs, the others were preempted.
@@ -77,6 +77,11 @@ pub(crate) fn add(counter: *mut u64) {
 #[inline(always)]
 pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
     let (Some(counters), Some(cpu)) = (COUNTERS.get_ptr_mut(program), CPU.get_ptr_mut(0)) else { return 0 };
+    if program != program::TASK && !is_active() {
+        // SAFETY: the pointer came from a lookup and was checked.
+        add(unsafe { &raw mut (*counters).filtered });
+        return 0;
+    }
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
     let Some(slot) = take(cpu, owner) else {
         // Only what would have been recorded is lost. Looking a target up takes no lock, so it needs no guard.
@@ -114,7 +119,9 @@ pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
 #[inline(always)]
 pub(crate) fn unguarded(program: u32, body: impl FnOnce()) -> u32 {
     let Some(counters) = COUNTERS.get_ptr_mut(program) else { return 0 };
-    body();
+    if is_active() {
+        body();
+    }
     // SAFETY: the pointer came from a lookup and was checked.
     add(unsafe { &raw mut (*counters).filtered });
     0
@@ -129,6 +136,13 @@ pub(crate) fn if_free<T>(program: u32, body: impl FnOnce(&Run) -> T) -> Option<T
     // SAFETY: the slot is a field of the map's value, and this program's own.
     unsafe { core::ptr::write_volatile(slot, 0) };
     Some(result)
+}
+
+/// Whether events are recorded. Tasks are followed before and after that as well.
+#[inline(always)]
+fn is_active() -> bool {
+    // SAFETY: the value is one aligned word that only the host writes.
+    ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }
 
 /// A slot of this CPU's guard; `None` if the task has one already, or none is free.

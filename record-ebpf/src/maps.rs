@@ -1,7 +1,7 @@
 //! Every map, its size and why that size.
 
 use aya_ebpf::{
-    btf_maps::{ArrayOfMaps, HashMap, PerCpuArray, RingBuf, StackTrace},
+    btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, RingBuf, StackTrace},
     macros::btf_map,
 };
 use trace_format::wire::{self, MAX_FRAMES, WireCounters, WireEvent, WireStack};
@@ -30,6 +30,11 @@ pub(crate) static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
 /// Processes or threads that are recorded.
 #[btf_map]
 pub(crate) static TARGETS: HashMap<u32, u8, 65536> = HashMap::new();
+
+/// 1 while events are recorded. Programs are attached and detached one after the other, which takes long; with this,
+/// recording begins and ends for all of them at once, and no begin is seen without its end for want of a program.
+#[btf_map]
+pub(crate) static ACTIVE: Array<u32, 1> = Array::new();
 
 /// The guard, and what belongs to a CPU.
 #[btf_map]

@@ -29,7 +29,12 @@ pub(crate) enum Side {
 #[inline(always)]
 pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
     event.kernel_stack = id(run, ctx, event.cpu, event.seq, Side::Kernel, true);
-    event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
+    if event.tid == 0 {
+        // The idle task has no user stack, but not every kernel knows: 6.18 reads one from registers that never were.
+        event.user_stack = stack::ABSENT;
+    } else {
+        user(run, ctx, event);
+    }
 }
 
 /// Fills the event's user stack.

@@ -12,7 +12,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{ArrayOfMaps, HashMap as BpfHashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
+    maps::{Array, ArrayOfMaps, HashMap as BpfHashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
     programs::{
         Program, RawTracePoint, TracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeLinkId, UProbeScope},
@@ -138,12 +138,12 @@ impl Loaded {
         Ok(())
     }
 
-    /// Attaches the rest, but the probes in processes.
+    /// Attaches the rest, but the probes in processes; then all programs begin to record at once.
     pub fn attach(&mut self) -> Result<(), LoadError> {
         for attach in self.sources.clone() {
             self.attach_one(&attach)?;
         }
-        Ok(())
+        self.set_active(true)
     }
 
     /// Attaches the pthread probes in one process, at any time; gives how many.
@@ -178,11 +178,13 @@ impl Loaded {
         }
     }
 
-    /// Detaches every program: from here on nothing is recorded, and the counters stand still.
+    /// Ends the recording in all programs at once, then detaches them: the counters stand still afterwards.
     ///
     /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more; so the programs are unloaded
     /// side by side, and their waits overlap.
     pub fn detach(&mut self) {
+        // If it can't be switched off, detaching ends it, program by program.
+        let _switched = self.set_active(false);
         std::thread::scope(|scope| {
             for (_, program) in self.ebpf.programs_mut() {
                 // Without room for a thread, the end of this process detaches it.
@@ -254,6 +256,13 @@ impl Loaded {
             }
         }
         Ok(())
+    }
+
+    fn set_active(&mut self, active: bool) -> Result<(), LoadError> {
+        const NAME: &str = "ACTIVE";
+        let map = self.ebpf.map_mut(NAME).ok_or_else(|| LoadError::Missing(NAME.to_owned()))?;
+        let mut map: Array<_, u32> = Array::try_from(map).map_err(map_error(NAME))?;
+        map.set(0, u32::from(active), 0).map_err(map_error(NAME))
     }
 
     fn attach_one(&mut self, attach: &Attach) -> Result<(), LoadError> {
