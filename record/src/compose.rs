@@ -189,10 +189,12 @@ impl Composer {
                 self.kernel.end(&moment, event.address, errno_of(value), &mut self.locks, unpaired, out);
             }
             code::FUTEX_WAIT => {
+                self.pthread.futex_seen(&moment, event.address);
                 let part = self.pthread.futex_wait(&moment, event.address, out);
                 self.futex.begin(&moment, event.address, part, &mut self.locks, out);
             }
             code::FUTEX_WAIT_DONE => {
+                self.pthread.futex_seen(&moment, event.address);
                 if let Some((part, shares)) =
                     self.futex.end(&moment, event.address, errno_of(value), &mut self.locks, out)
                 {

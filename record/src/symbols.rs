@@ -233,7 +233,7 @@ impl Worker {
             Order::Round { watermark_ns } => self.watermark_ns = self.watermark_ns.max(watermark_ns),
             Order::Barrier(done) => {
                 self.see_all_again();
-                drop(done.send(()));
+                let _ = done.send(());
             }
             Order::Finish => return true,
             Order::Stack(id, frames) => {

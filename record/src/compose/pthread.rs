@@ -49,6 +49,8 @@ struct Call {
     stack: Option<StackId>,
     /// Events were lost since it began: it may be another call by now.
     stale: bool,
+    /// Since then the task waited on its mutex or condition: if it is another call, it is one on the same lock.
+    same_lock: bool,
     /// Since when it waits for the mutex, if it does.
     waits_since: Option<i64>,
     for_mutex: Share,
@@ -117,6 +119,7 @@ impl Calls {
             ts_ns: moment.ts_ns,
             stack: moment.stack,
             stale: false,
+            same_lock: false,
             waits_since: None,
             for_mutex: self.none_yet,
             condition: None,
@@ -166,7 +169,10 @@ impl Calls {
         open.truncate(index + 1);
         let Some(call) = open.pop() else { return };
         locks.touch(call.mutex, moment.ts_ns);
-        if call.stale {
+        if call.stale && event.address == 0 && !call.same_lock {
+            // The return may be that of a call on another lock, of which nothing is known.
+            *unpaired += 1;
+        } else if call.stale {
             self.returned_of_unknown(moment, call.api, call.address, errno, locks, out);
         } else if let Some(condition) = &call.condition {
             locks.touch(condition.lock, moment.ts_ns);
@@ -296,6 +302,14 @@ impl Calls {
         Some(Part::Mutex)
     }
 
+    /// The task's futex wait on `word` began or ended: its open call is about the lock around that word.
+    pub(super) fn futex_seen(&mut self, moment: &Moment, word: u64) {
+        let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
+        let condition = call.condition.as_ref().map(|condition| condition.address);
+        call.same_lock |= within(word, call.address, MUTEX_BYTES)
+            || condition.is_some_and(|address| within(word, address, COND_BYTES));
+    }
+
     /// A futex wait that is a part of a call ended.
     pub(super) fn futex_wait_done(&mut self, moment: &Moment, part: Part, sums: Option<Sums>) {
         let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
@@ -314,7 +328,7 @@ impl Calls {
     pub(super) fn lost(&mut self) {
         self.held.clear();
         for call in self.open.values_mut().flatten() {
-            call.stale = true;
+            (call.stale, call.same_lock) = (true, false);
         }
     }
 

@@ -300,6 +300,21 @@ fn after_a_loss_an_open_call_keeps_its_outcome_but_neither_wait_nor_place() {
 }
 
 #[test]
+fn after_a_loss_a_return_is_not_taken_for_that_of_an_older_call_unless_it_waited_on_that_lock() {
+    let mut s = Script::new();
+    s.at(100).task(11).lock(M);
+    s.at(100).task(12).lock(M);
+    s.at(150).task(12).futex_wait(M);
+    s.at(200).task(13).lost(9).futex_wake(0x60, 0);
+    s.at(300).task(11).locked(0, 0);
+    s.at(310).task(12).futex_done(M, 0);
+    s.at(320).task(12).locked(0, 0);
+    assert_eq!(s.waits(), [(M, None)]);
+    assert_eq!(s.rows().last(), Some(&row(320, Acquire).task(12).lock(M).exclusive()));
+    assert_eq!(s.unpaired(), 1);
+}
+
+#[test]
 fn after_a_loss_nobody_is_blamed_for_a_hold_that_may_be_over() {
     let mut s = Script::new();
     s.at(100).task(12).lock(M);
