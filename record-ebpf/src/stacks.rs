@@ -46,14 +46,7 @@ pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) 
 /// The stack's id, or one of [`stack`]. Only the stack of an event that is about to be emitted can travel inline:
 /// `seq` joins it to that event.
 #[inline(always)]
-pub(crate) fn id(
-    run: &Run,
-    ctx: &impl StackIdContext,
-    cpu: u32,
-    seq: u32,
-    side: Side,
-    inline: bool,
-) -> i32 {
+pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side: Side, inline: bool) -> i32 {
     const EFAULT: i32 = -14;
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     match ctx.get_stackid(&STACKS, flags) {

@@ -24,7 +24,9 @@ const COMMAND_MASK: u32 = !(128 | 256);
 /// `FUTEX_WAIT`, `LOCK_PI`, `WAIT_BITSET`, `WAIT_REQUEUE_PI`, `LOCK_PI2`, and the waits of futex2.
 #[inline(always)]
 fn is_wait(command: u32) -> bool {
-    matches!(command, 0 | 6 | 9 | 11 | 13) || command == futex2::WAIT as u32 || command == futex2::WAITV as u32
+    matches!(command, 0 | 6 | 9 | 11 | 13)
+        || command == futex2::WAIT as u32
+        || command == futex2::WAITV as u32
 }
 
 /// `FUTEX_WAKE`, `REQUEUE`, `CMP_REQUEUE`, `WAKE_OP`, `UNLOCK_PI`, `WAKE_BITSET`, `CMP_REQUEUE_PI`, and those of futex2.

@@ -44,7 +44,8 @@ fn describe(what: u8, task: Task, parent: Task, comm: Comm) -> Outcome {
         comm,
         reserved: 0,
     };
-    let sent = DESCRIPTORS.get(cpu).is_some_and(|ring| ring.output_untyped::<WireTask>(record, NO_WAKEUP).is_ok());
+    let sent =
+        DESCRIPTORS.get(cpu).is_some_and(|ring| ring.output_untyped::<WireTask>(record, NO_WAKEUP).is_ok());
     if sent { Outcome::Delivered } else { Outcome::RingFull }
 }
 
@@ -60,7 +61,8 @@ fn task_fork(ctx: RawTracePointContext) -> u32 {
         if !parent.is_recorded() {
             return Outcome::Filtered;
         }
-        if tgid != parent.tgid && config::target_mode() == target::PROCESSES && config::follow_children() == 1 {
+        if tgid != parent.tgid && config::target_mode() == target::PROCESSES && config::follow_children() == 1
+        {
             let _ = TARGETS.insert(tgid, 1, BPF_ANY as u64);
         }
         let offset = config::task_comm_offset();
