@@ -146,13 +146,17 @@ fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
 /// was.
 fn user_frame(frames: &[Frame]) -> Option<&Frame> {
     let mut user = frames.iter().filter(|frame| !frame.kernel);
-    user.clone().find(|frame| !is_lock_function(frame, USER_PREFIXES, USER_NAMES)).or_else(|| user.next())
+    let mut outside = user.clone().filter(|frame| !is_lock_function(frame, USER_PREFIXES, USER_NAMES));
+    // A frame of which only the address is known says less than any caller of it.
+    let known = |frame: &&Frame| frame.symbol.is_some() || frame.module.is_some();
+    outside.clone().find(known).or_else(|| outside.next()).or_else(|| user.next())
 }
 
 fn is_lock_function(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {
     let Some(symbol) = &frame.symbol else { return false };
     let name = bare(symbol);
-    names.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+    let inlined = frame.inlined && !frame.kernel && INLINED_NAMES.contains(&name);
+    inlined || names.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The name without what compilers and glibc put around it: `__GI___pthread_mutex_lock`, `down_read.isra.0`,
@@ -277,6 +281,18 @@ const USER_PREFIXES: &[&str] = &[
 /// User lock functions, without leading underscores, by their whole name.
 const USER_NAMES: &[&str] = &["syscall", "futex", "libc_futex", "syscall_cancel", "syscall_cancel_arch"];
 
+/// Wrappers that were inlined, by their whole name: debug information gives it without the type that they belong to.
+const INLINED_NAMES: &[&str] = &[
+    "lock",
+    "lock_contended",
+    "lock_exclusive",
+    "lock_shared",
+    "lock_slow",
+    "try_lock",
+    "try_lock_for",
+    "try_lock_until",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +354,21 @@ mod tests {
     fn a_stack_of_lock_functions_only_is_named_by_its_leaf() {
         assert_eq!(points(vec![user("pthread_mutex_lock")]).1, "pthread_mutex_lock");
         assert_eq!(points(vec![]), (UNKNOWN.into(), UNKNOWN.into()));
+    }
+
+    #[test]
+    fn a_wrapper_that_was_inlined_is_no_point_and_a_function_called_lock_is_one() {
+        let inlined = Frame { inlined: true, ..user("lock") };
+        let frames = vec![user("pthread_mutex_lock"), inlined, user("log_line")];
+        assert_eq!(points(frames).1, "log_line");
+        assert_eq!(points(vec![user("pthread_mutex_lock"), user("lock"), user("main")]).1, "lock");
+    }
+
+    #[test]
+    fn a_leaf_without_a_name_gives_way_to_a_caller_with_one() {
+        let bare = Frame { address: Some(0x7f00_1234), ..Frame::default() };
+        assert_eq!(points(vec![bare.clone(), user("work")]).1, "work");
+        assert_eq!(points(vec![bare]).1, "0x7f001234");
     }
 
     #[test]
