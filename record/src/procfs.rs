@@ -1,6 +1,6 @@
 //! What `/proc` and `/sys/fs/cgroup` say about tasks that exist now. Reads only; whoever is gone meanwhile is left out.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use trace_format::run_info::Host;
 
@@ -105,11 +105,6 @@ fn cgroup_of(pid: u32) -> Option<String> {
 fn ids_in(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The path of a process's executable, for messages.
-pub fn executable(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
 #[cfg(test)]
