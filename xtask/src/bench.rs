@@ -2,8 +2,8 @@
 //! number comes with the command that made it.
 //!
 //! The recorder's cost is the processor time of its process (user and system, from /proc/PID/stat) over a few seconds
-//! in the middle of a recording, less what it uses on an idle machine, by the rows that the trace has of those seconds. What the
-//! probes cost the recorded tasks is not in it.
+//! in the middle of a recording, after its start-up, by the rows that the trace has of those seconds. What the probes cost the
+//! recorded tasks is not in it.
 
 use std::{
     fmt::Write as _,
@@ -180,11 +180,9 @@ fn cost_part(
     loads: &[(&str, Middle)],
     verdicts: &mut Vec<Vec<String>>,
 ) -> Result<()> {
-    let idle_share = idle.cpu_s / idle.wall_s;
     let mut rows = Vec::new();
     for (name, middle) in loads {
-        let own = (middle.cpu_s - idle_share * middle.wall_s).max(0.0);
-        let per_event = own * 1e9 / middle.rows.max(1) as f64;
+        let per_event = middle.cpu_s * 1e9 / middle.rows.max(1) as f64;
         rows.push(vec![
             (*name).to_owned(),
             format!("{:.0}", middle.rows as f64 / middle.wall_s),
@@ -197,7 +195,7 @@ fn cost_part(
     rows.push(vec![
         "idle machine".to_owned(),
         format!("{:.0}", idle.rows as f64 / idle.wall_s),
-        format!("{:.2} %", 100.0 * idle_share),
+        format!("{:.2} %", 100.0 * idle.cpu_s / idle.wall_s),
         String::new(),
         idle.lost.to_string(),
     ]);
@@ -205,9 +203,9 @@ fn cost_part(
     writeln!(
         text,
         "### Cost of the recorder's host side\n\n\
-         Processor time of the klock process over the middle {:.0} s of each recording (/proc/PID/stat, ticks of 10 ms), less \
-         that of an idle machine, by the rows that the trace has of that time. What the probes cost the recorded tasks is not \
-         in it.\n\n{}",
+         Processor time of the klock process over the middle {:.0} s of each recording (/proc/PID/stat, ticks of 10 ms), by the \
+         rows that the trace has of that time; what it takes on an idle machine is in it, and in a line of its own. What the \
+         probes cost the recorded tasks is not in it.\n\n{}",
         loads.first().map_or(0.0, |(_, middle)| middle.wall_s),
         table::markdown(&head, &rows)
     )?;
@@ -250,7 +248,7 @@ fn report_part(text: &mut String, bench: &Bench, events: u64, verdicts: &mut Vec
     let head = ["command", "seconds", "seconds per million events", "peak MiB"];
     writeln!(
         text,
-        "### Time of a report\n\nA trace of {millions:.0} million events, `cargo xtask generate --events {events}`: \
+        "### Time of a report\n\nA trace of {millions} million events, `cargo xtask generate --events {events}`: \
          256 locks, 64 tasks, 7 % of the attempts wait. The fastest of three runs of the whole program.\n\n{}",
         table::markdown(&head, &rows)
     )?;
@@ -330,6 +328,8 @@ impl Bench {
         let arguments = [&["record", "--quiet", "-f", "-o", &output], target].concat();
         let mut recorder = Background::start(&self.klock, &arguments)?;
         recorder.until_recording()?;
+        // Start-up is over when the symbols of what runs are read.
+        thread::sleep(Duration::from_secs(3));
         let (begin, cpu, since) = (Instant::now(), cpu_seconds(recorder.pid())?, uptime_ns()?);
         thread::sleep(Duration::from_secs(u64::from(self.seconds)));
         let (wall_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_seconds(recorder.pid())? - cpu);
