@@ -35,6 +35,8 @@ macro_rules! globals {
 globals! {
     /// One of [`target`].
     KLOCK_TARGET_MODE: u32 = target::ALL, target_mode;
+    /// How many CPUs are possible: the rings of nested programs come after those of all CPUs.
+    KLOCK_CPUS: u32 = 1, cpus;
     /// klock's own process, which is never recorded.
     KLOCK_SELF: u32 = 0, own_process;
     /// Whether processes that a target starts become targets.

@@ -7,7 +7,7 @@ use aya_ebpf::{
 use trace_format::wire::{WireEvent, stack};
 
 use crate::{
-    atomic,
+    atomic, config,
     filter::Task,
     guard::{Outcome, Run},
     maps::RINGS,
@@ -51,13 +51,20 @@ pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
     }
 }
 
+/// Which of the rings is this CPU's for this program.
+#[inline(always)]
+pub(crate) fn ring_of(run: &Run, cpu: u32) -> u32 {
+    if run.nested { config::cpus() + cpu } else { cpu }
+}
+
 /// Puts the event into this CPU's ring.
 #[inline(always)]
 pub(crate) fn emit(run: &Run, event: &mut WireEvent) -> Outcome {
     // SAFETY: as above.
     let before = unsafe { atomic::swap(&raw mut (*run.cpu).lost, 0) };
     event.lost_before = before as u32;
-    let delivered = RINGS.get(event.cpu).is_some_and(|ring| ring.output(&*event, NO_WAKEUP).is_ok());
+    let delivered =
+        RINGS.get(ring_of(run, event.cpu)).is_some_and(|ring| ring.output(&*event, NO_WAKEUP).is_ok());
     if delivered {
         Outcome::Delivered
     } else {

@@ -4,6 +4,10 @@
 //! take that lock again and hang the machine (kernels before 6.15). So all programs share a guard per CPU. It
 //! knows its owner, because programs on uprobes can be preempted: another task that runs on the CPU meanwhile is no
 //! nesting and may go on; it takes another slot. Counters are added to atomically for the same reason.
+//!
+//! Most nesting is harmless: an interrupt comes while a program walks a stack, and meets a contended lock. So the
+//! programs of kernel locks may run once inside another one, with rings of their own and without any map whose locks the
+//! outer program could hold: see [`Run::nested`]. What is nested deeper is lost, and counted.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use trace_format::wire::{WireCounters, program};
@@ -44,6 +48,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Run {
     /// Which program it is.
     pub(crate) program: u32,
+    /// It runs inside another program: it must use the second set of rings, and add to no map.
+    pub(crate) nested: bool,
     /// The CPU's state.
     pub(crate) cpu: *mut CpuState,
     /// The program's counters on this CPU.
@@ -76,6 +82,17 @@ pub(crate) fn add(counter: *mut u64) {
 /// Runs `body` under the guard and counts how it ended.
 #[inline(always)]
 pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
+    guarded_within(program, 0, body)
+}
+
+/// The same for a program that may run inside another one; `body` heeds [`Run::nested`].
+#[inline(always)]
+pub(crate) fn guarded_or_nested(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
+    guarded_within(program, 1, body)
+}
+
+#[inline(always)]
+fn guarded_within(program: u32, depth: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
     let (Some(counters), Some(cpu)) = (COUNTERS.get_ptr_mut(program), CPU.get_ptr_mut(0)) else { return 0 };
     if program != program::TASK && !is_active() {
         // SAFETY: the pointer came from a lookup and was checked.
@@ -83,7 +100,7 @@ pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
         return 0;
     }
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
-    let Some(slot) = take(cpu, owner) else {
+    let Some((slot, nested)) = take(cpu, owner, depth) else {
         // Only what would have been recorded is lost. Looking a target up takes no lock, so it needs no guard.
         let recorded = Task::current().is_recorded();
         // SAFETY: both pointers came from lookups and were checked.
@@ -97,7 +114,7 @@ pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
         }
         return 0;
     };
-    let outcome = body(&Run { program, cpu, counters });
+    let outcome = body(&Run { program, nested, cpu, counters });
     // SAFETY: as above.
     unsafe {
         match outcome {
@@ -131,8 +148,8 @@ pub(crate) fn unguarded(program: u32, body: impl FnOnce()) -> u32 {
 #[inline(always)]
 pub(crate) fn if_free<T>(program: u32, body: impl FnOnce(&Run) -> T) -> Option<T> {
     let (counters, cpu) = (COUNTERS.get_ptr_mut(program)?, CPU.get_ptr_mut(0)?);
-    let slot = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1))?;
-    let result = body(&Run { program, cpu, counters });
+    let (slot, nested) = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1), 0)?;
+    let result = body(&Run { program, nested, cpu, counters });
     // SAFETY: the slot is a field of the map's value, and this program's own.
     unsafe { core::ptr::write_volatile(slot, 0) };
     Some(result)
@@ -145,17 +162,17 @@ fn is_active() -> bool {
     ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }
 
-/// A slot of this CPU's guard; `None` if the task has one already, or none is free.
+/// A slot of this CPU's guard, and whether the task has another one; `None` if it has more than `depth`, or none is free.
 #[inline(always)]
-fn take(cpu: *mut CpuState, owner: u64) -> Option<*mut u64> {
+fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(*mut u64, bool)> {
     // SAFETY: the pointer came from the map's lookup and was checked.
     let slots = unsafe { &raw mut (*cpu).slots }.cast::<u64>();
-    let mut nested = false;
+    let mut owned = 0;
     for at in 0..SLOTS {
         // SAFETY: `at` is less than the number of slots.
-        nested |= unsafe { core::ptr::read_volatile(slots.add(at)) } == owner;
+        owned += u32::from(unsafe { core::ptr::read_volatile(slots.add(at)) } == owner);
     }
-    if nested {
+    if owned > depth {
         return None;
     }
     for at in 0..SLOTS {
@@ -163,7 +180,7 @@ fn take(cpu: *mut CpuState, owner: u64) -> Option<*mut u64> {
         let slot = unsafe { slots.add(at) };
         // SAFETY: the slot is a field of the map's value.
         if unsafe { atomic::claim(slot, owner) } {
-            return Some(slot);
+            return Some((slot, owned > 0));
         }
     }
     None

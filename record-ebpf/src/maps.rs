@@ -8,16 +8,17 @@ use trace_format::wire::{self, MAX_FRAMES, WireCounters, WireEvent, WireStack};
 
 use crate::{guard::CpuState, waiting::WaitState};
 
-/// The most CPUs; the loader puts a ring in for each possible one.
-pub(crate) const MAX_CPUS: usize = 1024;
+/// Room for two rings for each of 1024 CPUs: the loader puts them in for each possible one, and then for each once more,
+/// for programs that run inside another one.
+pub(crate) const MAX_RINGS: usize = 2048;
 
 /// Events, one ring per CPU, so that the lock inside the ring is never contended. The loader replaces the size.
 #[btf_map]
-pub(crate) static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_CPUS> = ArrayOfMaps::new();
+pub(crate) static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_RINGS> = ArrayOfMaps::new();
 
 /// Descriptors, one ring per CPU, so that a flood of events never costs a name or a stack.
 #[btf_map]
-pub(crate) static DESCRIPTORS: ArrayOfMaps<RingBuf<WireStack, { 256 << 10 }>, MAX_CPUS> = ArrayOfMaps::new();
+pub(crate) static DESCRIPTORS: ArrayOfMaps<RingBuf<WireStack, { 256 << 10 }>, MAX_RINGS> = ArrayOfMaps::new();
 
 /// Kernel and user stacks. Entries are never replaced: an id means the same frames for the whole recording.
 #[btf_map]

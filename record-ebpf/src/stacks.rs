@@ -11,7 +11,7 @@ use aya_ebpf::{
 use trace_format::wire::{MAX_FRAMES, WireEvent, WireStack, code, stack};
 
 use crate::{
-    emit::{NO_WAKEUP, now_ns},
+    emit::{NO_WAKEUP, now_ns, ring_of},
     guard::Run,
     maps::{DESCRIPTORS, STACKS},
 };
@@ -49,10 +49,14 @@ pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) 
 pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side: Side, inline: bool) -> i32 {
     const EFAULT: i32 = -14;
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
+    if run.nested {
+        // The outer program may be about to add to the stack map.
+        return if send(run, ctx.as_ptr(), cpu, seq, side, flags) { stack::INLINE } else { stack::ABSENT };
+    }
     match ctx.get_stackid(&STACKS, flags) {
         Ok(id) => id as i32,
         Err(EFAULT) => stack::ABSENT,
-        Err(_) if inline && send(ctx.as_ptr(), cpu, seq, side, flags) => stack::INLINE,
+        Err(_) if inline && send(run, ctx.as_ptr(), cpu, seq, side, flags) => stack::INLINE,
         Err(_) => {
             run.count_lost_stack();
             stack::LOST
@@ -62,8 +66,8 @@ pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side:
 
 /// Sends the frames through the ring of descriptors.
 #[inline(always)]
-fn send(ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> bool {
-    let Some(ring) = DESCRIPTORS.get(cpu) else { return false };
+fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> bool {
+    let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return false };
     let Some(mut entry) = ring.reserve(0) else { return false };
     let record: *mut WireStack = entry.as_mut_ptr();
     // SAFETY: the ring reserved a whole record; every field is written before it is submitted.

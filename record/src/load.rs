@@ -23,7 +23,7 @@ use trace_format::wire::{WireCounters, program};
 use crate::{
     counters::Counted,
     host::TRACEFS,
-    plan::{Attach, DESCRIPTOR_RING_BYTES, Plan, TargetMode},
+    plan::{Attach, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
     ring::Rings,
     uprobes::Libc,
 };
@@ -306,6 +306,7 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TARGET_MODE", &mode, true)
         .override_global("KLOCK_CGROUP_ID", &cgroup, true)
         .override_global("KLOCK_CGROUP_LEVEL", &level, true)
+        .override_global("KLOCK_CPUS", &plan.cpus, true)
         .override_global("KLOCK_SELF", &own, true)
         .override_global("KLOCK_TASK_PID", &pid, true)
         .override_global("KLOCK_TASK_TGID", &tgid, true)
@@ -315,7 +316,8 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .map_err(|e| LoadError::Load(Box::new(e)))
 }
 
-/// Makes a ring for each CPU and puts it into the array of rings.
+/// Makes a ring for each CPU, then for each CPU one for programs that run inside another one, and puts them into the
+/// array of rings.
 fn fill_rings(
     ebpf: &mut Ebpf,
     name: &'static str,
@@ -323,15 +325,16 @@ fn fill_rings(
     bytes: usize,
 ) -> Result<Vec<RingBuf<MapData>>, LoadError> {
     let failed = map_error(name);
-    let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let sizes = (0..cpus).map(|_| size(bytes)).chain((0..cpus).map(|_| size(NESTED_RING_BYTES)));
     let outer = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
     let mut outer: ArrayOfMaps<_, RingBuf<MapData>> = ArrayOfMaps::try_from(outer).map_err(&failed)?;
     let mut rings = Vec::new();
-    for cpu in 0..cpus {
+    for (index, size) in (0..).zip(sizes) {
         let object = aya_obj::Map::new_from_params(RINGBUF, 0, 0, size, 0);
         let data = MapData::create(object, "klock_ring", None).map_err(&failed)?;
         let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(&failed)?;
-        outer.set(cpu, &ring, 0).map_err(&failed)?;
+        outer.set(index, &ring, 0).map_err(&failed)?;
         rings.push(ring);
     }
     Ok(rings)

@@ -10,6 +10,8 @@ pub const RING_BYTES: usize = 8 << 20;
 const ALL_RINGS_BYTES: usize = 256 << 20;
 /// Size of each CPU's ring of descriptors in bytes.
 pub const DESCRIPTOR_RING_BYTES: usize = 256 << 10;
+/// Size of each CPU's rings, of events and of descriptors, for programs that run inside another one, in bytes.
+pub const NESTED_RING_BYTES: usize = 64 << 10;
 /// The most CPUs that the kernel side has room for.
 pub const MAX_CPUS: u32 = 1024;
 

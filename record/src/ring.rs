@@ -7,7 +7,7 @@ use aya::maps::{MapData, RingBuf};
 /// Events of one CPU that one call hands over at most: somewhat more than a ring of the default size holds.
 const MOST_OF_ONE_CPU: usize = 100_000;
 
-/// The rings of all CPUs.
+/// The rings of all CPUs: one for each, and then once more one for each, for programs that ran inside another one.
 pub struct Rings {
     events: Vec<RingBuf<MapData>>,
     descriptors: Vec<RingBuf<MapData>>,
@@ -15,7 +15,7 @@ pub struct Rings {
 
 impl fmt::Debug for Rings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rings").field("cpus", &self.events.len()).finish_non_exhaustive()
+        f.debug_struct("Rings").field("cpus", &(self.events.len() / 2)).finish_non_exhaustive()
     }
 }
 
@@ -39,13 +39,14 @@ impl Rings {
     /// Of a CPU that records as fast as we read, only so much is taken that the call ends; such CPUs are returned.
     pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {
         let mut unfinished = Vec::new();
-        for (cpu, ring) in (0..).zip(&mut self.events) {
+        let cpus = self.events.len() / 2;
+        for (cpu, ring) in (0..cpus).chain(0..cpus).zip(&mut self.events) {
             let mut taken = 0;
             while let Some(item) = ring.next() {
                 take(Item::Event(&item));
                 taken += 1;
                 if taken == MOST_OF_ONE_CPU {
-                    unfinished.push(cpu);
+                    unfinished.extend(u32::try_from(cpu));
                     break;
                 }
             }

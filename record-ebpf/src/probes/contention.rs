@@ -7,14 +7,14 @@ use trace_format::wire::{code, flag, program};
 use crate::{
     emit::{emit, event},
     filter::Task,
-    guard::{Outcome, Run, guarded},
+    guard::{Outcome, Run, guarded_or_nested},
     stacks,
     waiting::WaitState,
 };
 
 #[raw_tracepoint(tracepoint = "contention_begin")]
 fn contention_begin(ctx: RawTracePointContext) -> u32 {
-    guarded(program::CONTENTION_BEGIN, |run| begin(run, &ctx))
+    guarded_or_nested(program::CONTENTION_BEGIN, |run| begin(run, &ctx))
 }
 
 #[inline(always)]
@@ -29,12 +29,14 @@ fn begin(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     event.detail = flags as u8;
     // A mutex says begin when it spins, and again when it goes to sleep: the stack is known already.
     let mut known = false;
-    match WaitState::begin(task) {
+    // Inside another program, nothing may be added to the map of waiting tasks; nor need it be: an interrupt spins.
+    let state = if run.nested { None } else { WaitState::begin(task) };
+    match state {
         Some(state) => {
             known = state.push_lock(address);
             state.describe(&mut event);
         }
-        None if task.tid == 0 => {}
+        None if task.tid == 0 || run.nested => {}
         None => {
             run.count_full_state();
             event.flags |= flag::NO_WAIT_STATE;
@@ -48,7 +50,7 @@ fn begin(run: &Run, ctx: &RawTracePointContext) -> Outcome {
 
 #[raw_tracepoint(tracepoint = "contention_end")]
 fn contention_end(ctx: RawTracePointContext) -> u32 {
-    guarded(program::CONTENTION_END, |run| end(run, &ctx))
+    guarded_or_nested(program::CONTENTION_END, |run| end(run, &ctx))
 }
 
 #[inline(always)]
@@ -61,14 +63,15 @@ fn end(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     let mut event = event(run, task, code::CONTENTION_END);
     event.address = address;
     event.value = i64::from(result);
-    match WaitState::of(task.tid) {
+    let state = if run.nested { None } else { WaitState::of(task.tid) };
+    match state {
         Some(state) => {
             state.describe(&mut event);
             state.name_waker_of_lock(address, &mut event);
             state.pop_lock(address);
             state.end_if_idle(task.tid);
         }
-        None if task.tid == 0 => {}
+        None if task.tid == 0 || run.nested => {}
         None => event.flags |= flag::NO_WAIT_STATE,
     }
     emit(run, &mut event)
