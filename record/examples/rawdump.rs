@@ -39,6 +39,7 @@ fn main() {
         println!("{} probes", loaded.attach_process(pid, &libc_of_process(pid).unwrap()).unwrap());
     }
     loaded.attach().unwrap();
+    loaded.resume().unwrap();
     let end = Instant::now() + Duration::from_secs(seconds.into());
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut shown = 0;

@@ -138,12 +138,22 @@ impl Loaded {
         Ok(())
     }
 
-    /// Attaches the rest, but the probes in processes; then all programs begin to record at once.
+    /// Attaches the rest, but the probes in processes. Nothing is recorded before [`resume`](Self::resume).
     pub fn attach(&mut self) -> Result<(), LoadError> {
         for attach in self.sources.clone() {
             self.attach_one(&attach)?;
         }
+        Ok(())
+    }
+
+    /// From here on all programs record.
+    pub fn resume(&mut self) -> Result<(), LoadError> {
         self.set_active(true)
+    }
+
+    /// From here on no program records; births and ends of tasks are followed still.
+    pub fn pause(&mut self) -> Result<(), LoadError> {
+        self.set_active(false)
     }
 
     /// Attaches the pthread probes in one process, at any time; gives how many.
@@ -178,13 +188,11 @@ impl Loaded {
         }
     }
 
-    /// Ends the recording in all programs at once, then detaches them: the counters stand still afterwards.
+    /// Detaches all programs: the counters stand still afterwards.
     ///
     /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more; so the programs are unloaded
     /// side by side, and their waits overlap.
     pub fn detach(&mut self) {
-        // If it can't be switched off, detaching ends it, program by program.
-        let _switched = self.set_active(false);
         std::thread::scope(|scope| {
             for (_, program) in self.ebpf.programs_mut() {
                 // Without room for a thread, the end of this process detaches it.

@@ -102,18 +102,19 @@ impl<'a> Session<'a> {
         for id in subject.ids.iter().copied().chain(command.as_ref().map(Launched::pid)) {
             loaded.add_target(id)?;
         }
-        let clocks_start = clocks_now();
         loaded.attach_lifetimes()?;
         let symbols =
             Symbols::start().map_err(|source| RecordError::System { what: "start a thread", source })?;
         let existing = existing_tasks(&subject, command.as_ref());
         let tasks = Tasks::new(existing, Box::new(procfs::task));
-        loaded.attach()?;
         for (pid, libc) in &libcs {
             if let Some(pid) = pid.or(command.as_ref().map(Launched::pid)) {
                 loaded.attach_process(pid, libc)?;
             }
         }
+        loaded.attach()?;
+        let clocks_start = clocks_now();
+        loaded.resume()?;
         let now = Instant::now();
         let reached_ns = vec![0; plan.cpus as usize];
         let mut session = Self {
@@ -171,6 +172,9 @@ impl<'a> Session<'a> {
     /// Takes the probes out, drains what is left, and writes the rest of the trace.
     pub(crate) fn finish(mut self, sink: Sink, stop_reason: String) -> Result<Summary, RecordError> {
         let exit = self.end_command(&sink);
+        // Taking the probes out takes long; recording ends here.
+        self.loaded.pause()?;
+        let clocks_end = clocks_now();
         self.loaded.detach();
         let mut rows = self.round();
         self.release(u64::MAX, &mut rows);
@@ -179,7 +183,7 @@ impl<'a> Session<'a> {
         let loss = self.loss(&mut rows)?;
         self.events += rows.len() as u64;
         sink.push(rows);
-        let info = self.run_info(loss, &stop_reason);
+        let info = self.run_info(loss, &stop_reason, clocks_end);
         let writer = sink.finish()?;
         let Self { composer, symbols, mut warnings, .. } = self;
         let resolved = symbols.finish().unwrap_or_else(|| {
@@ -406,7 +410,7 @@ impl<'a> Session<'a> {
         Ok(loss)
     }
 
-    fn run_info(&self, loss: Loss, stop_reason: &str) -> RunInfo {
+    fn run_info(&self, loss: Loss, stop_reason: &str, clocks_end: Clocks) -> RunInfo {
         RunInfo {
             trace_id: new_trace_id(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
@@ -414,7 +418,7 @@ impl<'a> Session<'a> {
             command_line: self.options.command_line.clone(),
             target: self.options.target.words(),
             clocks_start: self.clocks_start,
-            clocks_end: clocks_now(),
+            clocks_end,
             sources: self.plan.sources(),
             loss,
             complete: true,

@@ -169,7 +169,7 @@ fn size_part(text: &mut String, all: &[Sizes]) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 struct Middle {
     wall_s: f64,
-    cpu_s: f64,
+    cost: Cost,
     rows: u64,
     lost: u64,
 }
@@ -182,12 +182,14 @@ fn cost_part(
 ) -> Result<()> {
     let mut rows = Vec::new();
     for (name, middle) in loads {
-        let per_event = middle.cpu_s * 1e9 / middle.rows.max(1) as f64;
+        let each = 1e9 / middle.rows.max(1) as f64;
+        let per_event = middle.cost.events_s * each;
         rows.push(vec![
             (*name).to_owned(),
             format!("{:.0}", middle.rows as f64 / middle.wall_s),
-            format!("{:.2} %", 100.0 * middle.cpu_s / middle.wall_s),
+            format!("{:.2} %", 100.0 * middle.cost.events_s / middle.wall_s),
             format!("{per_event:.0}"),
+            format!("{:.0}", middle.cost.names_s * each),
             middle.lost.to_string(),
         ]);
         verdicts.push(verdict(&format!("draining and writing an event, {name}"), per_event, "ns", 250.0));
@@ -195,17 +197,19 @@ fn cost_part(
     rows.push(vec![
         "idle machine".to_owned(),
         format!("{:.0}", idle.rows as f64 / idle.wall_s),
-        format!("{:.2} %", 100.0 * idle.cpu_s / idle.wall_s),
+        format!("{:.2} %", 100.0 * idle.cost.events_s / idle.wall_s),
+        String::new(),
         String::new(),
         idle.lost.to_string(),
     ]);
-    let head = ["recording", "events/s", "of one core", "ns per event", "lost"];
+    let head = ["recording", "events/s", "of one core", "ns per event", "and for names", "lost"];
     writeln!(
         text,
         "### Cost of the recorder's host side\n\n\
          Processor time of the klock process over the middle {:.0} s of each recording (/proc/PID/stat, ticks of 10 ms), by the \
-         rows that the trace has of that time; what it takes on an idle machine is in it, and in a line of its own. What the \
-         probes cost the recorded tasks is not in it.\n\n{}",
+         rows that the trace has of that time; what it takes on an idle machine is in it, and in a line of its own. Names of stacks are found on a thread of their \
+         own, once for each stack: a column of its own, which falls as a recording gets longer. What the probes cost the \
+         recorded tasks is not in it.\n\n{}",
         loads.first().map_or(0.0, |(_, middle)| middle.wall_s),
         table::markdown(&head, &rows)
     )?;
@@ -342,14 +346,14 @@ impl Bench {
         recorder.until_recording()?;
         // Start-up is over when the symbols of what runs are read.
         thread::sleep(Duration::from_secs(3));
-        let (begin, cpu, since) = (Instant::now(), cpu_seconds(recorder.pid())?, uptime_ns()?);
+        let (begin, cost, since) = (Instant::now(), Cost::of(recorder.pid())?, uptime_ns()?);
         thread::sleep(Duration::from_secs(u64::from(self.seconds)));
-        let (wall_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_seconds(recorder.pid())? - cpu);
+        let (wall_s, cost) = (begin.elapsed().as_secs_f64(), Cost::of(recorder.pid())?.since(cost));
         let window = since..uptime_ns()?;
         recorder.interrupt()?;
         let trace = Trace::open(&path)?;
         let lost = trace.info().loss.events();
-        Ok((path, Middle { wall_s, cpu_s, rows: rows_within(&trace, window)?, lost }))
+        Ok((path, Middle { wall_s, cost, rows: rows_within(&trace, window)?, lost }))
     }
 }
 
@@ -371,9 +375,41 @@ fn uptime_ns() -> Result<i64> {
     Ok((seconds * 1e9) as i64)
 }
 
-/// User and system time of all threads of a process, those that ended included.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let path = format!("/proc/{pid}/stat");
+/// Processor time, by what it went into.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// Draining the rings and writing the events.
+    events_s: f64,
+    /// Reading mappings and debug information for the names in stacks: once for each new stack, on a thread of its own.
+    names_s: f64,
+}
+
+impl Cost {
+    /// That of a klock process so far.
+    fn of(pid: u32) -> Result<Self> {
+        let names_s = names_thread(pid)?.map_or(Ok(0.0), |task| cpu_seconds(&task))?;
+        Ok(Self { events_s: cpu_seconds(&format!("/proc/{pid}"))? - names_s, names_s })
+    }
+
+    fn since(self, begin: Self) -> Self {
+        Self { events_s: self.events_s - begin.events_s, names_s: self.names_s - begin.names_s }
+    }
+}
+
+/// The directory of the thread that finds names.
+fn names_thread(pid: u32) -> Result<Option<String>> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path();
+        if fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == "klock-symbols") {
+            return Ok(Some(path.display().to_string()));
+        }
+    }
+    Ok(None)
+}
+
+/// User and system time of a process, all threads and those that ended included, or of one thread.
+fn cpu_seconds(directory: &str) -> Result<f64> {
+    let path = format!("{directory}/stat");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
     // The name in parentheses may hold anything; the fields after it are counted from 3.
     let (_, fields) = text.rsplit_once(')').with_context(|| path.clone())?;
