@@ -49,9 +49,9 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
 }
 
 fn closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
 /// The error and its causes, each by its first line, without a cause that is said already. A cause may be long: the

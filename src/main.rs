@@ -5,19 +5,30 @@
 
 mod args;
 mod commands;
-mod exit;
-mod output;
 #[cfg(feature = "record")]
 mod demo;
+mod exit;
+mod output;
 #[cfg(feature = "record")]
 mod progress;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
+    quiet_about_damage();
     let args = args::Args::parse();
     match commands::run(args) {
         Ok(code) => code.into(),
         Err(error) => exit::report(&error).into(),
     }
+}
+
+/// The Parquet decoder panics on some damaged files; the reader makes an error of that, which is printed once.
+fn quiet_about_damage() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !trace_format::reader::is_decoding() {
+            report(panic);
+        }
+    }));
 }

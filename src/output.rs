@@ -42,7 +42,9 @@ impl OutputError {
         use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
         match self {
             Self::Exists(_) => Exit::BadInput,
-            Self::Write(_, e) if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied | IsADirectory) => {
+            Self::Write(_, e)
+                if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied | IsADirectory) =>
+            {
                 Exit::BadInput
             }
             Self::Write(..) => Exit::Disk,

@@ -61,7 +61,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -92,6 +92,9 @@ mod tests {
 
     #[test]
     fn sizes_change_their_unit_before_they_need_four_digits() {
-        assert_eq!([0, 999, 1000, 999_949, 999_950].map(bytes), ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]);
+        assert_eq!(
+            [0, 999, 1000, 999_949, 999_950].map(bytes),
+            ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]
+        );
     }
 }

@@ -9,7 +9,11 @@ pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
     let trace = Trace::open(&args.trace)?;
     let info = info::info(&trace)?;
     output::to_stdout(|out| {
-        if args.json { info::json::write(&info, out)? } else { info::text::write(&info, out)? }
+        if args.json {
+            info::json::write(&info, out)?
+        } else {
+            info::text::write(&info, out)?
+        }
         Ok(())
     })?;
     Ok(Exit::Done)

@@ -66,7 +66,6 @@ fn options(args: &args::Record) -> Options {
         ring_bytes: args.ring,
         max_stack: args.max_stack,
         command_line: std::env::args().collect(),
-        ..Options::default()
     }
 }
 

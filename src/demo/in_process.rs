@@ -3,7 +3,8 @@
 use std::{panic::Location, path::Path, time::Duration};
 
 use trace_format::{
-    Event, FormatError, Frame, LockId, LockKind, LockRow, RunInfo, Scope, Stack, StackId, TaskId, TaskRow, TraceWriter,
+    Event, FormatError, Frame, LockId, LockKind, LockRow, RunInfo, Scope, Stack, StackId, TaskId, TaskRow,
+    TraceWriter,
     run_info::Source,
     writer::{Written, new_trace_id},
 };
@@ -64,7 +65,9 @@ fn source() -> Source {
         kinds: vec![LockKind::PthreadMutex.to_string(), LockKind::PthreadRwLock.to_string()],
         uncontended: true,
         holds: true,
-        limits: vec!["the demo's locks noted their own events: no stacks beyond the line, no waker".to_owned()],
+        limits: vec![
+            "the demo's locks noted their own events: no stacks beyond the line, no waker".to_owned(),
+        ],
     }
 }
 
@@ -89,7 +92,11 @@ fn stacks(places: &[&'static Location<'static>]) -> Vec<Stack> {
         line: i32::try_from(place.line()).ok(),
         ..Frame::default()
     };
-    places.iter().enumerate().map(|(at, place)| Stack { id: StackId(id(at)), frames: vec![frame(place)] }).collect()
+    places
+        .iter()
+        .enumerate()
+        .map(|(at, place)| Stack { id: StackId(id(at)), frames: vec![frame(place)] })
+        .collect()
 }
 
 fn lock_rows(pid: i32, notes: &[Note]) -> Vec<LockRow> {

@@ -86,9 +86,12 @@ impl DemoMutex {
         let lock = self.lock.get();
         if NOTING.load(Ordering::Relaxed) {
             // SAFETY: the pointer is that of an initialised, never moved static mutex.
-            noted(self.address(), Mode::Exclusive, || unsafe { libc::pthread_mutex_trylock(lock) }, || unsafe {
-                libc::pthread_mutex_lock(lock)
-            });
+            noted(
+                self.address(),
+                Mode::Exclusive,
+                || unsafe { libc::pthread_mutex_trylock(lock) },
+                || unsafe { libc::pthread_mutex_lock(lock) },
+            );
         } else {
             // SAFETY: as above.
             unsafe { libc::pthread_mutex_lock(lock) };
@@ -119,9 +122,12 @@ impl DemoRwLock {
         let lock = self.lock.get();
         if NOTING.load(Ordering::Relaxed) {
             // SAFETY: the pointer is that of an initialised, never moved static lock.
-            noted(self.address(), Mode::Shared, || unsafe { libc::pthread_rwlock_tryrdlock(lock) }, || unsafe {
-                libc::pthread_rwlock_rdlock(lock)
-            });
+            noted(
+                self.address(),
+                Mode::Shared,
+                || unsafe { libc::pthread_rwlock_tryrdlock(lock) },
+                || unsafe { libc::pthread_rwlock_rdlock(lock) },
+            );
         } else {
             // SAFETY: as above.
             unsafe { libc::pthread_rwlock_rdlock(lock) };
@@ -134,9 +140,12 @@ impl DemoRwLock {
         let lock = self.lock.get();
         if NOTING.load(Ordering::Relaxed) {
             // SAFETY: the pointer is that of an initialised, never moved static lock.
-            noted(self.address(), Mode::Exclusive, || unsafe { libc::pthread_rwlock_trywrlock(lock) }, || unsafe {
-                libc::pthread_rwlock_wrlock(lock)
-            });
+            noted(
+                self.address(),
+                Mode::Exclusive,
+                || unsafe { libc::pthread_rwlock_trywrlock(lock) },
+                || unsafe { libc::pthread_rwlock_wrlock(lock) },
+            );
         } else {
             // SAFETY: as above.
             unsafe { libc::pthread_rwlock_wrlock(lock) };
@@ -160,7 +169,16 @@ fn noted(address: usize, mode: Mode, attempt: impl FnOnce() -> i32, wait: impl F
         None
     } else {
         let from = now_ns();
-        note(Note { ts_ns: from, kind: EventKind::Wait, mode, address, place, tid: tid(), cpu: cpu(), wait_ns: None });
+        note(Note {
+            ts_ns: from,
+            kind: EventKind::Wait,
+            mode,
+            address,
+            place,
+            tid: tid(),
+            cpu: cpu(),
+            wait_ns: None,
+        });
         wait();
         Some(from)
     };
@@ -174,7 +192,16 @@ fn note_release(address: usize, mode: Mode) {
     if NOTING.load(Ordering::Relaxed) {
         let place = Location::caller();
         let ts_ns = now_ns();
-        note(Note { ts_ns, kind: EventKind::Release, mode, address, place, tid: tid(), cpu: cpu(), wait_ns: None });
+        note(Note {
+            ts_ns,
+            kind: EventKind::Release,
+            mode,
+            address,
+            place,
+            tid: tid(),
+            cpu: cpu(),
+            wait_ns: None,
+        });
     }
 }
 

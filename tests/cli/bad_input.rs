@@ -80,7 +80,8 @@ fn an_unknown_lock_is_answered_with_the_busiest_ones() {
 #[test]
 fn a_column_and_a_kind_that_do_not_exist_are_answered_with_those_that_do() {
     let folder = Folder::new().with_trace(&one_wait());
-    for (option, value, known) in [("--sort", "speed", "wait_total"), ("--kind", "padlock", "pthread_mutex")] {
+    for (option, value, known) in [("--sort", "speed", "wait_total"), ("--kind", "padlock", "pthread_mutex")]
+    {
         let ended = folder.klock(&["analyze", "report", option, value]);
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.contains(value) && ended.stderr.contains(known), "{}", ended.stderr);
@@ -101,4 +102,20 @@ fn a_picture_that_exists_is_kept_unless_it_may_be_replaced() {
 fn an_output_in_a_folder_that_is_not_there_is_named() {
     let folder = Folder::new().with_trace(&one_wait());
     folder.klock(&["plot", "--lock", "cache_lock", "-o", "none/lock.svg"]).fails(2, &["none/lock.svg"]);
+}
+
+#[test]
+fn a_damaged_footer_is_one_line_and_never_a_panic() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let path = folder.path("trace.parquet");
+    let whole = fs::read(&path).unwrap();
+    let footer = whole.len() - 2_000..whole.len() - 8;
+    for at in footer.step_by(31) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        fs::write(&path, damaged).unwrap();
+        let ended = folder.klock(&["analyze", "report"]);
+        assert!(matches!(ended.code, Some(0..=2)), "byte {at}: {}", ended.stderr);
+        assert!(ended.stderr.lines().count() <= 1, "byte {at}: {}", ended.stderr);
+    }
 }

@@ -5,6 +5,7 @@
 //! recording. Nothing is interpreted.
 
 use std::{
+    cell::Cell,
     fs::File,
     io::{Read, Seek, SeekFrom},
     panic::{self, AssertUnwindSafe},
@@ -323,10 +324,23 @@ fn load(path: &Path) -> Result<ArrowReaderMetadata, FormatError> {
     guarded(|| ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options)).map_err(failed)
 }
 
+thread_local! {
+    static DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside the Parquet decoder. A panic there becomes an error of this crate, so a panic hook need
+/// not report it.
+pub fn is_decoding() -> bool {
+    DECODING.get()
+}
+
 /// What the Parquet library says, also where it panics: on damaged bytes it does in a few places, and to who reads a trace
 /// that is one more kind of damage.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+    let outer = DECODING.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(read));
+    DECODING.set(outer);
+    result.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the decoder gave up");
         Err(ParquetError::General(format!("damaged: {words}")))

@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_footer_of_a_later_minor_version_is_read_for_what_is_known() {
-        let json = r#"{"format":{"major":1,"minor":7},"trace_id":"ab","colour":"green","loss":{"ring_full":3}}"#;
+        let json =
+            r#"{"format":{"major":1,"minor":7},"trace_id":"ab","colour":"green","loss":{"ring_full":3}}"#;
         let info: RunInfo = serde_json::from_str(json).unwrap();
         assert_eq!((info.format.minor, info.loss.events()), (7, 3));
         assert!(!info.complete);

@@ -91,7 +91,12 @@ pub const EVENTS: &[Column] = &[
     ),
     column("blocked_ns", Int64, true, "of `wait_ns`: asleep"),
     column("runq_ns", Int64, true, "of `wait_ns`: ready to run, waiting for a CPU"),
-    column("peer_task_id", Int32, true, "`wait`: the owner; `acquire`: the task whose wake-up ended the wait"),
+    column(
+        "peer_task_id",
+        Int32,
+        true,
+        "`wait`: the owner; `acquire`: the task whose wake-up ended the wait",
+    ),
     column("peer_stack_id", Int32, true, "where the peer was at that moment"),
     column("errno", Int32, true, "`abandon`, `try_fail`: why, as a positive errno"),
     column("count", Int64, true, "`wake`: tasks woken; `lost`: events of this CPU missing before this point"),
@@ -106,7 +111,12 @@ pub const STACKS: &[Column] = &[
 /// The fields of a frame.
 pub const FRAME: &[Column] = &[
     column("address", Int64, true, "the instruction's address in memory, bits of an unsigned 64-bit number"),
-    column("module", Text, true, "path of the mapped file, `[kernel]`, or a kernel module's name in brackets"),
+    column(
+        "module",
+        Text,
+        true,
+        "path of the mapped file, `[kernel]`, or a kernel module's name in brackets",
+    ),
     column("build_id", Text, true, "the module's build id, lower-case hex"),
     column("offset", Int64, true, "offset into the module's file (user)"),
     column("symbol", Text, true, "function, demangled"),

@@ -200,7 +200,7 @@ fn a_source_without_holds_gives_waits_and_nulls() {
     assert_eq!((f.count, f.cnt_lock, f.wait_total_ns, f.wait_max_ns), (2, 2, Some(21), Some(20)));
     assert_eq!((f.max_ns, f.total_ns, f.avg_ns, f.cnt_hold), (None, None, None, None));
     assert_eq!(report.trust.unmeasured_waits, 2);
-    assert_eq!(report.trust.limits, ["kernel_contended: free locks are not seen"]);
+    assert_eq!(report.trust.limits, ["free locks are not seen"]);
     let text = skin(|out| text::write(&report, None, out));
     assert!(text.lines().nth(1).unwrap().trim_start().starts_with("-  "), "{text}");
 }
@@ -417,7 +417,7 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
   1 release without an acquisition in the trace
   1 wait whose begin was not seen: the time is in no column
   1 event whose stack was lost
-  pthread_uprobe: spinning is not seen
+  spinning is not seen
 ";
     assert_eq!(skin(|out| report.trust.write(out).map_err(AnalyzeError::Write)), expected);
 }

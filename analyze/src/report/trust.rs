@@ -154,7 +154,7 @@ impl Watch {
             .sources
             .iter()
             .filter(|source| kinds.iter().any(|kind| source.kinds.iter().any(|k| k == kind.as_str())))
-            .flat_map(|source| source.limits.iter().map(move |limit| format!("{}: {limit}", source.name)))
+            .flat_map(|source| source.limits.iter().cloned())
             .collect();
         Trust {
             events: walk.events,
