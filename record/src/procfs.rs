@@ -1,6 +1,10 @@
 //! What `/proc` and `/sys/fs/cgroup` say about tasks that exist now. Reads only; whoever is gone meanwhile is left out.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Component, Path, PathBuf},
+};
 
 use trace_format::run_info::Host;
 
@@ -45,13 +49,25 @@ pub fn threads(pid: u32) -> usize {
 
 /// A cgroup's id, and how deep it is below the root; `None` if there is none of that path.
 pub fn cgroup(path: &Path) -> Option<(u64, u32)> {
-    let root = Path::new("/sys/fs/cgroup");
-    let below = path.strip_prefix(root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
-    let folder = root.join(below);
-    folder.join("cgroup.procs").exists().then_some(())?;
-    let meta = fs::metadata(&folder).ok()?;
-    let level = below.components().filter(|c| matches!(c, std::path::Component::Normal(_))).count();
-    Some((meta.ino(), level as u32))
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    cgroup2_mounts(&mounts).find_map(|root| {
+        let below = path.strip_prefix(&root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
+        let folder = root.join(below);
+        folder.join("cgroup.procs").exists().then_some(())?;
+        let meta = fs::metadata(&folder).ok()?;
+        let level = below.components().filter(|c| matches!(c, Component::Normal(_))).count();
+        Some((meta.ino(), level as u32))
+    })
+}
+
+/// Where the cgroup v2 hierarchy is mounted: `/sys/fs/cgroup`, or below it where v1 has that place.
+fn cgroup2_mounts(mounts: &str) -> impl Iterator<Item = PathBuf> {
+    mounts.lines().filter_map(|line| {
+        // device place type options; a space in a place is written as \040
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(place.replace("\\040", " ")))
+    })
 }
 
 /// This machine, for the trace.
@@ -132,5 +148,15 @@ mod tests {
     #[test]
     fn a_cgroup_that_does_not_exist_is_none() {
         assert_eq!(cgroup(Path::new("/no/such/cgroup")), None);
+    }
+
+    #[test]
+    fn the_second_version_of_cgroups_is_found_where_it_is_mounted() {
+        let hybrid =
+            "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(cgroup2_mounts(hybrid).collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/unified")]);
+        let spaced = "none /mnt/my\\040groups cgroup2 rw 0 0\n";
+        assert_eq!(cgroup2_mounts(spaced).collect::<Vec<_>>(), [Path::new("/mnt/my groups")]);
+        assert_eq!(cgroup2_mounts("proc /proc proc rw 0 0\n").count(), 0);
     }
 }
