@@ -55,7 +55,7 @@ pub(crate) enum Command {
     #[cfg(all(feature = "record", feature = "analyze"))]
     Demo(Demo),
     /// The workload of the demo.
-    #[cfg(feature = "record")]
+    #[cfg(all(feature = "record", feature = "analyze"))]
     #[command(hide = true)]
     DemoWorkload(DemoWorkload),
 }
@@ -246,7 +246,7 @@ pub(crate) struct Demo {
     pub(crate) in_process: bool,
 }
 
-#[cfg(feature = "record")]
+#[cfg(all(feature = "record", feature = "analyze"))]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoWorkload {
     /// How long it runs.

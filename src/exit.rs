@@ -13,6 +13,7 @@ pub(crate) enum Exit {
     /// Done.
     Done,
     /// Nothing was found: no such lock, no event.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis looks for something"))]
     Nothing,
     /// Bad input or bad use.
     BadInput,
@@ -99,7 +100,8 @@ fn exit_of(error: &anyhow::Error) -> Exit {
                 record::ErrorClass::Disk => Exit::Disk,
             };
         }
-        if let Some(output) = cause.downcast_ref::<crate::output::OutputError>() {
+        #[cfg(feature = "analyze")]
+        if let Some(output) = cause.downcast_ref::<crate::files::OutputError>() {
             return output.exit();
         }
     }

@@ -5,9 +5,11 @@
 
 mod args;
 mod commands;
-#[cfg(feature = "record")]
+#[cfg(all(feature = "record", feature = "analyze"))]
 mod demo;
 mod exit;
+#[cfg(feature = "analyze")]
+mod files;
 mod output;
 #[cfg(feature = "record")]
 mod progress;

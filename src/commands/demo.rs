@@ -11,7 +11,7 @@ use record::{Options, Target};
 use trace_format::Trace;
 
 use super::{plot, record as recording, report as reporting};
-use crate::{args, demo, exit::Exit, output, progress};
+use crate::{args, demo, exit::Exit, files, output, progress};
 
 /// The lock of the picture.
 const PICTURED: &str = "convoy_log";
@@ -31,7 +31,7 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     let span = trace.info().span_ns();
     let window = (span > WINDOW_NS.1).then_some(WINDOW_NS);
     let svg = plot::draw(&trace, PICTURED, window, 1200)?;
-    output::write_file(&picture_path, true, svg.as_bytes())?;
+    files::write_file(&picture_path, true, svg.as_bytes())?;
     eprintln!(
         "\nThe picture of {PICTURED} is in {}. Next:\n  klock analyze report {} --by site\n  klock plot {} --lock hot_counter",
         picture_path.display(),

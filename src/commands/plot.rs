@@ -5,12 +5,12 @@ use std::{path::Path, time::Duration};
 use analyze::{plot, select, timeline};
 use trace_format::Trace;
 
-use crate::{args, exit::Exit, output};
+use crate::{args, exit::Exit, files, output};
 
 pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     let to_stdout = args.output == Path::new("-");
     if !to_stdout {
-        output::check_new(&args.output, args.force)?;
+        files::check_new(&args.output, args.force)?;
     }
     let trace = Trace::open(&args.trace)?;
     let window = window(args.from, args.to);
@@ -18,7 +18,7 @@ pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     if to_stdout {
         output::to_stdout(|out| Ok(out.write_all(svg.as_bytes())?))?;
     } else {
-        output::write_file(&args.output, args.force, svg.as_bytes())?;
+        files::write_file(&args.output, args.force, svg.as_bytes())?;
     }
     Ok(Exit::Done)
 }

@@ -1,6 +1,9 @@
 //! `klock analyze report`: filters to options, the report to the skin that was asked for.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::{self, IsTerminal as _, Write},
+    time::Duration,
+};
 
 use analyze::report::{self, Options, Report};
 use trace_format::Trace;
@@ -24,7 +27,7 @@ pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
 
 /// The report for people, as wide as the terminal.
 pub(super) fn write_text(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> {
-    Ok(report::text::write(report, output::terminal_width(), out)?)
+    Ok(report::text::write(report, terminal_width(), out)?)
 }
 
 fn options(args: &args::Report) -> Options {
@@ -43,4 +46,16 @@ fn options(args: &args::Report) -> Options {
         from_ns: args.from.map(ns),
         to_ns: args.to.map(ns),
     }
+}
+
+/// Columns of the terminal that stdout is, or `None` if it is none.
+fn terminal_width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    // SAFETY: winsize is plain integers, for which all zeros are a value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes one winsize through the pointer, which is valid for it.
+    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }

@@ -62,6 +62,7 @@ const PARTS: &[Part] = &[
     ("interop", || part_of_tests("interop", &[])),
     ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
     ("live kernel", || part_of_tests("live_kernel", &["stress-ng"])),
+    ("live targets", || part_of_tests("live_targets", &["gcc"])),
     ("demo", demo),
 ];
 
