@@ -257,8 +257,12 @@ fn report_part(text: &mut String, bench: &Bench, events: u64, verdicts: &mut Vec
         rows.push(tenth("DuckDB, docs/sql/report_by_lock.sql", duckdb));
         let times = duckdb.seconds / same.seconds;
         let reached = if times >= 4.0 { "yes" } else { "**no**" };
-        let cells =
-            ["a report against docs/sql in DuckDB (written to be read, not tuned)", &format!("{times:.1} times as fast"), "4 times", reached];
+        let cells = [
+            "a report against docs/sql in DuckDB (written to be read, not tuned)",
+            &format!("{times:.1} times as fast"),
+            "4 times",
+            reached,
+        ];
         verdicts.push(cells.map(str::to_owned).to_vec());
     }
     let head = ["command", "seconds", "seconds per million events", "peak MiB"];
