@@ -207,11 +207,13 @@ impl Plan {
         if self.pthread {
             sources.push(source(
                 "pthread_uprobe",
-                &["pthread_mutex", "condvar"],
+                &["pthread_mutex"],
                 (true, true),
                 &["pthread: processes that a recorded one starts are recorded from some milliseconds after their \
                    start"],
             ));
+            // Nobody holds a condition: there is nothing to release.
+            sources.push(source("pthread_condition", &["condvar"], (true, false), &[]));
         }
         sources
     }
@@ -350,7 +352,9 @@ mod tests {
     fn a_capable_machine_gets_a_ring_for_each_possible_cpu_and_every_source() {
         let plan = Plan::make(&machine(), &everything()).unwrap();
         assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
-        assert_eq!(plan.sources().len(), 3);
+        let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
+        assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
+        assert_eq!(plan.sources().len(), 4);
         assert!(plan.sources.contains(&raw("contention_begin", "contention_begin")));
         let waitv =
             Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
