@@ -1,4 +1,4 @@
-//! Numbers for people: durations, counts and sizes in a few characters, and durations as people type them.
+//! Numbers for people: durations, counts and sizes in a few characters.
 
 /// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`; whole seconds from there on, hours
 /// after a day. At most 7 characters up to 9999 hours.
@@ -41,26 +41,6 @@ pub fn bytes(n: u64) -> String {
         return format!("{n} B");
     }
     scaled(n as f64, &[(1e3, " kB"), (1e6, " MB"), (1e9, " GB"), (1e12, " TB")])
-}
-
-/// A duration as people type it, `10s`, `1.5 ms`, `200us`, `2min`, in nanoseconds. A number alone is seconds.
-///
-/// `None` for anything else, and for what does not fit.
-pub fn parse_duration(text: &str) -> Option<i64> {
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit.trim() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "" | "s" => 1e9,
-        "m" | "min" => 60e9,
-        "h" => 3600e9,
-        _ => return None,
-    };
-    let ns = number.parse::<f64>().ok()? * scale;
-    (ns.is_finite() && ns < i64::MAX as f64).then(|| ns.round() as i64)
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
@@ -113,16 +93,5 @@ mod tests {
         assert_eq!(exact(12), "12");
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_234_567), "1.23 MB");
-    }
-
-    #[test]
-    fn durations_are_read_as_people_type_them() {
-        assert_eq!(parse_duration("10s"), Some(10_000_000_000));
-        assert_eq!(parse_duration("1.5 ms"), Some(1_500_000));
-        assert_eq!(parse_duration("2"), Some(2_000_000_000));
-        assert_eq!(parse_duration("7us"), Some(7_000));
-        for wrong in ["", "ms", "1 parsec", "-1s", "1.2.3s", "99999999999h"] {
-            assert_eq!(parse_duration(wrong), None, "{wrong}");
-        }
     }
 }

@@ -2,7 +2,6 @@
 //! [`Plan`](crate::plan::Plan) enters; what leaves is [`Loaded`], whose end detaches everything.
 
 use std::{
-    collections::HashMap,
     ffi::CString,
     fmt, fs, io,
     num::NonZeroU32,
@@ -12,10 +11,10 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, ArrayOfMaps, HashMap as BpfHashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
+    maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
     programs::{
         Program, RawTracePoint, TracePoint, UProbe,
-        uprobe::{UProbeAttachLocation, UProbeLinkId, UProbeScope},
+        uprobe::{UProbeAttachLocation, UProbeScope},
     },
 };
 use trace_format::wire::{WireCounters, program};
@@ -77,11 +76,10 @@ pub struct Loaded {
     ebpf: Ebpf,
     lifetimes: Vec<Attach>,
     sources: Vec<Attach>,
-    processes: HashMap<u32, Vec<(String, UProbeLinkId)>>,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
-    targets: BpfHashMap<MapData, u32, u8>,
+    targets: HashMap<MapData, u32, u8>,
 }
 
 impl fmt::Debug for Loaded {
@@ -114,12 +112,11 @@ impl Loaded {
         let mut loaded = Self {
             stacks: StackTraceMap::try_from(take(&mut ebpf, "STACKS")?).map_err(map_error("STACKS"))?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?).map_err(map_error("COUNTERS"))?,
-            targets: BpfHashMap::try_from(take(&mut ebpf, "TARGETS")?).map_err(map_error("TARGETS"))?,
+            targets: HashMap::try_from(take(&mut ebpf, "TARGETS")?).map_err(map_error("TARGETS"))?,
             rings: Some(Rings::new(events, descriptors)),
             ebpf,
             lifetimes: plan.lifetimes.clone(),
             sources: plan.sources.clone(),
-            processes: HashMap::new(),
         };
         loaded.load_programs(plan)?;
         Ok(loaded)
@@ -159,33 +156,21 @@ impl Loaded {
     /// Attaches the pthread probes in one process, at any time; gives how many.
     pub fn attach_process(&mut self, pid: u32, libc: &Libc) -> Result<usize, LoadError> {
         let Some(nonzero) = NonZeroU32::new(pid) else { return Ok(0) };
-        let mut links = Vec::new();
+        let mut attached = 0;
         for (function, offsets) in &libc.functions {
             // The return first: a call that is seen to begin must be seen to return.
             for name in function.exit.into_iter().chain([function.entry]) {
                 let probe: &mut UProbe = program_mut(&mut self.ebpf, name)?;
                 for offset in offsets {
                     let place = UProbeAttachLocation::AbsoluteOffset(*offset);
-                    let link = probe
+                    probe
                         .attach(place, &libc.path, UProbeScope::OneProcess(nonzero))
                         .map_err(program_error(name, "attach"))?;
-                    links.push((name.to_owned(), link));
+                    attached += 1;
                 }
             }
         }
-        let count = links.len();
-        self.processes.entry(pid).or_default().extend(links);
-        Ok(count)
-    }
-
-    /// Detaches the probes of a process.
-    pub fn detach_process(&mut self, pid: u32) {
-        for (name, link) in self.processes.remove(&pid).unwrap_or_default() {
-            if let Ok(probe) = program_mut::<UProbe>(&mut self.ebpf, &name) {
-                // The process may be gone, and its probes with it.
-                drop(probe.detach(link));
-            }
-        }
+        Ok(attached)
     }
 
     /// Detaches all programs: the counters stand still afterwards.
@@ -199,18 +184,11 @@ impl Loaded {
                 let _thread = std::thread::Builder::new().spawn_scoped(scope, || unload(program));
             }
         });
-        self.processes.clear();
     }
 
     /// Adds a process, or with [`TargetMode::Threads`] a thread, to those that are recorded.
     pub fn add_target(&mut self, id: u32) -> Result<(), LoadError> {
         self.targets.insert(id, 1, 0).map_err(map_error("TARGETS"))
-    }
-
-    /// Takes a process or thread out of those that are recorded.
-    pub fn remove_target(&mut self, id: u32) {
-        // It may have never been in.
-        drop(self.targets.remove(&id));
     }
 
     /// The frames of a stack, leaf first.
