@@ -8,8 +8,9 @@ use aya_ebpf::{helpers::bpf_probe_read_user, macros::tracepoint, programs::Trace
 use trace_format::wire::{code, flag, futex2, program};
 
 use crate::{
-    emit::{emit, event},
-    filter::Task,
+    config,
+    emit::{emit, event, now_ns},
+    filter::{Task, wants_lock},
     guard::{Outcome, Run, guarded},
     stacks,
     waiting::{FutexCall, WaitState},
@@ -94,16 +95,23 @@ fn enter(ctx: &TracePointContext, call: impl FnOnce() -> FutexCall) -> u32 {
 fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
     let task = Task::current();
     let waits = is_wait(call.command);
-    if !(waits || is_wake(call.command)) || call.address == 0 || !task.is_recorded() {
+    let is_lock = (waits || is_wake(call.command)) && call.address != 0;
+    if !is_lock || !task.is_recorded() || !wants_lock(call.address) {
         return Outcome::Filtered;
     }
     let state = WaitState::begin(task);
     if !waits {
         // A wake is one event at its exit, which the state remembers.
         match state {
-            Some(state) => state.enter_futex(call),
+            Some(state) => state.enter_futex(call, 0),
             None => run.count_full_state(),
         }
+        return Outcome::Filtered;
+    }
+    if config::min_wait_ns() > 0 {
+        // What has no place is not known to be short or long: it is lost.
+        let Some(state) = state else { return Outcome::NoPlace };
+        state.enter_futex(call, now_ns());
         return Outcome::Filtered;
     }
     let mut event = event(run, task, code::FUTEX_WAIT);
@@ -112,7 +120,7 @@ fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
     event.detail = call.command as u8;
     match state {
         Some(state) => {
-            state.enter_futex(call);
+            state.enter_futex(call, event.ts_ns);
             state.describe(&mut event);
         }
         None => {
@@ -135,13 +143,22 @@ fn try_exit(run: &Run, ctx: &TracePointContext) -> Outcome {
     let Some(state) = WaitState::of(task.tid) else { return Outcome::Filtered };
     let Some(call) = state.leave_futex() else { return Outcome::Filtered };
     let waits = is_wait(call.command);
+    if waits && now_ns().wrapping_sub(state.begin_of_futex().ts_ns) < config::min_wait_ns() {
+        state.end_if_idle(task.tid);
+        return Outcome::Filtered;
+    }
     let mut event = event(run, task, if waits { code::FUTEX_WAIT_DONE } else { code::FUTEX_WAKE });
     event.address = call.address;
     event.extra = call.extra;
     event.detail = call.command as u8;
     event.value = argument(ctx, 0) as i64;
-    state.describe(&mut event);
-    if waits {
+    if waits && config::min_wait_ns() > 0 {
+        event.extra = 0;
+        state.describe_whole(state.begin_of_futex(), &mut event);
+        state.name_waker_of_futex(&mut event);
+        stacks::both(run, ctx, &mut event);
+    } else if waits {
+        state.describe(&mut event);
         state.name_waker_of_futex(&mut event);
     } else {
         stacks::both(run, ctx, &mut event);
