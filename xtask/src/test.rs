@@ -63,6 +63,7 @@ const PARTS: &[Part] = &[
     ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
     ("live kernel", || part_of_tests("live_kernel", &["stress-ng"])),
     ("live targets", || part_of_tests("live_targets", &["gcc"])),
+    ("live loss", || part_of_tests("live_loss", &["gcc"])),
     ("demo", demo),
 ];
 
