@@ -23,6 +23,7 @@ use crate::{
     counters::Counted,
     host::TRACEFS,
     plan::{Attach, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
+    rehearsal,
     ring::Rings,
     uprobes::Libc,
 };
@@ -288,7 +289,11 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let offsets = plan.offsets;
     let (pid, tgid) = (offset(offsets.pid), offset(offsets.tgid));
     let (comm, state) = (offset(offsets.comm), offset(offsets.state));
-    EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (map, entries) in rehearsal::map_sizes() {
+        loader.map_max_entries(map, entries);
+    }
+    loader
         .override_global("KLOCK_TARGET_MODE", &mode, true)
         .override_global("KLOCK_CGROUP_ID", &cgroup, true)
         .override_global("KLOCK_CGROUP_LEVEL", &level, true)
