@@ -362,8 +362,11 @@ fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> LoadError {
 /// aya doesn't tell; the kernel does, in the program's fdinfo (5.12).
 fn recursion_misses(program: &Program) -> Option<u64> {
     let fd = program.fd().ok()?.as_fd().as_raw_fd();
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
+    misses_in(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?)
+}
+
+fn misses_in(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
 }
 
 /// System call tracepoints are found through tracefs; perf mounts it in the same way.
@@ -374,4 +377,19 @@ fn mount_tracefs() -> io::Result<()> {
     let answer = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     let mounted = answer == 0 || Path::new(TRACEFS[0]).join("events").is_dir();
     if mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recursion_misses_are_read_where_the_kernel_tells_them() {
+        // As 6.18 writes it; 5.10 has no such line.
+        let fdinfo = "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t3085\nprog_type:\t17\nprog_jited:\t1\n\
+                      prog_tag:\t31c4e1f2b8d0a5c7\nmemlock:\t4096\nprog_id:\t215\nrun_time_ns:\t0\nrun_cnt:\t0\n\
+                      recursion_misses:\t42\nverified_insns:\t310\n";
+        assert_eq!(misses_in(fdinfo), Some(42));
+        assert_eq!(misses_in("pos:\t0\nprog_type:\t17\n"), None);
+    }
 }
