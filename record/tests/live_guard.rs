@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::fs;
+
 use trace_format::EventKind::Wake;
 
 #[path = "support/guard_slots.rs"]
@@ -50,6 +52,22 @@ fn without_a_free_slot_every_recorded_call_is_kept_out_and_counted() {
     assert_eq!((loss.guard, loss.events()), (2 * CALLS, 2 * CALLS), "{loss:?}");
     assert_eq!(recorded.lost_in_rows(), 2 * CALLS);
     assert_eq!(recorded.rows(Wake).count() as u64, 2 * CALLS);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn the_kernel_tells_of_every_program_how_often_it_was_skipped_because_it_ran_already() {
+    let program = Program::start("futex", 1, CALLS);
+    let recording = Recording::begin(&program, None);
+    let files = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let texts = files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());
+    let programs: Vec<String> =
+        texts.filter(|text| text.contains("prog_tag:") && !text.contains("link_id:")).collect();
+    assert!(programs.len() >= 5, "{programs:?}");
+    for text in &programs {
+        assert!(text.contains("recursion_misses:"), "Linux 5.12 and later have it: {text}");
+    }
+    assert_eq!(recording.end().loss().recursion_misses, 0);
 }
 
 #[test]

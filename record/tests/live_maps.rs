@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use record::rehearsal::set_map_sizes;
-use trace_format::{Event, EventKind, Stack};
+use trace_format::{Event, EventKind};
 
 mod support;
 
-use support::{Program, Recorded, Recording};
+use support::{Program, Recorded, Recording, spelt};
 
 fn record(sizes: &[(&'static str, u32)], what: &str, threads: u64, calls: u64) -> Recorded {
     set_map_sizes(sizes);
@@ -59,23 +59,11 @@ fn a_wake_without_a_place_to_be_remembered_in_is_a_row_without_its_count() {
     }
 }
 
-/// The number that the program's functions spell in a stack: it calls itself by way of bit_1 and bit_0, the highest bit first.
-fn spelt(stack: &Stack) -> Option<usize> {
-    let bits = stack.frames.iter().rev().filter_map(|frame| match frame.symbol.as_deref() {
-        Some("bit_0") => Some(0),
-        Some("bit_1") => Some(1),
-        _ => None,
-    });
-    let bits: Vec<usize> = bits.collect();
-    (bits.len() == 15).then(|| bits.into_iter().fold(0, |number, bit| number << 1 | bit))
-}
-
 /// How many wakes have their own stack, and how many have none of the program's. Any other stack is wrong.
 fn stacks_right_and_absent(recorded: &Recorded) -> (u64, u64) {
     let (mut right, mut absent) = (0, 0);
     for (number, event) in recorded.rows(EventKind::Wake).enumerate() {
-        let stack = event.stack.map(|id| &recorded.stacks[usize::try_from(id.0).unwrap()]);
-        match stack.filter(|stack| stack.frames.iter().any(|frame| !frame.kernel)) {
+        match recorded.user_stack(event) {
             None => absent += 1,
             Some(stack) => {
                 let spelt = spelt(stack);

@@ -65,6 +65,7 @@ const PARTS: &[Part] = &[
     ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),
     ("live loss", || part_of_tests("klock", "live_loss", &["gcc"])),
     ("live guard", || part_of_tests("record", "live_guard", &["gcc"])),
+    ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
     ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
     ("demo", demo),
 ];

@@ -142,13 +142,20 @@ impl Recorded {
         self.events.iter().filter(move |event| event.kind == kind)
     }
 
+    /// The stack of an event, if it has frames of the program.
+    pub fn user_stack(&self, event: &Event) -> Option<&Stack> {
+        let stack = &self.stacks[usize::try_from(event.stack?.0).unwrap()];
+        stack.frames.iter().any(|frame| !frame.kernel).then_some(stack)
+    }
+
+    /// The task of an event.
+    pub fn task(&self, event: &Event) -> &TaskRow {
+        &self.tasks[usize::try_from(event.task.expect("it has a task").0).unwrap()]
+    }
+
     /// Rows of one thread.
     pub fn rows_of(&self, kind: EventKind, tid: u32) -> u64 {
-        let is_its = |event: &&Event| {
-            let task = &self.tasks[usize::try_from(event.task.unwrap().0).unwrap()];
-            task.tid == tid.cast_signed()
-        };
-        self.rows(kind).filter(is_its).count() as u64
+        self.rows(kind).filter(|event| self.task(event).tid == tid.cast_signed()).count() as u64
     }
 
     /// What the rows say is missing.
@@ -160,4 +167,16 @@ impl Recorded {
     pub fn guard(&self, program: &str) -> u64 {
         self.loss().by_program.iter().filter(|row| row.program == program).map(|row| row.guard).sum()
     }
+}
+
+/// The number that the program's functions spell in a stack: it calls itself by way of bit_1 and bit_0, the highest bit
+/// first.
+pub fn spelt(stack: &Stack) -> Option<usize> {
+    let bits = stack.frames.iter().rev().filter_map(|frame| match frame.symbol.as_deref() {
+        Some("bit_0") => Some(0),
+        Some("bit_1") => Some(1),
+        _ => None,
+    });
+    let bits: Vec<usize> = bits.collect();
+    (bits.len() == 15).then(|| bits.into_iter().fold(0, |number, bit| number << 1 | bit))
 }
