@@ -64,6 +64,7 @@ const PARTS: &[Part] = &[
     ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
     ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),
     ("live loss", || part_of_tests("klock", "live_loss", &["gcc"])),
+    ("live privileges", || part_of_tests("klock", "live_privileges", &["setpriv", "unshare"])),
     ("live guard", || part_of_tests("record", "live_guard", &["gcc"])),
     ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
     ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
