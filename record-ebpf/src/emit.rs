@@ -1,8 +1,9 @@
 //! From values to a record in the ring: the one place where events are lost.
 
 use aya_ebpf::{
-    bindings::BPF_RB_NO_WAKEUP,
-    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
+    btf_maps::RingBuf,
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_query},
 };
 use trace_format::wire::{WireEvent, stack};
 
@@ -15,6 +16,9 @@ use crate::{
 
 /// The host polls the rings on a timer; a wake-up per record would cost more than the record.
 pub(crate) const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
+
+/// What a record takes in a ring beside its own bytes (`BPF_RINGBUF_HDR_SZ`).
+pub(crate) const RECORD_HEADER: u64 = 8;
 
 /// This CPU.
 #[inline(always)]
@@ -57,6 +61,25 @@ pub(crate) fn ring_of(run: &Run, cpu: u32) -> u32 {
     if run.nested { config::cpus() + cpu } else { cpu }
 }
 
+/// What is taken of a ring, and its size, in bytes.
+#[inline(always)]
+pub(crate) fn fill<T, const BYTES: usize>(ring: &RingBuf<T, BYTES>) -> (u64, u64) {
+    let map = core::ptr::from_ref(ring).cast_mut().cast();
+    // SAFETY: the pointer is that of a ring, which the helper only asks.
+    unsafe {
+        (bpf_ringbuf_query(map, BPF_RB_AVAIL_DATA.into()), bpf_ringbuf_query(map, BPF_RB_RING_SIZE.into()))
+    }
+}
+
+/// Whether this CPU's ring will take one more event: what belongs to one that it won't take need not be sought.
+#[inline(always)]
+pub(crate) fn has_room(run: &Run, cpu: u32) -> bool {
+    const BYTES: u64 = RECORD_HEADER + size_of::<WireEvent>() as u64;
+    let Some(ring) = RINGS.get(ring_of(run, cpu)) else { return false };
+    let (taken, size) = fill(ring);
+    taken + BYTES <= size
+}
+
 /// Puts the event into this CPU's ring.
 #[inline(always)]
 pub(crate) fn emit(run: &Run, event: &mut WireEvent) -> Outcome {
@@ -66,6 +89,9 @@ pub(crate) fn emit(run: &Run, event: &mut WireEvent) -> Outcome {
     let delivered =
         RINGS.get(ring_of(run, event.cpu)).is_some_and(|ring| ring.output(&*event, NO_WAKEUP).is_ok());
     if delivered {
+        if event.kernel_stack == stack::LOST || event.user_stack == stack::LOST {
+            run.count_lost_stack();
+        }
         Outcome::Delivered
     } else {
         // SAFETY: as above.

@@ -11,7 +11,7 @@ use aya_ebpf::{
 use trace_format::wire::{MAX_FRAMES, WireEvent, WireStack, code, stack};
 
 use crate::{
-    emit::{NO_WAKEUP, now_ns, ring_of},
+    emit::{NO_WAKEUP, RECORD_HEADER, fill, has_room, now_ns, ring_of},
     guard::Run,
     maps::{DESCRIPTORS, STACKS},
 };
@@ -28,35 +28,41 @@ pub(crate) enum Side {
 /// Fills the event's two stacks.
 #[inline(always)]
 pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
+    if !has_room(run, event.cpu) {
+        // Nobody will see the event. Should the ring be emptied this very moment, it says that its stacks are lost.
+        (event.kernel_stack, event.user_stack) = (stack::LOST, stack::LOST);
+        return;
+    }
     event.kernel_stack = id(run, ctx, event.cpu, event.seq, Side::Kernel, true);
     if event.tid == 0 {
         // The idle task has no user stack, but not every kernel knows: 6.18 reads one from registers that never were.
         event.user_stack = stack::ABSENT;
     } else {
-        user(run, ctx, event);
+        event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
     }
 }
 
 /// Fills the event's user stack.
 #[inline(always)]
 pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
-    event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
+    let room = has_room(run, event.cpu);
+    event.user_stack = if room { id(run, ctx, event.cpu, event.seq, Side::User, true) } else { stack::LOST };
 }
 
 /// The stack's id, or one of [`stack`]. Only the stack of an event that is about to be emitted can travel inline:
-/// `seq` joins it to that event.
+/// `seq` joins it to that event, and whoever emits it counts a stack that is lost.
 #[inline(always)]
 pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side: Side, inline: bool) -> i32 {
     const EFAULT: i32 = -14;
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     if run.nested {
         // The outer program may be about to add to the stack map.
-        return if send(run, ctx.as_ptr(), cpu, seq, side, flags) { stack::INLINE } else { stack::ABSENT };
+        return send(run, ctx.as_ptr(), cpu, seq, side, flags);
     }
     match ctx.get_stackid(&STACKS, flags) {
         Ok(id) => id as i32,
         Err(EFAULT) => stack::ABSENT,
-        Err(_) if inline && send(run, ctx.as_ptr(), cpu, seq, side, flags) => stack::INLINE,
+        Err(_) if inline => send(run, ctx.as_ptr(), cpu, seq, side, flags),
         Err(_) => {
             run.count_lost_stack();
             stack::LOST
@@ -64,11 +70,17 @@ pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side:
     }
 }
 
-/// Sends the frames through the ring of descriptors.
+/// Sends the frames through the ring of descriptors; the answer is what the event says of them. A quarter of the ring is
+/// left to births and names of tasks: a flood of stacks costs none of them.
 #[inline(always)]
-fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> bool {
-    let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return false };
-    let Some(mut entry) = ring.reserve(0) else { return false };
+fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> i32 {
+    const BYTES: u64 = RECORD_HEADER + size_of::<WireStack>() as u64;
+    let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return stack::LOST };
+    let (taken, size) = fill(ring);
+    if taken + BYTES > size / 4 * 3 {
+        return stack::LOST;
+    }
+    let Some(mut entry) = ring.reserve(0) else { return stack::LOST };
     let record: *mut WireStack = entry.as_mut_ptr();
     // SAFETY: the ring reserved a whole record; every field is written before it is submitted.
     let bytes = unsafe {
@@ -77,7 +89,7 @@ fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64)
     };
     if bytes < 0 {
         entry.discard(NO_WAKEUP);
-        return false;
+        return stack::ABSENT;
     }
     // SAFETY: as above. The helper fills the rest of the frames with zeros.
     unsafe {
@@ -91,5 +103,5 @@ fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64)
         (*record).padding = 0;
     }
     entry.submit(NO_WAKEUP);
-    true
+    stack::INLINE
 }

@@ -90,11 +90,12 @@ impl HostFacts {
         }
     }
 
-    /// Whether a capability is effective; SYS_ADMIN stands for BPF and PERFMON, as it does for the kernel.
+    /// Whether a capability is effective; SYS_ADMIN stands for BPF and PERFMON, as it does for the kernel, but not for
+    /// SYSLOG, without which /proc/kallsyms has no addresses.
     pub fn has_capability(&self, name: &str) -> Option<bool> {
         let set = self.capabilities?;
         let bit = |wanted: &str| CAPABILITIES.iter().any(|(n, bit)| *n == wanted && set >> bit & 1 == 1);
-        let by_admin = matches!(name, "CAP_BPF" | "CAP_PERFMON" | "CAP_SYSLOG") && bit("CAP_SYS_ADMIN");
+        let by_admin = matches!(name, "CAP_BPF" | "CAP_PERFMON") && bit("CAP_SYS_ADMIN");
         Some(bit(name) || by_admin)
     }
 
@@ -179,9 +180,10 @@ fn fentry() -> Option<bool> {
     }
 }
 
-/// Without tracefs, a tracepoint shows by the symbol that the kernel makes for it.
+/// Without tracefs, a tracepoint shows by the function that the kernel makes for it (5.10). Kernels list their functions, not
+/// all list their data.
 fn contention_by_symbol(symbols: &str) -> Option<bool> {
-    (!symbols.is_empty()).then(|| symbols.contains("__tracepoint_contention_begin"))
+    (!symbols.is_empty()).then(|| symbols.contains("__traceiter_contention_begin"))
 }
 
 /// The functions that are listed, by a line `address t name`.
@@ -221,6 +223,7 @@ mod tests {
         let facts = HostFacts { capabilities: Some(1 << 21), ..HostFacts::default() };
         assert_eq!(facts.has_capability("CAP_BPF"), Some(true));
         assert_eq!(facts.has_capability("CAP_SYS_PTRACE"), Some(false));
+        assert_eq!(facts.has_capability("CAP_SYSLOG"), Some(false));
         assert_eq!(HostFacts::default().has_capability("CAP_BPF"), None);
     }
 }

@@ -21,6 +21,8 @@ pub mod options;
 pub mod order;
 pub mod plan;
 pub mod procfs;
+#[doc(hidden)]
+pub mod rehearsal;
 pub mod ring;
 mod session;
 pub mod sink;

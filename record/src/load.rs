@@ -24,6 +24,7 @@ use crate::{
     filters::Filters,
     host::TRACEFS,
     plan::{Attach, By, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
+    rehearsal,
     ring::Rings,
     uprobes::Libc,
 };
@@ -374,7 +375,11 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
     let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
     let slow = u32::from(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
-    EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (map, entries) in rehearsal::map_sizes() {
+        loader.map_max_entries(map, entries);
+    }
+    loader
         .override_global("KLOCK_TARGET_MODE", &mode, true)
         .override_global("KLOCK_CGROUP_ID", &cgroup, true)
         .override_global("KLOCK_CGROUP_LEVEL", &level, true)
@@ -462,8 +467,11 @@ fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> LoadError {
 /// aya doesn't tell; the kernel does, in the program's fdinfo (5.12).
 fn recursion_misses(program: &Program) -> Option<u64> {
     let fd = program.fd().ok()?.as_fd().as_raw_fd();
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
+    misses_in(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?)
+}
+
+fn misses_in(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
 }
 
 /// System call tracepoints are found through tracefs; perf mounts it in the same way.
@@ -474,4 +482,19 @@ fn mount_tracefs() -> io::Result<()> {
     let answer = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     let mounted = answer == 0 || Path::new(TRACEFS[0]).join("events").is_dir();
     if mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recursion_misses_are_read_where_the_kernel_tells_them() {
+        // As 6.18 writes it; 5.10 has no such line.
+        let fdinfo = "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t3085\nprog_type:\t17\nprog_jited:\t1\n\
+                      prog_tag:\t31c4e1f2b8d0a5c7\nmemlock:\t4096\nprog_id:\t215\nrun_time_ns:\t0\nrun_cnt:\t0\n\
+                      recursion_misses:\t42\nverified_insns:\t310\n";
+        assert_eq!(misses_in(fdinfo), Some(42));
+        assert_eq!(misses_in("pos:\t0\nprog_type:\t17\n"), None);
+    }
 }

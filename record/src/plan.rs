@@ -249,6 +249,13 @@ impl Plan {
                     .to_owned(),
             );
         }
+        if facts.has_capability("CAP_SYS_PTRACE") == Some(false) {
+            warnings.push(
+                "processes of others can't be read (CAP_SYS_PTRACE): their frames will have no names, and their pthread \
+                 calls are not recorded"
+                    .to_owned(),
+            );
+        }
         let kernel = wanted.kernel.map(|depth| kernel(facts, depth, &wanted.filters)).transpose()?;
         if kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe)) {
             warnings.push(
@@ -713,6 +720,14 @@ mod tests {
         };
         let plan = Plan::make(&facts, &everything()).unwrap();
         assert!(plan.mount_tracefs);
+    }
+
+    #[test]
+    fn what_will_be_missing_for_want_of_a_capability_is_said() {
+        let facts = HostFacts { capabilities: Some(1 << 38 | 1 << 39), ..machine() };
+        let warnings = Plan::make(&facts, &everything()).unwrap().warnings;
+        let says = |word: &str| warnings.iter().any(|warning| warning.contains(word));
+        assert!(says("CAP_SYSLOG") && says("CAP_SYS_PTRACE"), "{warnings:?}");
     }
 
     #[test]

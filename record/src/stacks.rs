@@ -70,23 +70,34 @@ pub struct Stacks {
     mapped: FxHashMap<(Option<ProcessKey>, i32, i32, u64), StackId>,
     inlined: FxHashMap<RawStack, StackId>,
     /// Frames that were announced, by CPU, number, user and peer, until their event asks for them.
-    announced: FxHashMap<(u32, u32, bool, bool), Box<[u64]>>,
+    announced: FxHashMap<(u32, u32, bool, bool), Announced>,
     new: Vec<(StackId, RawStack)>,
     count: i32,
 }
 
-/// Inline frames whose event never came (its ring was full) are forgotten when there are more than this.
+/// Frames that travelled inline, and when they were taken.
+#[derive(Debug)]
+struct Announced {
+    ts_ns: u64,
+    frames: Box<[u64]>,
+}
+
+/// When there are more inline frames than this, those are forgotten whose event never came, because its ring was full.
 const MOST_ANNOUNCED: usize = 1 << 16;
+/// Events are composed within two rounds of being drained. Frames that are older than this have no event any more; kept until
+/// the numbers of a CPU's events come around, they would be given to another one.
+const FORGET_NS: u64 = 10_000_000_000;
 
 impl Stacks {
     /// Takes in frames that found no place in the stack map; their event is drained in the same round.
     pub fn announce(&mut self, record: &WireStack) {
         if self.announced.len() >= MOST_ANNOUNCED {
-            self.announced.clear();
+            let newest = record.ts_ns;
+            self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < FORGET_NS);
         }
         let count = usize::from(record.count).min(record.frames.len());
-        let frames = record.frames[..count].into();
-        self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), frames);
+        let announced = Announced { ts_ns: record.ts_ns, frames: record.frames[..count].into() };
+        self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), announced);
     }
 
     /// The id of a stack; `None` if it was not asked for, has no frames at all, or was lost.
@@ -147,7 +158,7 @@ impl Stacks {
     fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {
         match id {
             stack::INLINE => match self.announced.remove(&(at.event.0, at.event.1, user, at.peer)) {
-                Some(frames) if !frames.is_empty() => Half::Inline(frames),
+                Some(announced) if !announced.frames.is_empty() => Half::Inline(announced.frames),
                 _ => Half::Absent,
             },
             id if id >= 0 => Half::Map(id),
@@ -230,6 +241,22 @@ mod tests {
         assert_eq!(stacks.id(&of(6)), first, "equal frames are one stack");
         assert_eq!(stacks.id(&of(7)), None, "nothing was announced for it");
         assert_eq!(stacks.take_new()[0].1.user, Half::Inline([100, 200].into()));
+    }
+
+    #[test]
+    fn frames_whose_event_never_came_are_forgotten_and_those_that_wait_for_theirs_are_not() {
+        let mut stacks = Stacks::default();
+        let announce = |stacks: &mut Stacks, ts_ns, seq| {
+            stacks.announce(&WireStack { ts_ns, ..inline(0, seq, true, &[100]) });
+        };
+        for seq in 0..MOST_ANNOUNCED as u32 {
+            announce(&mut stacks, 0, seq);
+        }
+        announce(&mut stacks, FORGET_NS, u32::MAX - 1);
+        announce(&mut stacks, FORGET_NS, u32::MAX);
+        assert_eq!(stacks.announced.len(), 2);
+        let at = StackRef { event: (0, u32::MAX - 1), ..at(0, stack::NONE, stack::INLINE) };
+        assert!(stacks.id(&at).is_some());
     }
 
     #[test]

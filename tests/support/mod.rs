@@ -5,10 +5,11 @@
 #![allow(clippy::print_stdout, reason = "a skip is told to the test command")]
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -158,13 +159,14 @@ pub fn cannot_record() -> Option<&'static str> {
 
 /// Builds a fixture program.
 pub fn fixture(name: &str) -> PathBuf {
-    static BUILD: OnceLock<()> = OnceLock::new();
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    BUILD.get_or_init(|| {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.insert(name.to_owned()) {
         let source = root().join("fixtures/programs").join(format!("{name}.c"));
         let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
         let status = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
         assert!(status.expect("gcc is installed").success(), "gcc could not build {name}");
-    });
+    }
     program
 }

@@ -59,10 +59,15 @@ const PARTS: &[Part] = &[
     ("recorder alone", || cargo(&alone("record"), 8)),
     ("analyzer alone", || cargo(&alone("analyze"), 8)),
     ("bpf object is current", bpf),
-    ("interop", || part_of_tests("interop", &[])),
-    ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
-    ("live kernel", || part_of_tests("live_kernel", &["stress-ng"])),
-    ("live targets", || part_of_tests("live_targets", &["gcc"])),
+    ("interop", || part_of_tests("klock", "interop", &[])),
+    ("live pthread", || part_of_tests("klock", "live_pthread", &["gcc"])),
+    ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
+    ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),
+    ("live loss", || part_of_tests("klock", "live_loss", &["gcc"])),
+    ("live privileges", || part_of_tests("klock", "live_privileges", &["setpriv", "unshare"])),
+    ("live guard", || part_of_tests("record", "live_guard", &["gcc"])),
+    ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
+    ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
     ("demo", demo),
 ];
 
@@ -175,7 +180,7 @@ fn count(lines: &[String]) -> Tally {
 
 /// The tests of one file that are ignored by default because they need what only this chore brings. One at a time:
 /// recordings of the whole machine would see each other's load.
-fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
+fn part_of_tests(package: &str, file: &str, programs: &[&str]) -> Result<Tally> {
     if file.starts_with("live") && !host::is_root() {
         return Ok(Tally::skipped("needs root"));
     }
@@ -192,7 +197,7 @@ fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
             "test",
             "--release",
             "-p",
-            "klock",
+            package,
             "--test",
             file,
             "--",

@@ -64,6 +64,8 @@ impl Waits {
                 locks.touch(wait.lock, moment.ts_ns);
                 out.push(moment.end_of(&wait, errno));
             }
+            // Of a wait that began before the recording, nothing is known.
+            None if moment.sums.is_none() => {}
             // A word inside a mutex or a condition variable belongs to a call, whose return will tell.
             None if locks.pthread_around(moment.space, word).is_some() => {}
             None => out.push(moment.end_of_unknown(futex(locks, moment, word), errno)),
@@ -96,11 +98,11 @@ pub(super) fn whole(
     out.push(moment.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums }, errno));
 }
 
-/// A wake call returned `value`: the number of tasks woken, or a negative errno.
+/// A wake call returned `value`: the number of tasks woken, or a negative errno. Told at its entry, it has no result yet.
 pub(super) fn wake(moment: &Moment, word: u64, value: i64, locks: &mut Locks, out: &mut Vec<Event>) {
     let lock = lock_at_word(locks, moment, word);
     let errno = super::errno_of(value);
-    let count = errno.is_none().then_some(value);
+    let count = (errno.is_none() && moment.sums.is_some()).then_some(value);
     out.push(Event { count, errno, ..moment.row(EventKind::Wake, lock) });
 }
 
@@ -167,6 +169,28 @@ mod tests {
         let mut s = Script::new();
         s.at(100).task(11).futex_wake(0x60, -14);
         s.says([row(100, Wake).task(11).lock(0x60).errno(14)]);
+    }
+
+    #[test]
+    fn a_wake_that_is_told_before_its_result_counts_nothing() {
+        let mut s = Script::new();
+        s.at(100).task(11).no_wait_state().futex_wake(0x60, 0);
+        s.says([row(100, Wake).task(11).lock(0x60)]);
+    }
+
+    #[test]
+    fn the_end_of_a_wait_that_began_before_the_recording_is_no_row() {
+        let mut s = Script::new();
+        s.at(100).task(11).no_wait_state().futex_done(0x60, 0);
+        s.says([]);
+    }
+
+    #[test]
+    fn a_wait_that_found_no_place_is_paired_and_its_shares_are_unknown() {
+        let mut s = Script::new();
+        s.at(100).task(11).no_wait_state().futex_wait(0x60);
+        s.at(400).task(11).no_wait_state().futex_done(0x60, 0);
+        s.says([row(100, Wait).task(11).lock(0x60), row(400, Acquire).task(11).lock(0x60).wait(300)]);
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! Every map may be full, and then says so: rows keep what is known, columns that are not known are null, and counters say
+//! how often. The maps are made smaller than they are for that. Needs root; run by `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use record::rehearsal::set_map_sizes;
+use trace_format::{Event, EventKind};
+
+mod support;
+
+use support::{Program, Recorded, Recording, spelt};
+
+fn record(sizes: &[(&'static str, u32)], what: &str, threads: u64, calls: u64) -> Recorded {
+    set_map_sizes(sizes);
+    let mut program = Program::start(what, threads, calls);
+    let recording = Recording::begin(&program, None);
+    program.round();
+    let recorded = recording.end();
+    set_map_sizes(&[]);
+    recorded
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_wait_without_a_place_among_the_waiting_tasks_has_its_length_and_no_shares() {
+    const THREADS: u64 = 4;
+    const WAITS: u64 = 100;
+    let recorded = record(&[("WAITING", 1)], "sleep", THREADS, WAITS);
+    let loss = recorded.loss();
+    assert_eq!(recorded.rows(EventKind::Wait).count() as u64, THREADS * WAITS, "{loss:?}");
+    let ends: Vec<&Event> = recorded.rows(EventKind::Abandon).collect();
+    assert_eq!(ends.len() as u64, THREADS * WAITS, "{loss:?}");
+    let mut unknown = 0;
+    for end in ends {
+        assert!(end.wait_ns.is_some_and(|wait| wait >= 2_000_000), "{end:?}");
+        match (end.blocked_ns, end.runq_ns) {
+            (None, None) => unknown += 1,
+            (Some(blocked), Some(_)) => assert!(blocked > 1_000_000, "it slept for 2 ms: {end:?}"),
+            _ => panic!("one share without the other: {end:?}"),
+        }
+    }
+    assert!(loss.wait_states > 0 && unknown < THREADS * WAITS, "{unknown} unknown, {loss:?}");
+    assert_eq!(unknown, loss.wait_states, "{loss:?}");
+    assert_eq!(loss.events(), 0, "{loss:?}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_wake_without_a_place_to_be_remembered_in_is_a_row_without_its_count() {
+    const CALLS: u64 = 50_000;
+    let recorded = record(&[("WAITING", 1)], "futex", 8, CALLS);
+    let loss = recorded.loss();
+    let wakes = recorded.rows(EventKind::Wake).count() as u64;
+    let unknown = recorded.rows(EventKind::Wake).filter(|event| event.count.is_none()).count() as u64;
+    assert_eq!(wakes + recorded.lost_in_rows(), 8 * CALLS, "{loss:?}");
+    assert!(unknown > 0, "two CPUs and one place: {loss:?}");
+    if loss.events() == 0 {
+        assert_eq!(unknown, loss.wait_states, "{loss:?}");
+    }
+}
+
+/// How many wakes have their own stack, and how many have none of the program's. Any other stack is wrong.
+fn stacks_right_and_absent(recorded: &Recorded) -> (u64, u64) {
+    let (mut right, mut absent) = (0, 0);
+    for (number, event) in recorded.rows(EventKind::Wake).enumerate() {
+        match recorded.user_stack(event) {
+            None => absent += 1,
+            Some(stack) => {
+                let spelt = spelt(stack);
+                assert!(spelt == Some(number), "wake {number} has the stack of {spelt:?}: {stack:?}");
+                right += 1;
+            }
+        }
+    }
+    (right, absent)
+}
+
+const STACKS: u64 = 20_000;
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn twenty_thousand_stacks_are_all_there_and_right_however_small_their_map() {
+    for places in [16, 16_384] {
+        let recorded = record(&[("STACKS", places)], "slow-stacks", 1, STACKS);
+        let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
+        assert_eq!((right, absent, loss.stacks), (STACKS, 0, 0), "{places} places: {loss:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn stacks_that_come_faster_than_they_are_read_are_absent_and_counted_but_never_wrong() {
+    let recorded = record(&[("STACKS", 16)], "stacks", 1, STACKS);
+    let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
+    assert_eq!(loss.events(), 0, "{loss:?}");
+    assert_eq!(right + absent, STACKS, "{loss:?}");
+    // The kernel's half of a stack is found or counted by itself.
+    assert!(right > 0 && absent > 0 && loss.stacks >= absent, "{right} right, {absent} absent, {loss:?}");
+}

@@ -1,0 +1,182 @@
+//! What the live tests of this crate share: the program of known calls, and a recording of it in this process, so that a test
+//! reaches the maps of the kernel side.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use record::{Locks, Options, RecordError, Stop, Summary, Target};
+use tempfile::TempDir;
+use trace_format::{Event, EventKind, LockRow, Stack, TaskRow, Trace, run_info::Loss};
+
+/// `fixtures/programs/known_calls.c` while it waits for its next round; killed when it is dropped.
+pub struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    /// Its threads, in the order of their CPUs.
+    pub threads: Vec<u32>,
+}
+
+impl Program {
+    pub fn start(what: &str, threads: u64, calls: u64) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs/known_calls.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_calls");
+        let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
+        let built = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
+        assert!(built.expect("gcc is installed").success(), "gcc could not build known_calls");
+        let mut child = Command::new(program)
+            .args([what, &threads.to_string(), &calls.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Self { child, lines, threads: Vec::new() };
+        let mut threads: Vec<(u32, u32)> = Vec::new();
+        loop {
+            let line = program.line();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["thread", tid, cpu] => threads.push((cpu.parse().unwrap(), tid.parse().unwrap())),
+                _ => break,
+            }
+        }
+        threads.sort_unstable();
+        program.threads = threads.into_iter().map(|(_, tid)| tid).collect();
+        program
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it make its calls once.
+    pub fn round(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let line = self.line();
+        assert!(line.starts_with("called "), "{line}");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is fine.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A recording of a program's futex calls, on a thread of this process.
+pub struct Recording {
+    directory: TempDir,
+    stop: Stop,
+    thread: JoinHandle<Result<Summary, RecordError>>,
+}
+
+impl Recording {
+    /// Begins it, and returns when events are recorded.
+    pub fn begin(program: &Program, ring_bytes: Option<usize>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options {
+            output: directory.path().join("t.parquet"),
+            target: Target::Processes(vec![program.pid()]),
+            locks: Some(Locks { kernel: false, futex: true, pthread: false }),
+            ring_bytes,
+            ..Options::default()
+        };
+        let stop = Stop::new();
+        let asked = stop.clone();
+        let (began, begun) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            record::record(&options, &asked, &mut |_| {
+                began.send(()).ok();
+            })
+        });
+        begun.recv_timeout(Duration::from_secs(60)).expect("it began to record; is this root?");
+        Self { directory, stop, thread }
+    }
+
+    /// Ends it, and reads what it left.
+    pub fn end(self) -> Recorded {
+        self.stop.request("test");
+        self.thread.join().unwrap().unwrap();
+        let trace = Trace::open(&self.directory.path().join("t.parquet")).unwrap();
+        let mut events = Vec::new();
+        for batch in trace.events().unwrap() {
+            events.extend(batch.unwrap().iter());
+        }
+        let (locks, tasks, stacks) =
+            (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
+        Recorded { trace, events, locks, tasks, stacks }
+    }
+}
+
+/// What a recording left.
+pub struct Recorded {
+    trace: Trace,
+    pub events: Vec<Event>,
+    pub locks: Vec<LockRow>,
+    pub tasks: Vec<TaskRow>,
+    pub stacks: Vec<Stack>,
+}
+
+impl Recorded {
+    pub fn loss(&self) -> &Loss {
+        &self.trace.info().loss
+    }
+
+    pub fn rows(&self, kind: EventKind) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(move |event| event.kind == kind)
+    }
+
+    /// The stack of an event, if it has frames of the program.
+    pub fn user_stack(&self, event: &Event) -> Option<&Stack> {
+        let stack = &self.stacks[usize::try_from(event.stack?.0).unwrap()];
+        stack.frames.iter().any(|frame| !frame.kernel).then_some(stack)
+    }
+
+    /// The task of an event.
+    pub fn task(&self, event: &Event) -> &TaskRow {
+        &self.tasks[usize::try_from(event.task.expect("it has a task").0).unwrap()]
+    }
+
+    /// Rows of one thread.
+    pub fn rows_of(&self, kind: EventKind, tid: u32) -> u64 {
+        self.rows(kind).filter(|event| self.task(event).tid == tid.cast_signed()).count() as u64
+    }
+
+    /// What the rows say is missing.
+    pub fn lost_in_rows(&self) -> u64 {
+        self.rows(EventKind::Lost).map(|event| event.count.unwrap().cast_unsigned()).sum()
+    }
+
+    /// The guard's counter of one program, on all CPUs.
+    pub fn guard(&self, program: &str) -> u64 {
+        self.loss().by_program.iter().filter(|row| row.program == program).map(|row| row.guard).sum()
+    }
+}
+
+/// The number that the program's functions spell in a stack: it calls itself by way of bit_1 and bit_0, the highest bit
+/// first.
+pub fn spelt(stack: &Stack) -> Option<usize> {
+    let bits = stack.frames.iter().rev().filter_map(|frame| match frame.symbol.as_deref() {
+        Some("bit_0") => Some(0),
+        Some("bit_1") => Some(1),
+        _ => None,
+    });
+    let bits: Vec<usize> = bits.collect();
+    (bits.len() == 15).then(|| bits.into_iter().fold(0, |number, bit| number << 1 | bit))
+}

@@ -1,0 +1,210 @@
+//! One privilege less at a time: `klock check` and `klock record` say which, end with 3 where they can't record, and then leave
+//! no file. What the machine looks like is changed in a mount namespace of the command alone. Needs root; run by
+//! `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{fs, path::Path, process::Command};
+
+mod support;
+
+use support::{Ended, cannot_record, run, skip};
+
+/// How `klock check` and `klock record` ended, and whether the latter left a file.
+struct Both {
+    check: Ended,
+    record: Ended,
+    files: usize,
+}
+
+impl Both {
+    /// Through a program that takes something away and then runs what follows it.
+    fn under(wrapper: &[&str], target: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let klock = |arguments: &[&str]| {
+            let mut command = Command::new(wrapper[0]);
+            command.args(&wrapper[1..]).arg(env!("CARGO_BIN_EXE_klock")).args(arguments);
+            run(command.current_dir(directory.path()))
+        };
+        let check = klock(&["check"]);
+        let record = klock(&[&["record", "-d", "200ms", "-o", "t.parquet"], target].concat());
+        let files = fs::read_dir(directory.path()).unwrap().count();
+        Self { check, record, files }
+    }
+
+    /// Without these capabilities, which a program that root starts can't get back either.
+    fn without(capabilities: &str) -> Self {
+        let dropped: Vec<String> = capabilities.split(',').map(|name| format!("-{name}")).collect();
+        Self::under(&["setpriv", "--bounding-set", &dropped.join(",")], &["-a"])
+    }
+
+    /// In a mount namespace where `commands` have changed something.
+    fn where_mounts_are(commands: &str) -> Self {
+        let script = format!("{commands} && exec \"$@\"");
+        Self::under(&["unshare", "--mount", "--propagation", "private", "sh", "-euc", &script, "sh"], &["-a"])
+    }
+
+    /// Both refuse: with code 3, in one line that says all of `words`, and without a file.
+    #[track_caller]
+    fn refuse(&self, words: &[&str]) {
+        assert_eq!(self.check.status.code(), Some(3), "{}\n{}", self.check.stdout, self.check.stderr);
+        assert_eq!(self.record.status.code(), Some(3), "{}", self.record.stderr);
+        assert_eq!(self.record.stderr.lines().count(), 1, "not one line: {}", self.record.stderr);
+        for word in words {
+            assert!(self.record.stderr.contains(word), "no '{word}' in: {}", self.record.stderr);
+            assert!(self.check.stdout.contains(word), "no '{word}' in: {}", self.check.stdout);
+        }
+        assert_eq!((self.record.stdout.as_str(), self.files), ("", 0), "a refused recording left a file");
+    }
+
+    /// Both go on, and warn in a line that says all of `words`; without words, they don't warn.
+    #[track_caller]
+    fn go_on(&self, words: &[&str]) {
+        assert_eq!(self.check.status.code(), Some(0), "{}\n{}", self.check.stdout, self.check.stderr);
+        assert_eq!(self.record.status.code(), Some(0), "{}", self.record.stderr);
+        assert_eq!(self.files, 4, "a trace is four files: {}", self.record.stderr);
+        for text in [&self.check.stdout, &self.record.stderr] {
+            let warnings: Vec<&str> = text.lines().filter(|line| line.contains("warning")).collect();
+            let says = |line: &&&str| words.iter().all(|word| line.contains(word));
+            assert_eq!(warnings.len(), usize::from(!words.is_empty()), "{warnings:?}");
+            assert!(
+                words.is_empty() || warnings.iter().any(|line| says(&line)),
+                "no {words:?}: {warnings:?}"
+            );
+        }
+    }
+
+    /// What `klock check` says of a fact.
+    #[track_caller]
+    fn fact(&self, label: &str) -> &str {
+        let line = self.check.stdout.lines().find_map(|line| line.trim().strip_prefix(label));
+        line.unwrap_or_else(|| panic!("no {label} in: {}", self.check.stdout)).trim()
+    }
+}
+
+fn cannot_run() -> Option<&'static str> {
+    let all_there = ["setpriv", "unshare"]
+        .iter()
+        .all(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()));
+    if all_there { cannot_record() } else { Some("needs setpriv and unshare (util-linux)") }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn without_the_capabilities_to_load_programs_each_is_named() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let both = Both::without("bpf,sys_admin");
+    both.refuse(&["has no CAP_BPF", "sudo"]);
+    assert_eq!((both.fact("CAP_BPF"), both.fact("CAP_PERFMON")), ("no", "yes"));
+    let both = Both::without("perfmon,sys_admin");
+    both.refuse(&["has no CAP_PERFMON", "sudo"]);
+    assert_eq!((both.fact("CAP_BPF"), both.fact("CAP_PERFMON")), ("yes", "no"));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn one_of_the_two_ways_to_the_right_to_load_programs_is_enough() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    for capability in ["bpf", "perfmon", "sys_admin"] {
+        Both::without(capability).go_on(&[]);
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn without_cap_syslog_the_names_of_kernel_frames_are_missed_beforehand() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let both = Both::without("syslog");
+    both.go_on(&["kernel symbols are hidden", "CAP_SYSLOG"]);
+    assert_eq!(both.fact("CAP_SYSLOG"), "no", "CAP_SYS_ADMIN does not stand for it");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn without_cap_sys_ptrace_the_processes_of_others_are_said_to_be_closed() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    Both::without("sys_ptrace").go_on(&["CAP_SYS_PTRACE"]);
+    // This test has more privileges than that klock, so it is closed to it; pthread calls were asked for by name.
+    let own = std::process::id().to_string();
+    let both =
+        Both::under(&["setpriv", "--bounding-set", "-sys_ptrace"], &["-p", &own, "--locks", "pthread"]);
+    assert_eq!(both.record.status.code(), Some(3), "{}", both.record.stderr);
+    assert_eq!(both.record.stderr.lines().count(), 1, "{}", both.record.stderr);
+    assert!(both.record.stderr.contains("leave pthread out of --locks"), "{}", both.record.stderr);
+    assert_eq!(both.files, 0);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_kernel_without_readable_btf_is_refused() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let both = Both::where_mounts_are("mount --bind /dev/null /sys/kernel/btf/vmlinux");
+    both.refuse(&["no readable BTF", "CONFIG_DEBUG_INFO_BTF"]);
+    assert_eq!(both.fact("BTF of the kernel"), "no, or not readable");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_kernel_that_hides_its_symbols_from_everybody_is_recorded_without_their_names() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let two = directory.path().join("kptr_restrict");
+    fs::write(&two, "2\n").unwrap();
+    let over = format!("mount --bind {} /proc/sys/kernel/kptr_restrict", two.display());
+    let both = Both::where_mounts_are(&over);
+    both.go_on(&["kernel symbols are hidden", "kptr_restrict"]);
+    assert_eq!(both.fact("kptr_restrict"), "2");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_kernel_that_is_locked_down_for_confidentiality_is_refused_and_for_integrity_it_is_not() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    if !Path::new("/sys/kernel/security").is_dir() {
+        return skip("needs /sys/kernel/security to put a file over");
+    }
+    for (text, mode) in [
+        ("none integrity [confidentiality]", "confidentiality"),
+        ("none [integrity] confidentiality", "integrity"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("lockdown"), text).unwrap();
+        let over = format!("mount --bind {} /sys/kernel/security", directory.path().display());
+        let both = Both::where_mounts_are(&over);
+        assert_eq!(both.fact("lockdown"), mode);
+        if mode == "confidentiality" {
+            both.refuse(&["locked down (confidentiality)", "lockdown=integrity"]);
+        } else {
+            both.go_on(&[]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_machine_without_tracefs_is_told_from_one_without_contention_tracepoints() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    // An empty file system in its place; klock mounts the real one over it, in the namespace of this command alone.
+    let both = Both::where_mounts_are(
+        "for at in /sys/kernel/tracing /sys/kernel/debug; do mount -t tmpfs none $at || true; done",
+    );
+    assert_eq!(both.fact("tracefs"), "not mounted, or not readable");
+    assert_eq!(both.fact("lock:contention_begin"), "yes", "the kernel has it, with or without tracefs");
+    both.go_on(&[]);
+}
