@@ -93,6 +93,12 @@ impl HostFacts {
         }
     }
 
+    /// Major and minor version of the kernel.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        let mut parts = self.kernel.split(['.', '-', '+']);
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
     /// Whether a capability is effective; SYS_ADMIN stands for BPF and PERFMON, as it does for the kernel, but not for
     /// SYSLOG, without which /proc/kallsyms has no addresses.
     pub fn has_capability(&self, name: &str) -> Option<bool> {

@@ -32,9 +32,14 @@ use crate::{
 /// The programs, built by `cargo xtask bpf`.
 #[cfg(target_arch = "x86_64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/klock.x86_64.bpf.o");
+/// The same for kernels before 5.12.
+#[cfg(target_arch = "x86_64")]
+static OLD_OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/klock.x86_64.old.bpf.o");
 /// Planning refuses other machines.
 #[cfg(not(target_arch = "x86_64"))]
 static OBJECT: &[u8] = &[];
+#[cfg(not(target_arch = "x86_64"))]
+static OLD_OBJECT: &[u8] = &[];
 
 /// `BPF_MAP_TYPE_RINGBUF` (`include/uapi/linux/bpf.h`, 5.8).
 const RINGBUF: u32 = 27;
@@ -399,7 +404,7 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TASK_TGID", &tgid, true)
         .override_global("KLOCK_TASK_COMM", &comm, true)
         .override_global("KLOCK_TASK_STATE", &state, true)
-        .load(OBJECT)
+        .load(if plan.old_kernel { OLD_OBJECT } else { OBJECT })
         .map_err(|e| LoadError::Load(Box::new(e)))
 }
 

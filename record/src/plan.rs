@@ -157,6 +157,8 @@ pub struct Plan {
     pub ring_bytes: usize,
     /// Frames per stack; more are cut off at the root's end.
     pub max_stack: u32,
+    /// The kernel is older than atomic operations that return a value (5.12).
+    pub old_kernel: bool,
     /// Offsets for the programs.
     pub types: KernelTypes,
     /// What of the chosen locks is recorded.
@@ -285,6 +287,7 @@ impl Plan {
             cpus,
             ring_bytes: wanted.ring_bytes.unwrap_or_else(|| ring_bytes(cpus)),
             max_stack: wanted.max_stack.unwrap_or(127),
+            old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && wanted.futex,
@@ -701,6 +704,7 @@ mod tests {
     fn without_contention_tracepoints_holds_are_recorded_and_spinlocks_are_not() {
         let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
         let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+        assert!(plan.old_kernel && !Plan::make(&machine(), &everything()).unwrap().old_kernel);
         assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
         assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
         assert!(!plan.sources.contains(&raw("contention_begin", "contention_begin")));

@@ -17,9 +17,24 @@ use crate::{
     process::{Run, has, root, target},
 };
 
-/// The uprobe programs read registers by name, so every architecture needs an object of its own. `aarch64` builds from the
-/// same sources; it comes here once klock has been run on such a machine.
-const ARCHITECTURES: &[&str] = &["x86_64"];
+/// One object.
+#[derive(Clone, Copy, Debug)]
+struct Build {
+    /// What comes between `klock.` and `.bpf.o`.
+    name: &'static str,
+    /// The uprobe programs read registers by name, so every architecture needs an object of its own.
+    architecture: &'static str,
+    /// The virtual machine's version: the third has atomic operations that return a value, which kernels know since 5.12.
+    cpu: &'static str,
+    /// How the sources are told of it.
+    flag: Option<&'static str>,
+}
+
+/// `aarch64` builds from the same sources; it comes here once klock has been run on such a machine.
+const BUILDS: &[Build] = &[
+    Build { name: "x86_64", architecture: "x86_64", cpu: "v3", flag: None },
+    Build { name: "x86_64.old", architecture: "x86_64", cpu: "v2", flag: Some("--cfg=bpf_without_fetch") },
+];
 
 /// Debian's compiler with the source of its library.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -53,9 +68,9 @@ pub(crate) fn run(check: bool) -> Result<()> {
     };
     let directory = root().join("record/bpf");
     fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
-    for architecture in ARCHITECTURES {
-        let object = directory.join(format!("klock.{architecture}.bpf.o"));
-        let note = directory.join(format!("klock.{architecture}.txt"));
+    for what in BUILDS {
+        let object = directory.join(format!("klock.{}.bpf.o", what.name));
+        let note = directory.join(format!("klock.{}.txt", what.name));
         let words = tools.note()?;
         let built_with = fs::read_to_string(&note).unwrap_or_default();
         if check && built_with != words {
@@ -67,7 +82,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
             );
             continue;
         }
-        let bytes = build(&tools, architecture)?;
+        let bytes = build(&tools, *what)?;
         if !check {
             fs::write(&object, &bytes).with_context(|| format!("failed to write {}", object.display()))?;
             fs::write(&note, &words).with_context(|| format!("failed to write {}", note.display()))?;
@@ -80,22 +95,22 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds the object for one architecture.
-fn build(tools: &Tools, architecture: &str) -> Result<Vec<u8>> {
-    let made = target().join("bpf").join(architecture);
+/// Builds one object.
+fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
+    let made = target().join("bpf").join(what.name);
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let mut flags = vec![
         format!("-Clinker={}", tools.linker.display()),
-        // Version 3 has atomic operations that return a value; kernels know it since 5.12.
-        "-Ctarget-cpu=v3".to_owned(),
+        format!("-Ctarget-cpu={}", what.cpu),
         "-Copt-level=3".to_owned(),
         "-Ccodegen-units=1".to_owned(),
         // Debug information is what BTF is made from; it is dropped afterwards.
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
-        format!("--cfg=bpf_target_arch=\"{architecture}\""),
+        format!("--cfg=bpf_target_arch=\"{}\"", what.architecture),
     ];
+    flags.extend(what.flag.map(str::to_owned));
     // BTF names the source lines: no path of this machine may be among them. The last match counts.
     let mut remap =
         |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
