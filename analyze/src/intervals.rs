@@ -7,7 +7,7 @@
 //! What is not known is said, never guessed: nothing is paired across a `lost` event, an interval that is open at
 //! the end leaves as such, and contention is never inferred from a duration.
 
-use trace_format::{LockId, LockRow, Mode, RunInfo, StackId, TaskId};
+use trace_format::{LockId, LockKind, LockRow, Mode, RunInfo, StackId, TaskId};
 
 mod engine;
 #[cfg(test)]
@@ -191,6 +191,9 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug)]
 struct LockRule {
     measures_holds: bool,
+    /// Readers take it without any function that could be recorded: of their holds only those that waited are seen to begin,
+    /// and none to end.
+    exclusive_only: bool,
     kernel: bool,
 }
 
@@ -199,6 +202,7 @@ impl Rules {
     pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
         let rule = |lock: &LockRow| LockRule {
             measures_holds: info.source_of(lock.kind).is_none_or(|source| source.holds),
+            exclusive_only: lock.kind == LockKind::PercpuRwSem,
             kernel: lock.kind.is_kernel(),
         };
         Self { locks: locks.iter().map(rule).collect(), ..Self::default() }
@@ -214,6 +218,12 @@ impl Rules {
     /// Whether the source records how long `lock` is held.
     pub fn measures_holds(&self, lock: LockId) -> bool {
         self.lock(lock).is_none_or(|rule| rule.measures_holds)
+    }
+
+    /// The same of holds of one mode.
+    fn measures(&self, lock: LockId, mode: Mode) -> bool {
+        let rule = self.lock(lock);
+        rule.is_none_or(|rule| rule.measures_holds && !(rule.exclusive_only && mode == Mode::Shared))
     }
 
     fn lock(&self, lock: LockId) -> Option<LockRule> {

@@ -179,7 +179,7 @@ impl LockState {
             recursions: 0,
             state: HoldState::AcquisitionOnly,
         };
-        if !at.rules.measures_holds(at.lock) {
+        if !at.rules.measures(at.lock, hold.mode) {
             return at.sink.hold(&hold);
         }
         let point = at.rules.point(at.lock, at.event.stack);
@@ -206,7 +206,7 @@ impl LockState {
 
     /// A release ends the hold that its task opened last.
     fn release<S: Sink>(&mut self, at: &mut At<'_, S>) {
-        if !at.rules.measures_holds(at.lock) {
+        if !at.rules.measures(at.lock, at.mode()) {
             return;
         }
         let Some(index) = self.holds.iter().rposition(|open| open.hold.task == at.task) else {

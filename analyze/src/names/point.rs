@@ -135,9 +135,11 @@ pub(crate) fn shorten(file: &str) -> &str {
 /// Of a kernel lock: the innermost kernel frame outside the lock functions.
 fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
     let mut kernel = frames.iter().filter(|frame| frame.kernel);
-    kernel
+    let mut outside = kernel.clone().filter(|frame| !is_lock_function(frame, KERNEL_PREFIXES, KERNEL_NAMES));
+    outside
         .clone()
-        .find(|frame| !is_lock_function(frame, KERNEL_PREFIXES, KERNEL_NAMES))
+        .find(is_known)
+        .or_else(|| outside.next())
         .or_else(|| kernel.next())
         .or_else(|| user_frame(frames))
 }
@@ -147,9 +149,13 @@ fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
 fn user_frame(frames: &[Frame]) -> Option<&Frame> {
     let mut user = frames.iter().filter(|frame| !frame.kernel);
     let mut outside = user.clone().filter(|frame| !is_lock_function(frame, USER_PREFIXES, USER_NAMES));
-    // A frame of which only the address is known says less than any caller of it.
-    let known = |frame: &&Frame| frame.symbol.is_some() || frame.module.is_some();
-    outside.clone().find(known).or_else(|| outside.next()).or_else(|| user.next())
+    outside.clone().find(is_known).or_else(|| outside.next()).or_else(|| user.next())
+}
+
+/// A frame of which only the address is known says less than any caller of it. In the kernel it may be the recorder's own
+/// way in, which is gone when names are looked up.
+fn is_known(frame: &&Frame) -> bool {
+    frame.symbol.is_some() || frame.module.is_some()
 }
 
 fn is_lock_function(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {
@@ -203,6 +209,7 @@ const KERNEL_PREFIXES: &[&str] = &[
     "rwsem_",
     "percpu_down_",
     "percpu_rwsem_",
+    "downgrade_write",
     // spinlock.c, qspinlock.c, qrwlock.c
     "raw_spin_",
     "raw_read_",
@@ -221,7 +228,7 @@ const KERNEL_PREFIXES: &[&str] = &[
 ];
 
 /// Kernel lock functions, without leading underscores, by their whole name.
-const KERNEL_NAMES: &[&str] = &["down", "lock_acquire", "lock_contended"];
+const KERNEL_NAMES: &[&str] = &["down", "lock_acquire", "lock_contended", "atomic_dec_and_mutex_lock"];
 
 /// User lock functions, without leading underscores, by their begin.
 const USER_PREFIXES: &[&str] = &[
