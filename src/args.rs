@@ -10,7 +10,8 @@ use std::{path::PathBuf, time::Duration};
 #[cfg(feature = "analyze")]
 use analyze::report::{By, Column};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-#[cfg(feature = "analyze")]
+#[cfg(feature = "record")]
+use record::LockChoice;
 use trace_format::LockKind;
 
 /// Record every acquire, wait and release of locks, and see which lock costs what.
@@ -64,12 +65,24 @@ pub(crate) enum Command {
 #[cfg(feature = "record")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LockSource {
-    /// Waits for kernel locks, from the contention tracepoints.
+    /// Kernel locks: every acquisition and release, from the functions that do it; with --contended-only waits alone.
     Kernel,
     /// Waits and wakes of futexes: user locks of any language.
     Futex,
     /// Every call of the pthread mutex and condition variable functions, from uprobes.
     Pthread,
+}
+
+/// How programs get onto the kernel's functions.
+#[cfg(feature = "record")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelProbes {
+    /// As it is cheapest here.
+    Auto,
+    /// fentry and fexit (5.5, with BTF).
+    Fentry,
+    /// kprobe and kretprobe.
+    Kprobe,
 }
 
 #[cfg(feature = "record")]
@@ -78,7 +91,10 @@ pub(crate) enum LockSource {
 Examples:
   klock record -- ./prog --its --own --options
   klock record -p 1234 -d 30s -o busy.parquet
-  klock record -a --locks kernel -d 5s")]
+  klock record -a -d 10s                          waits of the whole machine
+  klock record -a --locks kernel -d 5s            every kernel mutex, rwsem and semaphore
+  klock record -a --locks kernel --sample 100 --kind mutex,rwsem
+  klock record -a --min-wait 1ms --exclude-comm collectl")]
 #[command(group(clap::ArgGroup::new("target").required(true).args(["all", "pid", "tid", "cgroup", "command"])))]
 pub(crate) struct Record {
     /// Write the trace to FILE; its side tables go beside it.
@@ -105,9 +121,43 @@ pub(crate) struct Record {
     /// End after this time: 500ms, 10s, 2m, or seconds without a unit.
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// What to record; by default what fits: kernel and futex for -a and --cgroup, pthread too for the others.
+    /// What to record; by default waits for kernel locks and futexes, and of chosen processes pthread calls too.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
+    /// Of kernel locks record waits only, which costs nothing while nobody waits. The default without --locks.
+    #[arg(long, help_heading = "What of kernel locks")]
+    pub(crate) contended_only: bool,
+    /// How to get onto the kernel's functions.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY",
+        default_value = "auto",
+        conflicts_with = "contended_only",
+        help_heading = "What of kernel locks"
+    )]
+    pub(crate) kernel_probes: KernelProbes,
+    /// Only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "What of kernel locks")]
+    pub(crate) kind: Vec<LockKind>,
+    /// No locks that spin: spinlock, rwlock.
+    #[arg(long, help_heading = "What of kernel locks")]
+    pub(crate) no_spin: bool,
+    /// One in N acquisitions of each CPU; counts are not scaled.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "What of kernel locks")]
+    pub(crate) sample: u32,
+    /// Only these locks: an address, or the symbol of a variable of the kernel.
+    #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
+    pub(crate) lock: Vec<LockChoice>,
+    /// Only waits of at least this time: 100us, 2ms. Kernel locks and futexes; nothing but waits is recorded.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "kernel_probes", help_heading = "Filters")]
+    pub(crate) min_wait: Option<Duration>,
+    /// Only tasks of these names, of which the kernel keeps 15 bytes.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
+    pub(crate) comm: Vec<String>,
+    /// No tasks of these names: monitors, for example.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
+    pub(crate) exclude_comm: Vec<String>,
     /// Frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
     pub(crate) max_stack: Option<u32>,
@@ -270,6 +320,15 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(bad()),
     };
     Duration::try_from_secs_f64(number * scale).ok().ok_or_else(bad)
+}
+
+/// A kind of kernel lock.
+#[cfg(feature = "record")]
+fn kernel_kind(text: &str) -> Result<LockKind, String> {
+    let kernel: Vec<&str> =
+        LockKind::ALL.iter().filter(|kind| kind.is_kernel()).map(|kind| kind.as_str()).collect();
+    let bad = || format!("'{text}' is no kind of kernel lock; choose from {}", kernel.join(", "));
+    text.parse().ok().filter(|kind: &LockKind| kind.is_kernel()).ok_or_else(bad)
 }
 
 /// `8M`, `64k`, `65536`: a power of two of at least a page.

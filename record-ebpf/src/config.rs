@@ -1,6 +1,8 @@
 //! What the loader decided, as read-only globals that it sets before the verifier sees the programs. Offsets come from
 //! the running kernel's BTF; an offset that it doesn't have is [`ABSENT`], and the verifier prunes what needs it.
 
+use trace_format::kernel_functions::kinds;
+
 /// An offset that this kernel doesn't have.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
@@ -14,6 +16,12 @@ pub(crate) mod target {
     pub(crate) const THREADS: u32 = 2;
     /// Those of the cgroup `KLOCK_CGROUP_ID` and the ones below it.
     pub(crate) const CGROUP: u32 = 3;
+}
+
+/// Bits of `KLOCK_COMMS`, and values in the map of names. The others mean: no task with one of these names.
+pub(crate) mod comms {
+    /// Only tasks with one of these names.
+    pub(crate) const ONLY: u32 = 1;
 }
 
 macro_rules! globals {
@@ -45,6 +53,27 @@ globals! {
     KLOCK_CGROUP_ID: u64 = 0, cgroup_id;
     /// With [`target::CGROUP`]: how deep it is below the root.
     KLOCK_CGROUP_LEVEL: u32 = 0, cgroup_level;
+    /// Any of [`comms`]: whether tasks are recorded by their names, too.
+    KLOCK_COMMS: u32 = 0, comms;
+    /// 1: only the locks in the map of locks.
+    KLOCK_LOCKS: u32 = 0, chosen_locks;
+    /// Any of `trace_format::kernel_functions::kinds`: the kernel locks that are recorded.
+    KLOCK_KINDS: u32 = kinds::ALL, kinds_recorded;
+    /// Every how many-th acquisition of a kernel lock is recorded; 1 is each.
+    KLOCK_SAMPLE: u32 = 1, sample;
+    /// Waits that are shorter are not recorded; above 0, a wait has no record of its begin. In ns.
+    KLOCK_MIN_WAIT: u64 = 0, min_wait_ns;
+    /// 1: the functions that take kernel locks are probed.
+    KLOCK_CALLS: u32 = 0, probes_calls;
+    /// 1: waits begin at the entry of a slow function and end at the return of the one that called it, for want of
+    /// contention tracepoints.
+    KLOCK_SLOW: u32 = 0, waits_by_function;
+    /// Offset of `mutex.owner`.
+    KLOCK_MUTEX_OWNER: u32 = ABSENT, mutex_owner_offset;
+    /// Offset of `rw_semaphore.owner`.
+    KLOCK_RWSEM_OWNER: u32 = ABSENT, rwsem_owner_offset;
+    /// Offset of the owner in `rt_mutex` or its first part, `rt_mutex_base`.
+    KLOCK_RTMUTEX_OWNER: u32 = ABSENT, rtmutex_owner_offset;
     /// Offset of `task_struct.pid`, the thread id.
     KLOCK_TASK_PID: u32 = ABSENT, task_pid_offset;
     /// Offset of `task_struct.tgid`, the process id.

@@ -1,10 +1,13 @@
-//! Whether a task is recorded.
+//! Whether a task and a lock are recorded.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_current_ancestor_cgroup_id};
+use aya_ebpf::helpers::{
+    bpf_get_current_comm, bpf_get_current_pid_tgid, generated::bpf_get_current_ancestor_cgroup_id,
+};
+use trace_format::kernel_functions;
 
 use crate::{
-    config::{self, target},
-    maps::TARGETS,
+    config::{self, comms, target},
+    maps::{COMMS, LOCKS, TARGETS},
 };
 
 /// A task by its ids in the first PID namespace.
@@ -30,6 +33,11 @@ impl Task {
         if self.tgid == config::own_process() {
             return false;
         }
+        self.is_target() && has_wanted_name()
+    }
+
+    #[inline(always)]
+    fn is_target(self) -> bool {
         match config::target_mode() {
             target::ALL => true,
             target::PROCESSES => TARGETS.get_ptr(self.tgid).is_some(),
@@ -42,4 +50,32 @@ impl Task {
             _ => false,
         }
     }
+}
+
+/// Whether the current task's name is one that is recorded.
+#[inline(always)]
+fn has_wanted_name() -> bool {
+    let mode = config::comms();
+    if mode == 0 {
+        return true;
+    }
+    let Ok(comm) = bpf_get_current_comm() else { return false };
+    // SAFETY: only the host writes the value, before anything is recorded.
+    match COMMS.get_ptr(comm).map(|listed| u32::from(unsafe { *listed })) {
+        Some(listed) => listed == comms::ONLY,
+        None => mode & comms::ONLY == 0,
+    }
+}
+
+/// Whether a lock at this address is recorded.
+#[inline(always)]
+pub(crate) fn wants_lock(address: u64) -> bool {
+    config::chosen_locks() == 0 || LOCKS.get_ptr(address).is_some()
+}
+
+/// Whether kernel locks of this kind are recorded; `flags` are those of `contention_begin`.
+#[inline(always)]
+pub(crate) fn wants_kind(flags: u32) -> bool {
+    let wanted = config::kinds_recorded();
+    wanted == kernel_functions::kinds::ALL || wanted & kernel_functions::kind(flags as u8) != 0
 }

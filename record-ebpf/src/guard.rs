@@ -30,6 +30,8 @@ pub(crate) struct CpuState {
     pub(crate) lost: u64,
     /// Events so far.
     pub(crate) seq: u64,
+    /// Acquisitions of kernel locks so far, if not all are recorded.
+    pub(crate) acquisitions: u64,
 }
 
 /// How a program ended.
@@ -41,6 +43,8 @@ pub(crate) enum Outcome {
     Delivered,
     /// The record found no place.
     RingFull,
+    /// What has to be remembered until a later program found no place.
+    NoPlace,
 }
 
 /// What a program knows once it has the guard.
@@ -117,11 +121,18 @@ fn guarded_within(program: u32, depth: u32, body: impl FnOnce(&Run) -> Outcome) 
     let outcome = body(&Run { program, nested, cpu, counters });
     // SAFETY: as above.
     unsafe {
+        if nested {
+            add(&raw mut (*counters).nested);
+        }
         match outcome {
             Outcome::Filtered => add(&raw mut (*counters).filtered),
             Outcome::Delivered => add(&raw mut (*counters).delivered),
             Outcome::RingFull => {
                 add(&raw mut (*counters).ring_full);
+                add(&raw mut (*cpu).lost);
+            }
+            Outcome::NoPlace => {
+                add(&raw mut (*counters).no_place);
                 add(&raw mut (*cpu).lost);
             }
         }

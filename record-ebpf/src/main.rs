@@ -1,10 +1,12 @@
 //! The kernel side of klock: small programs that fill wire records and decide nothing.
 //!
-//! Enter: tracepoints of locks, futexes, the scheduler and tasks, and uprobes on pthread functions. Leave: records of
+//! Enter: tracepoints of locks, futexes, the scheduler and tasks, probes on the kernel's lock functions, and uprobes on
+//! pthread functions. Leave: records of
 //! `trace_format::wire` in per-CPU rings, and counters. What a record means is decided on the host.
 //!
-//! Every program is a thin shell: it takes the guard (`guard`), asks whether the task is recorded (`filter`), notes
-//! or reads what the task waits for (`waiting`), and emits (`emit`), stacks included (`stacks`).
+//! Every program is a thin shell: it takes the guard (`guard`), asks whether task and lock are recorded (`filter`,
+//! `sampling`), notes or reads what the task waits for (`waiting`, `owner`, `calls`), and emits (`emit`), stacks
+//! included (`stacks`).
 
 #![no_std]
 #![no_main]
@@ -13,12 +15,15 @@
 #![feature(core_intrinsics)]
 
 mod atomic;
+mod calls;
 mod config;
 mod emit;
 mod filter;
 mod guard;
 mod maps;
+mod owner;
 mod probes;
+mod sampling;
 mod stacks;
 mod waiting;
 

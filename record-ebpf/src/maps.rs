@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use trace_format::wire::{self, MAX_FRAMES, WireCounters, WireEvent, WireStack};
 
-use crate::{guard::CpuState, waiting::WaitState};
+use crate::{calls::CallState, guard::CpuState, sampling::Held, waiting::WaitState};
 
 /// Room for two rings for each of 1024 CPUs: the loader puts them in for each possible one, and then for each once more,
 /// for programs that run inside another one.
@@ -31,6 +31,22 @@ pub(crate) static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
 /// Processes or threads that are recorded.
 #[btf_map]
 pub(crate) static TARGETS: HashMap<u32, u8, 65536> = HashMap::new();
+
+/// Names of tasks that are or are not recorded; values are those of [`comms`](crate::config::comms).
+#[btf_map]
+pub(crate) static COMMS: HashMap<[u8; 16], u8, 64> = HashMap::new();
+
+/// Locks that are recorded, if not all are.
+#[btf_map]
+pub(crate) static LOCKS: HashMap<u64, u8, 4096> = HashMap::new();
+
+/// Holds that are recorded while only some are: by lock and task.
+#[btf_map]
+pub(crate) static HELD: HashMap<Held, u32, 65536> = HashMap::new();
+
+/// Functions that took a lock's address and have not returned yet, where the return can't tell it.
+#[btf_map]
+pub(crate) static CALLS: HashMap<u64, CallState, 32768> = HashMap::new();
 
 /// 1 while events are recorded. Programs are attached and detached one after the other, which takes long; with this,
 /// recording begins and ends for all of them at once, and no begin is seen without its end for want of a program.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use record::{
+    Filters, KernelDepth,
     host::HostFacts,
     load::Loaded,
     plan::{Plan, TargetMode, Wanted},
@@ -23,7 +24,8 @@ fn main() {
     let facts = HostFacts::gather();
     let target = if pid.is_some() { TargetMode::Processes } else { TargetMode::All };
     let wanted = Wanted {
-        kernel: true,
+        kernel: Some(KernelDepth::Waits),
+        filters: Filters::default(),
         futex: true,
         pthread: pid.is_some(),
         target,

@@ -1,12 +1,24 @@
-//! Offsets of kernel structures, from the running kernel's own description of its types. A file enters, numbers leave;
-//! a field that the kernel doesn't have is `None`, not 0.
+//! What the running kernel's own description of its types says: offsets of fields, and which functions it has. A file
+//! enters, numbers and names leave; a field that the kernel doesn't have is `None`, not 0.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use btf_rs::{Btf, Type};
+use btf_rs::{Btf, Member, Type};
+use trace_format::kernel_functions::FUNCTIONS;
 
 /// Where the running kernel describes its types (4.18, with `CONFIG_DEBUG_INFO_BTF`).
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// What is known of the kernel's types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelTypes {
+    /// Offsets into a task.
+    pub task: TaskOffsets,
+    /// Offsets into locks.
+    pub locks: LockOffsets,
+    /// Which of the functions that take and give back locks are described: by these, fentry and fexit find them.
+    pub functions: BTreeSet<&'static str>,
+}
 
 /// Offsets in bytes into `struct task_struct`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,28 +33,76 @@ pub struct TaskOffsets {
     pub state: Option<u32>,
 }
 
-impl TaskOffsets {
+/// Offsets in bytes of the owner into a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockOffsets {
+    /// `struct mutex`
+    pub mutex_owner: Option<u32>,
+    /// `struct rw_semaphore`
+    pub rwsem_owner: Option<u32>,
+    /// `struct rt_mutex_base`, with which an rtmutex begins, or `struct rt_mutex` before 5.15
+    pub rtmutex_owner: Option<u32>,
+}
+
+impl KernelTypes {
     /// Reads them from a BTF file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let btf = Btf::from_file(path).map_err(|e| e.to_string())?;
-        let types = btf.resolve_types_by_name("task_struct").map_err(|e| e.to_string())?;
-        let task = types.into_iter().find_map(|found| match found {
-            Type::Struct(task) => Some(task),
-            _ => None,
-        });
-        let task = task.ok_or("no struct task_struct")?;
-        let mut offsets = Self::default();
-        for member in &task.members {
-            let Ok(name) = btf.resolve_name(member) else { continue };
-            let offset = member.bit_offset() / 8;
-            match name.as_str() {
-                "pid" => offsets.pid = Some(offset),
-                "tgid" => offsets.tgid = Some(offset),
-                "comm" => offsets.comm = Some(offset),
-                "__state" | "state" => offsets.state = Some(offset),
-                _ => {}
-            }
+        let offset = |name: &str, members: &[&str]| {
+            let all = offsets(&btf, name)?;
+            all.into_iter().find_map(|(member, offset)| members.contains(&member.as_str()).then_some(offset))
+        };
+        let task = |members: &[&str]| offset("task_struct", members);
+        let has = |name: &&str| {
+            let types = btf.resolve_types_by_name(name).unwrap_or_default();
+            types.iter().any(|found| matches!(found, Type::Func(_)))
+        };
+        if offsets(&btf, "task_struct").is_none() {
+            return Err("no struct task_struct".to_owned());
         }
-        Ok(offsets)
+        Ok(Self {
+            task: TaskOffsets {
+                pid: task(&["pid"]),
+                tgid: task(&["tgid"]),
+                comm: task(&["comm"]),
+                state: task(&["__state", "state"]),
+            },
+            locks: LockOffsets {
+                mutex_owner: offset("mutex", &["owner"]),
+                rwsem_owner: offset("rw_semaphore", &["owner"]),
+                rtmutex_owner: offset("rt_mutex_base", &["owner"]).or_else(|| offset("rt_mutex", &["owner"])),
+            },
+            functions: FUNCTIONS.iter().map(|function| function.name).filter(has).collect(),
+        })
+    }
+}
+
+/// The members of a structure and their offsets in bytes.
+fn offsets(btf: &Btf, name: &str) -> Option<Vec<(String, u32)>> {
+    let types = btf.resolve_types_by_name(name).ok()?;
+    let found = types.into_iter().find_map(|found| match found {
+        Type::Struct(found) => Some(found),
+        _ => None,
+    })?;
+    let member = |member: &Member| Some((btf.resolve_name(member).ok()?, member.bit_offset() / 8));
+    Some(found.members.iter().filter_map(member).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_kernel_describes_its_tasks_and_locks_or_nothing_at_all() {
+        let Ok(types) = KernelTypes::read(Path::new(KERNEL_BTF)) else { return };
+        assert!(types.task.pid.is_some() && types.task.state.is_some(), "{types:?}");
+        assert_eq!(types.locks.mutex_owner, Some(0));
+        assert!(types.locks.rwsem_owner.is_some(), "{types:?}");
+        assert!(types.functions.contains("mutex_unlock"), "{types:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_btf_is_an_error() {
+        assert!(KernelTypes::read(Path::new("/dev/null")).is_err());
     }
 }

@@ -11,6 +11,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{
     Event, EventKind, LockId, LockKind, StackId, TaskId,
+    kernel_functions::FUNCTIONS,
     wire::{WireEvent, WireTask, code, flag},
 };
 
@@ -39,6 +40,7 @@ pub struct Composer {
     kernel: kernel::Waits,
     futex: futex::Waits,
     pthread: pthread::Calls,
+    drops_begins: bool,
     tally: Tally,
 }
 
@@ -69,6 +71,8 @@ struct Moment {
     stack: Option<StackId>,
     /// Who ended the wait, where the record says so.
     waker: Option<(TaskId, Option<StackId>)>,
+    /// Who owned the lock when the wait began, where the record says so.
+    owner: Option<TaskId>,
     sums: Option<Sums>,
 }
 
@@ -136,15 +140,16 @@ impl Sums {
 
 impl Composer {
     /// Begins with what is known of the tasks. `futexes` says whether futex waits are recorded: where they are not,
-    /// how much of a wait was sleep is unknown.
-    pub fn new(tasks: Tasks, futexes: bool) -> Self {
+    /// how much of a wait was sleep is unknown. `drops_begins` says whether the kernel side leaves begins out on purpose.
+    pub fn new(tasks: Tasks, futexes: bool, drops_begins: bool) -> Self {
         Self {
             tasks,
             locks: Locks::default(),
             stacks: Stacks::default(),
-            kernel: kernel::Waits::default(),
+            kernel: kernel::Waits::new(drops_begins),
             futex: futex::Waits::default(),
             pthread: pthread::Calls::new(futexes),
+            drops_begins,
             tally: Tally::default(),
         }
     }
@@ -184,14 +189,23 @@ impl Composer {
             code::CONTENTION_BEGIN => {
                 self.kernel.begin(&moment, event.address, event.detail, &mut self.locks, out);
             }
+            code::CONTENTION_END if event.extra != 0 => {
+                let (lock, begun_ns) = ((event.address, event.detail), event.extra as i64);
+                self.kernel.whole(&moment, lock, begun_ns, errno_of(value), &mut self.locks, out);
+            }
             code::CONTENTION_END => {
                 let unpaired = &mut self.tally.unpaired;
                 self.kernel.end(&moment, event.address, errno_of(value), &mut self.locks, unpaired, out);
             }
+            code::LOCK_TAKEN | code::LOCK_RELEASED => self.kernel_function(&moment, event, out),
             code::FUTEX_WAIT => {
                 self.pthread.futex_seen(&moment, event.address);
                 let part = self.pthread.futex_wait(&moment, event.address, out);
                 self.futex.begin(&moment, event.address, part, &mut self.locks, out);
+            }
+            code::FUTEX_WAIT_DONE if event.extra != 0 => {
+                let (word, begun_ns) = (event.address, event.extra as i64);
+                futex::whole(&moment, word, begun_ns, errno_of(value), &mut self.locks, out);
             }
             code::FUTEX_WAIT_DONE => {
                 self.pthread.futex_seen(&moment, event.address);
@@ -206,12 +220,26 @@ impl Composer {
                 self.pthread.call(&moment, event, &mut self.locks, &mut self.tally.unpaired, out);
             }
             code::RETURN => {
-                self.pthread.returned(&moment, event, &mut self.locks, &mut self.tally.unpaired, out);
+                let mut unpaired = 0;
+                self.pthread.returned(&moment, event, &mut self.locks, &mut unpaired, out);
+                // Of a call on a lock that is not recorded, the return comes all the same: it does not know the lock.
+                self.tally.unpaired += if self.drops_begins { 0 } else { unpaired };
             }
             code::UNLOCK => self.pthread.unlock(&moment, event.address, &mut self.locks, out),
             code::INIT => self.pthread.init(&moment, event.address, &mut self.locks, out),
             code::DESTROY => self.pthread.destroy(&moment, event.address, &mut self.locks, out),
             _ => {}
+        }
+    }
+
+    fn kernel_function(&mut self, moment: &Moment, event: &WireEvent, out: &mut Vec<Event>) {
+        // Records of other functions are not decoded.
+        let Some(function) = FUNCTIONS.get(usize::from(event.detail)) else { return };
+        let locks = &mut self.locks;
+        if event.code == code::LOCK_TAKEN {
+            self.kernel.taken(moment, event.address, function, errno_of(event.value), locks, out);
+        } else {
+            self.kernel.released(moment, event.address, function, locks, out);
         }
     }
 
@@ -260,6 +288,8 @@ impl Composer {
             // Wake-ups by an idle task are interrupts; the record does not say of which CPU.
             (self.tasks.id(event.peer_tgid, event.peer_tid, event.cpu), self.stacks.id(&stacks))
         });
+        let owner = (event.flags & flag::OWNER != 0)
+            .then(|| self.tasks.id(event.peer_tgid, event.peer_tid, event.cpu));
         let known = event.flags & flag::NO_WAIT_STATE == 0;
         Moment {
             ts_ns: event.ts_ns as i64,
@@ -269,6 +299,7 @@ impl Composer {
             space: Space::Process(process, event.tgid),
             stack: self.stacks.id(&stacks),
             waker,
+            owner,
             sums: known
                 .then_some(Sums { blocked_ns: event.blocked_ns as i64, runq_ns: event.runq_ns as i64 }),
         }

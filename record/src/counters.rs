@@ -18,20 +18,33 @@ pub struct Counted {
 
 /// Events of `cpu` that did not get through, as its programs counted them.
 pub fn lost_on(counted: &[Counted], cpu: u32) -> u64 {
-    counted.iter().filter(|c| c.cpu == cpu).map(|c| c.counters.ring_full + c.counters.guard).sum()
+    let lost = |c: &WireCounters| c.ring_full + c.guard + c.no_place;
+    counted.iter().filter(|c| c.cpu == cpu).map(|c| lost(&c.counters)).sum()
 }
 
 /// Adds the kernel side's part to the loss table.
 pub fn add_to(loss: &mut Loss, counted: &[Counted], recursion_misses: &[(String, u64)]) {
     for Counted { program, cpu, counters } in counted {
-        let WireCounters { filtered, delivered, ring_full, guard, stack_lost, state_full } = *counters;
+        let WireCounters { filtered, delivered, ring_full, guard, no_place, nested, stack_lost, state_full } =
+            *counters;
         loss.ring_full += ring_full;
         loss.guard += guard;
+        loss.no_place += no_place;
+        loss.nested += nested;
         loss.stacks += stack_lost;
         loss.wait_states += state_full;
         if *counters != WireCounters::default() {
             let program = program::NAMES.get(*program).copied().unwrap_or("unknown").to_owned();
-            let row = ProgramCounters { program, cpu: *cpu, filtered, delivered, ring_full, guard };
+            let row = ProgramCounters {
+                program,
+                cpu: *cpu,
+                filtered,
+                delivered,
+                ring_full,
+                guard,
+                no_place,
+                nested,
+            };
             loss.by_program.push(row);
         }
     }

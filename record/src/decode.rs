@@ -1,7 +1,10 @@
 //! Bytes out of a ring in, wire records out. A pure function: nothing is remembered and nothing is interpreted beyond
 //! checking that the length fits and that the code is known.
 
-use trace_format::wire::{WireEvent, WireStack, WireTask, api, code};
+use trace_format::{
+    kernel_functions::FUNCTIONS,
+    wire::{WireEvent, WireStack, WireTask, api, code},
+};
 
 /// Why a record could not be decoded. The caller counts it as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +20,7 @@ pub enum DecodeError {
     /// The code is not one of [`code`].
     #[error("unknown record code {0}")]
     UnknownCode(u8),
-    /// A call or return of a function that is not one of [`api`].
+    /// A call or return of a function that is not one of [`api`] or [`FUNCTIONS`].
     #[error("unknown function {api} in a record with code {code}")]
     UnknownApi {
         /// The record's code.
@@ -44,7 +47,10 @@ pub fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
         code::CALL | code::RETURN if !(api::MUTEX_LOCK..=api::COND_CLOCKWAIT).contains(&event.detail) => {
             Err(DecodeError::UnknownApi { code: event.code, api: event.detail })
         }
-        code::CONTENTION_BEGIN..=code::DESTROY => Ok(event),
+        code::LOCK_TAKEN | code::LOCK_RELEASED if usize::from(event.detail) >= FUNCTIONS.len() => {
+            Err(DecodeError::UnknownApi { code: event.code, api: event.detail })
+        }
+        code::CONTENTION_BEGIN..=code::LAST_EVENT => Ok(event),
         unknown => Err(DecodeError::UnknownCode(unknown)),
     }
 }
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_unknown_code_is_an_error_that_names_it() {
-        for unknown in [0, code::DESTROY + 1, code::TASK_FORK, 255] {
+        for unknown in [0, code::LAST_EVENT + 1, code::TASK_FORK, 255] {
             let bytes = bytes_of(&WireEvent { code: unknown, ..Default::default() });
             assert_eq!(event(&bytes), Err(DecodeError::UnknownCode(unknown)));
         }

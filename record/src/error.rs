@@ -5,6 +5,7 @@ use std::{io, path::PathBuf};
 use trace_format::FormatError;
 
 use crate::{
+    filters::NoSuchLock,
     launch::{self, LaunchError},
     load::LoadError,
     plan::Refusal,
@@ -29,6 +30,14 @@ pub enum RecordError {
         "pthread calls are recorded of chosen processes only; choose some with -p, or leave pthread out of --locks"
     )]
     PthreadOfAll,
+    /// A call of a pthread function is told when it begins.
+    #[error(
+        "waits are left out by their length of kernel locks and futexes only; leave pthread out of --locks, or --min-wait"
+    )]
+    PthreadMinWait,
+    /// A lock that was chosen can't be found.
+    #[error(transparent)]
+    NoSuchLock(#[from] NoSuchLock),
     /// The command could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -94,14 +103,18 @@ impl RecordError {
             | Self::NotAProcess { .. }
             | Self::NoTask { .. }
             | Self::PthreadOfAll
+            | Self::PthreadMinWait
+            | Self::NoSuchLock(NoSuchLock::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,
             Self::Launch(LaunchError::System(_)) => ErrorClass::NotPossible,
             Self::Launch(_) => ErrorClass::BadInput,
             Self::Output(error) if error.is_disk() => ErrorClass::Disk,
             Self::Output(_) => ErrorClass::BadInput,
-            Self::Refused(_) | Self::Load(_) | Self::NoLibc(_) | Self::System { .. } => {
-                ErrorClass::NotPossible
-            }
+            Self::Refused(_)
+            | Self::Load(_)
+            | Self::NoSuchLock(_)
+            | Self::NoLibc(_)
+            | Self::System { .. } => ErrorClass::NotPossible,
         }
     }
 }

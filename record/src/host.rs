@@ -1,12 +1,21 @@
 //! Facts about this machine that decide what can be recorded. Only facts: what follows from them is
 //! [`plan`](crate::plan)'s business. `None` is "could not tell", which is not "no".
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::btf::{KERNEL_BTF, TaskOffsets};
+use aya::{
+    programs::{ProgramError, ProgramType},
+    sys::is_program_supported,
+};
+use trace_format::kernel_functions::FUNCTIONS;
+
+use crate::btf::{KERNEL_BTF, KernelTypes};
 
 /// Where tracefs is mounted, if it is.
 pub const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// The kernel's own event source for kprobes (4.17).
+const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 
 /// What this machine is and permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +30,14 @@ pub struct HostFacts {
     pub cpus_possible: Option<u32>,
     /// Effective capabilities, as a bit set.
     pub capabilities: Option<u64>,
-    /// Offsets from the kernel's BTF; `None` if there is none or it can't be read.
-    pub task_offsets: Option<TaskOffsets>,
+    /// What the kernel's BTF says; `None` if there is none or it can't be read.
+    pub types: Option<KernelTypes>,
+    /// Whether the kernel takes programs onto the entry and return of its functions (fentry and fexit, 5.5).
+    pub fentry: Option<bool>,
+    /// Whether it takes kprobes.
+    pub kprobes: bool,
+    /// Which of the functions that take and give back kernel locks it has, by its list of symbols.
+    pub functions: BTreeSet<&'static str>,
     /// Where tracefs is mounted.
     pub tracefs: Option<&'static str>,
     /// Whether the kernel has `lock:contention_begin` (5.19).
@@ -50,6 +65,7 @@ impl HostFacts {
     /// Asks the machine. Reads files below /proc and /sys, changes nothing.
     pub fn gather() -> Self {
         let tracefs = TRACEFS.into_iter().find(|path| Path::new(path).join("events").is_dir());
+        let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let has_event = |name: &str| tracefs.map(|path| Path::new(path).join("events").join(name).is_dir());
         Self {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -57,9 +73,12 @@ impl HostFacts {
             cpus_online: line("/sys/devices/system/cpu/online").and_then(|list| count_cpus(&list)),
             cpus_possible: line("/sys/devices/system/cpu/possible").and_then(|list| count_cpus(&list)),
             capabilities: capabilities(),
-            task_offsets: TaskOffsets::read(Path::new(KERNEL_BTF)).ok(),
+            types: KernelTypes::read(Path::new(KERNEL_BTF)).ok(),
+            fentry: fentry(),
+            kprobes: Path::new(KPROBES).is_dir(),
+            functions: functions(&symbols),
             tracefs,
-            contention: has_event("lock/contention_begin").or_else(contention_by_symbol),
+            contention: has_event("lock/contention_begin").or_else(|| contention_by_symbol(&symbols)),
             futex_calls: FUTEX_CALLS
                 .into_iter()
                 .filter(|call| has_event(&format!("syscalls/sys_enter_{call}")) == Some(true))
@@ -99,10 +118,14 @@ impl HostFacts {
         for (name, _) in CAPABILITIES {
             rows.push((name.to_owned(), yes_no(self.has_capability(name))));
         }
-        let btf = if self.task_offsets.is_some() { "yes" } else { "no, or not readable" };
+        let btf = if self.types.is_some() { "yes" } else { "no, or not readable" };
         rows.push(("BTF of the kernel".to_owned(), btf.to_owned()));
         rows.push(("tracefs".to_owned(), self.tracefs.unwrap_or("not mounted, or not readable").to_owned()));
         rows.push(("lock:contention_begin".to_owned(), yes_no(self.contention)));
+        rows.push(("fentry and fexit".to_owned(), yes_no(self.fentry)));
+        rows.push(("kprobes".to_owned(), yes_no(Some(self.kprobes))));
+        let functions = format!("{} of {}", self.functions.len(), FUNCTIONS.len());
+        rows.push(("lock functions".to_owned(), functions));
         let calls = if self.futex_calls.is_empty() { unknown() } else { self.futex_calls.join(", ") };
         rows.push(("futex calls to trace".to_owned(), calls));
         rows.push(("kptr_restrict".to_owned(), number(self.kptr_restrict)));
@@ -146,11 +169,27 @@ fn capabilities() -> Option<u64> {
     u64::from_str_radix(set.trim(), 16).ok()
 }
 
+/// Asks the kernel by loading and attaching a program that does nothing.
+fn fentry() -> Option<bool> {
+    match is_program_supported(ProgramType::Tracing) {
+        Ok(supported) => Some(supported),
+        Err(ProgramError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EPERM) => {
+            Some(false)
+        }
+        Err(_) => None,
+    }
+}
+
 /// Without tracefs, a tracepoint shows by the function that the kernel makes for it (5.10). Kernels list their functions, not
 /// all list their data.
-fn contention_by_symbol() -> Option<bool> {
-    let symbols = fs::read_to_string("/proc/kallsyms").ok()?;
-    Some(symbols.contains("__traceiter_contention_begin"))
+fn contention_by_symbol(symbols: &str) -> Option<bool> {
+    (!symbols.is_empty()).then(|| symbols.contains("__traceiter_contention_begin"))
+}
+
+/// The functions that are listed, by a line `address t name`.
+fn functions(symbols: &str) -> BTreeSet<&'static str> {
+    let listed: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    FUNCTIONS.iter().map(|function| function.name).filter(|name| listed.contains(name)).collect()
 }
 
 #[cfg(test)]
@@ -163,6 +202,15 @@ mod tests {
         assert_eq!(count_cpus("0-3,5,8-9"), Some(7));
         assert_eq!(count_cpus("3-0"), None);
         assert_eq!(count_cpus(""), None);
+    }
+
+    #[test]
+    fn a_function_is_there_if_it_is_listed_by_exactly_its_name() {
+        let symbols =
+            "ffffffff81000000 T mutex_lock\nffffffff81000040 t up_read.isra.0\n0000 T ext4_lock\t[ext4]\n";
+        assert_eq!(functions(symbols), BTreeSet::from(["mutex_lock"]));
+        assert_eq!(contention_by_symbol(symbols), Some(false));
+        assert_eq!(contention_by_symbol(""), None);
     }
 
     #[test]

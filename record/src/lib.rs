@@ -12,6 +12,7 @@ pub mod compose;
 pub mod counters;
 pub mod decode;
 pub mod error;
+pub mod filters;
 pub mod host;
 pub mod launch;
 pub mod load;
@@ -35,7 +36,8 @@ use trace_format::TraceWriter;
 
 pub use clocks::clocks_now;
 pub use error::{ErrorClass, RecordError};
-pub use options::{CommandExit, Locks, Options, Progress, Stop, Summary, Target};
+pub use filters::{Filters, LockChoice};
+pub use options::{CommandExit, KernelDepth, Locks, Options, ProbeWay, Progress, Stop, Summary, Target};
 pub use procfs::host_now;
 
 use crate::{
@@ -76,16 +78,22 @@ pub fn record(
 /// What this machine can record: the facts, and the plan that follows if everything is wanted.
 pub fn check() -> Check {
     let facts = HostFacts::gather();
-    let wanted = Wanted {
-        kernel: true,
+    let wanted = |kernel| Wanted {
+        kernel,
         futex: true,
         pthread: true,
         target: TargetMode::All,
+        filters: Filters::default(),
         ring_bytes: None,
         max_stack: None,
     };
-    let plan = Plan::make(&facts, &wanted);
-    Check { facts, plan }
+    let make = |kernel| Plan::make(&facts, &wanted(kernel));
+    let (plan, left_out) = match make(Some(KernelDepth::Waits)) {
+        Err(refusal @ Refusal::NoContention { .. }) => (make(None), Some(refusal)),
+        plan => (plan, None),
+    };
+    let holds = make(Some(KernelDepth::Holds(ProbeWay::Auto)));
+    Check { facts, plan, left_out, holds }
 }
 
 /// The answer of [`check`].
@@ -93,8 +101,12 @@ pub fn check() -> Check {
 pub struct Check {
     /// What this machine is and permits.
     pub facts: HostFacts,
-    /// What would be loaded, or why nothing can be.
+    /// What would be loaded by default, or why nothing can be.
     pub plan: Result<Plan, Refusal>,
+    /// Why the plan leaves kernel locks out, if it does.
+    pub left_out: Option<Refusal>,
+    /// The same with `--locks kernel`, which records holds of kernel locks.
+    pub holds: Result<Plan, Refusal>,
 }
 
 /// A plan, and what it could not include.
@@ -111,6 +123,12 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
     let Choice { mut locks, explicit } = Choice::of(options.locks, &options.target);
     let mut warnings = Vec::new();
     let mut libcs = Vec::new();
+    if locks.pthread && options.filters.min_wait_ns > 0 {
+        if explicit {
+            return Err(RecordError::PthreadMinWait);
+        }
+        locks.pthread = false;
+    }
     if locks.pthread {
         if matches!(subject.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
             return Err(RecordError::PthreadOfAll);
@@ -124,8 +142,18 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         }
         locks.pthread = !libcs.is_empty();
     }
+    let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
+        KernelDepth::Holds(ProbeWay::Auto)
+    } else {
+        KernelDepth::Waits
+    });
+    let mut filters = options.filters.clone();
+    if !filters.locks.is_empty() {
+        filters.look_up(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())?;
+    }
     let wanted = |locks: Locks| Wanted {
-        kernel: locks.kernel,
+        kernel: locks.kernel.then_some(depth),
+        filters: filters.clone(),
         futex: locks.futex,
         pthread: locks.pthread,
         target: subject.mode,

@@ -10,10 +10,10 @@ use std::{
 };
 
 use aya::{
-    Ebpf, EbpfLoader,
+    Btf, Ebpf, EbpfLoader,
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
     programs::{
-        Program, RawTracePoint, TracePoint, UProbe,
+        FEntry, FExit, KProbe, Program, ProgramError, RawTracePoint, TracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeScope},
     },
 };
@@ -21,8 +21,9 @@ use trace_format::wire::{WireCounters, program};
 
 use crate::{
     counters::Counted,
+    filters::Filters,
     host::TRACEFS,
-    plan::{Attach, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
+    plan::{Attach, By, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
     rehearsal,
     ring::Rings,
     uprobes::Libc,
@@ -53,7 +54,7 @@ pub enum LoadError {
         act: &'static str,
         /// What the kernel said.
         #[source]
-        source: Box<aya::programs::ProgramError>,
+        source: Box<ProgramError>,
     },
     /// A map could not be made or filled.
     #[error("the kernel refused map {map}; try a smaller --ring")]
@@ -77,6 +78,8 @@ pub struct Loaded {
     ebpf: Ebpf,
     lifetimes: Vec<Attach>,
     sources: Vec<Attach>,
+    /// Functions that the kernel lets no program onto.
+    skipped: Vec<&'static str>,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
@@ -98,7 +101,7 @@ impl fmt::Debug for Loaded {
 #[derive(Clone, Copy, Debug)]
 struct Counters(WireCounters);
 
-// SAFETY: repr(transparent) over a repr(C) struct of six u64: no padding, and every bit pattern is a value.
+// SAFETY: repr(transparent) over a repr(C) struct of eight u64: no padding, and every bit pattern is a value.
 unsafe impl aya::Pod for Counters {}
 
 impl Loaded {
@@ -118,7 +121,9 @@ impl Loaded {
             ebpf,
             lifetimes: plan.lifetimes.clone(),
             sources: plan.sources.clone(),
+            skipped: Vec::new(),
         };
+        loaded.choose(&plan.filters)?;
         loaded.load_programs(plan)?;
         Ok(loaded)
     }
@@ -136,10 +141,32 @@ impl Loaded {
         Ok(())
     }
 
-    /// Attaches the rest, but the probes in processes. Nothing is recorded before [`resume`](Self::resume).
-    pub fn attach(&mut self) -> Result<(), LoadError> {
+    /// Attaches the rest, but the probes in processes. Nothing is recorded before [`resume`](Self::resume). Gives the
+    /// functions that the kernel lets no program onto, and that can be done without.
+    pub fn attach(&mut self) -> Result<Vec<&'static str>, LoadError> {
         for attach in self.sources.clone() {
-            self.attach_one(&attach)?;
+            let attached = self.attach_one(&attach);
+            if let (Err(_), &Attach::Function { function, required: false, .. }) = (&attached, &attach) {
+                self.skipped.push(function);
+            } else {
+                attached?;
+            }
+        }
+        Ok(std::mem::take(&mut self.skipped))
+    }
+
+    /// Puts the chosen names and locks into their maps.
+    fn choose(&mut self, filters: &Filters) -> Result<(), LoadError> {
+        const ONLY: u8 = 1;
+        const NOT: u8 = 2;
+        let mut comms: HashMap<_, [u8; 16], u8> = map_mut(&mut self.ebpf, "COMMS")?;
+        let named = filters.comms.iter().map(|comm| (comm, ONLY));
+        for (comm, value) in named.chain(filters.not_comms.iter().map(|comm| (comm, NOT))) {
+            comms.insert(comm_bytes(comm), value, 0).map_err(map_error("COMMS"))?;
+        }
+        let mut locks: HashMap<_, u64, u8> = map_mut(&mut self.ebpf, "LOCKS")?;
+        for address in &filters.addresses {
+            locks.insert(address, 1, 0).map_err(map_error("LOCKS"))?;
         }
         Ok(())
     }
@@ -222,6 +249,12 @@ impl Loaded {
     }
 
     fn load_programs(&mut self, plan: &Plan) -> Result<(), LoadError> {
+        let fentry = |attach: &Attach| matches!(attach, Attach::Function { by: By::Fentry | By::Fexit, .. });
+        let btf = if plan.sources.iter().any(fentry) {
+            Some(Btf::from_sys_fs().map_err(|e| LoadError::Load(Box::new(aya::EbpfError::BtfError(e))))?)
+        } else {
+            None
+        };
         for attach in plan.lifetimes.iter().chain(&plan.sources) {
             match attach {
                 Attach::Raw { program, .. } => {
@@ -231,6 +264,13 @@ impl Loaded {
                 Attach::Syscall { program, .. } => {
                     let probe: &mut TracePoint = program_mut(&mut self.ebpf, program)?;
                     probe.load().or_else(loaded_already).map_err(program_error(program, "load"))?;
+                }
+                Attach::Function { program, by, function, required } => {
+                    let loaded = load_on_function(&mut self.ebpf, program, *by, function, btf.as_ref());
+                    match loaded {
+                        Err(_) if !required => self.skipped.push(function),
+                        loaded => loaded?,
+                    }
                 }
             }
         }
@@ -247,8 +287,7 @@ impl Loaded {
 
     fn set_active(&mut self, active: bool) -> Result<(), LoadError> {
         const NAME: &str = "ACTIVE";
-        let map = self.ebpf.map_mut(NAME).ok_or_else(|| LoadError::Missing(NAME.to_owned()))?;
-        let mut map: Array<_, u32> = Array::try_from(map).map_err(map_error(NAME))?;
+        let mut map: Array<_, u32> = map_mut(&mut self.ebpf, NAME)?;
         map.set(0, u32::from(active), 0).map_err(map_error(NAME))
     }
 
@@ -262,8 +301,44 @@ impl Loaded {
                 let probe: &mut TracePoint = program_mut(&mut self.ebpf, program)?;
                 probe.attach("syscalls", tracepoint).map(drop).map_err(program_error(program, "attach"))
             }
+            Attach::Function { program, by, function, .. } => {
+                let failed = program_error(program, "attach");
+                match by {
+                    By::Fentry => program_mut::<FEntry>(&mut self.ebpf, program)?.attach().map(drop),
+                    By::Fexit => program_mut::<FExit>(&mut self.ebpf, program)?.attach().map(drop),
+                    By::Kprobe | By::Kretprobe => {
+                        program_mut::<KProbe>(&mut self.ebpf, program)?.attach(function, 0).map(drop)
+                    }
+                }
+                .map_err(failed)
+            }
         }
     }
+}
+
+fn load_on_function(
+    ebpf: &mut Ebpf,
+    program: &str,
+    by: By,
+    function: &str,
+    btf: Option<&Btf>,
+) -> Result<(), LoadError> {
+    let failed = program_error(program, "load");
+    match (by, btf) {
+        (By::Fentry, Some(btf)) => program_mut::<FEntry>(ebpf, program)?.load(function, btf),
+        (By::Fexit, Some(btf)) => program_mut::<FExit>(ebpf, program)?.load(function, btf),
+        _ => program_mut::<KProbe>(ebpf, program)?.load(),
+    }
+    .map_err(failed)
+}
+
+/// A name as the kernel keeps it: 15 bytes at most, and zeros.
+fn comm_bytes(comm: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().take(15).zip(comm.bytes()) {
+        *to = from;
+    }
+    bytes
 }
 
 /// A program that can't be unloaded is unloaded at the process's end.
@@ -272,6 +347,9 @@ fn unload(program: &mut Program) {
         Program::RawTracePoint(program) => program.unload(),
         Program::TracePoint(program) => program.unload(),
         Program::UProbe(program) => program.unload(),
+        Program::FEntry(program) => program.unload(),
+        Program::FExit(program) => program.unload(),
+        Program::KProbe(program) => program.unload(),
         _ => Ok(()),
     };
 }
@@ -286,9 +364,17 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     };
     let own = std::process::id();
     let offset = |of: Option<u32>| of.unwrap_or(ABSENT);
-    let offsets = plan.offsets;
-    let (pid, tgid) = (offset(offsets.pid), offset(offsets.tgid));
-    let (comm, state) = (offset(offsets.comm), offset(offsets.state));
+    let (task, locks) = (plan.types.task, plan.types.locks);
+    let (pid, tgid) = (offset(task.pid), offset(task.tgid));
+    let (comm, state) = (offset(task.comm), offset(task.state));
+    let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
+    let rtmutex = offset(locks.rtmutex_owner);
+    let Filters { kinds, sample, min_wait_ns, .. } = &plan.filters;
+    let comms =
+        u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
+    let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
+    let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
+    let slow = u32::from(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
     let mut loader = EbpfLoader::new();
     for (map, entries) in rehearsal::map_sizes() {
         loader.map_max_entries(map, entries);
@@ -299,6 +385,16 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_CGROUP_LEVEL", &level, true)
         .override_global("KLOCK_CPUS", &plan.cpus, true)
         .override_global("KLOCK_SELF", &own, true)
+        .override_global("KLOCK_COMMS", &comms, true)
+        .override_global("KLOCK_LOCKS", &chosen_locks, true)
+        .override_global("KLOCK_KINDS", kinds, true)
+        .override_global("KLOCK_SAMPLE", sample, true)
+        .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
+        .override_global("KLOCK_CALLS", &calls, true)
+        .override_global("KLOCK_SLOW", &slow, true)
+        .override_global("KLOCK_MUTEX_OWNER", &mutex, true)
+        .override_global("KLOCK_RWSEM_OWNER", &rwsem, true)
+        .override_global("KLOCK_RTMUTEX_OWNER", &rtmutex, true)
         .override_global("KLOCK_TASK_PID", &pid, true)
         .override_global("KLOCK_TASK_TGID", &tgid, true)
         .override_global("KLOCK_TASK_COMM", &comm, true)
@@ -335,23 +431,32 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, LoadError> {
     ebpf.take_map(name).ok_or_else(|| LoadError::Missing(name.to_owned()))
 }
 
+/// A map that stays where the programs find it when they are loaded.
+fn map_mut<'a, M>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<M, LoadError>
+where
+    M: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
+{
+    let map = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
+    M::try_from(map).map_err(map_error(name))
+}
+
 fn program_mut<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, LoadError>
 where
-    &'a mut P: TryFrom<&'a mut Program, Error = aya::programs::ProgramError>,
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = ebpf.program_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
     program.try_into().map_err(program_error(name, "use"))
 }
 
 /// A program with several attachments is loaded once.
-fn loaded_already(error: aya::programs::ProgramError) -> Result<(), aya::programs::ProgramError> {
+fn loaded_already(error: ProgramError) -> Result<(), ProgramError> {
     match error {
-        aya::programs::ProgramError::AlreadyLoaded => Ok(()),
+        ProgramError::AlreadyLoaded => Ok(()),
         other => Err(other),
     }
 }
 
-fn program_error(program: &str, act: &'static str) -> impl Fn(aya::programs::ProgramError) -> LoadError {
+fn program_error(program: &str, act: &'static str) -> impl Fn(ProgramError) -> LoadError {
     move |source| LoadError::Program { program: program.to_owned(), act, source: Box::new(source) }
 }
 

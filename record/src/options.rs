@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use crate::filters::Filters;
+
 /// What to record, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -20,6 +22,11 @@ pub struct Options {
     /// Which locks. `None`: what fits the target, without those that this machine can't record. A choice that can't
     /// be had is refused.
     pub locks: Option<Locks>,
+    /// How kernel locks are recorded. `None`: whole holds if kernel locks were chosen by name, otherwise waits only,
+    /// which costs nothing while nobody waits.
+    pub kernel: Option<KernelDepth>,
+    /// What of them.
+    pub filters: Filters,
     /// End after this time.
     pub duration: Option<Duration>,
     /// Size of each CPU's ring of events in bytes; `None`: the kernel side's default.
@@ -37,12 +44,35 @@ impl Default for Options {
             replace: false,
             target: Target::All,
             locks: None,
+            kernel: None,
+            filters: Filters::default(),
             duration: None,
             ring_bytes: None,
             max_stack: None,
             command_line: Vec::new(),
         }
     }
+}
+
+/// How much of kernel locks is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelDepth {
+    /// Waits only, by the contention tracepoints.
+    Waits,
+    /// Every acquisition and release, by probes on the functions that do it.
+    Holds(ProbeWay),
+}
+
+/// How programs get onto the kernel's functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeWay {
+    /// As it is cheapest on this machine.
+    #[default]
+    Auto,
+    /// fentry and fexit.
+    Fentry,
+    /// kprobe and kretprobe.
+    Kprobe,
 }
 
 /// Whose locks are recorded.

@@ -1,8 +1,19 @@
 //! From facts and wishes to what is loaded: pure, so that every machine's plan can be tested on any other.
 
-use trace_format::run_info::Source;
+use std::collections::BTreeSet;
 
-use crate::{btf::TaskOffsets, host::HostFacts};
+use trace_format::{
+    LockKind,
+    kernel_functions::{Act, FUNCTIONS, KernelFunction, kind, kinds},
+    run_info::Source,
+};
+
+use crate::{
+    btf::KernelTypes,
+    filters::{Filters, bit},
+    host::HostFacts,
+    options::{KernelDepth, ProbeWay},
+};
 
 /// Size of each CPU's ring of events, if nothing else is asked for, in bytes.
 pub const RING_BYTES: usize = 8 << 20;
@@ -18,14 +29,16 @@ pub const MAX_CPUS: u32 = 1024;
 /// What is wanted of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Waits for kernel locks.
-    pub kernel: bool,
+    /// Kernel locks, and how much of them.
+    pub kernel: Option<KernelDepth>,
     /// Futex waits and wakes.
     pub futex: bool,
     /// Calls of pthread functions.
     pub pthread: bool,
     /// Whose.
     pub target: TargetMode,
+    /// What of them.
+    pub filters: Filters,
     /// Size of each CPU's ring of events in bytes.
     pub ring_bytes: Option<usize>,
     /// Frames per stack.
@@ -67,13 +80,69 @@ pub enum Attach {
         /// The tracepoint, in the group `syscalls`.
         tracepoint: String,
     },
+    /// The entry or return of a kernel function.
+    Function {
+        /// The program.
+        program: String,
+        /// How it gets there.
+        by: By,
+        /// The function.
+        function: &'static str,
+        /// Without it, holds would never end, and nothing is recorded. Any other function can be done without.
+        required: bool,
+    },
+}
+
+/// How a program gets onto a kernel function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// At its entry, by a trampoline (5.5).
+    Fentry,
+    /// At its return, with its arguments at hand (5.5).
+    Fexit,
+    /// At its entry, by a breakpoint or ftrace.
+    Kprobe,
+    /// At its return.
+    Kretprobe,
+}
+
+impl By {
+    /// What the names of its programs begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry",
+            Self::Fexit => "fexit",
+            Self::Kprobe => "kprobe",
+            Self::Kretprobe => "kretprobe",
+        }
+    }
+}
+
+/// How kernel locks are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelPlan {
+    /// Waits begin and end at the contention tracepoints. Otherwise they begin at slow functions.
+    pub contention: bool,
+    /// Whole holds, by fentry and fexit or by kprobes.
+    pub holds: Option<Way>,
+    /// The kinds whose holds are recorded, any of [`kinds`].
+    pub hold_kinds: u32,
+}
+
+/// How functions are probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// fentry and fexit.
+    Fentry,
+    /// kprobe and kretprobe.
+    Kprobe,
 }
 
 /// What will be loaded and attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is recorded.
-    pub kernel: bool,
+    /// What is recorded of kernel locks.
+    pub kernel: Option<KernelPlan>,
     /// What is recorded.
     pub futex: bool,
     /// What is recorded.
@@ -87,7 +156,9 @@ pub struct Plan {
     /// Frames per stack; more are cut off at the root's end.
     pub max_stack: u32,
     /// Offsets for the programs.
-    pub offsets: TaskOffsets,
+    pub types: KernelTypes,
+    /// What of the chosen locks is recorded.
+    pub filters: Filters,
     /// Whether tracefs has to be mounted first.
     pub mount_tracefs: bool,
     /// Attached first: births, names and ends of tasks.
@@ -117,12 +188,26 @@ pub enum Refusal {
     NoBtf,
     /// The kernel has no contention tracepoints.
     #[error(
-        "kernel {kernel} has no lock contention tracepoints (Linux 5.19 has); record user locks with --locks futex"
+        "kernel {kernel} has no lock contention tracepoints (Linux 5.19 has); record the holds of mutexes and semaphores \
+         with --locks kernel, or user locks with --locks futex"
     )]
     NoContention {
         /// The kernel's release.
         kernel: String,
     },
+    /// The kernel takes no program onto its functions.
+    #[error(
+        "this kernel takes no program onto its lock functions ({missing}); record waits alone with --contended-only"
+    )]
+    NoFunctions {
+        /// What it doesn't have.
+        missing: &'static str,
+    },
+    /// What is asked for is only seen by probes on functions, which this kernel has none of.
+    #[error(
+        "of the kinds of kernel locks that were chosen, none has functions that can be probed here; leave --kind out"
+    )]
+    NoKind,
     /// The kernel hides what programs read.
     #[error(
         "the kernel is locked down (confidentiality) and lets no program read its memory; boot it with lockdown=integrity or none"
@@ -171,18 +256,27 @@ impl Plan {
                     .to_owned(),
             );
         }
+        let kernel = wanted.kernel.map(|depth| kernel(facts, depth, &wanted.filters)).transpose()?;
+        if kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe)) {
+            warnings.push(
+                "kernel functions are probed by kprobes: when many tasks are inside one function at a time, the kernel \
+                 drops returns, and those acquisitions are missing"
+                    .to_owned(),
+            );
+        }
         Ok(Self {
-            kernel: wanted.kernel,
             futex: wanted.futex,
             pthread: wanted.pthread,
             target: wanted.target,
             cpus,
             ring_bytes: wanted.ring_bytes.unwrap_or_else(|| ring_bytes(cpus)),
             max_stack: wanted.max_stack.unwrap_or(127),
-            offsets: facts.task_offsets.unwrap_or_default(),
+            types: facts.types.clone().unwrap_or_default(),
+            filters: wanted.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && wanted.futex,
             lifetimes: lifetimes(),
-            sources: sources(facts, wanted),
+            sources: sources(facts, wanted, kernel.as_ref()),
+            kernel,
             warnings,
         })
     }
@@ -190,18 +284,8 @@ impl Plan {
     /// What will be recorded, and what it can't see, for the trace.
     pub fn sources(&self) -> Vec<Source> {
         let mut sources = Vec::new();
-        if self.kernel {
-            sources.push(source(
-                "kernel_contended",
-                &["mutex", "rtmutex", "rwsem", "percpu_rwsem", "semaphore", "spinlock", "rwlock"],
-                (false, false),
-                &[
-                    "kernel locks: waits only; acquisitions without a wait and hold times are not recorded",
-                    "kernel spinlocks: the second waiter is not seen, and in virtual machines without paravirtual \
-                     spinlocks none is",
-                ],
-            ));
-        }
+        let kernel_sources = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
+        sources.extend(kernel_sources);
         if self.futex {
             sources.push(source(
                 "futex",
@@ -225,11 +309,21 @@ impl Plan {
         sources
     }
 
+    /// What is recorded of kernel locks, with labels, for people.
+    pub fn kernel_rows(&self) -> Vec<(String, String)> {
+        let words = self.kernel.as_ref().map_or_else(|| "no".to_owned(), KernelPlan::words);
+        let warnings = self.warnings.iter().map(|warning| ("warning".to_owned(), warning.clone()));
+        std::iter::once(("kernel locks".to_owned(), words)).chain(warnings).collect()
+    }
+
     /// The plan with labels, for people.
     pub fn rows(&self) -> Vec<(String, String)> {
         let how = |wanted: bool, words: &str| if wanted { words.to_owned() } else { "no".to_owned() };
         let mut rows = vec![
-            ("kernel locks".to_owned(), how(self.kernel, "waits, by raw tracepoints contention_begin/end")),
+            (
+                "kernel locks".to_owned(),
+                self.kernel.as_ref().map_or_else(|| "no".to_owned(), KernelPlan::words),
+            ),
             ("futexes".to_owned(), how(self.futex, "waits and wakes, by system call tracepoints")),
             ("pthread".to_owned(), how(self.pthread, "every call, by uprobes on the process's libc")),
             ("scheduler".to_owned(), "sleeping and run-queue time of waiting tasks, and wakers".to_owned()),
@@ -244,7 +338,7 @@ impl Plan {
 }
 
 fn refuse(facts: &HostFacts, wanted: &Wanted) -> Result<(), Refusal> {
-    if !(wanted.kernel || wanted.futex || wanted.pthread) {
+    if !(wanted.kernel.is_some() || wanted.futex || wanted.pthread) {
         return Err(Refusal::Nothing);
     }
     if facts.arch != "x86_64" {
@@ -258,11 +352,8 @@ fn refuse(facts: &HostFacts, wanted: &Wanted) -> Result<(), Refusal> {
     if facts.lockdown.as_deref() == Some("confidentiality") {
         return Err(Refusal::Lockdown);
     }
-    if facts.task_offsets.is_none_or(|offsets| offsets.pid.is_none() || offsets.state.is_none()) {
+    if facts.types.as_ref().is_none_or(|types| types.task.pid.is_none() || types.task.state.is_none()) {
         return Err(Refusal::NoBtf);
-    }
-    if wanted.kernel && facts.contention == Some(false) {
-        return Err(Refusal::NoContention { kernel: facts.kernel.clone() });
     }
     Ok(())
 }
@@ -287,16 +378,165 @@ fn lifetimes() -> Vec<Attach> {
     ]
 }
 
-fn sources(facts: &HostFacts, wanted: &Wanted) -> Vec<Attach> {
+/// How kernel locks are recorded on this machine.
+fn kernel(facts: &HostFacts, depth: KernelDepth, filters: &Filters) -> Result<KernelPlan, Refusal> {
+    let contention = facts.contention != Some(false);
+    let no_contention = || Refusal::NoContention { kernel: facts.kernel.clone() };
+    let KernelDepth::Holds(way) = depth else {
+        let plan = KernelPlan { contention, holds: None, hold_kinds: 0 };
+        return if contention { Ok(plan) } else { Err(no_contention()) };
+    };
+    // What could not be told is tried.
+    let has_fentry = facts.fentry != Some(false);
+    let way = match way {
+        ProbeWay::Fentry | ProbeWay::Auto if has_fentry => Way::Fentry,
+        ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Way::Kprobe,
+        ProbeWay::Auto => return Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
+        ProbeWay::Fentry => return Err(Refusal::NoFunctions { missing: "no fentry" }),
+        ProbeWay::Kprobe => return Err(Refusal::NoFunctions { missing: "no kprobes" }),
+    };
+    let hold_kinds = hold_kinds(facts.functions_for(way)) & filters.kinds;
+    if hold_kinds == 0 && !contention {
+        return Err(Refusal::NoKind);
+    }
+    Ok(KernelPlan { contention, holds: Some(way), hold_kinds })
+}
+
+/// The kinds of which something is taken and given back by functions that are there.
+fn hold_kinds(functions: &BTreeSet<&'static str>) -> u32 {
+    let there = || FUNCTIONS.iter().filter(|function| functions.contains(function.name));
+    let all = |of: fn(Act) -> bool| {
+        there().filter(|f| of(f.act)).fold(0, |kinds, function| kinds | kind(function.flags))
+    };
+    all(is_taking) & all(|act| act == Act::Release)
+}
+
+fn is_taking(act: Act) -> bool {
+    matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero)
+}
+
+impl HostFacts {
+    fn functions_for(&self, way: Way) -> &BTreeSet<&'static str> {
+        match (way, &self.types) {
+            (Way::Fentry, Some(types)) => &types.functions,
+            _ => &self.functions,
+        }
+    }
+}
+
+/// The probes on the functions of the kinds that are recorded, in the order of the table.
+fn functions(facts: &HostFacts, way: Way, kinds: u32) -> impl Iterator<Item = Attach> + '_ {
+    let there = facts.functions_for(way);
+    let wanted = move |f: &&KernelFunction| there.contains(f.name) && kind(f.flags) & kinds != 0;
+    FUNCTIONS.iter().filter(wanted).flat_map(move |function| {
+        let ways: &[By] = match (way, is_taking(function.act)) {
+            (Way::Fentry, true) => &[By::Fexit],
+            (Way::Fentry, false) => &[By::Fentry],
+            // The return first: what is seen to begin must be seen to end.
+            (Way::Kprobe, true) => &[By::Kretprobe, By::Kprobe],
+            (Way::Kprobe, false) => &[By::Kprobe],
+        };
+        ways.iter().map(|&by| Attach::Function {
+            program: format!("{}_{}", by.prefix(), function.name),
+            by,
+            function: function.name,
+            required: function.act == Act::Release && !function.wraps,
+        })
+    })
+}
+
+impl KernelPlan {
+    /// What is recorded, for people.
+    fn words(&self) -> String {
+        match (self.holds, self.contention) {
+            (None, _) => "waits, by raw tracepoints contention_begin/end".to_owned(),
+            (Some(way), contention) => {
+                let way = if way == Way::Fentry { "fentry and fexit" } else { "kprobes and kretprobes" };
+                let waits = if contention {
+                    "waits of all, by raw tracepoints contention_begin/end"
+                } else {
+                    "waits of these, by the functions that wait"
+                };
+                format!("holds of {}, by {way}; {waits}", names(self.hold_kinds))
+            }
+        }
+    }
+
+    /// What is recorded, and what can't be seen, for the trace.
+    fn sources(&self, filters: &Filters) -> Vec<Source> {
+        let waits = if self.contention { filters.kinds & !self.hold_kinds } else { 0 };
+        let all = filters.limits();
+        let limits = |own: &[(u32, &str)], of: u32| {
+            let own = own.iter().filter(|(kinds, _)| kinds & of != 0).map(|(_, words)| (*words).to_owned());
+            own.chain(all.clone()).collect()
+        };
+        let mut sources = Vec::new();
+        if self.hold_kinds != 0 {
+            sources.push(Source {
+                name: "kernel_functions".to_owned(),
+                kinds: kind_words(self.hold_kinds),
+                uncontended: true,
+                holds: true,
+                limits: limits(HOLD_LIMITS, self.hold_kinds),
+            });
+        }
+        if waits != 0 {
+            sources.push(Source {
+                name: "kernel_contended".to_owned(),
+                kinds: kind_words(waits),
+                uncontended: false,
+                holds: false,
+                limits: limits(WAIT_LIMITS, waits),
+            });
+        }
+        sources
+    }
+}
+
+/// What a recording of holds can't see, by kind.
+const HOLD_LIMITS: &[(u32, &str)] = &[
+    (
+        kinds::ALL,
+        "kernel locks: acquisitions that the compiler put into their callers, or that take the lock word itself, are \
+         not recorded",
+    ),
+    (kinds::PERCPU_RWSEM, "percpu_rwsem: of readers, only waits are recorded"),
+    (kinds::SEMAPHORE, "semaphores: a hold that another task ends is not paired"),
+];
+
+/// What a recording of waits can't see, by kind.
+const WAIT_LIMITS: &[(u32, &str)] = &[
+    (kinds::ALL, "kernel locks: waits only; acquisitions without a wait and hold times are not recorded"),
+    (
+        kinds::SPINLOCK,
+        "kernel spinlocks: the second waiter is not seen, and in virtual machines without paravirtual spinlocks none is",
+    ),
+];
+
+fn kind_words(kinds: u32) -> Vec<String> {
+    let kernel = LockKind::ALL.iter().filter(|kind| bit(**kind) & kinds != 0);
+    kernel.map(|kind| kind.as_str().to_owned()).collect()
+}
+
+fn names(kinds: u32) -> String {
+    kind_words(kinds).join(", ")
+}
+
+fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> Vec<Attach> {
     // The scheduler first: a wait that is seen to begin must be seen to sleep.
     let mut list = vec![
         raw("sched_switch", "sched_switch"),
         raw("sched_waking", "sched_waking"),
         raw("sched_wakeup", "sched_wakeup"),
     ];
-    if wanted.kernel {
-        list.push(raw("contention_end", "contention_end"));
-        list.push(raw("contention_begin", "contention_begin"));
+    if let Some(kernel) = kernel {
+        if let Some(way) = kernel.holds {
+            list.extend(functions(facts, way, kernel.hold_kinds));
+        }
+        if kernel.contention {
+            list.push(raw("contention_end", "contention_end"));
+            list.push(raw("contention_begin", "contention_begin"));
+        }
     }
     // A contended pthread mutex shows by its futex wait.
     if wanted.futex || wanted.pthread {
@@ -328,6 +568,7 @@ fn source(name: &str, kinds: &[&str], (uncontended, holds): (bool, bool), limits
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::btf::TaskOffsets;
 
     fn machine() -> HostFacts {
         HostFacts {
@@ -336,7 +577,14 @@ mod tests {
             cpus_online: Some(4),
             cpus_possible: Some(8),
             capabilities: Some(u64::MAX),
-            task_offsets: Some(TaskOffsets { pid: Some(1), tgid: Some(2), comm: Some(3), state: Some(4) }),
+            types: Some(KernelTypes {
+                task: TaskOffsets { pid: Some(1), tgid: Some(2), comm: Some(3), state: Some(4) },
+                functions: ["mutex_lock", "mutex_unlock", "down_read"].into(),
+                ..KernelTypes::default()
+            }),
+            fentry: Some(true),
+            kprobes: true,
+            functions: ["mutex_lock", "mutex_unlock", "up_read", "down_read"].into(),
             tracefs: Some("/sys/kernel/tracing"),
             contention: Some(true),
             futex_calls: vec!["futex", "futex_waitv"],
@@ -346,10 +594,11 @@ mod tests {
 
     fn everything() -> Wanted {
         Wanted {
-            kernel: true,
+            kernel: Some(KernelDepth::Waits),
             futex: true,
             pthread: true,
             target: TargetMode::All,
+            filters: Filters::default(),
             ring_bytes: None,
             max_stack: None,
         }
@@ -366,6 +615,73 @@ mod tests {
         let waitv =
             Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
         assert!(plan.sources.contains(&waitv));
+    }
+
+    fn whole(way: ProbeWay) -> Wanted {
+        Wanted { kernel: Some(KernelDepth::Holds(way)), ..everything() }
+    }
+
+    fn probes(plan: &Plan) -> Vec<&str> {
+        let program = |attach| match attach {
+            &Attach::Function { ref program, .. } => Some(program.as_str()),
+            _ => None,
+        };
+        plan.sources.iter().filter_map(program).collect()
+    }
+
+    #[test]
+    fn holds_are_recorded_of_the_kinds_whose_functions_are_there_and_waits_of_the_others() {
+        let plan = Plan::make(&machine(), &whole(ProbeWay::Auto)).unwrap();
+        assert_eq!(probes(&plan), ["fentry_mutex_unlock", "fexit_mutex_lock"]);
+        let sources = plan.sources();
+        assert_eq!(
+            (sources[0].name.as_str(), &sources[0].kinds[..]),
+            ("kernel_functions", &["mutex".to_owned()][..])
+        );
+        assert!(sources[0].holds && !sources[1].holds && sources[1].kinds.contains(&"rwsem".to_owned()));
+    }
+
+    #[test]
+    fn where_there_is_no_fentry_kprobes_do_it_and_the_return_comes_first() {
+        let facts = HostFacts { fentry: Some(false), ..machine() };
+        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+        let expected = [
+            "kprobe_mutex_unlock",
+            "kprobe_up_read",
+            "kretprobe_mutex_lock",
+            "kprobe_mutex_lock",
+            "kretprobe_down_read",
+            "kprobe_down_read",
+        ];
+        assert_eq!(probes(&plan), expected);
+        assert!(plan.warnings.iter().any(|warning| warning.contains("kprobes")));
+    }
+
+    #[test]
+    fn a_kernel_that_lets_nothing_onto_its_functions_offers_waits_alone() {
+        let facts = HostFacts { fentry: Some(false), kprobes: false, ..machine() };
+        let refusal = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap_err();
+        assert!(refusal.to_string().contains("--contended-only"), "{refusal}");
+        assert!(Plan::make(&machine(), &whole(ProbeWay::Kprobe)).is_ok());
+        let refusal = Plan::make(&facts, &whole(ProbeWay::Kprobe)).unwrap_err();
+        assert_eq!(refusal, Refusal::NoFunctions { missing: "no kprobes" });
+    }
+
+    #[test]
+    fn without_contention_tracepoints_holds_are_recorded_and_spinlocks_are_not() {
+        let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
+        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+        assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
+        assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
+        assert!(!plan.sources.contains(&raw("contention_begin", "contention_begin")));
+    }
+
+    #[test]
+    fn only_the_chosen_kinds_are_probed_and_the_trace_says_so() {
+        let filters = Filters { kinds: kinds::RWSEM, ..Filters::default() };
+        let plan = Plan::make(&machine(), &Wanted { filters, ..whole(ProbeWay::Kprobe) }).unwrap();
+        assert_eq!(probes(&plan), ["kprobe_up_read", "kretprobe_down_read", "kprobe_down_read"]);
+        assert!(plan.sources()[0].limits.iter().any(|limit| limit.contains("only rwsem")));
     }
 
     #[test]
@@ -389,7 +705,7 @@ mod tests {
         let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
         let refusal = Plan::make(&facts, &everything()).unwrap_err();
         assert!(refusal.to_string().contains("--locks futex"));
-        let wanted = Wanted { kernel: false, ..everything() };
+        let wanted = Wanted { kernel: None, ..everything() };
         assert!(Plan::make(&facts, &wanted).is_ok());
     }
 
@@ -416,7 +732,7 @@ mod tests {
 
     #[test]
     fn no_btf_and_lockdown_are_refused() {
-        let facts = HostFacts { task_offsets: None, ..machine() };
+        let facts = HostFacts { types: None, ..machine() };
         assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::NoBtf));
         let facts = HostFacts { lockdown: Some("confidentiality".into()), ..machine() };
         assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::Lockdown));

@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
         plan: Plan,
         subject: Subject,
         libcs: Vec<(Option<u32>, Libc)>,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Self, RecordError> {
         more_descriptors();
         let mut loaded = Loaded::load(&plan)?;
@@ -112,14 +112,19 @@ impl<'a> Session<'a> {
                 loaded.attach_process(pid, libc)?;
             }
         }
-        loaded.attach()?;
+        let skipped = loaded.attach()?;
+        if !skipped.is_empty() {
+            let functions = skipped.join(", ");
+            warnings
+                .push(format!("the kernel lets no program onto {functions}: what they lock is not recorded"));
+        }
         let clocks_start = clocks_now();
         loaded.resume()?;
         let now = Instant::now();
         let reached_ns = vec![0; plan.cpus as usize];
         let mut session = Self {
             options,
-            composer: Composer::new(tasks, plan.futex || plan.pthread),
+            composer: Composer::new(tasks, plan.futex || plan.pthread, plan.filters.drops_begins()),
             plan,
             subject,
             loaded,

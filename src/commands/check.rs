@@ -18,6 +18,18 @@ pub(super) fn run() -> anyhow::Result<Exit> {
             }
             Err(refusal) => writeln!(out, "  nothing can be recorded here: {refusal}")?,
         }
+        if let Some(refusal) = &check.left_out {
+            writeln!(out, "  {:<28} {refusal}", "without kernel locks")?;
+        }
+        writeln!(out, "\nwith --locks kernel")?;
+        match &check.holds {
+            Ok(plan) => {
+                for (label, value) in plan.kernel_rows() {
+                    writeln!(out, "  {label:<28} {value}")?;
+                }
+            }
+            Err(refusal) => writeln!(out, "  {refusal}")?,
+        }
         Ok(())
     })?;
     Ok(if check.plan.is_ok() { Exit::Done } else { Exit::NotPossible })

@@ -3,14 +3,15 @@
 use std::thread;
 
 use anyhow::Context as _;
-use record::{Locks, Options, Stop, Summary, Target};
+use record::{Filters, KernelDepth, Locks, Options, ProbeWay, Stop, Summary, Target};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
+use trace_format::kernel_functions::kinds;
 
 use crate::{
-    args::{self, LockSource},
+    args::{self, KernelProbes, LockSource},
     exit::Exit,
     progress,
 };
@@ -62,6 +63,8 @@ fn options(args: &args::Record) -> Options {
         replace: args.force,
         target: target(args),
         locks: locks(&args.locks),
+        kernel: depth(args),
+        filters: filters(args),
         duration: args.duration,
         ring_bytes: args.ring,
         max_stack: args.max_stack,
@@ -92,6 +95,30 @@ fn locks(chosen: &[LockSource]) -> Option<Locks> {
         futex: has(LockSource::Futex),
         pthread: has(LockSource::Pthread),
     })
+}
+
+/// How much of kernel locks; nothing chosen is the default for the choice of locks.
+fn depth(args: &args::Record) -> Option<KernelDepth> {
+    match args.kernel_probes {
+        _ if args.contended_only => Some(KernelDepth::Waits),
+        KernelProbes::Auto => None,
+        KernelProbes::Fentry => Some(KernelDepth::Holds(ProbeWay::Fentry)),
+        KernelProbes::Kprobe => Some(KernelDepth::Holds(ProbeWay::Kprobe)),
+    }
+}
+
+fn filters(args: &args::Record) -> Filters {
+    let chosen = if args.kind.is_empty() { kinds::ALL } else { Filters::kinds_of(&args.kind) };
+    let min_wait = args.min_wait.unwrap_or_default();
+    Filters {
+        kinds: if args.no_spin { chosen & !kinds::SPINNING } else { chosen },
+        sample: args.sample,
+        min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
+        locks: args.lock.clone(),
+        comms: args.comm.clone(),
+        not_comms: args.exclude_comm.clone(),
+        ..Filters::default()
+    }
 }
 
 /// The command's own status, as a shell reports it.

@@ -3,8 +3,8 @@
 //! A trace is a star of small tables, each an ordinary Parquet file: the events, and beside them the stacks,
 //! the locks and the tasks that the events name by dense ids. This crate holds
 //!
-//! * [`wire`]: the records as the kernel side writes them into the rings. It has no dependency and compiles
-//!   without std, because the kernel side is its other user;
+//! * [`wire`]: the records as the kernel side writes them into the rings, and [`kernel_functions`]: the kernel's lock
+//!   functions. They have no dependency and compile without std, because the kernel side is their other user;
 //! * [`event`] and [`tables`]: the rows in Rust clothes, and the ids that join them;
 //! * [`schema`]: the list of columns, from which the Arrow schemas and the table in `docs/trace-format.md`
 //!   are made. A column exists if and only if it is listed there;
@@ -17,6 +17,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 
+pub mod kernel_functions;
 pub mod wire;
 
 #[cfg(feature = "std")]

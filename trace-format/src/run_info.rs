@@ -112,6 +112,10 @@ pub struct Loss {
     pub ring_full: u64,
     /// A program came upon another one of its own task on its CPU.
     pub guard: u64,
+    /// What a program had to remember for a later one found no place.
+    pub no_place: u64,
+    /// Nothing is missing by these: a program ran inside another one of its task on its CPU, as it may.
+    pub nested: u64,
     /// The kernel skipped a program because it, or another, was already running on the CPU.
     pub recursion_misses: u64,
     /// Records that the host could not decode.
@@ -131,11 +135,11 @@ pub struct Loss {
 impl Loss {
     /// Events that are missing.
     pub fn events(&self) -> u64 {
-        self.ring_full + self.guard + self.recursion_misses + self.undecodable
+        self.ring_full + self.guard + self.no_place + self.recursion_misses + self.undecodable
     }
 }
 
-/// The counters of one program on one CPU: `filtered + delivered + ring_full + guard` is how often it ran.
+/// The counters of one program on one CPU: `filtered + delivered + ring_full + guard + no_place` is how often it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramCounters {
@@ -151,6 +155,10 @@ pub struct ProgramCounters {
     pub ring_full: u64,
     /// Left because of the guard.
     pub guard: u64,
+    /// What it had to remember found no place.
+    pub no_place: u64,
+    /// Of all: inside another program.
+    pub nested: u64,
 }
 
 /// A number with a name.

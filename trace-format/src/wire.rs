@@ -13,11 +13,13 @@ pub mod code {
     /// `include/trace/events/lock.h` (5.19). May come twice for one wait: a mutex says it once before it spins and
     /// once before it sleeps.
     pub const CONTENTION_BEGIN: u8 = 1;
-    /// The wait for a kernel lock ended: `value` is 0 or a negative errno.
+    /// The wait for a kernel lock ended: `value` is 0 or a negative errno. `extra` is 0, or when the wait began if that has
+    /// no record of its own; then `detail` is as for the begin, and `blocked_ns` and `runq_ns` are the wait's own.
     pub const CONTENTION_END: u8 = 2;
     /// A futex wait call was entered: `address` is the futex word, `detail` the futex command.
     pub const FUTEX_WAIT: u8 = 3;
-    /// A futex wait call returned: `address` and `detail` as at its entry, `value` is what it returned.
+    /// A futex wait call returned: `address` and `detail` as at its entry, `value` is what it returned, `extra` and what
+    /// depends on it as for [`CONTENTION_END`].
     pub const FUTEX_WAIT_DONE: u8 = 4;
     /// A futex wake call returned: `address` and `detail` as at its entry, `value` is the number of tasks woken,
     /// or a negative errno.
@@ -34,6 +36,15 @@ pub mod code {
     pub const INIT: u8 = 9;
     /// `pthread_mutex_destroy` was entered.
     pub const DESTROY: u8 = 10;
+    /// A function that takes a kernel lock returned: `address` is the lock, `detail` the function's place in
+    /// [`FUNCTIONS`](crate::kernel_functions::FUNCTIONS), `value` is 0 if it has the lock, or a negative errno (`-EBUSY` of
+    /// one that only tries). It may come after the [`CONTENTION_END`] of the same acquisition, or in its place.
+    pub const LOCK_TAKEN: u8 = 11;
+    /// A function that gives a kernel lock back was entered: `address` and `detail` as above. Stamped before the lock is
+    /// free.
+    pub const LOCK_RELEASED: u8 = 12;
+    /// The last of the codes of a [`WireEvent`](super::WireEvent).
+    pub const LAST_EVENT: u8 = LOCK_RELEASED;
 
     /// A task was created ([`WireTask`](super::WireTask)): `comm` is what it inherited, `parent_*` who made it.
     pub const TASK_FORK: u8 = 32;
@@ -102,8 +113,16 @@ pub mod program {
     pub const PTHREAD_RETURN: u32 = 8;
     /// `sched:sched_process_fork`, `sched_process_exec`, `sched_process_exit`, `task:task_rename`
     pub const TASK: u32 = 9;
+    /// return of a kernel function that takes a lock
+    pub const LOCK_TAKEN: u32 = 10;
+    /// entry of a kernel function that gives a lock back
+    pub const LOCK_RELEASED: u32 = 11;
+    /// entry of a kernel function that takes a lock, where its return can't tell the lock
+    pub const LOCK_ENTERED: u32 = 12;
+    /// entry of a kernel function that waits for a lock, where there are no contention tracepoints
+    pub const LOCK_SLOW: u32 = 13;
     /// How many there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 14;
     /// Names, by index.
     pub const NAMES: [&str; COUNT] = [
         "contention_begin",
@@ -116,6 +135,10 @@ pub mod program {
         "pthread_call",
         "pthread_return",
         "task",
+        "lock_taken",
+        "lock_released",
+        "lock_entered",
+        "lock_slow",
     ];
 }
 
@@ -125,6 +148,8 @@ pub mod flag {
     pub const NO_WAIT_STATE: u8 = 1;
     /// The peer fields hold the task whose wake-up ended the wait.
     pub const PEER: u8 = 2;
+    /// The peer fields hold the task that the lock word named as the owner when the wait began.
+    pub const OWNER: u8 = 4;
 }
 
 /// Values of the four stack fields that are no id of the stack map.
@@ -177,9 +202,9 @@ pub struct WireEvent {
     pub kernel_stack: i32,
     /// Id in the stack map, or one of [`stack`].
     pub user_stack: i32,
-    /// With [`flag::PEER`]: the process of the waker.
+    /// With [`flag::PEER`]: the process of the waker; with [`flag::OWNER`]: that of the owner.
     pub peer_tgid: u32,
-    /// With [`flag::PEER`]: the waker.
+    /// With [`flag::PEER`]: the waker; with [`flag::OWNER`]: the owner.
     pub peer_tid: u32,
     /// With [`flag::PEER`]: where the waker was. Id in the stack map, or one of [`stack`].
     pub peer_kernel_stack: i32,
@@ -244,8 +269,8 @@ pub struct WireStack {
     pub frames: [u64; MAX_FRAMES],
 }
 
-/// What one program counted on one CPU. Every entry of a program ends in exactly one of these, so
-/// `entries = filtered + delivered + ring_full + guard` without a remainder.
+/// What one program counted on one CPU. Every entry of a program ends in exactly one of the first five, so
+/// `entries = filtered + delivered + ring_full + guard + no_place` without a remainder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
@@ -257,6 +282,10 @@ pub struct WireCounters {
     pub ring_full: u64,
     /// The program came upon another program of the same task on the same CPU, and left.
     pub guard: u64,
+    /// What the program has to remember until a later one found no place in a map.
+    pub no_place: u64,
+    /// Of all: inside another program of the same task on the same CPU, as is allowed once.
+    pub nested: u64,
     /// Of the delivered: a stack found no place, neither in the stack map nor inline.
     pub stack_lost: u64,
     /// Of the delivered: the wait found no place in the map of waiting tasks.
@@ -267,6 +296,6 @@ const _: () = {
     assert!(size_of::<WireEvent>() == 104);
     assert!(size_of::<WireTask>() == 56);
     assert!(size_of::<WireStack>() == 24 + 8 * MAX_FRAMES);
-    assert!(size_of::<WireCounters>() == 48);
+    assert!(size_of::<WireCounters>() == 64);
     assert!(align_of::<WireEvent>() == 8);
 };

@@ -104,7 +104,19 @@ fn record(klock: &Path, directory: &Path, load: &str, seconds: u32) -> Result<(S
     thread::sleep(Duration::from_secs(1));
     let mut recorder = Background::start(
         klock,
-        &["record", "-a", "--locks", "kernel", "--quiet", "--ring", "16M", "-f", "-o", &trace_name],
+        &[
+            "record",
+            "-a",
+            "--locks",
+            "kernel",
+            "--contended-only",
+            "--quiet",
+            "--ring",
+            "16M",
+            "-f",
+            "-o",
+            &trace_name,
+        ],
     )?;
     recorder.until_recording()?;
     let recorder_pid = recorder.pid();

@@ -11,8 +11,9 @@ use aya_ebpf::{helpers::bpf_probe_read_user, macros::tracepoint, programs::Trace
 use trace_format::wire::{code, flag, futex2, program};
 
 use crate::{
-    emit::{emit, event},
-    filter::Task,
+    config,
+    emit::{emit, event, now_ns},
+    filter::{Task, wants_lock},
     guard::{Outcome, Run, guarded, unguarded},
     stacks,
     waiting::{FutexCall, WaitState},
@@ -105,7 +106,8 @@ fn enter(ctx: &TracePointContext, call: impl FnOnce() -> FutexCall) -> u32 {
 fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
     let task = Task::current();
     let waits = is_wait(call.command);
-    if !(waits || is_wake(call.command)) || call.address == 0 || !task.is_recorded() {
+    let is_lock = (waits || is_wake(call.command)) && call.address != 0;
+    if !is_lock || !task.is_recorded() || !wants_lock(call.address) {
         return Outcome::Filtered;
     }
     let state = WaitState::begin(task);
@@ -113,11 +115,17 @@ fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
         // A wake is one event at its exit, which the state remembers.
         match state {
             Some(state) => {
-                state.enter_futex(call);
+                state.enter_futex(call, 0);
                 return Outcome::Filtered;
             }
             None => return wake_without_state(run, ctx, task, call),
         }
+    }
+    if config::min_wait_ns() > 0 {
+        // What has no place is not known to be short or long: it is lost.
+        let Some(state) = state else { return Outcome::NoPlace };
+        state.enter_futex(call, now_ns());
+        return Outcome::Filtered;
     }
     let mut event = event(run, task, code::FUTEX_WAIT);
     event.address = call.address;
@@ -125,7 +133,7 @@ fn try_enter(run: &Run, ctx: &TracePointContext, call: &FutexCall) -> Outcome {
     event.detail = call.command as u8;
     match state {
         Some(state) => {
-            state.enter_futex(call);
+            state.enter_futex(call, event.ts_ns);
             state.describe(&mut event);
         }
         None => {
@@ -162,7 +170,9 @@ fn exit_futex(ctx: TracePointContext) -> u32 {
             None => unguarded(program::FUTEX_EXIT, || {}),
         },
         None if !task.is_recorded() => unguarded(program::FUTEX_EXIT, || {}),
-        None => match returning_wait(&ctx) {
+        // A wait that is recorded whole, and found no place, was counted at its entry.
+        None if config::min_wait_ns() > 0 => unguarded(program::FUTEX_EXIT, || {}),
+        None => match returning_wait(&ctx).filter(|call| wants_lock(call.address)) {
             Some(call) => guarded(program::FUTEX_EXIT, |run| exit_without_state(run, &ctx, task, &call)),
             None => unguarded(program::FUTEX_EXIT, || {}),
         },
@@ -172,13 +182,22 @@ fn exit_futex(ctx: TracePointContext) -> u32 {
 #[inline(always)]
 fn exit(run: &Run, ctx: &TracePointContext, task: Task, state: &WaitState, call: &FutexCall) -> Outcome {
     let waits = is_wait(call.command);
+    if waits && now_ns().wrapping_sub(state.begin_of_futex().ts_ns) < config::min_wait_ns() {
+        state.end_if_idle(task.tid);
+        return Outcome::Filtered;
+    }
     let mut event = event(run, task, if waits { code::FUTEX_WAIT_DONE } else { code::FUTEX_WAKE });
     event.address = call.address;
     event.extra = call.extra;
     event.detail = call.command as u8;
     event.value = argument(ctx, 0) as i64;
-    state.describe(&mut event);
-    if waits {
+    if waits && config::min_wait_ns() > 0 {
+        event.extra = 0;
+        state.describe_whole(state.begin_of_futex(), &mut event);
+        state.name_waker_of_futex(&mut event);
+        stacks::both(run, ctx, &mut event);
+    } else if waits {
+        state.describe(&mut event);
         state.name_waker_of_futex(&mut event);
     } else {
         stacks::both(run, ctx, &mut event);

@@ -2,6 +2,9 @@
 
 mod contention;
 mod futex;
+mod locks;
 mod pthread;
 mod sched;
 mod task;
+
+pub(crate) use sched::field;

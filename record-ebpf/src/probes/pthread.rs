@@ -11,7 +11,7 @@ use trace_format::wire::{api, code, program};
 
 use crate::{
     emit::{emit, event},
-    filter::Task,
+    filter::{Task, wants_lock},
     guard::{Outcome, guarded},
     stacks,
 };
@@ -39,7 +39,7 @@ fn entered(ctx: &ProbeContext, what: u8, detail: u8, lock: usize, extra: Option<
     let (address, extra) = (argument(lock), extra.map_or(0, argument));
     guarded(program::PTHREAD_CALL, |run| {
         let task = Task::current();
-        if !task.is_recorded() {
+        if !task.is_recorded() || !wants_lock(address) {
             return Outcome::Filtered;
         }
         let mut event = event(run, task, what);

@@ -13,6 +13,7 @@ use trace_format::wire::{WireTask, code, program};
 
 use super::sched::field;
 use crate::{
+    calls,
     config::{self, ABSENT, target},
     emit::{NO_WAKEUP, cpu, now_ns},
     filter::Task,
@@ -89,6 +90,7 @@ fn task_exit(_ctx: RawTracePointContext) -> u32 {
         let task = Task::current();
         // A task that is killed while it waits never ends its wait.
         WaitState::forget(task.tid);
+        calls::forget(task);
         if !task.is_recorded() {
             return Outcome::Filtered;
         }

@@ -84,6 +84,20 @@ impl Waits {
     }
 }
 
+/// A wait of which there is no other record: it began at `begun_ns`, and the moment's sums are its own.
+pub(super) fn whole(
+    moment: &Moment,
+    word: u64,
+    begun_ns: i64,
+    errno: Option<i32>,
+    locks: &mut Locks,
+    out: &mut Vec<Event>,
+) {
+    let lock = futex(locks, moment, word);
+    let sums = Some(Sums::default());
+    out.push(moment.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums }, errno));
+}
+
 /// A wake call returned `value`: the number of tasks woken, or a negative errno. Told at its entry, it has no result yet.
 pub(super) fn wake(moment: &Moment, word: u64, value: i64, locks: &mut Locks, out: &mut Vec<Event>) {
     let lock = lock_at_word(locks, moment, word);

@@ -1,43 +1,30 @@
-//! Waits for kernel locks: `contention_begin` and `contention_end` in, `wait` and `acquire` or `abandon` out.
+//! Kernel locks: `contention_begin` and `contention_end` in, `wait` and `acquire` or `abandon` out; and where the
+//! functions that take and give back locks are recorded, too, every acquisition and release ([`functions`]).
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockKind, Mode};
+use trace_format::{
+    Event, EventKind, LockKind, Mode,
+    kernel_functions::{self, kinds, lcb},
+};
 
-use super::{Moment, OpenWait, TaskKey};
+use super::{Moment, OpenWait, Sums, TaskKey};
 use crate::locks::{Locks, Space};
 
-/// The flags of `contention_begin` (include/trace/events/lock.h, Linux 5.19 and later).
-mod lcb {
-    pub(super) const SPIN: u8 = 1;
-    pub(super) const READ: u8 = 2;
-    pub(super) const WRITE: u8 = 4;
-    pub(super) const RT: u8 = 8;
-    pub(super) const PERCPU: u8 = 16;
-    pub(super) const MUTEX: u8 = 32;
-}
+mod functions;
+
+use functions::Last;
 
 /// What kind of lock the flags mean, and how it is wanted, as `perf lock contention` reads them.
 pub(super) fn kind_of(flags: u8) -> (LockKind, Mode) {
-    let has = |flag| flags & flag != 0;
-    let mode = if has(lcb::READ) { Mode::Shared } else { Mode::Exclusive };
-    let rw = has(lcb::READ) || has(lcb::WRITE);
-    let kind = if has(lcb::MUTEX) {
-        LockKind::Mutex
-    } else if has(lcb::PERCPU) {
-        LockKind::PercpuRwSem
-    } else if has(lcb::RT) {
-        // On a PREEMPT_RT kernel, reader-writer locks say RT as well; without readers and writers it is the rtmutex.
-        match (rw, has(lcb::SPIN)) {
-            (false, _) => LockKind::RtMutex,
-            (true, false) => LockKind::RwSem,
-            (true, true) => LockKind::RwLock,
-        }
-    } else if has(lcb::SPIN) {
-        if rw { LockKind::RwLock } else { LockKind::SpinLock }
-    } else if rw {
-        LockKind::RwSem
-    } else {
-        LockKind::Semaphore
+    let mode = if flags & lcb::READ != 0 { Mode::Shared } else { Mode::Exclusive };
+    let kind = match kernel_functions::kind(flags) {
+        kinds::MUTEX => LockKind::Mutex,
+        kinds::RTMUTEX => LockKind::RtMutex,
+        kinds::RWSEM => LockKind::RwSem,
+        kinds::PERCPU_RWSEM => LockKind::PercpuRwSem,
+        kinds::SPINLOCK => LockKind::SpinLock,
+        kinds::RWLOCK => LockKind::RwLock,
+        _ => LockKind::Semaphore,
     };
     (kind, mode)
 }
@@ -46,9 +33,18 @@ pub(super) fn kind_of(flags: u8) -> (LockKind, Mode) {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     open: FxHashMap<(TaskKey, u64), (OpenWait, Mode)>,
+    /// What each task did last with which lock: a function may tell what was told already.
+    last: FxHashMap<TaskKey, (u64, Last)>,
+    /// Begins may be left out on purpose, so that an end without one is nothing.
+    drops_begins: bool,
 }
 
 impl Waits {
+    /// Without waits. `drops_begins` says whether begins are left out on purpose.
+    pub(super) fn new(drops_begins: bool) -> Self {
+        Self { drops_begins, ..Self::default() }
+    }
+
     /// The lock was not free. A mutex says so twice in one wait, before it spins and before it sleeps: the first
     /// time is the begin of the wait.
     pub(super) fn begin(
@@ -62,7 +58,8 @@ impl Waits {
         let (kind, mode) = kind_of(flags);
         let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
         self.open.entry((moment.key, address)).or_insert_with(|| {
-            out.push(Event { mode: Some(mode), ..moment.row(EventKind::Wait, lock) });
+            let peer_task = moment.owner;
+            out.push(Event { mode: Some(mode), peer_task, ..moment.row(EventKind::Wait, lock) });
             (OpenWait { lock, ts_ns: moment.ts_ns, stack: moment.stack, sums: moment.sums }, mode)
         });
     }
@@ -78,15 +75,37 @@ impl Waits {
         out: &mut Vec<Event>,
     ) {
         if let Some((wait, mode)) = self.open.remove(&(moment.key, address)) {
+            self.ended(moment, address, errno);
             out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
             locks.touch(wait.lock, moment.ts_ns);
+        } else if self.drops_begins {
+            // Its begin was left out, and so is it.
         } else if let Some(kind) = locks.kernel_kind(address) {
+            self.ended(moment, address, errno);
             let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
             out.push(moment.end_of_unknown(lock, errno));
         } else {
             // The end does not say what kind of lock it is.
             *unpaired += 1;
         }
+    }
+
+    /// A wait of which there is no other record: it began at `begun_ns`, and the moment's sums are its own.
+    pub(super) fn whole(
+        &mut self,
+        moment: &Moment,
+        (address, flags): (u64, u8),
+        begun_ns: i64,
+        errno: Option<i32>,
+        locks: &mut Locks,
+        out: &mut Vec<Event>,
+    ) {
+        let (kind, mode) = kind_of(flags);
+        let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
+        self.ended(moment, address, errno);
+        let sums = Some(Sums::default());
+        let wait = OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums };
+        out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
     }
 
     /// Events are missing: what is open may be over.

@@ -115,7 +115,16 @@ impl Script {
 
     /// A recording in which futex waits are seen, or are not.
     pub(super) fn with_futexes(futexes: bool) -> Self {
-        let composer = Composer::new(Tasks::new([], Box::new(|_, _| None)), futexes);
+        Self::with(futexes, false)
+    }
+
+    /// A recording that leaves begins out on purpose.
+    pub(super) fn with_filters() -> Self {
+        Self::with(true, true)
+    }
+
+    fn with(futexes: bool, drops_begins: bool) -> Self {
+        let composer = Composer::new(Tasks::new([], Box::new(|_, _| None)), futexes, drops_begins);
         Self { composer, rows: Vec::new(), stacks: BTreeMap::new() }
     }
 
@@ -250,6 +259,11 @@ impl Line<'_> {
         self.event.peer_user_stack = stack;
         self
     }
+    pub(super) fn owned_by(mut self, tid: u32) -> Self {
+        self.event.flags |= flag::OWNER;
+        (self.event.peer_tgid, self.event.peer_tid) = (self.event.tgid, tid);
+        self
+    }
     /// So many events of this CPU were lost before this one.
     pub(super) fn lost(mut self, count: u32) -> Self {
         self.event.lost_before = count;
@@ -261,6 +275,19 @@ impl Line<'_> {
     }
     pub(super) fn contention_end(self, lock: u64, ret: i64) {
         self.is(code::CONTENTION_END, lock, 0, ret);
+    }
+    /// A wait that began at `begun_ns`, in one record.
+    pub(super) fn whole_wait(mut self, lock: u64, flags: u8, begun_ns: u64) {
+        self.event.extra = begun_ns;
+        self.is(code::CONTENTION_END, lock, flags, 0);
+    }
+    /// A function of the kernel returned that takes a lock.
+    pub(super) fn taken(self, function: usize, lock: u64, ret: i64) {
+        self.is(code::LOCK_TAKEN, lock, function as u8, ret);
+    }
+    /// A function of the kernel was entered that gives a lock back.
+    pub(super) fn released(self, function: usize, lock: u64) {
+        self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
     pub(super) fn futex_wait(self, word: u64) {
         self.is(code::FUTEX_WAIT, word, 0, 0);

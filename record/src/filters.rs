@@ -1,0 +1,217 @@
+//! What of the chosen locks is recorded: which kinds, which addresses, whose, how long, how many. Words enter, numbers for
+//! the kernel side leave, and sentences for the trace: whoever reads it later has to know what was left out.
+
+use trace_format::{LockKind, kernel_functions::kinds};
+
+/// What is recorded. The default is everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filters {
+    /// The kinds of kernel locks, any of [`kinds`].
+    pub kinds: u32,
+    /// Every how many-th acquisition of a kernel lock; 1 is each.
+    pub sample: u32,
+    /// Waits that are shorter are left out, in nanoseconds.
+    pub min_wait_ns: u64,
+    /// Only these locks; empty is all.
+    pub locks: Vec<LockChoice>,
+    /// The addresses of these locks, once they are [looked up](Self::look_up).
+    pub addresses: Vec<u64>,
+    /// Only tasks with these names; empty is all.
+    pub comms: Vec<String>,
+    /// No tasks with these names.
+    pub not_comms: Vec<String>,
+}
+
+impl Default for Filters {
+    fn default() -> Self {
+        Self {
+            kinds: kinds::ALL,
+            sample: 1,
+            min_wait_ns: 0,
+            locks: Vec::new(),
+            addresses: Vec::new(),
+            comms: Vec::new(),
+            not_comms: Vec::new(),
+        }
+    }
+}
+
+/// A lock as it is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockChoice {
+    /// By its address, the kernel's or a process's.
+    Address(u64),
+    /// By the symbol of a variable of the kernel.
+    Symbol(String),
+}
+
+/// Why a lock can't be found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchLock {
+    /// Not in the list of symbols.
+    #[error(
+        "the kernel lists no variable {symbol}; give the lock's address, as `klock analyze report` shows it"
+    )]
+    Unknown {
+        /// What was asked for.
+        symbol: String,
+    },
+    /// It is there, but its address is not shown.
+    #[error("the kernel hides the address of {symbol} (kptr_restrict, CAP_SYSLOG); run klock as root")]
+    Hidden {
+        /// What was asked for.
+        symbol: String,
+    },
+}
+
+impl LockChoice {
+    /// `0xffff...` is an address, everything else a symbol.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "'{text}' is no lock; write an address such as 0xffff888104a3c2d8, or a symbol of the kernel"
+            )
+        };
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).map(Self::Address).map_err(|_| bad()),
+            None if text.is_empty() || text.contains(char::is_whitespace) => Err(bad()),
+            None => Ok(Self::Symbol(text.to_owned())),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Address(address) => format!("{address:#x}"),
+            Self::Symbol(symbol) => symbol.clone(),
+        }
+    }
+}
+
+impl Filters {
+    /// The kernel locks of these kinds.
+    pub fn kinds_of(chosen: &[LockKind]) -> u32 {
+        chosen.iter().fold(0, |all, kind| all | bit(*kind))
+    }
+
+    /// The kinds of kernel locks that are recorded.
+    pub fn kernel_kinds(&self) -> impl Iterator<Item = LockKind> + '_ {
+        LockKind::ALL.iter().copied().filter(|kind| self.kinds & bit(*kind) != 0)
+    }
+
+    /// Finds the addresses of the chosen locks; symbols stand in the kernel's list, `address type name`.
+    pub fn look_up(&mut self, symbols: &str) -> Result<(), NoSuchLock> {
+        let find = |symbol: &String| {
+            let line = symbols.lines().find(|line| line.split([' ', '\t']).nth(2) == Some(symbol.as_str()));
+            let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+            match address {
+                Some(0) => Err(NoSuchLock::Hidden { symbol: symbol.clone() }),
+                Some(address) => Ok(address),
+                None => Err(NoSuchLock::Unknown { symbol: symbol.clone() }),
+            }
+        };
+        let address = |choice: &LockChoice| match choice {
+            LockChoice::Address(address) => Ok(*address),
+            LockChoice::Symbol(symbol) => find(symbol),
+        };
+        self.addresses = self.locks.iter().map(address).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// What is left out, a sentence each.
+    pub fn limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if self.kinds != kinds::ALL {
+            let names: Vec<&str> = self.kernel_kinds().map(LockKind::as_str).collect();
+            limits.push(format!("kernel locks: only {} are recorded", names.join(", ")));
+        }
+        if self.sample > 1 {
+            limits.push(format!(
+                "kernel locks: one in {} acquisitions of a CPU is recorded; counts and times are not scaled",
+                self.sample
+            ));
+        }
+        if self.min_wait_ns > 0 {
+            limits.push(format!(
+                "waits shorter than {} ns are not recorded, and of the others not whom they met",
+                self.min_wait_ns
+            ));
+        }
+        if !self.locks.is_empty() {
+            let words: Vec<String> = self.locks.iter().map(LockChoice::words).collect();
+            limits.push(format!("only these locks are recorded: {}", words.join(", ")));
+        }
+        if !self.comms.is_empty() {
+            limits.push(format!("only tasks of these names are recorded: {}", self.comms.join(", ")));
+        }
+        if !self.not_comms.is_empty() {
+            limits.push(format!("tasks of these names are not recorded: {}", self.not_comms.join(", ")));
+        }
+        limits
+    }
+
+    /// Whether the kernel side may send an end of which it sent no begin.
+    pub fn drops_begins(&self) -> bool {
+        *self != Self { comms: self.comms.clone(), not_comms: self.not_comms.clone(), ..Self::default() }
+    }
+}
+
+/// A kernel lock's kind as a bit of [`kinds`]; 0 for the others.
+pub fn bit(kind: LockKind) -> u32 {
+    match kind {
+        LockKind::Mutex => kinds::MUTEX,
+        LockKind::RtMutex => kinds::RTMUTEX,
+        LockKind::RwSem => kinds::RWSEM,
+        LockKind::PercpuRwSem => kinds::PERCPU_RWSEM,
+        LockKind::Semaphore => kinds::SEMAPHORE,
+        LockKind::SpinLock => kinds::SPINLOCK,
+        LockKind::RwLock => kinds::RWLOCK,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYMBOLS: &str =
+        "ffffffff82000000 D cgroup_mutex\n0000000000000000 D hidden\nffffffffc0200500 d pool\t[ext4]\n";
+
+    fn address_of(text: &str) -> Result<Vec<u64>, NoSuchLock> {
+        let mut filters = Filters { locks: vec![LockChoice::parse(text).unwrap()], ..Filters::default() };
+        filters.look_up(SYMBOLS).map(|()| filters.addresses)
+    }
+
+    #[test]
+    fn a_lock_is_chosen_by_address_or_by_symbol() {
+        assert_eq!(address_of("0xff00"), Ok(vec![0xff00]));
+        assert_eq!(address_of("cgroup_mutex"), Ok(vec![0xffff_ffff_8200_0000]));
+        assert_eq!(address_of("pool"), Ok(vec![0xffff_ffff_c020_0500]));
+        assert!(LockChoice::parse("0xyz").is_err() && LockChoice::parse("").is_err());
+    }
+
+    #[test]
+    fn a_symbol_that_is_unknown_or_hidden_is_an_error_that_names_it() {
+        let unknown = address_of("no_such").unwrap_err().to_string();
+        assert!(unknown.contains("no variable no_such"), "{unknown}");
+        let hidden = address_of("hidden").unwrap_err().to_string();
+        assert!(hidden.contains("hides the address of hidden"), "{hidden}");
+    }
+
+    #[test]
+    fn everything_is_recorded_by_default_and_what_is_left_out_is_said() {
+        assert_eq!(Filters::default().limits(), Vec::<String>::new());
+        assert!(!Filters::default().drops_begins());
+        let filters =
+            Filters { sample: 100, kinds: Filters::kinds_of(&[LockKind::Mutex]), ..Filters::default() };
+        let limits = filters.limits();
+        assert!(limits[0].contains("only mutex") && limits[1].contains("one in 100"), "{limits:?}");
+        assert!(filters.drops_begins());
+    }
+
+    #[test]
+    fn every_kind_of_kernel_lock_has_its_bit_and_no_other_has_one() {
+        let kernel = LockKind::ALL.iter().copied().filter(|kind| kind.is_kernel());
+        assert_eq!(kernel.fold(0, |all, kind| all | bit(kind)), kinds::ALL);
+        assert!(LockKind::ALL.iter().filter(|kind| !kind.is_kernel()).all(|kind| bit(*kind) == 0));
+    }
+}
