@@ -50,7 +50,7 @@ pub(crate) fn enter(task: Task, function: u32, lock: u64) -> bool {
 }
 
 /// The lock with which the task entered the function that it leaves now. Calls inside it whose return was missed go
-/// with it.
+/// with it: the kernel has room for few returns at a time, and says of none that it missed it.
 #[inline(always)]
 pub(crate) fn leave(task: Task, function: u32) -> Option<u64> {
     let key = key(task);

@@ -65,9 +65,9 @@ globals! {
     KLOCK_MIN_WAIT: u64 = 0, min_wait_ns;
     /// 1: the functions that take kernel locks are probed.
     KLOCK_CALLS: u32 = 0, probes_calls;
-    /// 1: waits begin at the entry of a slow function and end at the return of the one that called it, for want of
-    /// contention tracepoints.
-    KLOCK_SLOW: u32 = 0, waits_by_function;
+    /// Any of `kinds`: the kernel locks of which waits begin at the entry of a slow function, and end at the return of
+    /// the one that called it unless a tracepoint ended them.
+    KLOCK_SLOW: u32 = 0, slow_kinds;
     /// Offset of `mutex.owner`.
     KLOCK_MUTEX_OWNER: u32 = ABSENT, mutex_owner_offset;
     /// Offset of `rw_semaphore.owner`.

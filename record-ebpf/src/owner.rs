@@ -14,8 +14,8 @@ use crate::{
 
 /// A mutex's owner has three flags: waiters, hand-over, picked up (4.10).
 const MUTEX_FLAGS: u64 = 7;
-/// An rwsem's owner has two: owned by readers, and no spinning (5.3).
-const RWSEM_FLAGS: u64 = 3;
+/// An rwsem's owner has two: owned by readers, and no spinning; up to 5.10 three.
+const RWSEM_FLAGS: u64 = 7;
 /// Then it names the last reader, who may be gone long since.
 const RWSEM_READERS: u64 = 1;
 /// An rtmutex's owner has one: waiters.

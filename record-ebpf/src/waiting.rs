@@ -214,7 +214,7 @@ impl WaitState {
             self.told_lock = 0;
             return Ended::Told;
         }
-        if config::waits_by_function() == 1 && self.waits_for(address) {
+        if config::slow_kinds() != 0 && self.waits_for(address) {
             return if self.is_chosen() { Ended::Wait } else { Ended::Unchosen };
         }
         Ended::Nothing

@@ -36,6 +36,8 @@ pub struct HostFacts {
     pub fentry: Option<bool>,
     /// Whether it takes kprobes.
     pub kprobes: bool,
+    /// Whether it is a PREEMPT_RT kernel, in which spinlocks sleep.
+    pub realtime: bool,
     /// Which of the functions that take and give back kernel locks it has, by its list of symbols.
     pub functions: BTreeSet<&'static str>,
     /// Where tracefs is mounted.
@@ -76,6 +78,7 @@ impl HostFacts {
             types: KernelTypes::read(Path::new(KERNEL_BTF)).ok(),
             fentry: fentry(),
             kprobes: Path::new(KPROBES).is_dir(),
+            realtime: line("/sys/kernel/realtime").as_deref() == Some("1"),
             functions: functions(&symbols),
             tracefs,
             contention: has_event("lock/contention_begin").or_else(|| contention_by_symbol(&symbols)),
@@ -123,6 +126,9 @@ impl HostFacts {
         rows.push(("tracefs".to_owned(), self.tracefs.unwrap_or("not mounted, or not readable").to_owned()));
         rows.push(("lock:contention_begin".to_owned(), yes_no(self.contention)));
         rows.push(("fentry and fexit".to_owned(), yes_no(self.fentry)));
+        if self.realtime {
+            rows.push(("PREEMPT_RT".to_owned(), "yes".to_owned()));
+        }
         rows.push(("kprobes".to_owned(), yes_no(Some(self.kprobes))));
         let functions = format!("{} of {}", self.functions.len(), FUNCTIONS.len());
         rows.push(("lock functions".to_owned(), functions));

@@ -374,7 +374,7 @@ fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
     let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
     let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
-    let slow = u32::from(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
+    let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
     let mut loader = EbpfLoader::new();
     for (map, entries) in rehearsal::map_sizes() {
         loader.map_max_entries(map, entries);

@@ -127,6 +127,8 @@ pub struct KernelPlan {
     pub holds: Option<Way>,
     /// The kinds whose holds are recorded, any of [`kinds`].
     pub hold_kinds: u32,
+    /// Of those: the kinds whose waits begin at slow functions.
+    pub slow_kinds: u32,
 }
 
 /// How functions are probed.
@@ -208,6 +210,12 @@ pub enum Refusal {
         "of the kinds of kernel locks that were chosen, none has functions that can be probed here; leave --kind out"
     )]
     NoKind,
+    /// The tracepoints of such a kernel don't tell its locks apart.
+    #[error(
+        "this kernel is PREEMPT_RT: what waits there for a mutex can't be told from what waits for a spinlock; record waits \
+         alone with --contended-only"
+    )]
+    Realtime,
     /// The kernel hides what programs read.
     #[error(
         "the kernel is locked down (confidentiality) and lets no program read its memory; boot it with lockdown=integrity or none"
@@ -257,6 +265,12 @@ impl Plan {
             );
         }
         let kernel = wanted.kernel.map(|depth| kernel(facts, depth, &wanted.filters)).transpose()?;
+        if kernel.is_some() && facts.functions.contains("mutex_lock_nested") {
+            warnings.push(
+                "this kernel checks its locks (CONFIG_DEBUG_LOCK_ALLOC): every acquisition of a mutex counts as contended"
+                    .to_owned(),
+            );
+        }
         if kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe)) {
             warnings.push(
                 "kernel functions are probed by kprobes: when many tasks are inside one function at a time, the kernel \
@@ -383,7 +397,7 @@ fn kernel(facts: &HostFacts, depth: KernelDepth, filters: &Filters) -> Result<Ke
     let contention = facts.contention != Some(false);
     let no_contention = || Refusal::NoContention { kernel: facts.kernel.clone() };
     let KernelDepth::Holds(way) = depth else {
-        let plan = KernelPlan { contention, holds: None, hold_kinds: 0 };
+        let plan = KernelPlan { contention, holds: None, hold_kinds: 0, slow_kinds: 0 };
         return if contention { Ok(plan) } else { Err(no_contention()) };
     };
     // What could not be told is tried.
@@ -395,11 +409,19 @@ fn kernel(facts: &HostFacts, depth: KernelDepth, filters: &Filters) -> Result<Ke
         ProbeWay::Fentry => return Err(Refusal::NoFunctions { missing: "no fentry" }),
         ProbeWay::Kprobe => return Err(Refusal::NoFunctions { missing: "no kprobes" }),
     };
-    let hold_kinds = hold_kinds(facts.functions_for(way)) & filters.kinds;
+    if facts.realtime {
+        return Err(Refusal::Realtime);
+    }
+    let functions = facts.functions_for(way);
+    let hold_kinds = hold_kinds(functions) & filters.kinds;
     if hold_kinds == 0 && !contention {
         return Err(Refusal::NoKind);
     }
-    Ok(KernelPlan { contention, holds: Some(way), hold_kinds })
+    let slow = FUNCTIONS.iter().filter(|f| f.act == Act::Slow && functions.contains(f.name));
+    let slow = slow.fold(0, |kinds, function| kinds | kind(function.flags));
+    // The tracepoints of rwsems come after the spinning, and not at all if that ends the wait.
+    let slow_kinds = slow & hold_kinds & if contention { kinds::RWSEM } else { kinds::ALL };
+    Ok(KernelPlan { contention, holds: Some(way), hold_kinds, slow_kinds })
 }
 
 /// The kinds of which something is taken and given back by functions that are there.
@@ -412,7 +434,7 @@ fn hold_kinds(functions: &BTreeSet<&'static str>) -> u32 {
 }
 
 fn is_taking(act: Act) -> bool {
-    matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero)
+    matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero | Act::TakeUnless)
 }
 
 impl HostFacts {
@@ -425,9 +447,17 @@ impl HostFacts {
 }
 
 /// The probes on the functions of the kinds that are recorded, in the order of the table.
-fn functions(facts: &HostFacts, way: Way, kinds: u32) -> impl Iterator<Item = Attach> + '_ {
+fn functions<'a>(
+    facts: &'a HostFacts,
+    way: Way,
+    plan: &KernelPlan,
+) -> impl Iterator<Item = Attach> + use<'a> {
     let there = facts.functions_for(way);
-    let wanted = move |f: &&KernelFunction| there.contains(f.name) && kind(f.flags) & kinds != 0;
+    let (holds, slow) = (plan.hold_kinds, plan.slow_kinds);
+    let wanted = move |f: &&KernelFunction| {
+        let kinds = if f.act == Act::Slow { slow } else { holds };
+        there.contains(f.name) && kind(f.flags) & kinds != 0
+    };
     FUNCTIONS.iter().filter(wanted).flat_map(move |function| {
         let ways: &[By] = match (way, is_taking(function.act)) {
             (Way::Fentry, true) => &[By::Fexit],
@@ -531,7 +561,7 @@ fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> V
     ];
     if let Some(kernel) = kernel {
         if let Some(way) = kernel.holds {
-            list.extend(functions(facts, way, kernel.hold_kinds));
+            list.extend(functions(facts, way, kernel));
         }
         if kernel.contention {
             list.push(raw("contention_end", "contention_end"));

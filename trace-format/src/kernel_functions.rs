@@ -66,7 +66,7 @@ pub mod kinds {
     pub const ALL: u32 = 127;
 }
 
-/// What a function does to the lock in its first argument.
+/// What a function does to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Takes it, whatever it takes.
@@ -77,12 +77,14 @@ pub enum Act {
     Try,
     /// Takes it and answers 0, or answers other than 0 at once.
     TryZero,
+    /// Takes it and answers other than 0; or answers 0, having left it alone or given it back.
+    TakeUnless,
     /// Gives it back.
     Release,
     /// Turns writing into reading.
     Downgrade,
-    /// Is entered after the first attempt failed, by a function that takes it: where there are no contention
-    /// tracepoints, a wait begins here.
+    /// Is entered after the first attempt failed, by a function that takes it. A wait begins here where there are no
+    /// contention tracepoints, and of rwsems everywhere: their tracepoints come after the spinning.
     Slow,
 }
 
@@ -97,16 +99,22 @@ pub struct KernelFunction {
     pub flags: u8,
     /// How many arguments it has.
     pub arguments: usize,
+    /// Which of them is the lock.
+    pub lock: usize,
     /// It may do its work by calling another function of the table, which tells it already.
     pub wraps: bool,
 }
 
 const fn function(name: &'static str, act: Act, flags: u8, arguments: usize) -> KernelFunction {
-    KernelFunction { name, act, flags, arguments, wraps: false }
+    KernelFunction { name, act, flags, arguments, lock: 0, wraps: false }
 }
 
 const fn wrapper(name: &'static str, act: Act, flags: u8, arguments: usize) -> KernelFunction {
-    KernelFunction { name, act, flags, arguments, wraps: true }
+    KernelFunction { lock: 0, wraps: true, ..function(name, act, flags, arguments) }
+}
+
+const fn slow(name: &'static str, flags: u8) -> KernelFunction {
+    function(name, Act::Slow, flags, 1)
 }
 
 macro_rules! functions {
@@ -142,6 +150,18 @@ functions! {
     UP = function("up", Act::Release, SEMAPHORE, 1),
     RT_MUTEX_UNLOCK = function("rt_mutex_unlock", Act::Release, RT, 1),
     PERCPU_UP_WRITE = function("percpu_up_write", Act::Release, PERCPU | WRITE, 1),
+    MUTEX_LOCK_SLOWPATH = slow("__mutex_lock_slowpath", MUTEX),
+    MUTEX_LOCK_KILLABLE_SLOWPATH = slow("__mutex_lock_killable_slowpath", MUTEX),
+    MUTEX_LOCK_INTERRUPTIBLE_SLOWPATH = slow("__mutex_lock_interruptible_slowpath", MUTEX),
+    WW_MUTEX_LOCK_SLOWPATH = slow("__ww_mutex_lock_slowpath", MUTEX),
+    WW_MUTEX_LOCK_INTERRUPTIBLE_SLOWPATH = slow("__ww_mutex_lock_interruptible_slowpath", MUTEX),
+    RWSEM_DOWN_READ_SLOWPATH = slow("rwsem_down_read_slowpath", READ),
+    RWSEM_DOWN_WRITE_SLOWPATH = slow("rwsem_down_write_slowpath", WRITE),
+    DOWN_SLOWPATH = slow("__down", SEMAPHORE),
+    DOWN_INTERRUPTIBLE_SLOWPATH = slow("__down_interruptible", SEMAPHORE),
+    DOWN_KILLABLE_SLOWPATH = slow("__down_killable", SEMAPHORE),
+    DOWN_TIMEOUT_SLOWPATH = slow("__down_timeout", SEMAPHORE),
+    RT_MUTEX_SLOWLOCK = slow("rt_mutex_slowlock", RT),
     MUTEX_LOCK = function("mutex_lock", Act::Take, MUTEX, 1),
     MUTEX_LOCK_NESTED = function("mutex_lock_nested", Act::Take, MUTEX, 2),
     MUTEX_LOCK_NEST_LOCK = function("_mutex_lock_nest_lock", Act::Take, MUTEX, 2),
@@ -154,6 +174,8 @@ functions! {
     MUTEX_LOCK_KILLABLE_NEST = function("_mutex_lock_killable", Act::TakeOrFail, MUTEX, 3),
     MUTEX_TRYLOCK = function("mutex_trylock", Act::Try, MUTEX, 1),
     MUTEX_TRYLOCK_NEST_LOCK = function("_mutex_trylock_nest_lock", Act::Try, MUTEX, 2),
+    ATOMIC_DEC_AND_MUTEX_LOCK =
+        KernelFunction { lock: 1, ..wrapper("atomic_dec_and_mutex_lock", Act::TakeUnless, MUTEX, 2) },
     WW_MUTEX_LOCK = function("ww_mutex_lock", Act::TakeOrFail, MUTEX, 2),
     WW_MUTEX_LOCK_INTERRUPTIBLE = function("ww_mutex_lock_interruptible", Act::TakeOrFail, MUTEX, 2),
     WW_MUTEX_TRYLOCK = wrapper("ww_mutex_trylock", Act::Try, MUTEX, 2),
@@ -180,6 +202,7 @@ functions! {
     RT_MUTEX_LOCK_NEST_LOCK = function("_rt_mutex_lock_nest_lock", Act::Take, RT, 2),
     RT_MUTEX_LOCK_INTERRUPTIBLE = function("rt_mutex_lock_interruptible", Act::TakeOrFail, RT, 1),
     RT_MUTEX_LOCK_KILLABLE = function("rt_mutex_lock_killable", Act::TakeOrFail, RT, 1),
+    RT_MUTEX_TIMED_LOCK = function("rt_mutex_timed_lock", Act::TakeOrFail, RT, 2),
     RT_MUTEX_TRYLOCK = function("rt_mutex_trylock", Act::Try, RT, 1),
     PERCPU_DOWN_WRITE = function("percpu_down_write", Act::Take, PERCPU | WRITE, 1),
 }

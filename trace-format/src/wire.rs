@@ -10,8 +10,7 @@
 /// What a [`WireEvent`] reports.
 pub mod code {
     /// A kernel lock was not free: `address` is the lock, `detail` the `LCB_F_*` flags of
-    /// `include/trace/events/lock.h` (5.19). May come twice for one wait: a mutex says it once before it spins and
-    /// once before it sleeps.
+    /// `include/trace/events/lock.h` (5.19). It may come at the entry of a function that waits, too.
     pub const CONTENTION_BEGIN: u8 = 1;
     /// The wait for a kernel lock ended: `value` is 0 or a negative errno. `extra` is 0, or when the wait began if that has
     /// no record of its own; then `detail` is as for the begin, and `blocked_ns` and `runq_ns` are the wait's own.

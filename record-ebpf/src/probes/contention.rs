@@ -1,6 +1,6 @@
 //! Waits for kernel locks: `lock:contention_begin(lock, flags)` and `lock:contention_end(lock, ret)`
-//! (`include/trace/events/lock.h`, 5.19). Where a kernel has neither, the entry of the function that waits is the
-//! begin, and the return of the one that called it the end ([`locks`](super::locks)).
+//! (`include/trace/events/lock.h`, 5.19). A wait may also begin at the entry of a slow
+//! function, and end at the return of the one that called it ([`locks`](super::locks)).
 
 use aya_ebpf::{
     macros::raw_tracepoint,
@@ -34,17 +34,13 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
     }
     // Inside another program, nothing may be added to the map of waiting tasks; nor need it be: an interrupt spins.
     let state = if run.nested { None } else { WaitState::begin(task) };
-    // A mutex says begin when it spins, and again when it goes to sleep: the stack is known already.
-    let known = state.as_ref().is_some_and(|state| state.waits_for(address));
-    let chosen = match &state {
-        Some(state) if known => state.is_chosen(),
-        _ => sampling::chooses(run),
-    };
-    let whole = config::min_wait_ns() > 0;
-    if !chosen || whole {
-        if let Some(state) = state
-            && !known
-        {
+    // A mutex says begin when it spins, and again when it goes to sleep; a slow function may call another one.
+    if state.as_ref().is_some_and(|state| state.waits_for(address)) {
+        return Outcome::Filtered;
+    }
+    let chosen = sampling::chooses(run);
+    if !chosen || config::min_wait_ns() > 0 {
+        if let Some(state) = state {
             state.push_lock(address, flags as u8, chosen, now_ns());
         }
         return Outcome::Filtered;
@@ -54,10 +50,8 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
     event.detail = flags as u8;
     match state {
         Some(state) => {
-            if !known {
-                state.push_lock(address, flags as u8, chosen, event.ts_ns);
-                owner::name(address, flags as u8, &mut event);
-            }
+            state.push_lock(address, flags as u8, chosen, event.ts_ns);
+            owner::name(address, flags as u8, &mut event);
             state.describe(&mut event);
         }
         None if task.tid == 0 || run.nested => {}
@@ -66,9 +60,7 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
             event.flags |= flag::NO_WAIT_STATE;
         }
     }
-    if !known {
-        stacks::both(run, ctx, &mut event);
-    }
+    stacks::both(run, ctx, &mut event);
     emit(run, &mut event)
 }
 

@@ -12,7 +12,7 @@ use aya_ebpf::{
     programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
 };
 use trace_format::{
-    kernel_functions::{Act, FUNCTIONS, KernelFunction, id},
+    kernel_functions::{Act, FUNCTIONS, KernelFunction, id, kind},
     wire::{code, program},
 };
 
@@ -29,6 +29,8 @@ use crate::{
 
 /// What an attempt that does not wait reports if somebody else has the lock.
 const EBUSY: i64 = -16;
+/// What a function reports that had no need of the lock.
+const EAGAIN: i64 = -11;
 
 /// 0 if the function has the lock, otherwise a negative errno.
 #[inline(always)]
@@ -37,19 +39,29 @@ fn answer(act: Act, returned: i32) -> i64 {
         Act::TakeOrFail => i64::from(returned),
         Act::Try if returned == 0 => EBUSY,
         Act::TryZero if returned != 0 => EBUSY,
+        Act::TakeUnless if returned == 0 => EAGAIN,
         _ => 0,
     }
 }
 
+/// A function's place in the table, and above it the kind of its lock: the verifier allows few arguments.
+#[inline(always)]
+const fn told(function: usize) -> u32 {
+    kind(FUNCTIONS[function].flags) << KIND_AT | function as u32
+}
+
+/// Where the kind begins in [`told`].
+const KIND_AT: u32 = 16;
+
 /// A function returned that takes the lock at `address`.
 #[inline(never)]
-fn taken(ctx: FExitContext, function: u32, address: u64, value: i64) -> u32 {
+fn taken(ctx: FExitContext, told: u32, address: u64, value: i64) -> u32 {
     guarded_or_nested(program::LOCK_TAKEN, |run| {
         let task = Task::current();
         if !task.is_recorded() || !wants_lock(address) {
             return Outcome::Filtered;
         }
-        let remembers = sampling::is_on() || config::waits_by_function() == 1;
+        let remembers = sampling::is_on() || config::slow_kinds() & told >> KIND_AT != 0;
         let mut state = if remembers && !run.nested { WaitState::of(task.tid) } else { None };
         let ended = match &mut state {
             Some(state) => state.function_returned(address),
@@ -73,7 +85,7 @@ fn taken(ctx: FExitContext, function: u32, address: u64, value: i64) -> u32 {
         }
         let mut event = event(run, task, code::LOCK_TAKEN);
         event.address = address;
-        event.detail = function as u8;
+        event.detail = told as u8;
         event.value = value;
         match state {
             Some(state) if ended == Ended::Wait => {
@@ -110,6 +122,15 @@ fn released(ctx: FEntryContext, function: u32, address: u64) -> u32 {
     })
 }
 
+/// A function was entered that gives a lock back or waits for it.
+#[inline(always)]
+fn on_entry(ctx: FEntryContext, function: usize, address: u64) -> u32 {
+    match FUNCTIONS[function].act {
+        Act::Slow => slow(ctx, u32::from(FUNCTIONS[function].flags), address),
+        _ => released(ctx, function as u32, address),
+    }
+}
+
 /// A function was entered that takes the lock at `address`; its return can't tell which.
 #[inline(never)]
 fn entered(function: u32, address: u64) -> u32 {
@@ -125,14 +146,7 @@ fn entered(function: u32, address: u64) -> u32 {
 /// A function was entered that waits for the lock at `address`, after the first attempt to take it failed.
 #[inline(never)]
 fn slow(ctx: FEntryContext, flags: u32, address: u64) -> u32 {
-    guarded_or_nested(program::LOCK_SLOW, |run| {
-        let task = Task::current();
-        if WaitState::of(task.tid).is_some_and(|state| state.waits_for(address)) {
-            // A slow function called another one.
-            return Outcome::Filtered;
-        }
-        contention::begin(run, &ctx, address, flags)
-    })
+    guarded_or_nested(program::LOCK_SLOW, |run| contention::begin(run, &ctx, address, flags))
 }
 
 macro_rules! taking {
@@ -141,23 +155,22 @@ macro_rules! taking {
             #[fexit]
             fn $fexit(ctx: FExitContext) -> u32 {
                 const FUNCTION: KernelFunction = FUNCTIONS[id::$id];
-                let address = ctx.arg(0);
+                let address = ctx.arg(FUNCTION.lock);
                 // The answer stands behind the arguments; `Take` has none.
                 let returned = if matches!(FUNCTION.act, Act::Take) { 0 } else { ctx.arg(FUNCTION.arguments) };
-                taken(ctx, id::$id as u32, address, answer(FUNCTION.act, returned))
+                taken(ctx, told(id::$id), address, answer(FUNCTION.act, returned))
             }
 
             #[kprobe]
             fn $kprobe(ctx: ProbeContext) -> u32 {
-                entered(id::$id as u32, ctx.arg(0).unwrap_or(0))
+                entered(id::$id as u32, ctx.arg(FUNCTIONS[id::$id].lock).unwrap_or(0))
             }
 
             #[kretprobe]
             fn $kretprobe(ctx: RetProbeContext) -> u32 {
-                const FUNCTION: KernelFunction = FUNCTIONS[id::$id];
-                let answer = answer(FUNCTION.act, ctx.ret());
+                let answer = answer(FUNCTIONS[id::$id].act, ctx.ret());
                 let Some(address) = calls::leave(Task::current(), id::$id as u32) else { return 0 };
-                taken(FExitContext::new(ctx.as_ptr()), id::$id as u32, address, answer)
+                taken(FExitContext::new(ctx.as_ptr()), told(id::$id), address, answer)
             }
         )+
     };
@@ -176,6 +189,7 @@ taking! {
     MUTEX_LOCK_KILLABLE_NEST: fexit__mutex_lock_killable, kprobe__mutex_lock_killable, kretprobe__mutex_lock_killable;
     MUTEX_TRYLOCK: fexit_mutex_trylock, kprobe_mutex_trylock, kretprobe_mutex_trylock;
     MUTEX_TRYLOCK_NEST_LOCK: fexit__mutex_trylock_nest_lock, kprobe__mutex_trylock_nest_lock, kretprobe__mutex_trylock_nest_lock;
+    ATOMIC_DEC_AND_MUTEX_LOCK: fexit_atomic_dec_and_mutex_lock, kprobe_atomic_dec_and_mutex_lock, kretprobe_atomic_dec_and_mutex_lock;
     WW_MUTEX_LOCK: fexit_ww_mutex_lock, kprobe_ww_mutex_lock, kretprobe_ww_mutex_lock;
     WW_MUTEX_LOCK_INTERRUPTIBLE: fexit_ww_mutex_lock_interruptible, kprobe_ww_mutex_lock_interruptible, kretprobe_ww_mutex_lock_interruptible;
     WW_MUTEX_TRYLOCK: fexit_ww_mutex_trylock, kprobe_ww_mutex_trylock, kretprobe_ww_mutex_trylock;
@@ -202,27 +216,30 @@ taking! {
     RT_MUTEX_LOCK_NEST_LOCK: fexit__rt_mutex_lock_nest_lock, kprobe__rt_mutex_lock_nest_lock, kretprobe__rt_mutex_lock_nest_lock;
     RT_MUTEX_LOCK_INTERRUPTIBLE: fexit_rt_mutex_lock_interruptible, kprobe_rt_mutex_lock_interruptible, kretprobe_rt_mutex_lock_interruptible;
     RT_MUTEX_LOCK_KILLABLE: fexit_rt_mutex_lock_killable, kprobe_rt_mutex_lock_killable, kretprobe_rt_mutex_lock_killable;
+    RT_MUTEX_TIMED_LOCK: fexit_rt_mutex_timed_lock, kprobe_rt_mutex_timed_lock, kretprobe_rt_mutex_timed_lock;
     RT_MUTEX_TRYLOCK: fexit_rt_mutex_trylock, kprobe_rt_mutex_trylock, kretprobe_rt_mutex_trylock;
     PERCPU_DOWN_WRITE: fexit_percpu_down_write, kprobe_percpu_down_write, kretprobe_percpu_down_write;
 }
 
-macro_rules! releasing {
+macro_rules! entering {
     ($($id:ident: $fentry:ident, $kprobe:ident;)+) => {
         $(
             #[fentry]
             fn $fentry(ctx: FEntryContext) -> u32 {
-                released(FEntryContext::new(ctx.as_ptr()), id::$id as u32, ctx.arg(0))
+                let address = ctx.arg(0);
+                on_entry(ctx, id::$id, address)
             }
 
             #[kprobe]
             fn $kprobe(ctx: ProbeContext) -> u32 {
-                released(FEntryContext::new(ctx.as_ptr()), id::$id as u32, ctx.arg(0).unwrap_or(0))
+                let address = ctx.arg(0).unwrap_or(0);
+                on_entry(FEntryContext::new(ctx.as_ptr()), id::$id, address)
             }
         )+
     };
 }
 
-releasing! {
+entering! {
     MUTEX_UNLOCK: fentry_mutex_unlock, kprobe_mutex_unlock;
     WW_MUTEX_UNLOCK: fentry_ww_mutex_unlock, kprobe_ww_mutex_unlock;
     UP_READ: fentry_up_read, kprobe_up_read;
@@ -232,4 +249,16 @@ releasing! {
     UP: fentry_up, kprobe_up;
     RT_MUTEX_UNLOCK: fentry_rt_mutex_unlock, kprobe_rt_mutex_unlock;
     PERCPU_UP_WRITE: fentry_percpu_up_write, kprobe_percpu_up_write;
+    MUTEX_LOCK_SLOWPATH: fentry___mutex_lock_slowpath, kprobe___mutex_lock_slowpath;
+    MUTEX_LOCK_KILLABLE_SLOWPATH: fentry___mutex_lock_killable_slowpath, kprobe___mutex_lock_killable_slowpath;
+    MUTEX_LOCK_INTERRUPTIBLE_SLOWPATH: fentry___mutex_lock_interruptible_slowpath, kprobe___mutex_lock_interruptible_slowpath;
+    WW_MUTEX_LOCK_SLOWPATH: fentry___ww_mutex_lock_slowpath, kprobe___ww_mutex_lock_slowpath;
+    WW_MUTEX_LOCK_INTERRUPTIBLE_SLOWPATH: fentry___ww_mutex_lock_interruptible_slowpath, kprobe___ww_mutex_lock_interruptible_slowpath;
+    RWSEM_DOWN_READ_SLOWPATH: fentry_rwsem_down_read_slowpath, kprobe_rwsem_down_read_slowpath;
+    RWSEM_DOWN_WRITE_SLOWPATH: fentry_rwsem_down_write_slowpath, kprobe_rwsem_down_write_slowpath;
+    DOWN_SLOWPATH: fentry___down, kprobe___down;
+    DOWN_INTERRUPTIBLE_SLOWPATH: fentry___down_interruptible, kprobe___down_interruptible;
+    DOWN_KILLABLE_SLOWPATH: fentry___down_killable, kprobe___down_killable;
+    DOWN_TIMEOUT_SLOWPATH: fentry___down_timeout, kprobe___down_timeout;
+    RT_MUTEX_SLOWLOCK: fentry_rt_mutex_slowlock, kprobe_rt_mutex_slowlock;
 }

@@ -29,12 +29,17 @@ pub(super) fn kind_of(flags: u8) -> (LockKind, Mode) {
     (kind, mode)
 }
 
+/// Whether it is taken by no function that is recorded.
+fn spins(kind: LockKind) -> bool {
+    matches!(kind, LockKind::SpinLock | LockKind::RwLock)
+}
+
 /// The waits that are open, by task and lock: an interrupt may wait for a spinlock inside a task's wait for another.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     open: FxHashMap<(TaskKey, u64), (OpenWait, Mode)>,
-    /// What each task did last with which lock: a function may tell what was told already.
-    last: FxHashMap<TaskKey, (u64, Last)>,
+    /// What each task did last with a lock that it has, or failed to get: a function may tell what was told already.
+    last: FxHashMap<(TaskKey, u64), Last>,
     /// Begins may be left out on purpose, so that an end without one is nothing.
     drops_begins: bool,
 }
@@ -75,13 +80,18 @@ impl Waits {
         out: &mut Vec<Event>,
     ) {
         if let Some((wait, mode)) = self.open.remove(&(moment.key, address)) {
-            self.ended(moment, address, errno);
+            let sleeps = locks.kernel_kind(address).is_none_or(|kind| !spins(kind));
+            if sleeps {
+                self.ended(moment, address, errno);
+            }
             out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
             locks.touch(wait.lock, moment.ts_ns);
         } else if self.drops_begins {
             // Its begin was left out, and so is it.
         } else if let Some(kind) = locks.kernel_kind(address) {
-            self.ended(moment, address, errno);
+            if !spins(kind) {
+                self.ended(moment, address, errno);
+            }
             let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
             out.push(moment.end_of_unknown(lock, errno));
         } else {
@@ -102,7 +112,6 @@ impl Waits {
     ) {
         let (kind, mode) = kind_of(flags);
         let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-        self.ended(moment, address, errno);
         let sums = Some(Sums::default());
         let wait = OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums };
         out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });

@@ -27,15 +27,13 @@ pub(in crate::compose) enum Last {
     Failed,
     /// A function was entered that gives the lock back by calling another one.
     ReleasedByWrapper,
-    /// A function was entered that gives the lock back.
-    Released,
 }
 
 impl Waits {
     /// A wait ended.
     pub(super) fn ended(&mut self, moment: &Moment, address: u64, errno: Option<i32>) {
         let last = if errno.is_some() { Last::FailedByWait } else { Last::TakenByWait };
-        self.last.insert(moment.key, (address, last));
+        self.last.insert((moment.key, address), last);
     }
 
     /// A function returned, with the lock or with `errno`.
@@ -48,9 +46,12 @@ impl Waits {
         locks: &mut Locks,
         out: &mut Vec<Event>,
     ) {
+        let key = (moment.key, address);
+        if function.act == Act::TakeUnless && errno.is_some() {
+            return self.not_needed(moment, address, function, locks, out);
+        }
         let now = if errno.is_some() { Last::Failed } else { Last::Taken };
-        let before = self.last.insert(moment.key, (address, now));
-        let told = match before.filter(|(lock, _)| *lock == address).map(|(_, last)| last) {
+        let told = match self.last.insert(key, now) {
             Some(Last::TakenByWait) => errno.is_none(),
             Some(Last::FailedByWait) => errno.is_some(),
             Some(last) => function.wraps && last == now,
@@ -76,6 +77,23 @@ impl Waits {
         out.push(Event { mode: Some(mode), ..row });
     }
 
+    /// A function returned that had no need of the lock after all. If it waited for it, it gave it back unseen.
+    fn not_needed(
+        &mut self,
+        moment: &Moment,
+        address: u64,
+        function: &KernelFunction,
+        locks: &mut Locks,
+        out: &mut Vec<Event>,
+    ) {
+        if matches!(self.last.remove(&(moment.key, address)), Some(Last::TakenByWait | Last::Taken)) {
+            let (kind, mode) = kind_of(function.flags);
+            let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
+            let row = moment.row(EventKind::Release, lock);
+            out.push(Event { mode: Some(mode), stack: None, ..row });
+        }
+    }
+
     /// A function was entered that gives the lock back, or its write mode.
     pub(in crate::compose) fn released(
         &mut self,
@@ -85,9 +103,11 @@ impl Waits {
         locks: &mut Locks,
         out: &mut Vec<Event>,
     ) {
-        let now = if function.wraps { Last::ReleasedByWrapper } else { Last::Released };
-        let before = self.last.insert(moment.key, (address, now));
-        if before == Some((address, Last::ReleasedByWrapper)) && !function.wraps {
+        let key = (moment.key, address);
+        let before = self.last.remove(&key);
+        if function.wraps {
+            self.last.insert(key, Last::ReleasedByWrapper);
+        } else if before == Some(Last::ReleasedByWrapper) {
             return;
         }
         let (kind, mode) = kind_of(function.flags);
@@ -156,6 +176,30 @@ mod tests {
         s.at(300).task(11).taken(id::MUTEX_LOCK_IO, 0xf0, 0);
         s.at(400).task(11).released(id::MUTEX_UNLOCK, 0xf0);
         assert_eq!(s.story(0xf0), [Acquire, Release, Acquire, Release]);
+    }
+
+    #[test]
+    fn what_happens_between_the_end_of_a_wait_and_the_return_makes_no_second_acquisition() {
+        let mut s = Script::new();
+        s.at(100).task(11).contention_begin(0xf0, 32);
+        s.at(300).task(11).contention_end(0xf0, 0);
+        s.at(301).task(11).contention_begin(0xa0, 1);
+        s.at(302).task(11).contention_end(0xa0, 0);
+        s.at(303).task(11).released(id::UP, 0xb0);
+        s.at(310).task(11).taken(id::MUTEX_LOCK, 0xf0, 0);
+        assert_eq!(s.story(0xf0), [Wait, Acquire]);
+    }
+
+    #[test]
+    fn a_function_that_needed_the_lock_in_vain_leaves_no_hold_behind() {
+        let mut s = Script::new();
+        s.at(50).task(11).taken(id::ATOMIC_DEC_AND_MUTEX_LOCK, 0xf0, -11);
+        s.at(100).task(11).contention_begin(0xf0, 32);
+        s.at(300).task(11).contention_end(0xf0, 0);
+        s.at(310).task(11).taken(id::ATOMIC_DEC_AND_MUTEX_LOCK, 0xf0, -11);
+        s.at(400).task(11).taken(id::ATOMIC_DEC_AND_MUTEX_LOCK, 0xf0, 0);
+        s.at(500).task(11).released(id::MUTEX_UNLOCK, 0xf0);
+        assert_eq!(s.story(0xf0), [Wait, Acquire, Release, Acquire, Release]);
     }
 
     #[test]
