@@ -4,6 +4,7 @@
 //! `cargo xtask test`.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::print_stdout, reason = "what was lost in each case is worth reading")]
 
 use std::{
     collections::BTreeMap,
@@ -96,7 +97,7 @@ impl Recorded {
     fn lost_in_footer(&self) -> BTreeMap<u32, u64> {
         let mut lost = BTreeMap::new();
         for row in &self.loss().by_program {
-            *lost.entry(row.cpu).or_default() += row.ring_full + row.guard;
+            *lost.entry(row.cpu).or_default() += row.ring_full + row.guard + row.no_place;
         }
         lost.retain(|_, count| *count > 0);
         lost
@@ -105,7 +106,7 @@ impl Recorded {
     /// How often a program had something to record: what it delivered, and what it could not.
     fn attempts(&self, program: &str) -> u64 {
         let rows = self.loss().by_program.iter().filter(|row| row.program == program);
-        rows.map(|row| row.delivered + row.ring_full + row.guard).sum()
+        rows.map(|row| row.delivered + row.ring_full + row.guard + row.no_place).sum()
     }
 
     /// The number of the word that a row is about: its place in the thread's page.
@@ -151,7 +152,7 @@ fn in_every_case(test: impl Fn(&str, Duration)) {
 
 fn tell(what: &str, ring: &str, stop: Duration, recorded: &Recorded) {
     let loss = recorded.loss();
-    eprintln!(
+    println!(
         "{what}, ring {ring}, stopped {} s: {} calls, ring full {}, guard {}, recursion {}, late {}",
         stop.as_secs(),
         recorded.calls,

@@ -30,14 +30,16 @@ impl Task {
     /// Whether the current task is recorded; `self` has to be the current one.
     #[inline(always)]
     pub(crate) fn is_recorded(self) -> bool {
+        self.is_followed() && has_wanted_name()
+    }
+
+    /// Whether the current task's life is followed, whatever its name is now: it may take one that is recorded, or start
+    /// a process that has one.
+    #[inline(always)]
+    pub(crate) fn is_followed(self) -> bool {
         if self.tgid == config::own_process() {
             return false;
         }
-        self.is_target() && has_wanted_name()
-    }
-
-    #[inline(always)]
-    fn is_target(self) -> bool {
         match config::target_mode() {
             target::ALL => true,
             target::PROCESSES => TARGETS.get_ptr(self.tgid).is_some(),

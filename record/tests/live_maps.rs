@@ -97,3 +97,18 @@ fn stacks_that_come_faster_than_they_are_read_are_absent_and_counted_but_never_w
     // The kernel's half of a stack is found or counted by itself.
     assert!(right > 0 && absent > 0 && loss.stacks >= absent, "{right} right, {absent} absent, {loss:?}");
 }
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_process_without_a_place_among_the_targets_is_counted_and_not_forgotten() {
+    const CHILDREN: u64 = 20;
+    const CALLS: u64 = 100;
+    let recorded = record(&[], "children", CHILDREN, CALLS);
+    assert_eq!(recorded.rows(EventKind::Wake).count() as u64, CHILDREN * CALLS, "{:?}", recorded.loss());
+    assert_eq!(recorded.loss().events(), 0, "{:?}", recorded.loss());
+    // The only place is their parent's.
+    let recorded = record(&[("TARGETS", 1)], "children", CHILDREN, CALLS);
+    let loss = recorded.loss();
+    assert_eq!(recorded.rows(EventKind::Wake).count(), 0, "{loss:?}");
+    assert_eq!((loss.no_place, recorded.lost_in_rows()), (CHILDREN, CHILDREN), "{loss:?}");
+}

@@ -19,7 +19,7 @@ use clap::Args;
 use trace_format::{Trace, paths::TracePaths};
 
 use crate::{
-    generate, host,
+    generate, host, overhead,
     process::{Background, Run, has, klock, root, scratch},
     setup, table,
 };
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.write {
         table::write_part(&root().join("docs/benchmarks.md"), "bench", &text)?;
     }
-    Ok(())
+    overhead::run(&overhead::Options::part(&bench.klock, options.write))
 }
 
 fn verdict(what: &str, measured: f64, unit: &str, budget: f64) -> Vec<String> {

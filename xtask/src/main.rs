@@ -15,6 +15,7 @@ mod compare;
 mod docs;
 mod generate;
 mod host;
+mod overhead;
 mod process;
 mod setup;
 mod table;
@@ -50,6 +51,8 @@ enum Chore {
     ComparePerf(compare::Options),
     /// Measure size, cost and speed against the budgets. Needs root.
     Bench(bench::Options),
+    /// Measure what recording waits costs a program that waits for nobody, in pairs of runs. Needs root.
+    Overhead(overhead::Options),
     /// Write a trace of an invented program, the same for the same numbers.
     Generate {
         /// How many events.
@@ -87,6 +90,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Docs { check } => docs::run(check).map(|()| true),
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Generate { events, output, seed, lossy } => {
             generate::run(&output, events, seed, lossy).map(|()| true)
         }

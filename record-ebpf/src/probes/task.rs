@@ -52,6 +52,25 @@ fn describe(what: u8, task: Task, parent: Task, comm: Comm) -> Outcome {
 
 const NOBODY: Task = Task { tgid: 0, tid: 0 };
 
+/// Makes a process that a followed one started a target, and one that got the number of a target by chance none. False if it
+/// should be a target and found no place.
+#[inline(always)]
+fn choose(parent: Task, child: Task, followed: bool) -> bool {
+    let by_process = config::target_mode() == target::PROCESSES;
+    if by_process && child.tgid == parent.tgid {
+        return true;
+    }
+    if by_process && followed && config::follow_children() == 1 {
+        return TARGETS.insert(child.tgid, 1, BPF_ANY as u64).is_ok();
+    }
+    // The owner of the number is gone, for it is free to be given again.
+    let number = if by_process { child.tgid } else { child.tid };
+    if TARGETS.get_ptr(number).is_some() {
+        let _ = TARGETS.remove(number);
+    }
+    true
+}
+
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn task_fork(ctx: RawTracePointContext) -> u32 {
     guarded(program::TASK, |_| {
@@ -59,12 +78,12 @@ fn task_fork(ctx: RawTracePointContext) -> u32 {
         let child: u64 = ctx.arg(1);
         let ids = (field(child, config::task_tgid_offset()), field(child, config::task_pid_offset()));
         let (Some(tgid), Some(tid)) = ids else { return Outcome::Filtered };
-        if !parent.is_recorded() {
-            return Outcome::Filtered;
+        let followed = parent.is_followed();
+        if !choose(parent, Task { tgid, tid }, followed) {
+            return Outcome::NoPlace;
         }
-        if tgid != parent.tgid && config::target_mode() == target::PROCESSES && config::follow_children() == 1
-        {
-            let _ = TARGETS.insert(tgid, 1, BPF_ANY as u64);
+        if !followed {
+            return Outcome::Filtered;
         }
         let offset = config::task_comm_offset();
         let comm = if offset == ABSENT { [0; 16] } else { comm_at(child + u64::from(offset)) };
@@ -76,7 +95,7 @@ fn task_fork(ctx: RawTracePointContext) -> u32 {
 fn task_exec(ctx: RawTracePointContext) -> u32 {
     guarded(program::TASK, |_| {
         let task = Task::current();
-        if !task.is_recorded() {
+        if !task.is_followed() {
             return Outcome::Filtered;
         }
         let before = Task { tgid: 0, tid: ctx.arg(1) };
@@ -91,7 +110,7 @@ fn task_exit(_ctx: RawTracePointContext) -> u32 {
         // A task that is killed while it waits never ends its wait.
         WaitState::forget(task.tid);
         calls::forget(task);
-        if !task.is_recorded() {
+        if !task.is_followed() {
             return Outcome::Filtered;
         }
         describe(code::TASK_EXIT, task, NOBODY, bpf_get_current_comm().unwrap_or([0; 16]))
@@ -105,7 +124,7 @@ fn task_rename(ctx: RawTracePointContext) -> u32 {
         let (renamed, comm): (u64, u64) = (ctx.arg(0), ctx.arg(1));
         let ids = (field(renamed, config::task_tgid_offset()), field(renamed, config::task_pid_offset()));
         let (Some(tgid), Some(tid)) = ids else { return Outcome::Filtered };
-        if !Task::current().is_recorded() {
+        if !Task::current().is_followed() {
             return Outcome::Filtered;
         }
         describe(code::TASK_RENAME, Task { tgid, tid }, NOBODY, comm_at(comm))
