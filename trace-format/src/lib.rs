@@ -17,6 +17,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 
+pub mod peek;
 pub mod wire;
 
 #[cfg(feature = "std")]

@@ -2,6 +2,7 @@
 
 mod contention;
 mod futex;
+mod peek;
 mod pthread;
 mod sched;
 mod task;
