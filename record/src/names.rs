@@ -1,0 +1,121 @@
+//! Names of kernel locks that are no variables: an address and the kind of the lock enter, a name leaves, or `None`.
+//!
+//! Such a lock lies in an object of a slab cache, in a CPU's own area or in what belongs to a memory node. Which, is read from
+//! the running kernel's memory ([`peek`](crate::peek)); which member lies there, from its types. Nothing is read
+//! while an event is recorded, and what can't be verified gives no name:
+//!
+//! | where | example |
+//! |---|---|
+//! | object of a known type | `mm_struct.mmap_lock`, `file.f_pos_lock` |
+//! | object whose type is not known | `kmalloc-1k+0x28`; with caches that share memory, `cred|pid+0x8` |
+//! | area of a CPU | `runqueues.__lock (cpu 1)` |
+//! | memory node | `pglist_data.node_zones[2].lock (node 0)` |
+//!
+//! An object may be freed and its memory used again before it is looked at: the name is that of what was there a moment
+//! after the first event.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use trace_format::LockKind;
+
+use crate::{btf::KERNEL_BTF, peek::Memory};
+
+mod bases;
+mod caches;
+mod nodes;
+mod percpu;
+mod slab;
+mod types;
+
+use caches::Caches;
+use nodes::Nodes;
+use percpu::PerCpu;
+use slab::{Bases, Layout, Object, Slabs};
+use types::Types;
+
+/// What is known about the running kernel's memory.
+#[derive(Debug)]
+pub struct Names<M> {
+    memory: M,
+    types: Types,
+    slabs: Option<(Slabs, Bases)>,
+    caches: Caches,
+    areas: PerCpu,
+    nodes: Nodes,
+}
+
+impl<M: Memory> Names<M> {
+    /// Looks around in the running kernel: some tens of milliseconds. `variable` gives the address of a kernel variable, where
+    /// kallsyms lists it. `None` without the kernel's types.
+    pub fn find(mut memory: M, variable: impl Fn(&str) -> Option<u64>) -> Option<Self> {
+        let types = Types::read(Path::new(KERNEL_BTF)).ok()?;
+        let slabs = Layout::of(&types).and_then(|layout| {
+            let mut slabs = Slabs::new(layout);
+            let bases = bases::find(&mut memory, &types, &mut slabs, layout.page, variable)?;
+            Some((slabs, bases))
+        });
+        let areas = PerCpu::find(&mut memory, &types, online().into_iter());
+        let nodes = Nodes::find(&mut memory, &types).unwrap_or_default();
+        Some(Self { memory, types, slabs, caches: Caches::read(), areas, nodes })
+    }
+
+    /// The name of the lock at an address.
+    pub fn name(&mut self, address: u64, kind: LockKind) -> Option<String> {
+        let Self { types, areas, nodes, .. } = self;
+        areas
+            .name(types, address, kind)
+            .or_else(|| nodes.name(types, address, kind))
+            .or_else(|| self.in_object(address, kind))
+    }
+
+    /// The memory that the names are read from.
+    pub fn memory(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
+    /// Bytes from the start of a structure of the running kernel to a member.
+    pub fn offset(&self, structure: &str, member: &str) -> Option<u64> {
+        self.types.offset(structure, member)
+    }
+
+    fn in_object(&mut self, address: u64, kind: LockKind) -> Option<String> {
+        let (slabs, bases) = self.slabs.as_mut()?;
+        let Object { cache, offset } = slabs.object(&mut self.memory, *bases, address)?;
+        let group = self.caches.group(&cache.name)?;
+        let Some(offset) = offset else { return Some(caches::label(group)) };
+        let structures: Vec<_> =
+            group.iter().map(|name| caches::structure_of(name, &cache, &self.types)).collect();
+        // A cache that is merged, but not known with what, may hold anything.
+        let certain = structures.iter().all(Option::is_some) && (group.len() > 1 || !cache.merged);
+        let structures: BTreeSet<_> = structures.into_iter().flatten().collect();
+        if certain {
+            let paths: BTreeSet<_> =
+                structures.iter().filter_map(|name| self.types.lock_at(name, offset, kind)).collect();
+            if paths.len() == 1 {
+                return paths.into_iter().next();
+            }
+            if let (1, Some(only)) = (structures.len(), structures.first()) {
+                return Some(format!("{only}+{offset:#x}"));
+            }
+        }
+        Some(format!("{}+{offset:#x}", caches::label(group)))
+    }
+}
+
+/// The CPUs that are online.
+fn online() -> Vec<u32> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    cpus(list.trim())
+}
+
+/// `0-2,5` are four.
+fn cpus(list: &str) -> Vec<u32> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(part).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests;
