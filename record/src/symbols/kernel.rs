@@ -81,6 +81,11 @@ impl Kernel {
         }
     }
 
+    /// Where a variable is.
+    pub(super) fn address(&self, name: &str) -> Option<u64> {
+        self.variables.iter().find(|(_, found)| found == name).map(|(address, _)| *address)
+    }
+
     /// Whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it has a handful of exported ones, and
     /// what lies behind one of them is most likely another.
     fn all_variables(&self) -> bool {
