@@ -16,6 +16,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use rustc_hash::FxHashMap;
 use trace_format::LockKind;
 
 use crate::{btf::KERNEL_BTF, peek::Memory};
@@ -30,7 +31,7 @@ mod types;
 use caches::Caches;
 use nodes::Nodes;
 use percpu::PerCpu;
-use slab::{Bases, Layout, Object, Slabs};
+use slab::{Bases, Cache, Layout, Object, Slabs};
 use types::Types;
 
 /// What is known about the running kernel's memory.
@@ -42,6 +43,8 @@ pub struct Names<M> {
     caches: Caches,
     areas: PerCpu,
     nodes: Nodes,
+    /// What was said of an offset in the objects of a cache: the same for all of them.
+    said: FxHashMap<(String, u64, LockKind), String>,
 }
 
 impl<M: Memory> Names<M> {
@@ -56,7 +59,7 @@ impl<M: Memory> Names<M> {
         });
         let areas = PerCpu::find(&mut memory, &types, online().into_iter());
         let nodes = Nodes::find(&mut memory, &types).unwrap_or_default();
-        Some(Self { memory, types, slabs, caches: Caches::read(), areas, nodes })
+        Some(Self { memory, types, slabs, caches: Caches::read(), areas, nodes, said: FxHashMap::default() })
     }
 
     /// The name of the lock at an address.
@@ -81,10 +84,21 @@ impl<M: Memory> Names<M> {
     fn in_object(&mut self, address: u64, kind: LockKind) -> Option<String> {
         let (slabs, bases) = self.slabs.as_mut()?;
         let Object { cache, offset } = slabs.object(&mut self.memory, *bases, address)?;
+        let Some(offset) = offset else { return Some(caches::label(self.caches.group(&cache.name)?)) };
+        let key = (cache.name.clone(), offset, kind);
+        if let Some(said) = self.said.get(&key) {
+            return Some(said.clone());
+        }
+        let name = self.in_cache(&cache, offset, kind)?;
+        self.said.insert(key, name.clone());
+        Some(name)
+    }
+
+    /// What is at an offset of a cache's objects.
+    fn in_cache(&self, cache: &Cache, offset: u64, kind: LockKind) -> Option<String> {
         let group = self.caches.group(&cache.name)?;
-        let Some(offset) = offset else { return Some(caches::label(group)) };
         let structures: Vec<_> =
-            group.iter().map(|name| caches::structure_of(name, &cache, &self.types)).collect();
+            group.iter().map(|name| caches::structure_of(name, cache, &self.types)).collect();
         // A cache that is merged, but not known with what, may hold anything.
         let certain = structures.iter().all(Option::is_some) && (group.len() > 1 || !cache.merged);
         let structures: BTreeSet<_> = structures.into_iter().flatten().collect();

@@ -141,6 +141,7 @@ impl Worker {
             Order::KernelName { lock, address, kind } => {
                 let name = self.kernel().variable(address);
                 let name = name.or_else(|| self.kernel_names.as_mut()?.name(address, kind));
+                let name = name.or_else(|| self.kernel().static_memory(address));
                 self.names.extend(name.map(|name| (lock, name)));
             }
         }
