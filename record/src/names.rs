@@ -9,6 +9,8 @@
 //! | object of a known type | `mm_struct.mmap_lock`, `file.f_pos_lock` |
 //! | object whose type is not known | `kmalloc-1k+0x28`; with caches that share memory, `cred|pid+0x8` |
 //! | area of a CPU | `runqueues.__lock (cpu 1)` |
+//! | object of a general cache, known by its owner | `eventpoll.mtx`, `super_block.s_umount` |
+//! | hash table of the futexes | `futex_queues[17].lock` |
 //! | memory node | `pglist_data.node_zones[2].lock (node 0)` |
 //!
 //! An object may be freed and its memory used again before it is looked at: the name is that of what was there a moment
@@ -23,12 +25,15 @@ use crate::{btf::KERNEL_BTF, peek::Memory};
 
 mod bases;
 mod caches;
+mod futex;
 mod nodes;
+mod owners;
 mod percpu;
 mod slab;
 mod types;
 
 use caches::Caches;
+use futex::Buckets;
 use nodes::Nodes;
 use percpu::PerCpu;
 use slab::{Bases, Cache, Layout, Object, Slabs};
@@ -43,6 +48,7 @@ pub struct Names<M> {
     caches: Caches,
     areas: PerCpu,
     nodes: Nodes,
+    futexes: Buckets,
     /// What was said of an offset in the objects of a cache: the same for all of them.
     said: FxHashMap<(String, u64, LockKind), String>,
 }
@@ -54,20 +60,32 @@ impl<M: Memory> Names<M> {
         let types = Types::read(Path::new(KERNEL_BTF)).ok()?;
         let slabs = Layout::of(&types).and_then(|layout| {
             let mut slabs = Slabs::new(layout);
-            let bases = bases::find(&mut memory, &types, &mut slabs, layout.page, variable)?;
+            let bases = bases::find(&mut memory, &types, &mut slabs, layout.page, &variable)?;
             Some((slabs, bases))
         });
         let areas = PerCpu::find(&mut memory, &types, online().into_iter());
         let nodes = Nodes::find(&mut memory, &types).unwrap_or_default();
-        Some(Self { memory, types, slabs, caches: Caches::read(), areas, nodes, said: FxHashMap::default() })
+        let futexes = variable("__futex_data").and_then(|data| Buckets::find(&mut memory, &types, data));
+        let futexes = futexes.unwrap_or_default();
+        Some(Self {
+            futexes,
+            memory,
+            types,
+            slabs,
+            caches: Caches::read(),
+            areas,
+            nodes,
+            said: FxHashMap::default(),
+        })
     }
 
     /// The name of the lock at an address.
     pub fn name(&mut self, address: u64, kind: LockKind) -> Option<String> {
-        let Self { types, areas, nodes, .. } = self;
+        let Self { types, areas, nodes, futexes, .. } = self;
         areas
             .name(types, address, kind)
             .or_else(|| nodes.name(types, address, kind))
+            .or_else(|| futexes.name(types, address, kind))
             .or_else(|| self.in_object(address, kind))
     }
 
@@ -85,6 +103,13 @@ impl<M: Memory> Names<M> {
         let (slabs, bases) = self.slabs.as_mut()?;
         let Object { cache, offset } = slabs.object(&mut self.memory, *bases, address)?;
         let Some(offset) = offset else { return Some(caches::label(self.caches.group(&cache.name)?)) };
+        if owners::is_general(&cache)
+            && let Some(structure) =
+                owners::structure_at(&mut self.memory, &self.types, &cache, address - offset)
+        {
+            let name = self.types.lock_at(structure, offset, kind);
+            return Some(name.unwrap_or_else(|| format!("{structure}+{offset:#x}")));
+        }
         let key = (cache.name.clone(), offset, kind);
         if let Some(said) = self.said.get(&key) {
             return Some(said.clone());

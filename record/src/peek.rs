@@ -75,7 +75,7 @@ impl fmt::Debug for Peek {
 #[derive(Clone, Copy, Debug)]
 struct Answer(WirePeek);
 
-// SAFETY: repr(transparent) over a repr(C) struct of a u64 and bytes: no padding, and every bit pattern is a value.
+// SAFETY: repr(transparent) over a repr(C) struct of two u64 and bytes: no padding, and every bit pattern is a value.
 unsafe impl aya::Pod for Answer {}
 
 impl Peek {
@@ -84,7 +84,8 @@ impl Peek {
         Ok(Self { program, answer: Array::try_from(answer)? })
     }
 
-    fn run(&mut self, address: u64, bytes: u64, cpu: Option<u32>) -> io::Result<u32> {
+    /// Runs the program; what it read is in its answer.
+    fn run(&mut self, address: u64, bytes: u64, cpu: Option<u32>) -> io::Result<WirePeek> {
         // What the program finds as its tracepoint's arguments. It looks at two; the kernel takes up to twelve.
         let arguments = [address, bytes];
         // SAFETY: all fields are integers, for which 0 is a value and means "not given".
@@ -109,8 +110,8 @@ impl Peek {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call was a test run, so this is the member of the union that the kernel filled.
-        Ok(unsafe { attributes.test.retval })
+        let Answer(answer) = self.answer.get(&0, 0).map_err(io::Error::other)?;
+        Ok(answer)
     }
 }
 
@@ -118,10 +119,7 @@ impl Memory for Peek {
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()> {
         for (index, part) in into.chunks_mut(PEEK_BYTES).enumerate() {
             let at = address.checked_add((index * PEEK_BYTES) as u64)?;
-            if self.run(at, part.len() as u64, None).ok()? != 0 {
-                return None;
-            }
-            let Answer(answer) = self.answer.get(&0, 0).ok()?;
+            let answer = self.run(at, part.len() as u64, None).ok().filter(|answer| answer.read == 1)?;
             part.copy_from_slice(&answer.bytes[..part.len()]);
         }
         Some(())
@@ -129,8 +127,7 @@ impl Memory for Peek {
 
     fn task(&mut self, cpu: Option<u32>) -> Option<u64> {
         // Nothing is read, so the program has nothing to refuse.
-        self.run(0, 0, cpu).ok()?;
-        let Answer(answer) = self.answer.get(&0, 0).ok()?;
+        let answer = self.run(0, 0, cpu).ok()?;
         (answer.task != 0).then_some(answer.task)
     }
 }

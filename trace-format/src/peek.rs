@@ -9,8 +9,10 @@ pub const PEEK_BYTES: usize = 64;
 pub struct WirePeek {
     /// The address of the `task_struct` that ran on the CPU.
     pub task: u64,
-    /// What is at the address; only as many bytes as were asked for count, and only if the program said that it read them.
+    /// 1 if the bytes were readable. A program on a raw tracepoint has no result of its own.
+    pub read: u64,
+    /// What is at the address; only as many bytes as were asked for count, and only if they were readable.
     pub bytes: [u8; PEEK_BYTES],
 }
 
-const _: () = assert!(size_of::<WirePeek>() == 8 + PEEK_BYTES);
+const _: () = assert!(size_of::<WirePeek>() == 16 + PEEK_BYTES);

@@ -40,6 +40,9 @@ impl std::fmt::Debug for Types {
 impl Field {
     /// Its value in the first bytes of the structure.
     pub(super) fn in_bytes(self, bytes: &[u8]) -> Option<u64> {
+        if self.bits == 0 {
+            return None;
+        }
         let first = self.start as usize / 8;
         let shift = self.start % 8;
         let last = (self.start + self.bits).div_ceil(8) as usize;
@@ -140,7 +143,9 @@ impl Types {
             let kind = member.get_type_id()?;
             if found == name {
                 let bits = member.bitfield_size().filter(|&bits| bits > 0);
-                let bits = bits.or_else(|| u32::try_from(self.bytes(kind)?.checked_mul(8)?).ok())?;
+                // What has no length has no value, but still a place.
+                let whole = || u32::try_from(self.bytes(kind)?.checked_mul(8)?).ok();
+                let bits = bits.or_else(whole).unwrap_or(0);
                 return Some(Field { start: member.bit_offset(), bits });
             }
             if !found.is_empty() {
@@ -315,5 +320,6 @@ mod tests {
         assert_eq!(Field { start: 31, bits: 1 }.in_bytes(&bytes), Some(1));
         assert_eq!(Field { start: 8, bits: 64 }.in_bytes(&bytes), Some(0xffff_ffff_ff92_3400));
         assert_eq!(Field { start: 16, bits: 64 }.in_bytes(&bytes), None);
+        assert_eq!(Field { start: 16, bits: 0 }.in_bytes(&bytes), None, "an array without a length");
     }
 }
