@@ -131,3 +131,58 @@ impl Memory for Peek {
         (answer.task != 0).then_some(answer.task)
     }
 }
+
+/// A kernel that was made by hand.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    memory: std::collections::BTreeMap<u64, u8>,
+    pub(crate) task: Option<u64>,
+}
+
+#[cfg(test)]
+impl Made {
+    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
+        self.memory.extend((address..).zip(bytes.iter().copied()));
+    }
+}
+
+#[cfg(test)]
+impl Memory for Made {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()> {
+        for (at, byte) in (address..).zip(into) {
+            *byte = *self.memory.get(&at)?;
+        }
+        Some(())
+    }
+
+    fn task(&mut self, _cpu: Option<u32>) -> Option<u64> {
+        self.task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_with_its_zero_and_needs_nothing_readable_behind_it() {
+        let mut memory = Made::default();
+        memory.put(0xffc, b"task_struct\0         ");
+        assert_eq!(memory.text(0xffc).as_deref(), Some("task_struct"));
+        assert_eq!(memory.text(0xffd).as_deref(), Some("ask_struct"));
+        assert_eq!(memory.text(0xff0), None, "it is not readable from there");
+        memory.put(0x2000, &[b'x'; 4096]);
+        assert_eq!(memory.text(0x2000), None, "it does not end");
+        memory.put(0x4000, &[0xff, 0xfe, 0]);
+        assert_eq!(memory.text(0x4000), None, "it is no text");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_zero() {
+        let mut memory = Made::default();
+        memory.put(0x1000, &[0; 12]);
+        assert_eq!((memory.word(0x1000), memory.word(0x1008)), (Some(0), None));
+        assert_eq!((memory.half(0x1008), memory.half(0x100a)), (Some(0), None));
+    }
+}

@@ -16,8 +16,11 @@ pub(super) struct Caches {
     names: FxHashMap<String, Vec<String>>,
 }
 
+/// Caches of arrays, one for each length: what they hold one after the other.
+const ARRAYS: [(&str, &str); 2] = [("biovec-", "bio_vec"), ("sgpool-", "scatterlist")];
+
 /// What caches hold whose name does not say it. Names of caches are those of `kmem_cache_create` in 5.10 to 7.2.
-const STRUCTURES: [(&str, &str); 39] = [
+const STRUCTURES: [(&str, &str); 41] = [
     ("AF_VSOCK", "vsock_sock"),
     ("PING", "raw_sock"),
     ("PINGv6", "raw6_sock"),
@@ -55,6 +58,8 @@ const STRUCTURES: [(&str, &str); 39] = [
     ("proc_inode_cache", "proc_inode"),
     ("sighand_cache", "sighand_struct"),
     ("signal_cache", "signal_struct"),
+    ("skbuff_ext_cache", "skb_ext"),
+    ("skbuff_fclone_cache", "sk_buff_fclones"),
     ("skbuff_head_cache", "sk_buff"),
     ("sock_inode_cache", "socket_alloc"),
 ];
@@ -105,7 +110,8 @@ impl Caches {
 /// The structure that a cache of a group holds; `None` if it is not known, or does not fit into the group's objects.
 pub(super) fn structure_of(name: &str, cache: &Cache, types: &Types) -> Option<String> {
     let object_bytes = cache.object_bytes;
-    if let Some((_, structure)) = STRUCTURES.iter().find(|(known, _)| *known == name) {
+    let array = ARRAYS.iter().find(|(begin, _)| name.starts_with(begin));
+    if let Some((_, structure)) = STRUCTURES.iter().find(|(known, _)| *known == name).or(array) {
         // Some objects are longer than their structure: its tail is sized at boot.
         return (types.size(structure)? <= object_bytes).then(|| (*structure).to_owned());
     }

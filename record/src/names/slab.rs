@@ -181,3 +181,131 @@ impl Slabs {
         Some(cache)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peek::Made;
+
+    const BASES: Bases = Bases { memory: 0xffff_8880_0000_0000, pages: 0xffff_ea00_0000_0000 };
+    const CACHE: u64 = 0xffff_8880_0010_0000;
+    /// The first page of a slab of two pages.
+    const PAGE: u64 = 8;
+
+    /// As in 6.12: the type of a page is in its upper byte.
+    fn layout() -> Layout {
+        let word = |start| Field::of(start, 64);
+        Layout {
+            page: 64,
+            head: word(64),
+            cache: word(64),
+            objects: Field::of(336, 15),
+            flag: None,
+            kind: Some((Field::of(384, 32), 0xf5)),
+            name: 0,
+            size: 8,
+            object_size: 12,
+            references: 16,
+            left_pad: Some(20),
+        }
+    }
+
+    /// As in 5.10: the page has a flag, and other places.
+    fn old_layout() -> Layout {
+        Layout { cache: Field::of(192, 64), flag: Some((Field::of(0, 64), 9)), kind: None, ..layout() }
+    }
+
+    fn page(words: [u64; 8]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    const SLAB: u64 = 0xf5 << 24;
+    const OBJECTS: u64 = 10 << 16;
+
+    /// A cache of objects of 700 bytes in 704, and a slab of ten of them.
+    fn kernel() -> Made {
+        let mut kernel = Made::default();
+        let mut cache =
+            [CACHE + 64, 704 | 700 << 32, 1].iter().flat_map(|w: &u64| w.to_ne_bytes()).collect::<Vec<_>>();
+        cache.resize(64, 0);
+        cache.extend_from_slice(b"files_cache\0\0\0\0\0");
+        kernel.put(CACHE, &cache);
+        kernel.put(BASES.pages + 64 * PAGE, &page([0, CACHE, 0, 0, 0, OBJECTS, SLAB, 0]));
+        let tail = BASES.pages + 64 * PAGE + 1;
+        kernel.put(BASES.pages + 64 * (PAGE + 1), &page([0, tail, 0, 0, 0, 0, 0, 0]));
+        kernel
+    }
+
+    fn find(kernel: &mut Made, layout: Layout, into_slab: u64) -> Option<(String, Option<u64>)> {
+        let address = BASES.memory + 4096 * PAGE + into_slab;
+        let object = Slabs::new(layout).object(kernel, BASES, address)?;
+        Some((object.cache.name, object.offset))
+    }
+
+    fn files(offset: u64) -> Option<(String, Option<u64>)> {
+        Some(("files_cache".to_owned(), Some(offset)))
+    }
+
+    #[test]
+    fn an_address_in_a_slab_has_a_cache_and_an_offset_in_its_object() {
+        let mut kernel = kernel();
+        assert_eq!(find(&mut kernel, layout(), 0), files(0));
+        assert_eq!(find(&mut kernel, layout(), 2 * 704 + 64), files(64));
+        assert_eq!(find(&mut kernel, layout(), 4096 + 200), files((4096 + 200) % 704), "in the second page");
+    }
+
+    #[test]
+    fn the_second_page_of_a_slab_may_name_the_first_by_a_mask() {
+        let mut kernel = kernel();
+        let mask = !0 << 7 | 1;
+        kernel.put(BASES.pages + 64 * (PAGE + 1), &page([0, mask, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(find(&mut kernel, layout(), 4096 + 200), files((4096 + 200) % 704));
+    }
+
+    #[test]
+    fn before_slabs_had_a_structure_of_their_own_the_page_itself_names_the_cache() {
+        let mut kernel = kernel();
+        kernel.put(BASES.pages + 64 * PAGE, &page([1 << 9, 0, 0, CACHE, 0, OBJECTS, 0, 0]));
+        assert_eq!(find(&mut kernel, old_layout(), 704), files(0));
+        kernel.put(BASES.pages + 64 * PAGE, &page([1 << 8, 0, 0, CACHE, 0, OBJECTS, 0, 0]));
+        assert_eq!(find(&mut kernel, old_layout(), 704), None, "no slab any more");
+    }
+
+    #[test]
+    fn where_no_object_should_be_only_the_cache_is_known() {
+        let mut kernel = kernel();
+        let only = Some(("files_cache".to_owned(), None));
+        assert_eq!(find(&mut kernel, layout(), 701), only, "between two objects");
+        assert_eq!(find(&mut kernel, layout(), 10 * 704), only, "behind the last");
+    }
+
+    #[test]
+    fn other_pages_have_no_cache() {
+        let mut kernel = kernel();
+        assert_eq!(find(&mut kernel, layout(), 3 * 4096), None, "no such page");
+        kernel.put(BASES.pages + 64 * PAGE, &page([0, CACHE, 0, 0, 0, OBJECTS, 0xf0 << 24, 0]));
+        assert_eq!(find(&mut kernel, layout(), 0), None, "of another type");
+        kernel.put(BASES.pages + 64 * PAGE, &page([0, 0x10_0000, 0, 0, 0, OBJECTS, SLAB, 0]));
+        assert_eq!(find(&mut kernel, layout(), 0), None, "its cache is no address of the kernel");
+        kernel.put(BASES.pages + 64 * PAGE, &page([0, CACHE + 24, 0, 0, 0, OBJECTS, SLAB, 0]));
+        assert_eq!(find(&mut kernel, layout(), 0), None, "what should be a cache is none");
+        assert_eq!(Slabs::new(layout()).object(&mut kernel, BASES, 0x1000), None);
+        assert_eq!(Slabs::new(layout()).object(&mut kernel, BASES, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_first_page_that_does_not_lie_before_the_page_is_not_believed() {
+        for info in [BASES.pages + 64 * (PAGE + 2) + 1, BASES.pages + 64 * PAGE + 9, 1, 0x1001] {
+            let mut kernel = kernel();
+            kernel.put(BASES.pages + 64 * (PAGE + 1), &page([0, info, 0, 0, 0, 0, 0, 0]));
+            assert_eq!(find(&mut kernel, layout(), 4096), None, "{info:#x}");
+        }
+    }
+
+    #[test]
+    fn padding_before_each_object_is_no_part_of_it() {
+        let mut kernel = kernel();
+        kernel.put(CACHE + 20, &16_u32.to_ne_bytes());
+        assert_eq!(find(&mut kernel, layout(), 704 + 16 + 64), files(64));
+    }
+}

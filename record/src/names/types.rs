@@ -38,6 +38,11 @@ impl std::fmt::Debug for Types {
 }
 
 impl Field {
+    #[cfg(test)]
+    pub(super) fn of(start: u32, bits: u32) -> Self {
+        Self { start, bits }
+    }
+
     /// Its value in the first bytes of the structure.
     pub(super) fn in_bytes(self, bytes: &[u8]) -> Option<u64> {
         if self.bits == 0 {
