@@ -17,8 +17,10 @@ pub mod host;
 pub mod launch;
 pub mod load;
 pub mod locks;
+pub mod names;
 pub mod options;
 pub mod order;
+pub mod peek;
 pub mod plan;
 pub mod procfs;
 #[doc(hidden)]

@@ -23,6 +23,7 @@ use crate::{
     counters::Counted,
     filters::Filters,
     host::TRACEFS,
+    peek::Peek,
     plan::{Attach, By, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
     rehearsal,
     ring::Rings,
@@ -89,6 +90,7 @@ pub struct Loaded {
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
     targets: HashMap<MapData, u32, u8>,
+    peek: Option<Peek>,
 }
 
 impl fmt::Debug for Loaded {
@@ -123,6 +125,7 @@ impl Loaded {
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?).map_err(map_error("COUNTERS"))?,
             targets: HashMap::try_from(take(&mut ebpf, "TARGETS")?).map_err(map_error("TARGETS"))?,
             rings: Some(Rings::new(events, descriptors)),
+            peek: if plan.kernel.is_some() { load_peek(&mut ebpf) } else { None },
             ebpf,
             lifetimes: plan.lifetimes.clone(),
             sources: plan.sources.clone(),
@@ -136,6 +139,11 @@ impl Loaded {
     /// The rings; they are given once.
     pub fn take_rings(&mut self) -> Option<Rings> {
         self.rings.take()
+    }
+
+    /// The way to read the kernel's memory, if kernel locks are recorded and it permits that; it is given once.
+    pub fn take_peek(&mut self) -> Option<Peek> {
+        self.peek.take()
     }
 
     /// Attaches the programs that follow births, names and ends of tasks.
@@ -430,6 +438,14 @@ fn fill_rings(
         rings.push(ring);
     }
     Ok(rings)
+}
+
+/// Without it locks have fewer names, and nothing else is missing.
+fn load_peek(ebpf: &mut Ebpf) -> Option<Peek> {
+    let program: &mut RawTracePoint = program_mut(ebpf, "peek").ok()?;
+    program.load().ok()?;
+    let fd = program.fd().ok()?.as_fd().try_clone_to_owned().ok()?;
+    Peek::new(fd, take(ebpf, "PEEKED").ok()?).ok()
 }
 
 fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, LoadError> {

@@ -29,6 +29,8 @@ pub struct NewLock {
     pub space: Space,
     /// Where it is.
     pub address: u64,
+    /// What kind of lock it is.
+    pub kind: LockKind,
 }
 
 /// The size of a `pthread_mutex_t` on 64-bit Linux, in bytes.
@@ -71,7 +73,7 @@ impl Locks {
             first_ns: ts_ns,
             last_ns: ts_ns,
         });
-        self.new.push(NewLock { id, space, address });
+        self.new.push(NewLock { id, space, address, kind });
         self.live.insert((space, address, kind), id);
         match kind {
             LockKind::PthreadMutex | LockKind::CondVar => {
@@ -195,7 +197,8 @@ mod tests {
     fn names_that_were_found_stand_in_the_rows() {
         let mut locks = Locks::default();
         let id = locks.id(Space::Kernel, 0xffff_8000, LockKind::Mutex, 1);
-        assert_eq!(locks.take_new(), [NewLock { id, space: Space::Kernel, address: 0xffff_8000 }]);
+        let new = NewLock { id, space: Space::Kernel, address: 0xffff_8000, kind: LockKind::Mutex };
+        assert_eq!(locks.take_new(), [new]);
         assert_eq!(locks.take_new(), []);
         let rows = locks.into_rows([(id, "cgroup_mutex".to_owned())]);
         assert_eq!(rows[0].name.as_deref(), Some("cgroup_mutex"));

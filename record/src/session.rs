@@ -103,8 +103,8 @@ impl<'a> Session<'a> {
             loaded.add_target(id)?;
         }
         loaded.attach_lifetimes()?;
-        let symbols =
-            Symbols::start().map_err(|source| RecordError::System { what: "start a thread", source })?;
+        let symbols = Symbols::start(loaded.take_peek())
+            .map_err(|source| RecordError::System { what: "start a thread", source })?;
         let existing = existing_tasks(&subject, command.as_ref());
         let tasks = Tasks::new(existing, Box::new(procfs::task));
         for (pid, libc) in &libcs {
@@ -307,7 +307,7 @@ impl<'a> Session<'a> {
                 Space::Kernel => 0,
                 Space::Process(process, _) => self.composer.tasks.since_ns(process),
             };
-            self.symbols.name(lock.id, lock.space, since_ns, lock.address);
+            self.symbols.name(lock, since_ns);
         }
     }
 

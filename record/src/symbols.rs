@@ -12,9 +12,13 @@ use std::{
     time::Duration,
 };
 
-use trace_format::{LockId, Stack, StackId};
+use trace_format::{LockId, LockKind, Stack, StackId};
 
-use crate::{locks::Space, tasks::ProcessKey};
+use crate::{
+    locks::{NewLock, Space},
+    peek::Peek,
+    tasks::ProcessKey,
+};
 
 mod kernel;
 mod maps;
@@ -62,22 +66,40 @@ pub struct Symbols {
 }
 
 enum Order {
-    See { pid: u32 },
-    Ended { pid: u32, ts_ns: i64 },
-    Round { watermark_ns: i64 },
+    See {
+        pid: u32,
+    },
+    Ended {
+        pid: u32,
+        ts_ns: i64,
+    },
+    Round {
+        watermark_ns: i64,
+    },
     Stack(StackId, RawFrames),
-    Name { lock: LockId, owner: Option<Owner>, address: u64 },
+    /// The name of a variable of a process.
+    Name {
+        lock: LockId,
+        owner: Owner,
+        address: u64,
+    },
+    /// The name of a lock of the kernel.
+    KernelName {
+        lock: LockId,
+        address: u64,
+        kind: LockKind,
+    },
     Barrier(Sender<()>),
     Finish,
 }
 
 impl Symbols {
-    /// Starts the thread.
-    pub fn start() -> std::io::Result<Self> {
+    /// Starts the thread. With `peek`, kernel locks are recorded, and those that are no variables get names, too.
+    pub fn start(peek: Option<Peek>) -> std::io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("klock-symbols".to_owned())
-            .spawn(move || Worker::new().run(&inbox))?;
+            .spawn(move || Worker::new(peek).run(&inbox))?;
         Ok(Self { orders, thread })
     }
 
@@ -101,13 +123,15 @@ impl Symbols {
         self.order(Order::Stack(id, frames));
     }
 
-    /// Look the name of a lock up; `owner` is `None` for a kernel lock.
-    pub fn name(&self, lock: LockId, space: Space, since_ns: i64, address: u64) {
-        let owner = match space {
-            Space::Kernel => None,
-            Space::Process(process, pid) => Some(Owner { process, pid, since_ns }),
-        };
-        self.order(Order::Name { lock, owner, address });
+    /// Look the name of a lock up; `since_ns` is when its process began.
+    pub fn name(&self, new: NewLock, since_ns: i64) {
+        let NewLock { id: lock, address, kind, .. } = new;
+        self.order(match new.space {
+            Space::Kernel => Order::KernelName { lock, address, kind },
+            Space::Process(process, pid) => {
+                Order::Name { lock, owner: Owner { process, pid, since_ns }, address }
+            }
+        });
     }
 
     /// Waits until the mappings of all processes that were seen so far are read, or until the time is over.

@@ -18,6 +18,7 @@
 #![warn(missing_docs)]
 
 pub mod kernel_functions;
+pub mod peek;
 pub mod wire;
 
 #[cfg(feature = "std")]

@@ -3,6 +3,7 @@
 mod contention;
 mod futex;
 mod locks;
+mod peek;
 mod pthread;
 mod sched;
 mod task;

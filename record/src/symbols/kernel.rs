@@ -12,6 +12,8 @@ use super::modules::hex;
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     text: u64,
+    /// Bytes from the begin of the text to the end of the data; 0 if not known.
+    image: u64,
     build_id: Option<String>,
     modules: Vec<KernelModule>,
     variables: Vec<(u64, String)>,
@@ -41,6 +43,7 @@ impl Kernel {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mut kernel = parse(&text("/proc/kallsyms"), &text("/proc/modules"));
         kernel.build_id = build_id_in("/sys/kernel/notes");
+        kernel.image = image(&text("/proc/iomem")).unwrap_or(0);
         for module in &mut kernel.modules {
             module.build_id = build_id_in(&format!("/sys/module/{}/notes/.note.gnu.build-id", module.name));
         }
@@ -81,6 +84,18 @@ impl Kernel {
         }
     }
 
+    /// What can be said of static memory that kallsyms does not list: `[kernel]+0x2247f80`, or a module's name.
+    pub(super) fn static_memory(&self, address: u64) -> Option<String> {
+        let place = self.place(address)?;
+        let known = place.module != "[kernel]" || place.offset < self.image;
+        known.then(|| format!("{}+{:#x}", place.module, place.offset))
+    }
+
+    /// Where a variable is.
+    pub(super) fn address(&self, name: &str) -> Option<u64> {
+        self.variables.iter().find(|(_, found)| found == name).map(|(address, _)| *address)
+    }
+
     /// Whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it has a handful of exported ones, and
     /// what lies behind one of them is most likely another.
     fn all_variables(&self) -> bool {
@@ -112,6 +127,18 @@ fn parse(kallsyms: &str, modules: &str) -> Kernel {
     kernel.variables.sort_by_key(|(address, _)| *address);
     kernel.modules = modules.lines().filter_map(module).collect();
     kernel
+}
+
+/// The lines of the kernel's image: `  01000000-02209987 : Kernel code`. Its parts lie in memory as they do here.
+fn image(iomem: &str) -> Option<u64> {
+    let line = |name: &str| {
+        let line = iomem.lines().find(|line| line.trim_end().ends_with(name))?;
+        let (begin, end) = line.trim_start().split_once(" : ")?.0.split_once('-')?;
+        Some((u64::from_str_radix(begin, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+    };
+    let (begin, _) = line(": Kernel code")?;
+    let (_, end) = line(": Kernel bss")?;
+    end.checked_sub(begin).filter(|&bytes| bytes > 0)
 }
 
 /// `ext4 737280 1 - Live 0xffffffffc0200000`
@@ -167,6 +194,18 @@ mod tests {
         let kernel = kernel();
         assert_eq!(kernel.variable(0xffff_8881_0000_0010), None);
         assert_eq!(kernel.variable(0xffff_ffff_8300_0000), None, "far behind the last variable");
+    }
+
+    #[test]
+    fn static_memory_that_has_no_name_is_told_by_its_place_in_the_image() {
+        let iomem = "00001000-0009fbff : System RAM\n  01000000-01ffffff : Kernel code\n  03000000-03ffffff : Kernel bss\n";
+        let mut kernel = parse("ffffffff81000000 T _stext\n", "ext4 4096 1 - Live 0xffffffffc0200000\n");
+        assert_eq!(kernel.static_memory(0xffff_ffff_8200_0008), None, "how long the image is is not known");
+        kernel.image = image(iomem).unwrap();
+        assert_eq!(kernel.static_memory(0xffff_ffff_8200_0008).as_deref(), Some("[kernel]+0x1000008"));
+        assert_eq!(kernel.static_memory(0xffff_ffff_8500_0000), None);
+        assert_eq!(kernel.static_memory(0xffff_ffff_c020_0010).as_deref(), Some("[ext4]+0x10"));
+        assert_eq!(image("00000000-00000000 : Kernel code\n00000000-00000000 : Kernel bss\n"), None);
     }
 
     #[test]

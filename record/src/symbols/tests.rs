@@ -2,10 +2,14 @@
 
 use std::rc::Rc;
 
-use trace_format::{Frame, LockId, StackId};
+use trace_format::{Frame, LockId, LockKind, StackId};
 
 use super::{Owner, RawFrames, Resolved, Symbols, worker::own_frames};
-use crate::{clocks, locks::Space, tasks::ProcessKey};
+use crate::{
+    clocks,
+    locks::{NewLock, Space},
+    tasks::ProcessKey,
+};
 
 #[inline(never)]
 fn landmark() -> u32 {
@@ -17,7 +21,7 @@ fn myself(since_ns: i64) -> Owner {
 }
 
 fn resolve(orders: impl FnOnce(&Symbols)) -> Resolved {
-    let symbols = Symbols::start().unwrap();
+    let symbols = Symbols::start(None).unwrap();
     orders(&symbols);
     symbols.finish().unwrap()
 }
@@ -87,8 +91,9 @@ fn a_static_lock_of_a_process_has_the_name_of_its_variable() {
     let address = std::ptr::from_ref(&LOCK_OF_THIS_TEST) as u64;
     let resolved = resolve(|symbols| {
         let space = Space::Process(ProcessKey(0), std::process::id());
-        symbols.name(LockId(3), space, 0, address);
-        symbols.name(LockId(4), space, 0, 0x10);
+        let new = |id, address| NewLock { id: LockId(id), space, address, kind: LockKind::Futex };
+        symbols.name(new(3, address), 0);
+        symbols.name(new(4, 0x10), 0);
     });
     assert_eq!(resolved.names.len(), 1);
     assert_eq!(resolved.names[0].0, LockId(3));

@@ -21,7 +21,7 @@ use super::{
     maps::{self, Mapping},
     modules::Module,
 };
-use crate::{clocks, tasks::ProcessKey};
+use crate::{clocks, names::Names, peek::Peek, tasks::ProcessKey};
 
 /// Mappings of a process, at one moment.
 struct Snapshot {
@@ -32,6 +32,7 @@ struct Snapshot {
 pub(super) struct Worker {
     symbolizer: Symbolizer,
     kernel: Option<kernel::Kernel>,
+    kernel_names: Option<Names<Peek>>,
     modules: Vec<Module>,
     by_file: FxHashMap<(u64, String), usize>,
     processes: FxHashMap<u32, Process>,
@@ -63,10 +64,15 @@ const MOST_PATIENCE: Duration = Duration::from_millis(250);
 const MOST_SNAPSHOTS: usize = 16;
 
 impl Worker {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(peek: Option<Peek>) -> Self {
+        // Now, because the first locks come with the first events, and may be gone soon after.
+        let kernel = peek.is_some().then(kernel::Kernel::read);
+        let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
+        let kernel_names = peek.and_then(|peek| Names::find(peek, find));
         Self {
             symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
-            kernel: None,
+            kernel,
+            kernel_names,
             modules: Vec::new(),
             by_file: FxHashMap::default(),
             processes: FxHashMap::default(),
@@ -128,10 +134,15 @@ impl Worker {
                 self.waiting.push_back(Order::Stack(id, frames));
             }
             Order::Name { lock, owner, address } => {
-                if let Some(owner) = owner {
-                    self.see_where(owner, &[address]);
-                }
+                self.see_where(owner, &[address]);
                 self.waiting.push_back(Order::Name { lock, owner, address });
+            }
+            // A lock in an object of the kernel vanishes like a mapping, and looking at it takes microseconds.
+            Order::KernelName { lock, address, kind } => {
+                let name = self.kernel().variable(address);
+                let name = name.or_else(|| self.kernel_names.as_mut()?.name(address, kind));
+                let name = name.or_else(|| self.kernel().static_memory(address));
+                self.names.extend(name.map(|name| (lock, name)));
             }
         }
         false
@@ -160,7 +171,7 @@ impl Worker {
     fn see_all_again(&mut self) {
         let owner = |order: &Order| match order {
             Order::Stack(_, frames) => frames.owner,
-            Order::Name { owner, .. } => *owner,
+            Order::Name { owner, .. } => Some(*owner),
             _ => None,
         };
         let mut pids: Vec<u32> = self.waiting.iter().filter_map(owner).map(|owner| owner.pid).collect();
@@ -175,7 +186,7 @@ impl Worker {
     fn look_one_up(&mut self) -> bool {
         let owner = match self.waiting.front() {
             Some(Order::Stack(_, frames)) => frames.owner,
-            Some(Order::Name { owner, .. }) => *owner,
+            Some(Order::Name { owner, .. }) => Some(*owner),
             _ => return false,
         };
         if let Some(owner) = owner {
@@ -190,10 +201,7 @@ impl Worker {
                 self.stacks.push((id, frames));
             }
             Some(Order::Name { lock, owner, address }) => {
-                let name = match owner {
-                    None => self.kernel().variable(address),
-                    Some(owner) => self.variable(owner, address),
-                };
+                let name = self.variable(owner, address);
                 self.names.extend(name.map(|name| (lock, name)));
             }
             _ => {}
