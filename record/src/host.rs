@@ -9,7 +9,10 @@ use aya::{
 };
 use trace_format::kernel_functions::FUNCTIONS;
 
-use crate::btf::{KERNEL_BTF, KernelTypes};
+use crate::{
+    btf::{KERNEL_BTF, KernelTypes},
+    preemption,
+};
 
 /// Where tracefs is mounted, if it is.
 pub const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -38,6 +41,8 @@ pub struct HostFacts {
     pub kprobes: bool,
     /// Whether it is a PREEMPT_RT kernel, in which spinlocks sleep.
     pub realtime: bool,
+    /// Whether a task can lose its CPU to another one inside the kernel.
+    pub preemptible: Option<bool>,
     /// Which of the functions that take and give back kernel locks it has, by its list of symbols.
     pub functions: BTreeSet<&'static str>,
     /// Where tracefs is mounted.
@@ -79,6 +84,7 @@ impl HostFacts {
             fentry: fentry(),
             kprobes: Path::new(KPROBES).is_dir(),
             realtime: line("/sys/kernel/realtime").as_deref() == Some("1"),
+            preemptible: preemption::of_this_kernel(),
             functions: functions(&symbols),
             tracefs,
             contention: has_event("lock/contention_begin").or_else(|| contention_by_symbol(&symbols)),
@@ -135,6 +141,7 @@ impl HostFacts {
         if self.realtime {
             rows.push(("PREEMPT_RT".to_owned(), "yes".to_owned()));
         }
+        rows.push(("preemptible kernel".to_owned(), yes_no(self.preemptible)));
         rows.push(("kprobes".to_owned(), yes_no(Some(self.kprobes))));
         let functions = format!("{} of {}", self.functions.len(), FUNCTIONS.len());
         rows.push(("lock functions".to_owned(), functions));

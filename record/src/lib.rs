@@ -14,6 +14,7 @@ pub mod decode;
 pub mod error;
 pub mod filters;
 pub mod host;
+pub mod kretprobes;
 pub mod launch;
 pub mod load;
 pub mod locks;
@@ -22,6 +23,7 @@ pub mod options;
 pub mod order;
 pub mod peek;
 pub mod plan;
+mod preemption;
 pub mod procfs;
 #[doc(hidden)]
 pub mod rehearsal;

@@ -23,6 +23,7 @@ use crate::{
     counters::Counted,
     filters::Filters,
     host::TRACEFS,
+    kretprobes::Kretprobes,
     peek::Peek,
     plan::{Attach, By, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
     rehearsal,
@@ -62,6 +63,15 @@ pub enum LoadError {
         #[source]
         source: Box<ProgramError>,
     },
+    /// The return of a function could not be probed.
+    #[error("the kernel refused to probe the return of {function}; record waits alone with --contended-only")]
+    Return {
+        /// Which.
+        function: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// A map could not be made or filled.
     #[error("the kernel refused map {map}; try a smaller --ring")]
     Map {
@@ -84,8 +94,12 @@ pub struct Loaded {
     ebpf: Ebpf,
     lifetimes: Vec<Attach>,
     sources: Vec<Attach>,
+    /// How often each program was skipped, once they are detached.
+    misses: Vec<(String, u64)>,
     /// Functions that the kernel lets no program onto.
     skipped: Vec<&'static str>,
+    /// The returns of functions; they end with this.
+    kretprobes: Kretprobes,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
@@ -129,7 +143,9 @@ impl Loaded {
             ebpf,
             lifetimes: plan.lifetimes.clone(),
             sources: plan.sources.clone(),
+            misses: Vec::new(),
             skipped: Vec::new(),
+            kretprobes: Kretprobes::default(),
         };
         loaded.choose(&plan.filters)?;
         loaded.load_programs(plan)?;
@@ -219,6 +235,9 @@ impl Loaded {
     /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more; so the programs are unloaded
     /// side by side, and their waits overlap.
     pub fn detach(&mut self) {
+        // What the kernel counts of a program goes with it.
+        self.misses = self.recursion_misses_now();
+        self.kretprobes.remove();
         std::thread::scope(|scope| {
             for (_, program) in self.ebpf.programs_mut() {
                 // Without room for a thread, the end of this process detaches it.
@@ -253,7 +272,13 @@ impl Loaded {
     }
 
     /// How often the kernel skipped each program because it was running already, where it did.
-    pub fn recursion_misses(&self) -> Vec<(String, u64)> {
+    ///
+    /// Known once they are [detached](Self::detach). It counts all tasks, those that are not recorded, too.
+    pub fn recursion_misses(&self) -> &[(String, u64)] {
+        &self.misses
+    }
+
+    fn recursion_misses_now(&self) -> Vec<(String, u64)> {
         let all = self.ebpf.programs().filter_map(|(name, program)| {
             let misses = recursion_misses(program)?;
             (misses > 0).then(|| (name.to_owned(), misses))
@@ -319,13 +344,24 @@ impl Loaded {
                 match by {
                     By::Fentry => program_mut::<FEntry>(&mut self.ebpf, program)?.attach().map(drop),
                     By::Fexit => program_mut::<FExit>(&mut self.ebpf, program)?.attach().map(drop),
-                    By::Kprobe | By::Kretprobe => {
+                    By::Kprobe => {
                         program_mut::<KProbe>(&mut self.ebpf, program)?.attach(function, 0).map(drop)
                     }
+                    By::Kretprobe => return self.attach_return(program, function),
                 }
                 .map_err(failed)
             }
         }
+    }
+}
+
+impl Loaded {
+    fn attach_return(&mut self, program: &str, function: &str) -> Result<(), LoadError> {
+        let probe: &mut KProbe = program_mut(&mut self.ebpf, program)?;
+        let fd = probe.fd().map_err(program_error(program, "use"))?;
+        self.kretprobes
+            .attach(function, fd.as_fd())
+            .map_err(|source| LoadError::Return { function: function.to_owned(), source })
     }
 }
 

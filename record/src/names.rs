@@ -7,7 +7,7 @@
 //! | where | example |
 //! |---|---|
 //! | object of a known type | `mm_struct.mmap_lock`, `file.f_pos_lock` |
-//! | object whose type is not known | `kmalloc-1k+0x28`; with caches that share memory, `cred|pid+0x8` |
+//! | object whose type is not known | `kmalloc-1k+0x28`; with caches that share memory, `cred/pid+0x8` |
 //! | area of a CPU | `runqueues.__lock (cpu 1)` |
 //! | object of a general cache, known by its owner | `eventpoll.mtx`, `super_block.s_umount` |
 //! | hash table of the futexes | `futex_queues[17].lock` |

@@ -273,10 +273,12 @@ impl Plan {
                     .to_owned(),
             );
         }
-        if kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe)) {
+        let by_kprobes = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe));
+        let fentry = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Fentry));
+        if fentry && facts.preemptible != Some(false) {
             warnings.push(
-                "kernel functions are probed by kprobes: when many tasks are inside one function at a time, the kernel \
-                 drops returns, and those acquisitions are missing"
+                "this kernel may preempt a task inside a program on fentry or fexit, and then runs it for no other task of \
+                 that CPU: acquisitions are lost, and counted as recursion misses; --kernel-probes kprobe loses none"
                     .to_owned(),
             );
         }
@@ -290,7 +292,7 @@ impl Plan {
             old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
-            mount_tracefs: facts.tracefs.is_none() && wanted.futex,
+            mount_tracefs: facts.tracefs.is_none() && (wanted.futex || by_kprobes),
             lifetimes: lifetimes(),
             sources: sources(facts, wanted, kernel.as_ref()),
             kernel,
@@ -405,8 +407,11 @@ fn kernel(facts: &HostFacts, depth: KernelDepth, filters: &Filters) -> Result<Ke
     };
     // What could not be told is tried.
     let has_fentry = facts.fentry != Some(false);
+    // A task that is preempted in a fexit program keeps it from running for all others of its CPU meanwhile.
+    let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
     let way = match way {
-        ProbeWay::Fentry | ProbeWay::Auto if has_fentry => Way::Fentry,
+        ProbeWay::Fentry if has_fentry => Way::Fentry,
+        ProbeWay::Auto if has_fentry && is_exact => Way::Fentry,
         ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Way::Kprobe,
         ProbeWay::Auto => return Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
         ProbeWay::Fentry => return Err(Refusal::NoFunctions { missing: "no fentry" }),
@@ -617,6 +622,7 @@ mod tests {
             }),
             fentry: Some(true),
             kprobes: true,
+            preemptible: Some(false),
             functions: ["mutex_lock", "mutex_unlock", "up_read", "down_read"].into(),
             tracefs: Some("/sys/kernel/tracing"),
             contention: Some(true),
@@ -687,7 +693,16 @@ mod tests {
             "kprobe_down_read",
         ];
         assert_eq!(probes(&plan), expected);
-        assert!(plan.warnings.iter().any(|warning| warning.contains("kprobes")));
+    }
+
+    #[test]
+    fn a_kernel_that_preempts_its_tasks_is_probed_by_kprobes_unless_fentry_is_asked_for() {
+        let facts = HostFacts { preemptible: Some(true), ..machine() };
+        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+        assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Kprobe));
+        let plan = Plan::make(&facts, &whole(ProbeWay::Fentry)).unwrap();
+        assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Fentry));
+        assert!(plan.warnings.iter().any(|warning| warning.contains("recursion misses")));
     }
 
     #[test]

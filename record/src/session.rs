@@ -406,7 +406,7 @@ impl<'a> Session<'a> {
     fn loss(&mut self, rows: &mut Vec<Event>) -> Result<Loss, RecordError> {
         let counted = self.loaded.counters()?;
         let mut loss = Loss::default();
-        counters::add_to(&mut loss, &counted, &self.loaded.recursion_misses());
+        counters::add_to(&mut loss, &counted, self.loaded.recursion_misses());
         let lost = (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(&counted, cpu)));
         self.composer.finish(lost, rows);
         loss.undecodable = self.undecodable;

@@ -134,7 +134,12 @@ pub const LOCKS: &[Column] = &[
     column("kind", Word, false, "`mutex`, `rwsem`, `spinlock`, `futex`, `pthread_mutex`, ..."),
     column("scope", Word, false, "`kernel` or `process`"),
     column("pid", Int32, true, "with scope `process`: whose address it is"),
-    column("name", Text, true, "symbol, where the lock is a variable with one"),
+    column(
+        "name",
+        Text,
+        true,
+        "what is known of its place: a symbol, or a member of a structure (see below)",
+    ),
     column("init_stack_id", Int32, true, "where it was initialised, if that was seen"),
     column("first_ns", Int64, false, "time of its first event"),
     column("last_ns", Int64, false, "time of its last event"),

@@ -133,9 +133,9 @@ pub(super) fn structure_of(name: &str, cache: &Cache, types: &Types) -> Option<S
 /// What a group of caches is called where one name can't be told from the other.
 pub(super) fn label(group: &[String]) -> String {
     const MOST: usize = 3;
-    let mut label = group[..group.len().min(MOST)].join("|");
+    let mut label = group[..group.len().min(MOST)].join("/");
     if group.len() > MOST {
-        label.push_str("|...");
+        label.push_str("/...");
     }
     label
 }
@@ -189,6 +189,6 @@ mod tests {
     fn a_large_group_is_cut_short() {
         let group = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(label(&group(&["kmalloc-1k"])), "kmalloc-1k");
-        assert_eq!(label(&group(&["a", "b", "c", "d"])), "a|b|c|...");
+        assert_eq!(label(&group(&["a", "b", "c", "d"])), "a/b/c/...");
     }
 }

@@ -14,7 +14,7 @@ use blazesym::symbolize::{
     source::{Elf, Kernel as KernelSource, Source},
 };
 use rustc_hash::FxHashMap;
-use trace_format::{Frame, LockId, Stack, StackId};
+use trace_format::{Frame, LockId, LockKind, Stack, StackId};
 
 use super::{
     Order, Owner, RawFrames, Resolved, kernel,
@@ -37,6 +37,8 @@ pub(super) struct Worker {
     by_file: FxHashMap<(u64, String), usize>,
     processes: FxHashMap<u32, Process>,
     waiting: VecDeque<Order>,
+    /// Kernel locks that were looked at since the last round.
+    looked_at: u32,
     watermark_ns: i64,
     frames: FxHashMap<FrameKey, Rc<[Frame]>>,
     stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
@@ -60,6 +62,8 @@ struct FrameKey(Option<ProcessKey>, u64, bool);
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 /// And at least this often.
 const MOST_PATIENCE: Duration = Duration::from_millis(250);
+/// Kernel locks that are looked at as soon as they are seen, in a round of the recording; more wait for their turn.
+const MOST_AT_ONCE: u32 = 500;
 /// Snapshots kept per PID.
 const MOST_SNAPSHOTS: usize = 16;
 
@@ -77,6 +81,7 @@ impl Worker {
             by_file: FxHashMap::default(),
             processes: FxHashMap::default(),
             waiting: VecDeque::new(),
+            looked_at: 0,
             watermark_ns: 0,
             frames: FxHashMap::default(),
             stacks: Vec::new(),
@@ -121,7 +126,10 @@ impl Worker {
                 process.tried = None;
                 process.patience = Duration::ZERO;
             }
-            Order::Round { watermark_ns } => self.watermark_ns = self.watermark_ns.max(watermark_ns),
+            Order::Round { watermark_ns } => {
+                self.watermark_ns = self.watermark_ns.max(watermark_ns);
+                self.looked_at = 0;
+            }
             Order::Barrier(done) => {
                 self.see_all_again();
                 let _ = done.send(());
@@ -137,13 +145,13 @@ impl Worker {
                 self.see_where(owner, &[address]);
                 self.waiting.push_back(Order::Name { lock, owner, address });
             }
-            // A lock in an object of the kernel vanishes like a mapping, and looking at it takes microseconds.
-            Order::KernelName { lock, address, kind } => {
-                let name = self.kernel().variable(address);
-                let name = name.or_else(|| self.kernel_names.as_mut()?.name(address, kind));
-                let name = name.or_else(|| self.kernel().static_memory(address));
-                self.names.extend(name.map(|name| (lock, name)));
+            // A lock in an object of the kernel vanishes like a mapping, and looking at it takes microseconds; a flood of
+            // them must not keep mappings from being read.
+            Order::KernelName { lock, address, kind } if self.looked_at < MOST_AT_ONCE => {
+                self.looked_at += 1;
+                self.name_in_kernel(lock, address, kind);
             }
+            order @ Order::KernelName { .. } => self.waiting.push_back(order),
         }
         false
     }
@@ -187,7 +195,8 @@ impl Worker {
         let owner = match self.waiting.front() {
             Some(Order::Stack(_, frames)) => frames.owner,
             Some(Order::Name { owner, .. }) => Some(*owner),
-            _ => return false,
+            Some(_) => None,
+            None => return false,
         };
         if let Some(owner) = owner {
             let newest = self.processes.get(&owner.pid).and_then(|process| process.snapshots.last());
@@ -204,9 +213,17 @@ impl Worker {
                 let name = self.variable(owner, address);
                 self.names.extend(name.map(|name| (lock, name)));
             }
+            Some(Order::KernelName { lock, address, kind }) => self.name_in_kernel(lock, address, kind),
             _ => {}
         }
         true
+    }
+
+    fn name_in_kernel(&mut self, lock: LockId, address: u64, kind: LockKind) {
+        let name = self.kernel().variable(address);
+        let name = name.or_else(|| self.kernel_names.as_mut()?.name(address, kind));
+        let name = name.or_else(|| self.kernel().static_memory(address));
+        self.names.extend(name.map(|name| (lock, name)));
     }
 
     fn stack(&mut self, raw: &RawFrames) -> Vec<Rc<[Frame]>> {
