@@ -183,7 +183,9 @@ fn every_wake_call_is_a_row_or_counted_as_lost_at_the_place_where_it_is_missing(
         return skip(reason);
     }
     in_every_case(|ring, stop| {
-        futex_case(2, 100_000, ring, stop).assert_gaps_stand_where_calls_are_missing();
+        // More than the largest ring takes while the recorder is stopped.
+        let calls = if ring == "8M" { 100_000 } else { 30_000 };
+        futex_case(2, calls, ring, stop).assert_gaps_stand_where_calls_are_missing();
     });
 }
 
@@ -194,7 +196,7 @@ fn eight_threads_make_millions_of_wake_calls_and_none_is_unaccounted_for() {
         return skip(reason);
     }
     for ring in RINGS {
-        futex_case(8, 60_000, ring, Duration::from_secs(1));
+        futex_case(8, 40_000, ring, Duration::from_secs(1));
     }
 }
 
@@ -205,7 +207,7 @@ fn every_call_of_a_probed_function_is_delivered_or_counted_as_lost() {
         return skip(reason);
     }
     in_every_case(|ring, stop| {
-        let recorded = record("mutex", 8, 3_000, ring, stop);
+        let recorded = record("mutex", 8, 2_000, ring, stop);
         tell("mutex", ring, stop, &recorded);
         recorded.assert_rows_and_footer_agree();
         let loss = recorded.loss();

@@ -12,13 +12,16 @@ mod guard_slots;
 mod support;
 
 use guard_slots::{GuardSlots, SLOTS, owner};
-use support::{Program, Recording};
+use support::{Program, Recording, skipped};
 
 const CALLS: u64 = 5_000;
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn the_guard_keeps_a_task_out_that_is_inside_already_and_counts_each_of_its_calls() {
+    if skipped() {
+        return;
+    }
     let mut program = Program::start("futex", 2, CALLS);
     let (inside, other) = (program.threads[0], program.threads[1]);
     let recording = Recording::begin(&program, None);
@@ -39,6 +42,9 @@ fn the_guard_keeps_a_task_out_that_is_inside_already_and_counts_each_of_its_call
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn without_a_free_slot_every_recorded_call_is_kept_out_and_counted() {
+    if skipped() {
+        return;
+    }
     let mut program = Program::start("futex", 2, CALLS);
     let recording = Recording::begin(&program, None);
     let slots = GuardSlots::find();
@@ -57,6 +63,9 @@ fn without_a_free_slot_every_recorded_call_is_kept_out_and_counted() {
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn the_kernel_tells_of_every_program_how_often_it_was_skipped_because_it_ran_already() {
+    if skipped() {
+        return;
+    }
     let program = Program::start("futex", 1, CALLS);
     let recording = Recording::begin(&program, None);
     let files = fs::read_dir("/proc/self/fdinfo").unwrap();
@@ -73,6 +82,9 @@ fn the_kernel_tells_of_every_program_how_often_it_was_skipped_because_it_ran_alr
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_wait_that_the_guard_keeps_out_is_two_events_and_both_are_counted() {
+    if skipped() {
+        return;
+    }
     const WAITS: u64 = 20;
     let mut program = Program::start("sleep", 1, WAITS);
     let recording = Recording::begin(&program, None);

@@ -8,7 +8,7 @@ use trace_format::{Event, EventKind};
 
 mod support;
 
-use support::{Program, Recorded, Recording, spelt};
+use support::{Program, Recorded, Recording, skipped, spelt};
 
 fn record(sizes: &[(&'static str, u32)], what: &str, threads: u64, calls: u64) -> Recorded {
     set_map_sizes(sizes);
@@ -23,6 +23,9 @@ fn record(sizes: &[(&'static str, u32)], what: &str, threads: u64, calls: u64) -
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_wait_without_a_place_among_the_waiting_tasks_has_its_length_and_no_shares() {
+    if skipped() {
+        return;
+    }
     const THREADS: u64 = 4;
     const WAITS: u64 = 100;
     let recorded = record(&[("WAITING", 1)], "sleep", THREADS, WAITS);
@@ -47,6 +50,9 @@ fn a_wait_without_a_place_among_the_waiting_tasks_has_its_length_and_no_shares()
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_wake_without_a_place_to_be_remembered_in_is_a_row_without_its_count() {
+    if skipped() {
+        return;
+    }
     const CALLS: u64 = 50_000;
     let recorded = record(&[("WAITING", 1)], "futex", 8, CALLS);
     let loss = recorded.loss();
@@ -80,6 +86,9 @@ const STACKS: u64 = 20_000;
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn twenty_thousand_stacks_are_all_there_and_right_however_small_their_map() {
+    if skipped() {
+        return;
+    }
     for places in [16, 16_384] {
         let recorded = record(&[("STACKS", places)], "slow-stacks", 1, STACKS);
         let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
@@ -90,6 +99,9 @@ fn twenty_thousand_stacks_are_all_there_and_right_however_small_their_map() {
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn stacks_that_come_faster_than_they_are_read_are_absent_and_counted_but_never_wrong() {
+    if skipped() {
+        return;
+    }
     let recorded = record(&[("STACKS", 16)], "stacks", 1, STACKS);
     let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
     assert_eq!(loss.events(), 0, "{loss:?}");
@@ -101,6 +113,9 @@ fn stacks_that_come_faster_than_they_are_read_are_absent_and_counted_but_never_w
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_process_without_a_place_among_the_targets_is_counted_and_not_forgotten() {
+    if skipped() {
+        return;
+    }
     const CHILDREN: u64 = 20;
     const CALLS: u64 = 100;
     let recorded = record(&[], "children", CHILDREN, CALLS);

@@ -1,12 +1,14 @@
 //! What recording waits costs a program that waits for nobody: pairs of runs of an unchanged program, without and with
-//! `klock record -a --contended-only` beside it. The pairs are of runs next to each other, in the order without, with,
-//! with, without, so that a machine that gets slower or faster meanwhile does so for both.
+//! `klock record -a --contended-only` beside it, of kernel locks alone and with futexes. The pairs are of runs next to each
+//! other, in the order without, with, with, without, so that a machine that gets slower or faster meanwhile does so
+//! for both.
 //!
 //! Stated is the median of the pairs' differences, with the interval that holds the true median with a probability of 95 % or
 //! more, whatever the distribution: from the ranks of the differences alone.
 
 use std::{
     fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -59,29 +61,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(has("gcc"), "the overhead needs gcc; cargo xtask setup installs it");
     ensure!(options.blocks >= 3, "less than 3 blocks say nothing");
     let klock = klock(options.klock.as_deref())?;
+    let load = busy()?;
     let directory = scratch("overhead")?;
     let program = directory.join("uncontended");
     let flags = ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "fixtures/programs/uncontended.c", "-o"];
     Run::new("gcc", &flags).arg(&program).must()?;
     let mut rows = Vec::new();
-    for threads in [1, 2] {
+    for (locks, threads) in [("kernel", 1), ("kernel", 2), ("kernel,futex", 1), ("kernel,futex", 2)] {
         let mut pairs = Vec::new();
         for _ in 0..options.blocks {
-            pairs.extend(block(&klock, &directory, &program, threads, options.iterations)?);
+            pairs.extend(block(&klock, &directory, &program, (locks, threads), options.iterations)?);
         }
         for (what, of) in [("wall", wall as fn(&Times) -> f64), ("processor", cpu)] {
             let alone = median(pairs.iter().map(|(alone, _)| of(alone)).collect());
             let percent =
                 pairs.iter().map(|(alone, beside)| 100.0 * (of(beside) - of(alone)) / of(alone)).collect();
-            rows.push(row(threads, what, alone / options.iterations as f64, percent));
+            rows.push(row((locks, threads), what, alone / options.iterations as f64, percent));
         }
     }
-    let text = text(options, &rows)?;
+    let text = text(options, &load, &rows)?;
     println!("\n{text}");
     if options.write {
         table::write_part(&root().join("docs/benchmarks.md"), "overhead", &text)?;
     }
     Ok(())
+}
+
+/// How much else the machine had to do over the last minute: near 0 on one that is fit for measuring.
+fn busy() -> Result<String> {
+    let text = fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;
+    Ok(text.split_whitespace().next().unwrap_or("unknown").to_owned())
 }
 
 fn wall(times: &Times) -> f64 {
@@ -92,8 +101,9 @@ fn cpu(times: &Times) -> f64 {
     times.cpu_ns
 }
 
-fn text(options: &Options, rows: &[Vec<String>]) -> Result<String> {
+fn text(options: &Options, load: &str, rows: &[Vec<String>]) -> Result<String> {
     let head = [
+        "--locks",
         "threads",
         "time",
         "ns per iteration alone",
@@ -105,7 +115,7 @@ fn text(options: &Options, rows: &[Vec<String>]) -> Result<String> {
     let mut text = String::new();
     writeln!(
         text,
-        "`cargo xtask overhead --blocks {} --iterations {}` on {}.\n\n{}",
+        "`cargo xtask overhead --blocks {} --iterations {}` on {}; load average before it: {load}.\n\n{}",
         options.blocks,
         options.iterations,
         host::describe(),
@@ -114,7 +124,7 @@ fn text(options: &Options, rows: &[Vec<String>]) -> Result<String> {
     Ok(text)
 }
 
-fn row(threads: u32, what: &str, alone_ns: f64, mut percent: Vec<f64>) -> Vec<String> {
+fn row((locks, threads): (&str, u32), what: &str, alone_ns: f64, mut percent: Vec<f64>) -> Vec<String> {
     percent.sort_by(f64::total_cmp);
     let (low, high) = interval(&percent);
     let verdict = match (low > 0.0, high < 0.0) {
@@ -123,6 +133,7 @@ fn row(threads: u32, what: &str, alone_ns: f64, mut percent: Vec<f64>) -> Vec<St
         _ => "no",
     };
     vec![
+        locks.to_owned(),
         threads.to_string(),
         what.to_owned(),
         format!("{alone_ns:.1}"),
@@ -138,14 +149,16 @@ fn block(
     klock: &Path,
     directory: &Path,
     program: &Path,
-    threads: u32,
+    (locks, threads): (&str, u32),
     iterations: u64,
 ) -> Result<[(Times, Times); 2]> {
     let once = || times(program, threads, iterations);
     let first_alone = once()?;
     let output = directory.join("trace.parquet").display().to_string();
-    let mut recorder =
-        Background::start(klock, &["record", "--quiet", "-f", "-a", "--contended-only", "-o", &output])?;
+    let mut recorder = Background::start(
+        klock,
+        &["record", "--quiet", "-f", "-a", "--contended-only", "--locks", locks, "-o", &output],
+    )?;
     recorder.until_recording()?;
     // Start-up is over when the symbols of what runs are read.
     std::thread::sleep(std::time::Duration::from_secs(1));
@@ -204,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_told_from_noise_if_its_interval_is_on_one_side_of_nothing() {
-        let verdict = |percent: Vec<f64>| row(1, "wall", 100.0, percent).pop().unwrap();
+        let verdict = |percent: Vec<f64>| row(("kernel", 1), "wall", 100.0, percent).pop().unwrap();
         assert_eq!(verdict(vec![0.1, 0.2, 0.3, 0.2, 0.1, 0.2]), "yes, slower");
         assert_eq!(verdict(vec![0.1, -0.2, 0.3, -0.2, 0.1, 0.2]), "no");
     }

@@ -2,6 +2,7 @@
 //! reaches the maps of the kernel side.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+#![allow(clippy::print_stdout, reason = "a skip is told to the test command")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -15,6 +16,14 @@ use std::{
 use record::{Locks, Options, RecordError, Stop, Summary, Target};
 use tempfile::TempDir;
 use trace_format::{Event, EventKind, LockRow, Stack, TaskRow, Trace, run_info::Loss};
+
+/// Whether nothing can be recorded here; then the test command is told why, as by the outer tests.
+pub fn skipped() -> bool {
+    let Err(refusal) = record::check().plan else { return false };
+    println!("\nskipped: {refusal}");
+    assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "skipped under CI=true: {refusal}");
+    true
+}
 
 /// `fixtures/programs/known_calls.c` while it waits for its next round; killed when it is dropped.
 pub struct Program {
