@@ -59,9 +59,13 @@ impl Kernel {
                 offset: address - module.start,
             });
         }
-        /// The kernel's image is less than this; modules and BPF programs lie beyond.
+        /// The kernel's image is less than this.
         const MOST_IMAGE_BYTES: u64 = 1 << 29;
-        let inside = self.text != 0 && address.wrapping_sub(self.text) < MOST_IMAGE_BYTES;
+        /// Modules and BPF programs lie from here on, wherever the image was moved to (`MODULES_VADDR`,
+        /// `arch/x86/include/asm/pgtable_64_types.h`).
+        const MODULES: u64 = if cfg!(target_arch = "x86_64") { 0xffff_ffff_c000_0000 } else { u64::MAX };
+        let bytes = address.wrapping_sub(self.text);
+        let inside = self.text != 0 && bytes < MOST_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
         inside.then(|| Place {
             module: "[kernel]".to_owned(),
             build_id: self.build_id.as_deref(),
@@ -215,6 +219,13 @@ mod tests {
         assert_eq!(place(0xffff_ffff_8100_0104), Some(("[kernel]".to_owned(), 0x104)));
         assert_eq!(place(0xffff_ffff_c020_0010), Some(("[ext4]".to_owned(), 0x10)));
         assert_eq!(place(0xffff_ffff_c030_0000), None);
+    }
+
+    #[test]
+    fn programs_that_were_made_at_run_time_are_not_in_the_image_wherever_that_was_moved() {
+        let kernel = parse("ffffffffb5000000 T _stext\n", "");
+        assert!(kernel.place(0xffff_ffff_b600_0000).is_some());
+        assert!(kernel.place(0xffff_ffff_c001_0000).is_none());
     }
 
     #[test]
