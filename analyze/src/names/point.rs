@@ -155,7 +155,7 @@ fn user_frame(frames: &[Frame]) -> Option<&Frame> {
 /// A frame of which only the address is known says less than any caller of it. In the kernel it may be the recorder's own
 /// way in, which is gone when names are looked up.
 fn is_known(frame: &&Frame) -> bool {
-    frame.symbol.is_some() || frame.module.is_some()
+    frame.symbol.is_some() || frame.file.is_some() || frame.module.is_some()
 }
 
 fn is_lock_function(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {
@@ -342,6 +342,14 @@ mod tests {
             user("main"),
         ];
         assert_eq!(points(frames).0, "do_user_addr_fault");
+    }
+
+    #[test]
+    fn the_way_by_which_the_recorder_got_in_is_no_place_of_a_kernel_lock() {
+        let gone = Frame { kernel: true, address: Some(0xffff_ffff_c060_00da), ..Frame::default() };
+        let frames = |way| vec![way, kernel("mutex_lock"), kernel("ksys_lseek"), user("lseek")];
+        assert_eq!(points(frames(kernel("bpf_trampoline_6442458768"))).0, "ksys_lseek");
+        assert_eq!(points(frames(gone)).0, "ksys_lseek");
     }
 
     #[test]

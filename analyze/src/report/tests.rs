@@ -132,6 +132,19 @@ fn a_reader_that_reenters_at_another_line_releases_the_latest_first() {
 }
 
 #[test]
+fn readers_of_a_percpu_rwsem_have_waits_and_no_holds_and_its_writers_have_both() {
+    let report = report_of(
+        "source kernel_functions kinds=percpu_rwsem holds=yes\nlock p percpu_rwsem
+         10 W acquire p k:write.c:1\n20 R wait p shared k:read.c:1\n50 W release p
+         55 R acquire p shared k:read.c:1 wait=35\n60 W acquire p k:write.c:1 wait=?\n90 W release p",
+        &by(By::Site),
+    );
+    let (writer, reader) = (row(&report, "write.c:1"), row(&report, "read.c:1"));
+    assert_eq!((writer.count, writer.total_ns, writer.cnt_hold), (2, Some(70), Some(1)));
+    assert_eq!((reader.count, reader.wait_total_ns, reader.total_ns), (1, Some(35), None));
+}
+
+#[test]
 fn leading_parent_directories_are_dropped_and_a_missing_file_is_unknown() {
     let report = report_of(
         "1 A acquire m ../../sys/x.c:3\n2 A release m\n3 A acquire m :7\n4 A release m\n5 A acquire m\n6 A release m",
