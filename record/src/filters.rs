@@ -73,7 +73,7 @@ impl LockChoice {
             )
         };
         match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).map(Self::Address).map_err(|_| bad()),
+            Some(digits) => u64::from_str_radix(digits, 16).ok().map(Self::Address).ok_or_else(bad),
             None if text.is_empty() || text.contains(char::is_whitespace) => Err(bad()),
             None => Ok(Self::Symbol(text.to_owned())),
         }

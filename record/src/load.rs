@@ -1,4 +1,4 @@
-//! Carries a plan out: maps, programs, attachments. The only file that names aya's programs. A
+//! Carries a plan out: maps, programs, attachments. Only here are aya's programs named. A
 //! [`Plan`](crate::plan::Plan) enters; what leaves is [`Loaded`], whose end detaches everything.
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
 };
 
 use aya::{
-    Btf, Ebpf, EbpfLoader,
-    maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap},
+    Btf, Ebpf,
+    maps::{Array, HashMap, Map, MapData, PerCpuArray, StackTraceMap},
     programs::{
-        FEntry, FExit, KProbe, Program, ProgramError, RawTracePoint, TracePoint, UProbe,
+        Program, ProgramError, RawTracePoint, TracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeScope},
     },
 };
@@ -25,69 +25,18 @@ use crate::{
     host::TRACEFS,
     kretprobes::Kretprobes,
     peek::Peek,
-    plan::{Attach, By, DESCRIPTOR_RING_BYTES, NESTED_RING_BYTES, Plan, TargetMode},
-    rehearsal,
+    plan::{Attach, By, DESCRIPTOR_RING_BYTES, Plan},
     ring::Rings,
     uprobes::Libc,
 };
 
-/// The programs, built by `cargo xtask bpf`.
-#[cfg(target_arch = "x86_64")]
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/klock.x86_64.bpf.o");
-/// The same for kernels before 5.12.
-#[cfg(target_arch = "x86_64")]
-static OLD_OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/klock.x86_64.old.bpf.o");
-/// Planning refuses other machines.
-#[cfg(not(target_arch = "x86_64"))]
-static OBJECT: &[u8] = &[];
-#[cfg(not(target_arch = "x86_64"))]
-static OLD_OBJECT: &[u8] = &[];
+mod error;
+mod functions;
+mod object;
 
-/// `BPF_MAP_TYPE_RINGBUF` (`include/uapi/linux/bpf.h`, 5.8).
-const RINGBUF: u32 = 27;
-
-/// Why the kernel side could not be put in place.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The kernel refused the maps or programs.
-    #[error("the kernel refused to load klock's programs; `klock check` shows what this machine permits")]
-    Load(#[source] Box<aya::EbpfError>),
-    /// The kernel refused one program.
-    #[error("the kernel refused to {act} program {program}; `klock check` shows what this machine permits")]
-    Program {
-        /// Which.
-        program: String,
-        /// What was tried.
-        act: &'static str,
-        /// What the kernel said.
-        #[source]
-        source: Box<ProgramError>,
-    },
-    /// The return of a function could not be probed.
-    #[error("the kernel refused to probe the return of {function}; record waits alone with --contended-only")]
-    Return {
-        /// Which.
-        function: String,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A map could not be made or filled.
-    #[error("the kernel refused map {map}; try a smaller --ring")]
-    Map {
-        /// Which.
-        map: &'static str,
-        /// What the kernel said.
-        #[source]
-        source: Box<aya::maps::MapError>,
-    },
-    /// tracefs could not be mounted.
-    #[error("tracefs is not mounted and can't be; run `mount -t tracefs tracefs {}`", TRACEFS[0])]
-    Tracefs(#[source] io::Error),
-    /// The object holds no such program or map: it was built from other sources.
-    #[error("klock's BPF object has no {0}; rebuild it with `cargo xtask bpf`")]
-    Missing(String),
-}
+pub use error::LoadError;
+use functions::load_on_function;
+use object::{fill_rings, load_object, load_peek};
 
 /// The kernel side in place.
 pub struct Loaded {
@@ -339,48 +288,10 @@ impl Loaded {
                 let probe: &mut TracePoint = program_mut(&mut self.ebpf, program)?;
                 probe.attach("syscalls", tracepoint).map(drop).map_err(program_error(program, "attach"))
             }
-            Attach::Function { program, by, function, .. } => {
-                let failed = program_error(program, "attach");
-                match by {
-                    By::Fentry => program_mut::<FEntry>(&mut self.ebpf, program)?.attach().map(drop),
-                    By::Fexit => program_mut::<FExit>(&mut self.ebpf, program)?.attach().map(drop),
-                    By::Kprobe => {
-                        program_mut::<KProbe>(&mut self.ebpf, program)?.attach(function, 0).map(drop)
-                    }
-                    By::Kretprobe => return self.attach_return(program, function),
-                }
-                .map_err(failed)
-            }
+            Attach::Function { program, by, function, .. } => self.attach_on_function(program, *by, function),
         }
     }
 }
-
-impl Loaded {
-    fn attach_return(&mut self, program: &str, function: &str) -> Result<(), LoadError> {
-        let probe: &mut KProbe = program_mut(&mut self.ebpf, program)?;
-        let fd = probe.fd().map_err(program_error(program, "use"))?;
-        self.kretprobes
-            .attach(function, fd.as_fd())
-            .map_err(|source| LoadError::Return { function: function.to_owned(), source })
-    }
-}
-
-fn load_on_function(
-    ebpf: &mut Ebpf,
-    program: &str,
-    by: By,
-    function: &str,
-    btf: Option<&Btf>,
-) -> Result<(), LoadError> {
-    let failed = program_error(program, "load");
-    match (by, btf) {
-        (By::Fentry, Some(btf)) => program_mut::<FEntry>(ebpf, program)?.load(function, btf),
-        (By::Fexit, Some(btf)) => program_mut::<FExit>(ebpf, program)?.load(function, btf),
-        _ => program_mut::<KProbe>(ebpf, program)?.load(),
-    }
-    .map_err(failed)
-}
-
 /// A name as the kernel keeps it: 15 bytes at most, and zeros.
 fn comm_bytes(comm: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -401,87 +312,6 @@ fn unload(program: &mut Program) {
         Program::KProbe(program) => program.unload(),
         _ => Ok(()),
     };
-}
-
-fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
-    const ABSENT: u32 = u32::MAX;
-    let (mode, cgroup, level): (u32, u64, u32) = match plan.target {
-        TargetMode::All => (0, 0, 0),
-        TargetMode::Processes => (1, 0, 0),
-        TargetMode::Threads => (2, 0, 0),
-        TargetMode::Cgroup { id, level } => (3, id, level),
-    };
-    let own = std::process::id();
-    let offset = |of: Option<u32>| of.unwrap_or(ABSENT);
-    let (task, locks) = (plan.types.task, plan.types.locks);
-    let (pid, tgid) = (offset(task.pid), offset(task.tgid));
-    let (comm, state) = (offset(task.comm), offset(task.state));
-    let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
-    let rtmutex = offset(locks.rtmutex_owner);
-    let Filters { kinds, sample, min_wait_ns, .. } = &plan.filters;
-    let comms =
-        u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
-    let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
-    let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
-    let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
-    let mut loader = EbpfLoader::new();
-    for (map, entries) in rehearsal::map_sizes() {
-        loader.map_max_entries(map, entries);
-    }
-    loader
-        .override_global("KLOCK_TARGET_MODE", &mode, true)
-        .override_global("KLOCK_CGROUP_ID", &cgroup, true)
-        .override_global("KLOCK_CGROUP_LEVEL", &level, true)
-        .override_global("KLOCK_CPUS", &plan.cpus, true)
-        .override_global("KLOCK_SELF", &own, true)
-        .override_global("KLOCK_COMMS", &comms, true)
-        .override_global("KLOCK_LOCKS", &chosen_locks, true)
-        .override_global("KLOCK_KINDS", kinds, true)
-        .override_global("KLOCK_SAMPLE", sample, true)
-        .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
-        .override_global("KLOCK_CALLS", &calls, true)
-        .override_global("KLOCK_SLOW", &slow, true)
-        .override_global("KLOCK_MUTEX_OWNER", &mutex, true)
-        .override_global("KLOCK_RWSEM_OWNER", &rwsem, true)
-        .override_global("KLOCK_RTMUTEX_OWNER", &rtmutex, true)
-        .override_global("KLOCK_TASK_PID", &pid, true)
-        .override_global("KLOCK_TASK_TGID", &tgid, true)
-        .override_global("KLOCK_TASK_COMM", &comm, true)
-        .override_global("KLOCK_TASK_STATE", &state, true)
-        .load(if plan.old_kernel { OLD_OBJECT } else { OBJECT })
-        .map_err(|e| LoadError::Load(Box::new(e)))
-}
-
-/// Makes a ring for each CPU, then for each CPU one for programs that run inside another one, and puts them into the
-/// array of rings.
-fn fill_rings(
-    ebpf: &mut Ebpf,
-    name: &'static str,
-    cpus: u32,
-    bytes: usize,
-) -> Result<Vec<RingBuf<MapData>>, LoadError> {
-    let failed = map_error(name);
-    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-    let sizes = (0..cpus).map(|_| size(bytes)).chain((0..cpus).map(|_| size(NESTED_RING_BYTES)));
-    let outer = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
-    let mut outer: ArrayOfMaps<_, RingBuf<MapData>> = ArrayOfMaps::try_from(outer).map_err(&failed)?;
-    let mut rings = Vec::new();
-    for (index, size) in (0..).zip(sizes) {
-        let object = aya_obj::Map::new_from_params(RINGBUF, 0, 0, size, 0);
-        let data = MapData::create(object, "klock_ring", None).map_err(&failed)?;
-        let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(&failed)?;
-        outer.set(index, &ring, 0).map_err(&failed)?;
-        rings.push(ring);
-    }
-    Ok(rings)
-}
-
-/// Without it locks have fewer names, and nothing else is missing.
-fn load_peek(ebpf: &mut Ebpf) -> Option<Peek> {
-    let program: &mut RawTracePoint = program_mut(ebpf, "peek").ok()?;
-    program.load().ok()?;
-    let fd = program.fd().ok()?.as_fd().try_clone_to_owned().ok()?;
-    Peek::new(fd, take(ebpf, "PEEKED").ok()?).ok()
 }
 
 fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, LoadError> {

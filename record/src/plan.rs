@@ -1,19 +1,16 @@
 //! From facts and wishes to what is loaded: pure, so that every machine's plan can be tested on any other.
 
-use std::collections::BTreeSet;
+use trace_format::run_info::Source;
 
-use trace_format::{
-    LockKind,
-    kernel_functions::{Act, FUNCTIONS, KernelFunction, kind, kinds},
-    run_info::Source,
-};
+use crate::{btf::KernelTypes, filters::Filters, host::HostFacts, options::KernelDepth};
 
-use crate::{
-    btf::KernelTypes,
-    filters::{Filters, bit},
-    host::HostFacts,
-    options::{KernelDepth, ProbeWay},
-};
+mod kernel;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use kernel::{By, KernelPlan, Way};
+pub use refusal::Refusal;
 
 /// Size of each CPU's ring of events, if nothing else is asked for, in bytes.
 pub const RING_BYTES: usize = 8 << 20;
@@ -93,53 +90,6 @@ pub enum Attach {
     },
 }
 
-/// How a program gets onto a kernel function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// At its entry, by a trampoline (5.5).
-    Fentry,
-    /// At its return, with its arguments at hand (5.5).
-    Fexit,
-    /// At its entry, by a breakpoint or ftrace.
-    Kprobe,
-    /// At its return.
-    Kretprobe,
-}
-
-impl By {
-    /// What the names of its programs begin with.
-    const fn prefix(self) -> &'static str {
-        match self {
-            Self::Fentry => "fentry",
-            Self::Fexit => "fexit",
-            Self::Kprobe => "kprobe",
-            Self::Kretprobe => "kretprobe",
-        }
-    }
-}
-
-/// How kernel locks are recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelPlan {
-    /// Waits begin and end at the contention tracepoints. Otherwise they begin at slow functions.
-    pub contention: bool,
-    /// Whole holds, by fentry and fexit or by kprobes.
-    pub holds: Option<Way>,
-    /// The kinds whose holds are recorded, any of [`kinds`].
-    pub hold_kinds: u32,
-    /// Of those: the kinds whose waits begin at slow functions.
-    pub slow_kinds: u32,
-}
-
-/// How functions are probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// fentry and fexit.
-    Fentry,
-    /// kprobe and kretprobe.
-    Kprobe,
-}
-
 /// What will be loaded and attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -173,75 +123,6 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// Why nothing can be recorded, and the next step.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// A capability is missing.
-    #[error(
-        "klock needs CAP_BPF and CAP_PERFMON (or root) to record, and has no {missing}; run it with sudo"
-    )]
-    Capability {
-        /// Which.
-        missing: &'static str,
-    },
-    /// The kernel doesn't describe its types.
-    #[error(
-        "this kernel has no readable BTF ({}); klock needs a kernel built with CONFIG_DEBUG_INFO_BTF",
-        crate::btf::KERNEL_BTF
-    )]
-    NoBtf,
-    /// The kernel has no contention tracepoints.
-    #[error(
-        "kernel {kernel} has no lock contention tracepoints (Linux 5.19 has); record the holds of mutexes and semaphores \
-         with --locks kernel, or user locks with --locks futex"
-    )]
-    NoContention {
-        /// The kernel's release.
-        kernel: String,
-    },
-    /// The kernel takes no program onto its functions.
-    #[error(
-        "this kernel takes no program onto its lock functions ({missing}); record waits alone with --contended-only"
-    )]
-    NoFunctions {
-        /// What it doesn't have.
-        missing: &'static str,
-    },
-    /// What is asked for is only seen by probes on functions, which this kernel has none of.
-    #[error(
-        "of the kinds of kernel locks that were chosen, none has functions that can be probed here; leave --kind out"
-    )]
-    NoKind,
-    /// The tracepoints of such a kernel don't tell its locks apart.
-    #[error(
-        "this kernel is PREEMPT_RT: what waits there for a mutex can't be told from what waits for a spinlock; record waits \
-         alone with --contended-only"
-    )]
-    Realtime,
-    /// The kernel hides what programs read.
-    #[error(
-        "the kernel is locked down (confidentiality) and lets no program read its memory; boot it with lockdown=integrity or none"
-    )]
-    Lockdown,
-    /// No object for this machine.
-    #[error("klock has no programs for {arch} yet; record on x86_64 and analyze here")]
-    Architecture {
-        /// The machine's architecture.
-        arch: String,
-    },
-    /// More CPUs than rings.
-    #[error(
-        "{cpus} CPUs are possible here, and klock has room for {MAX_CPUS}; boot with possible_cpus={MAX_CPUS} or fewer"
-    )]
-    Cpus {
-        /// How many there may be.
-        cpus: u32,
-    },
-    /// Nothing was chosen.
-    #[error("nothing to record was chosen; choose from --locks kernel,futex,pthread")]
-    Nothing,
-}
-
 impl Plan {
     /// The plan for this machine and these wishes.
     pub fn make(facts: &HostFacts, wanted: &Wanted) -> Result<Self, Refusal> {
@@ -266,7 +147,7 @@ impl Plan {
                     .to_owned(),
             );
         }
-        let kernel = wanted.kernel.map(|depth| kernel(facts, depth, &wanted.filters)).transpose()?;
+        let kernel = wanted.kernel.map(|depth| kernel::kernel(facts, depth, &wanted.filters)).transpose()?;
         if kernel.is_some() && facts.functions.contains("mutex_lock_nested") {
             warnings.push(
                 "this kernel checks its locks (CONFIG_DEBUG_LOCK_ALLOC): every acquisition of a mutex counts as contended"
@@ -397,169 +278,6 @@ fn lifetimes() -> Vec<Attach> {
     ]
 }
 
-/// How kernel locks are recorded on this machine.
-fn kernel(facts: &HostFacts, depth: KernelDepth, filters: &Filters) -> Result<KernelPlan, Refusal> {
-    let contention = facts.contention != Some(false);
-    let no_contention = || Refusal::NoContention { kernel: facts.kernel.clone() };
-    let KernelDepth::Holds(way) = depth else {
-        let plan = KernelPlan { contention, holds: None, hold_kinds: 0, slow_kinds: 0 };
-        return if contention { Ok(plan) } else { Err(no_contention()) };
-    };
-    // What could not be told is tried.
-    let has_fentry = facts.fentry != Some(false);
-    // A task that is preempted in a fexit program keeps it from running for all others of its CPU meanwhile.
-    let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
-    let way = match way {
-        ProbeWay::Fentry if has_fentry => Way::Fentry,
-        ProbeWay::Auto if has_fentry && is_exact => Way::Fentry,
-        ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Way::Kprobe,
-        ProbeWay::Auto => return Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
-        ProbeWay::Fentry => return Err(Refusal::NoFunctions { missing: "no fentry" }),
-        ProbeWay::Kprobe => return Err(Refusal::NoFunctions { missing: "no kprobes" }),
-    };
-    if facts.realtime {
-        return Err(Refusal::Realtime);
-    }
-    let functions = facts.functions_for(way);
-    let hold_kinds = hold_kinds(functions) & filters.kinds;
-    if hold_kinds == 0 && !contention {
-        return Err(Refusal::NoKind);
-    }
-    let slow = FUNCTIONS.iter().filter(|f| f.act == Act::Slow && functions.contains(f.name));
-    let slow = slow.fold(0, |kinds, function| kinds | kind(function.flags));
-    // The tracepoints of rwsems come after the spinning, and not at all if that ends the wait.
-    let slow_kinds = slow & hold_kinds & if contention { kinds::RWSEM } else { kinds::ALL };
-    Ok(KernelPlan { contention, holds: Some(way), hold_kinds, slow_kinds })
-}
-
-/// The kinds of which something is taken and given back by functions that are there.
-fn hold_kinds(functions: &BTreeSet<&'static str>) -> u32 {
-    let there = || FUNCTIONS.iter().filter(|function| functions.contains(function.name));
-    let all = |of: fn(Act) -> bool| {
-        there().filter(|f| of(f.act)).fold(0, |kinds, function| kinds | kind(function.flags))
-    };
-    all(is_taking) & all(|act| act == Act::Release)
-}
-
-fn is_taking(act: Act) -> bool {
-    matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero | Act::TakeUnless)
-}
-
-impl HostFacts {
-    fn functions_for(&self, way: Way) -> &BTreeSet<&'static str> {
-        match (way, &self.types) {
-            (Way::Fentry, Some(types)) => &types.functions,
-            _ => &self.functions,
-        }
-    }
-}
-
-/// The probes on the functions of the kinds that are recorded, in the order of the table.
-fn functions<'a>(
-    facts: &'a HostFacts,
-    way: Way,
-    plan: &KernelPlan,
-) -> impl Iterator<Item = Attach> + use<'a> {
-    let there = facts.functions_for(way);
-    let (holds, slow) = (plan.hold_kinds, plan.slow_kinds);
-    let wanted = move |f: &&KernelFunction| {
-        let kinds = if f.act == Act::Slow { slow } else { holds };
-        there.contains(f.name) && kind(f.flags) & kinds != 0
-    };
-    FUNCTIONS.iter().filter(wanted).flat_map(move |function| {
-        let ways: &[By] = match (way, is_taking(function.act)) {
-            (Way::Fentry, true) => &[By::Fexit],
-            (Way::Fentry, false) => &[By::Fentry],
-            // The return first: what is seen to begin must be seen to end.
-            (Way::Kprobe, true) => &[By::Kretprobe, By::Kprobe],
-            (Way::Kprobe, false) => &[By::Kprobe],
-        };
-        ways.iter().map(|&by| Attach::Function {
-            program: format!("{}_{}", by.prefix(), function.name),
-            by,
-            function: function.name,
-            required: function.act == Act::Release && !function.wraps,
-        })
-    })
-}
-
-impl KernelPlan {
-    /// What is recorded, for people.
-    fn words(&self) -> String {
-        match (self.holds, self.contention) {
-            (None, _) => "waits, by raw tracepoints contention_begin/end".to_owned(),
-            (Some(way), contention) => {
-                let way = if way == Way::Fentry { "fentry and fexit" } else { "kprobes and kretprobes" };
-                let waits = if contention {
-                    "waits of all, by raw tracepoints contention_begin/end"
-                } else {
-                    "waits of these, by the functions that wait"
-                };
-                format!("holds of {}, by {way}; {waits}", names(self.hold_kinds))
-            }
-        }
-    }
-
-    /// What is recorded, and what can't be seen, for the trace.
-    fn sources(&self, filters: &Filters) -> Vec<Source> {
-        let waits = if self.contention { filters.kinds & !self.hold_kinds } else { 0 };
-        let all = filters.limits();
-        let limits = |own: &[(u32, &str)], of: u32| {
-            let own = own.iter().filter(|(kinds, _)| kinds & of != 0).map(|(_, words)| (*words).to_owned());
-            own.chain(all.clone()).collect()
-        };
-        let mut sources = Vec::new();
-        if self.hold_kinds != 0 {
-            sources.push(Source {
-                name: "kernel_functions".to_owned(),
-                kinds: kind_words(self.hold_kinds),
-                uncontended: true,
-                holds: true,
-                limits: limits(HOLD_LIMITS, self.hold_kinds),
-            });
-        }
-        if waits != 0 {
-            sources.push(Source {
-                name: "kernel_contended".to_owned(),
-                kinds: kind_words(waits),
-                uncontended: false,
-                holds: false,
-                limits: limits(WAIT_LIMITS, waits),
-            });
-        }
-        sources
-    }
-}
-
-/// What a recording of holds can't see, by kind.
-const HOLD_LIMITS: &[(u32, &str)] = &[
-    (
-        kinds::ALL,
-        "kernel locks: acquisitions that the compiler put into their callers, or that take the lock word itself, are \
-         not recorded",
-    ),
-    (kinds::PERCPU_RWSEM, "percpu_rwsem: of readers, only waits are recorded"),
-    (kinds::SEMAPHORE, "semaphores: a hold that another task ends is not paired"),
-];
-
-/// What a recording of waits can't see, by kind.
-const WAIT_LIMITS: &[(u32, &str)] = &[
-    (kinds::ALL, "kernel locks: waits only; acquisitions without a wait and hold times are not recorded"),
-    (
-        kinds::SPINLOCK,
-        "kernel spinlocks: the second waiter is not seen, and in virtual machines without paravirtual spinlocks none is",
-    ),
-];
-
-fn kind_words(kinds: u32) -> Vec<String> {
-    let kernel = LockKind::ALL.iter().filter(|kind| bit(**kind) & kinds != 0);
-    kernel.map(|kind| kind.as_str().to_owned()).collect()
-}
-
-fn names(kinds: u32) -> String {
-    kind_words(kinds).join(", ")
-}
-
 fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> Vec<Attach> {
     // The scheduler first: a wait that is seen to begin must be seen to sleep.
     let mut list = vec![
@@ -569,7 +287,7 @@ fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> V
     ];
     if let Some(kernel) = kernel {
         if let Some(way) = kernel.holds {
-            list.extend(functions(facts, way, kernel));
+            list.extend(kernel::functions(facts, way, kernel));
         }
         if kernel.contention {
             list.push(raw("contention_end", "contention_end"));
@@ -601,189 +319,4 @@ fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> V
 fn source(name: &str, kinds: &[&str], (uncontended, holds): (bool, bool), limits: &[&str]) -> Source {
     let all = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
     Source { name: name.to_owned(), kinds: all(kinds), uncontended, holds, limits: all(limits) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::btf::TaskOffsets;
-
-    fn machine() -> HostFacts {
-        HostFacts {
-            kernel: "6.12.0".to_owned(),
-            arch: "x86_64".to_owned(),
-            cpus_online: Some(4),
-            cpus_possible: Some(8),
-            capabilities: Some(u64::MAX),
-            types: Some(KernelTypes {
-                task: TaskOffsets { pid: Some(1), tgid: Some(2), comm: Some(3), state: Some(4) },
-                functions: ["mutex_lock", "mutex_unlock", "down_read"].into(),
-                ..KernelTypes::default()
-            }),
-            fentry: Some(true),
-            kprobes: true,
-            preemptible: Some(false),
-            functions: ["mutex_lock", "mutex_unlock", "up_read", "down_read"].into(),
-            tracefs: Some("/sys/kernel/tracing"),
-            contention: Some(true),
-            futex_calls: vec!["futex", "futex_waitv"],
-            ..HostFacts::default()
-        }
-    }
-
-    fn everything() -> Wanted {
-        Wanted {
-            kernel: Some(KernelDepth::Waits),
-            futex: true,
-            pthread: true,
-            target: TargetMode::All,
-            filters: Filters::default(),
-            ring_bytes: None,
-            max_stack: None,
-        }
-    }
-
-    #[test]
-    fn a_capable_machine_gets_a_ring_for_each_possible_cpu_and_every_source() {
-        let plan = Plan::make(&machine(), &everything()).unwrap();
-        assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
-        let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
-        assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
-        assert_eq!(plan.sources().len(), 4);
-        assert!(plan.sources.contains(&raw("contention_begin", "contention_begin")));
-        let waitv =
-            Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
-        assert!(plan.sources.contains(&waitv));
-    }
-
-    fn whole(way: ProbeWay) -> Wanted {
-        Wanted { kernel: Some(KernelDepth::Holds(way)), ..everything() }
-    }
-
-    fn probes(plan: &Plan) -> Vec<&str> {
-        let program = |attach| match attach {
-            &Attach::Function { ref program, .. } => Some(program.as_str()),
-            _ => None,
-        };
-        plan.sources.iter().filter_map(program).collect()
-    }
-
-    #[test]
-    fn holds_are_recorded_of_the_kinds_whose_functions_are_there_and_waits_of_the_others() {
-        let plan = Plan::make(&machine(), &whole(ProbeWay::Auto)).unwrap();
-        assert_eq!(probes(&plan), ["fentry_mutex_unlock", "fexit_mutex_lock"]);
-        let sources = plan.sources();
-        assert_eq!(
-            (sources[0].name.as_str(), &sources[0].kinds[..]),
-            ("kernel_functions", &["mutex".to_owned()][..])
-        );
-        assert!(sources[0].holds && !sources[1].holds && sources[1].kinds.contains(&"rwsem".to_owned()));
-    }
-
-    #[test]
-    fn where_there_is_no_fentry_kprobes_do_it_and_the_return_comes_first() {
-        let facts = HostFacts { fentry: Some(false), ..machine() };
-        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-        let expected = [
-            "kprobe_mutex_unlock",
-            "kprobe_up_read",
-            "kretprobe_mutex_lock",
-            "kprobe_mutex_lock",
-            "kretprobe_down_read",
-            "kprobe_down_read",
-        ];
-        assert_eq!(probes(&plan), expected);
-    }
-
-    #[test]
-    fn a_kernel_that_preempts_its_tasks_is_probed_by_kprobes_unless_fentry_is_asked_for() {
-        let facts = HostFacts { preemptible: Some(true), ..machine() };
-        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-        assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Kprobe));
-        let plan = Plan::make(&facts, &whole(ProbeWay::Fentry)).unwrap();
-        assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Fentry));
-        assert!(plan.warnings.iter().any(|warning| warning.contains("recursion misses")));
-    }
-
-    #[test]
-    fn a_kernel_that_lets_nothing_onto_its_functions_offers_waits_alone() {
-        let facts = HostFacts { fentry: Some(false), kprobes: false, ..machine() };
-        let refusal = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap_err();
-        assert!(refusal.to_string().contains("--contended-only"), "{refusal}");
-        assert!(Plan::make(&machine(), &whole(ProbeWay::Kprobe)).is_ok());
-        let refusal = Plan::make(&facts, &whole(ProbeWay::Kprobe)).unwrap_err();
-        assert_eq!(refusal, Refusal::NoFunctions { missing: "no kprobes" });
-    }
-
-    #[test]
-    fn without_contention_tracepoints_holds_are_recorded_and_spinlocks_are_not() {
-        let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-        let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-        assert!(plan.old_kernel && !Plan::make(&machine(), &everything()).unwrap().old_kernel);
-        assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
-        assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
-        assert!(!plan.sources.contains(&raw("contention_begin", "contention_begin")));
-    }
-
-    #[test]
-    fn only_the_chosen_kinds_are_probed_and_the_trace_says_so() {
-        let filters = Filters { kinds: kinds::RWSEM, ..Filters::default() };
-        let plan = Plan::make(&machine(), &Wanted { filters, ..whole(ProbeWay::Kprobe) }).unwrap();
-        assert_eq!(probes(&plan), ["kprobe_up_read", "kretprobe_down_read", "kprobe_down_read"]);
-        assert!(plan.sources()[0].limits.iter().any(|limit| limit.contains("only rwsem")));
-    }
-
-    #[test]
-    fn many_cpus_share_a_bounded_amount_of_memory() {
-        let facts = HostFacts { cpus_possible: Some(200), ..machine() };
-        let plan = Plan::make(&facts, &everything()).unwrap();
-        assert_eq!(plan.ring_bytes, 1 << 20);
-        let facts = HostFacts { cpus_possible: Some(5000), ..machine() };
-        assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::Cpus { cpus: 5000 }));
-    }
-
-    #[test]
-    fn a_missing_capability_is_named_with_the_next_step() {
-        let facts = HostFacts { capabilities: Some(0), ..machine() };
-        let refusal = Plan::make(&facts, &everything()).unwrap_err();
-        assert!(refusal.to_string().contains("CAP_BPF") && refusal.to_string().contains("sudo"));
-    }
-
-    #[test]
-    fn an_old_kernel_is_offered_what_it_can_do() {
-        let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-        let refusal = Plan::make(&facts, &everything()).unwrap_err();
-        assert!(refusal.to_string().contains("--locks futex"));
-        let wanted = Wanted { kernel: None, ..everything() };
-        assert!(Plan::make(&facts, &wanted).is_ok());
-    }
-
-    #[test]
-    fn what_could_not_be_told_is_tried() {
-        let facts = HostFacts {
-            capabilities: None,
-            contention: None,
-            tracefs: None,
-            futex_calls: vec![],
-            ..machine()
-        };
-        let plan = Plan::make(&facts, &everything()).unwrap();
-        assert!(plan.mount_tracefs);
-    }
-
-    #[test]
-    fn what_will_be_missing_for_want_of_a_capability_is_said() {
-        let facts = HostFacts { capabilities: Some(1 << 38 | 1 << 39), ..machine() };
-        let warnings = Plan::make(&facts, &everything()).unwrap().warnings;
-        let says = |word: &str| warnings.iter().any(|warning| warning.contains(word));
-        assert!(says("CAP_SYSLOG") && says("CAP_SYS_PTRACE"), "{warnings:?}");
-    }
-
-    #[test]
-    fn no_btf_and_lockdown_are_refused() {
-        let facts = HostFacts { types: None, ..machine() };
-        assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::NoBtf));
-        let facts = HostFacts { lockdown: Some("confidentiality".into()), ..machine() };
-        assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::Lockdown));
-    }
 }

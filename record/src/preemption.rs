@@ -47,8 +47,9 @@ impl Sources {
         if !self.version.as_ref()?.contains("PREEMPT") {
             return Some(false);
         }
-        let words = self.command_line.iter().flat_map(|line| line.split_whitespace());
-        if let Some(answer) = words.filter_map(|word| mode_preempts(word.strip_prefix("preempt=")?)).last() {
+        // The last word counts.
+        let mut words = self.command_line.iter().flat_map(|line| line.split_whitespace()).rev();
+        if let Some(answer) = words.find_map(|word| mode_preempts(word.strip_prefix("preempt=")?)) {
             return Some(answer);
         }
         if let Some(config) = &self.config {

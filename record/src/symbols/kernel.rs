@@ -65,7 +65,8 @@ impl Kernel {
         /// `arch/x86/include/asm/pgtable_64_types.h`).
         const MODULES: u64 = if cfg!(target_arch = "x86_64") { 0xffff_ffff_c000_0000 } else { u64::MAX };
         let bytes = address.wrapping_sub(self.text);
-        let inside = self.text != 0 && bytes < MOST_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
+        let inside =
+            self.text != 0 && bytes < MOST_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
         inside.then(|| Place {
             module: "[kernel]".to_owned(),
             build_id: self.build_id.as_deref(),

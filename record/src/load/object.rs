@@ -1,0 +1,114 @@
+//! The built objects, and what is set in them before the kernel sees them: constants, sizes of maps, rings.
+
+use std::os::fd::AsFd as _;
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{ArrayOfMaps, Map, MapData, RingBuf},
+    programs::RawTracePoint,
+};
+
+use super::{LoadError, map_error, program_mut, take};
+use crate::{
+    filters::Filters,
+    peek::Peek,
+    plan::{NESTED_RING_BYTES, Plan, TargetMode},
+    rehearsal,
+};
+
+/// The programs, built by `cargo xtask bpf`.
+#[cfg(target_arch = "x86_64")]
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/klock.x86_64.bpf.o");
+/// The same for kernels before 5.12.
+#[cfg(target_arch = "x86_64")]
+static OLD_OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/klock.x86_64.old.bpf.o");
+/// Planning refuses other machines.
+#[cfg(not(target_arch = "x86_64"))]
+static OBJECT: &[u8] = &[];
+#[cfg(not(target_arch = "x86_64"))]
+static OLD_OBJECT: &[u8] = &[];
+
+/// `BPF_MAP_TYPE_RINGBUF` (`include/uapi/linux/bpf.h`, 5.8).
+const RINGBUF: u32 = 27;
+
+/// The object for this kernel, with the plan's constants in it.
+pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
+    const ABSENT: u32 = u32::MAX;
+    let (mode, cgroup, level): (u32, u64, u32) = match plan.target {
+        TargetMode::All => (0, 0, 0),
+        TargetMode::Processes => (1, 0, 0),
+        TargetMode::Threads => (2, 0, 0),
+        TargetMode::Cgroup { id, level } => (3, id, level),
+    };
+    let own = std::process::id();
+    let offset = |of: Option<u32>| of.unwrap_or(ABSENT);
+    let (task, locks) = (plan.types.task, plan.types.locks);
+    let (pid, tgid) = (offset(task.pid), offset(task.tgid));
+    let (comm, state) = (offset(task.comm), offset(task.state));
+    let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
+    let rtmutex = offset(locks.rtmutex_owner);
+    let Filters { kinds, sample, min_wait_ns, .. } = &plan.filters;
+    let comms =
+        u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
+    let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
+    let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
+    let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
+    let mut loader = EbpfLoader::new();
+    for (map, entries) in rehearsal::map_sizes() {
+        loader.map_max_entries(map, entries);
+    }
+    loader
+        .override_global("KLOCK_TARGET_MODE", &mode, true)
+        .override_global("KLOCK_CGROUP_ID", &cgroup, true)
+        .override_global("KLOCK_CGROUP_LEVEL", &level, true)
+        .override_global("KLOCK_CPUS", &plan.cpus, true)
+        .override_global("KLOCK_SELF", &own, true)
+        .override_global("KLOCK_COMMS", &comms, true)
+        .override_global("KLOCK_LOCKS", &chosen_locks, true)
+        .override_global("KLOCK_KINDS", kinds, true)
+        .override_global("KLOCK_SAMPLE", sample, true)
+        .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
+        .override_global("KLOCK_CALLS", &calls, true)
+        .override_global("KLOCK_SLOW", &slow, true)
+        .override_global("KLOCK_MUTEX_OWNER", &mutex, true)
+        .override_global("KLOCK_RWSEM_OWNER", &rwsem, true)
+        .override_global("KLOCK_RTMUTEX_OWNER", &rtmutex, true)
+        .override_global("KLOCK_TASK_PID", &pid, true)
+        .override_global("KLOCK_TASK_TGID", &tgid, true)
+        .override_global("KLOCK_TASK_COMM", &comm, true)
+        .override_global("KLOCK_TASK_STATE", &state, true)
+        .load(if plan.old_kernel { OLD_OBJECT } else { OBJECT })
+        .map_err(|e| LoadError::Load(Box::new(e)))
+}
+
+/// Makes a ring for each CPU, then for each CPU one for programs that run inside another one, and puts them into the
+/// array of rings.
+pub(super) fn fill_rings(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    cpus: u32,
+    bytes: usize,
+) -> Result<Vec<RingBuf<MapData>>, LoadError> {
+    let failed = map_error(name);
+    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let sizes = (0..cpus).map(|_| size(bytes)).chain((0..cpus).map(|_| size(NESTED_RING_BYTES)));
+    let outer = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
+    let mut outer: ArrayOfMaps<_, RingBuf<MapData>> = ArrayOfMaps::try_from(outer).map_err(&failed)?;
+    let mut rings = Vec::new();
+    for (index, size) in (0..).zip(sizes) {
+        let object = aya_obj::Map::new_from_params(RINGBUF, 0, 0, size, 0);
+        let data = MapData::create(object, "klock_ring", None).map_err(&failed)?;
+        let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(&failed)?;
+        outer.set(index, &ring, 0).map_err(&failed)?;
+        rings.push(ring);
+    }
+    Ok(rings)
+}
+
+/// Without it locks have fewer names, and nothing else is missing.
+pub(super) fn load_peek(ebpf: &mut Ebpf) -> Option<Peek> {
+    let program: &mut RawTracePoint = program_mut(ebpf, "peek").ok()?;
+    program.load().ok()?;
+    let fd = program.fd().ok()?.as_fd().try_clone_to_owned().ok()?;
+    Peek::new(fd, take(ebpf, "PEEKED").ok()?).ok()
+}
