@@ -142,6 +142,12 @@ impl WaitState {
         self.depth > 0 && self.locks[self.innermost()] == address
     }
 
+    /// Whether it waits for more locks than are kept apart.
+    #[inline(always)]
+    pub(crate) fn is_deeper(&self) -> bool {
+        self.deeper > 0
+    }
+
     #[inline(always)]
     fn innermost(&self) -> usize {
         (self.depth as usize).wrapping_sub(1) & (DEPTH - 1)

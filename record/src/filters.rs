@@ -132,7 +132,7 @@ impl Filters {
         }
         if self.min_wait_ns > 0 {
             limits.push(format!(
-                "waits shorter than {} ns are not recorded, and of the others not whom they met",
+                "waits shorter than {} ns are not recorded, nor those of idle CPUs; of the others not whom they met",
                 self.min_wait_ns
             ));
         }

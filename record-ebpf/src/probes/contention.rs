@@ -93,6 +93,10 @@ fn end(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     };
     let begun = state.waits_for(address);
     let all = config::kinds_recorded() == kinds::ALL && !sampling::is_on() && config::min_wait_ns() == 0;
+    if !begun && !all && !state.is_deeper() {
+        // Its begin was left out, and what the task waits for otherwise goes on.
+        return Outcome::Filtered;
+    }
     let chosen = if begun { state.is_chosen() } else { all };
     let begin = state.begin_of_wait();
     // A function that takes the lock will say the same once more, and must not be asked whether it is chosen.
