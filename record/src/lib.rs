@@ -165,7 +165,7 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         max_stack: options.max_stack,
     };
     let plan = match Plan::make(facts, &wanted(locks)) {
-        Err(refusal @ Refusal::NoContention { .. }) if !explicit => {
+        Err(refusal @ Refusal::NoContention { .. }) if !explicit && options.kernel.is_none() => {
             warnings.push(refusal.to_string());
             Plan::make(facts, &wanted(Locks { kernel: false, ..locks }))
         }
