@@ -77,11 +77,11 @@ pub(crate) enum LockSource {
 #[cfg(feature = "record")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KernelProbes {
-    /// As it is cheapest here.
+    /// fentry where the kernel does not preempt its tasks, and kprobes elsewhere: neither loses calls.
     Auto,
-    /// fentry and fexit (5.5, with BTF).
+    /// fentry and fexit (5.5, with BTF), the cheapest way.
     Fentry,
-    /// kprobe and kretprobe.
+    /// kprobes at entry and return.
     Kprobe,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Record {
     /// Of kernel locks record waits only, which costs nothing while nobody waits. The default without --locks.
     #[arg(long, help_heading = "What of kernel locks")]
     pub(crate) contended_only: bool,
-    /// How to get onto the kernel's functions.
+    /// How to get onto the functions that take and give back kernel locks.
     #[arg(
         long,
         value_enum,

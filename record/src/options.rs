@@ -66,7 +66,7 @@ pub enum KernelDepth {
 /// How programs get onto the kernel's functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbeWay {
-    /// As it is cheapest on this machine.
+    /// fentry where the kernel does not preempt its tasks, and kprobes elsewhere: neither loses calls.
     #[default]
     Auto,
     /// fentry and fexit.
