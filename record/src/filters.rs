@@ -117,7 +117,7 @@ impl Filters {
         Ok(())
     }
 
-    /// What is left out, a sentence each.
+    /// What of kernel locks is left out, a sentence each.
     pub fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if self.kinds != kinds::ALL {
@@ -130,6 +130,13 @@ impl Filters {
                 self.sample
             ));
         }
+        limits.extend(self.limits_of_all());
+        limits
+    }
+
+    /// What is left out of all locks, users' and the kernel's.
+    pub fn limits_of_all(&self) -> Vec<String> {
+        let mut limits = Vec::new();
         if self.min_wait_ns > 0 {
             limits.push(format!(
                 "waits shorter than {} ns are not recorded, nor those of idle CPUs; of the others not whom they met",
@@ -206,6 +213,21 @@ mod tests {
         let limits = filters.limits();
         assert!(limits[0].contains("only mutex") && limits[1].contains("one in 100"), "{limits:?}");
         assert!(filters.drops_begins());
+    }
+
+    #[test]
+    fn kinds_and_samples_are_of_kernel_locks_and_all_else_of_users_locks_too() {
+        let of_kernel = Filters { sample: 100, kinds: kinds::MUTEX, ..Filters::default() };
+        assert_eq!((of_kernel.limits().len(), of_kernel.limits_of_all().len()), (2, 0));
+        let of_all = Filters {
+            min_wait_ns: 1,
+            locks: vec![LockChoice::Address(0xf0)],
+            comms: vec!["a".to_owned()],
+            not_comms: vec!["b".to_owned()],
+            ..Filters::default()
+        };
+        assert_eq!(of_all.limits(), of_all.limits_of_all());
+        assert_eq!(of_all.limits().len(), 4);
     }
 
     #[test]

@@ -184,8 +184,6 @@ impl Plan {
     /// What will be recorded, and what it can't see, for the trace.
     pub fn sources(&self) -> Vec<Source> {
         let mut sources = Vec::new();
-        let kernel_sources = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
-        sources.extend(kernel_sources);
         if self.futex {
             sources.push(source(
                 "futex",
@@ -206,7 +204,10 @@ impl Plan {
             // Nobody holds a condition: there is nothing to release.
             sources.push(source("pthread_condition", &["condvar"], (true, false), &[]));
         }
-        sources
+        let left_out = self.filters.limits_of_all();
+        sources.iter_mut().for_each(|source| source.limits.extend_from_slice(&left_out));
+        let kernel = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
+        kernel.chain(sources).collect()
     }
 
     /// What is recorded of kernel locks, with labels, for people.
