@@ -63,6 +63,7 @@ const PARTS: &[Part] = &[
     ("live pthread", || part_of_tests("klock", "live_pthread", &["gcc"])),
     ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
     ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),
+    ("live filters", || part_of_tests("klock", "live_filters", &["gcc"])),
     ("live names", || part_of_tests("klock", "live_names", &[])),
     ("live loss", || part_of_tests("klock", "live_loss", &["gcc"])),
     ("live privileges", || part_of_tests("klock", "live_privileges", &["setpriv", "unshare"])),

@@ -1,0 +1,81 @@
+//! `--kind` and `--no-spin`: under a load that waits for spinlocks, beside programs that wait for futexes, and for a mutex a
+//! known number of times.
+
+use std::collections::BTreeSet;
+
+use trace_format::LockKind;
+
+use super::{Program, Recorded, cannot_run_stress, end, record, stress, support::skip};
+
+const ROUNDS: usize = 300;
+
+/// The whole machine under load, with these options; and the PID of the program with the mutex.
+fn under_load(options: &[&str]) -> (Recorded, i32) {
+    let load = stress();
+    let mut program = Program::fixture("known_mutex", &[&ROUNDS.to_string()]);
+    let mut futexes = Program::fixture("known_waits", &["5", "5"]);
+    let pid = program.pid();
+    let options = [&["-a", "--locks", "kernel,futex", "--contended-only"], options].concat();
+    let recorded = record(&options, || {
+        program.go();
+        futexes.go();
+        program.running.line_after(&format!("waited {ROUNDS}"));
+        futexes.running.line_after("over ");
+    });
+    end(load);
+    assert!(program.end().status.success());
+    (recorded, pid)
+}
+
+fn waits_for_the_mutex(recorded: &Recorded, pid: i32) -> usize {
+    recorded.terminal_mutex(pid).map_or(0, |(_, waits)| waits)
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn of_the_chosen_kinds_nothing_is_missing_and_no_other_kind_is_there() {
+    if let Some(reason) = cannot_run_stress() {
+        return skip(reason);
+    }
+    let (recorded, pid) = under_load(&["--kind", "mutex,rwsem"]);
+    let kinds = recorded.kernel_kinds();
+    assert!(kinds.is_subset(&BTreeSet::from([LockKind::Mutex, LockKind::RwSem])), "{kinds:?}");
+    assert_eq!(waits_for_the_mutex(&recorded, pid), ROUNDS);
+    assert!(recorded.kinds().contains(&LockKind::Futex), "the kind is one of kernel locks");
+    recorded.assert_waits_end();
+    recorded.assert_says(LockKind::Mutex, "only mutex, rwsem are recorded");
+    assert!(recorded.info.source_of(LockKind::SpinLock).is_none(), "{:?}", recorded.info.sources);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn without_locks_that_spin_mutexes_and_futexes_stay() {
+    if let Some(reason) = cannot_run_stress() {
+        return skip(reason);
+    }
+    let (recorded, pid) = under_load(&["--no-spin"]);
+    let kinds = recorded.kinds();
+    assert!(!kinds.contains(&LockKind::SpinLock) && !kinds.contains(&LockKind::RwLock), "{kinds:?}");
+    assert!(kinds.contains(&LockKind::Futex), "{kinds:?}");
+    assert_eq!(waits_for_the_mutex(&recorded, pid), ROUNDS);
+    recorded.assert_waits_end();
+    recorded.assert_says(LockKind::Mutex, "only mutex, rtmutex, rwsem, percpu_rwsem, semaphore are recorded");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn spinlocks_alone_are_recorded_without_the_mutexes_beside_them() {
+    if let Some(reason) = cannot_run_stress() {
+        return skip(reason);
+    }
+    let (all, pid) = under_load(&[]);
+    assert_eq!(waits_for_the_mutex(&all, pid), ROUNDS);
+    if !all.kinds().contains(&LockKind::SpinLock) {
+        return skip("needs a machine that shows waits for spinlocks");
+    }
+    let (recorded, pid) = under_load(&["--kind", "spinlock"]);
+    assert_eq!(recorded.kernel_kinds(), BTreeSet::from([LockKind::SpinLock]));
+    assert_eq!(waits_for_the_mutex(&recorded, pid), 0);
+    recorded.assert_waits_end();
+    recorded.assert_says(LockKind::SpinLock, "only spinlock are recorded");
+}
