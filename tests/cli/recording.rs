@@ -43,6 +43,53 @@ fn a_target_must_be_given_and_only_one() {
 }
 
 #[test]
+fn a_kernel_lock_that_the_kernel_does_not_list_is_named() {
+    let folder = Folder::new();
+    let record = ["record", "-a", "-d", "1", "--contended-only", "--lock", "no_such_lock_anywhere"];
+    folder.klock(&record).fails(2, &["no_such_lock_anywhere", "no variable", "address"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+#[test]
+fn pthread_calls_are_not_left_out_by_the_length_of_their_wait() {
+    let folder = Folder::new();
+    let record = ["record", "--locks", "pthread", "--min-wait", "1ms", "--", "true"];
+    folder.klock(&record).fails(2, &["pthread", "--locks", "--min-wait"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+#[test]
+fn a_filter_that_means_nothing_is_answered_with_what_it_takes() {
+    let folder = Folder::new();
+    for (option, value, known) in [
+        ("--kind", "futex", "percpu_rwsem"),
+        ("--kind", "padlock", "rwsem"),
+        ("--lock", "0xzz", "0xffff"),
+        ("--sample", "0", "1.."),
+        ("--min-wait", "soon", "500ms"),
+        ("--kernel-probes", "uprobe", "kprobe"),
+    ] {
+        let ended = folder.klock(&["record", "-a", option, value]);
+        assert_eq!(ended.code, Some(2), "{option} {value}: {}", ended.stderr);
+        assert!(ended.stderr.contains(value) && ended.stderr.contains(known), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn waits_alone_need_no_way_onto_functions_so_none_can_be_chosen() {
+    let folder = Folder::new();
+    for waits in [&["--contended-only"][..], &["--min-wait", "1ms"]] {
+        let ended = folder.klock(&[&["record", "-a", "--kernel-probes", "kprobe"], waits].concat());
+        assert_eq!(ended.code, Some(2));
+        assert!(
+            ended.stderr.contains("--kernel-probes") && ended.stderr.contains(waits[0]),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
 fn who_may_not_record_is_told_which_capability_is_missing() {
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
