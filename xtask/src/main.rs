@@ -20,6 +20,7 @@ mod process;
 mod setup;
 mod table;
 mod test;
+mod vm;
 
 /// klock's chores.
 #[derive(Debug, Parser)]
@@ -51,6 +52,8 @@ enum Chore {
     ComparePerf(compare::Options),
     /// Measure size, cost and speed against the budgets. Needs root.
     Bench(bench::Options),
+    /// Boot the kernels of the matrix under software emulation, record in each, and check what was recorded.
+    Vm(vm::Options),
     /// Measure what recording waits costs a program that waits for nobody, in pairs of runs. Needs root.
     Overhead(overhead::Options),
     /// Write a trace of an invented program, the same for the same numbers.
@@ -89,6 +92,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Bpf { check } => bpf::run(check).map(|()| true),
         Chore::Docs { check } => docs::run(check).map(|()| true),
         Chore::ComparePerf(options) => compare::run(&options),
+        Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Generate { events, output, seed, lossy } => {

@@ -19,6 +19,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("rsvg-convert", "librsvg2-bin"),
     ("xmllint", "libxml2-utils"),
     ("python3", "python3"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("cpio", "cpio"),
 ];
 
 /// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.

@@ -71,6 +71,7 @@ const PARTS: &[Part] = &[
     ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
     ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
     ("demo", demo),
+    ("vm", vm),
 ];
 
 /// Runs every part. Whether nothing failed.
@@ -219,6 +220,28 @@ fn bpf() -> Result<Tally> {
     let skipped =
         outcome.lines.iter().find_map(|line| line.split_once("skipped: ").map(|(_, reason)| reason));
     Ok(skipped.map_or_else(|| one(&outcome, "bpf --check", 15), Tally::skipped))
+}
+
+/// Every kernel of the matrix, in short, in a process of its own: its output is worth streaming.
+fn vm() -> Result<Tally> {
+    if !host::is_root() {
+        return Ok(Tally::skipped("needs root"));
+    }
+    let this = std::env::current_exe().context("where this program is")?;
+    let outcome = Run::new(this, &["vm", "--short"]).minutes(40).stream()?;
+    let of = |mark: &str| outcome.lines.iter().filter_map(|line| line.strip_prefix(mark)).collect::<Vec<_>>();
+    if let [reason, ..] = of("skipped: ")[..] {
+        return Ok(Tally::skipped(reason));
+    }
+    let faults = of("fault: ");
+    if faults.is_empty() {
+        return Ok(one(&outcome, "vm --short", 40));
+    }
+    Ok(Tally {
+        failed: faults.len() as u64,
+        reasons: faults.into_iter().map(str::to_owned).collect(),
+        ..Tally::default()
+    })
 }
 
 /// The README's first command, in an empty directory; its picture must be XML, and drawable where librsvg is.

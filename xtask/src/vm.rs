@@ -1,0 +1,229 @@
+//! `cargo xtask vm`: boots the kernels of the matrix under software emulation, lets klock record in each, and checks what it
+//! recorded; the machine's own kernel is one more row. Ends with a table, one row per kernel.
+//!
+//! Packages come from [`packages`], the guest's files from [`initramfs`], QEMU is [`boot`]'s, what is tried and what must
+//! come out of it is in [`scenarios`], and the table in [`matrix`].
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use self::{
+    boot::{Emulator, Guest},
+    matrix::Row,
+    packages::{KERNELS, Kernel},
+    scenarios::{Files, Finding, Place, SCENARIOS, Scenario, Setting},
+};
+use crate::{
+    host,
+    process::{self, Run, root, scratch},
+    table,
+};
+
+mod boot;
+mod initramfs;
+mod matrix;
+mod packages;
+mod scenarios;
+
+/// What to boot and how long.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only these: 5.10, 6.1, 6.12, 7.2, native.
+    kernels: Vec<String>,
+    /// Only the scenarios whose name contains one of these words.
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Minutes of contention in the soak.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// All as short as it is still worth something; half a minute of soak.
+    #[arg(long)]
+    short: bool,
+    /// How many guests run at a time, of four processors each.
+    #[arg(long, default_value_t = 2)]
+    at_once: usize,
+    /// Write the table into docs/kernels.md.
+    #[arg(long)]
+    write: bool,
+    /// Take this klock instead of building one.
+    #[arg(long, value_name = "FILE")]
+    klock: Option<PathBuf>,
+}
+
+/// The machine's own kernel among the names.
+const NATIVE: &str = "native";
+
+/// Boots, records, checks. Whether all was as it must be.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    if let Some(program) = initramfs::missing_program() {
+        println!("skipped: needs {program}");
+        return Ok(true);
+    }
+    let known = |name: &String| name == NATIVE || KERNELS.iter().any(|kernel| kernel.name == *name);
+    if let Some(unknown) = options.kernels.iter().find(|name| !known(name)) {
+        bail!("no kernel {unknown} in the matrix");
+    }
+    let klock = process::klock(options.klock.as_deref())?;
+    let emulator = Emulator::find()?;
+    let initramfs = initramfs::build(&klock)?;
+    let setting = |kernel: Option<Kernel>| Setting {
+        kernel,
+        soak_minutes: if options.short { 0.5 } else { options.minutes },
+        short: options.short,
+        klock: klock.clone(),
+    };
+    let wanted = |name: &str| options.kernels.is_empty() || options.kernels.iter().any(|word| word == name);
+    let chosen = |scenario: &&Scenario| {
+        options.only.is_empty() || options.only.iter().any(|word| scenario.name.contains(word.as_str()))
+    };
+
+    let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| wanted(kernel.name)).collect();
+    let rows = Mutex::new(Vec::new());
+    let next = Mutex::new(kernels.iter());
+    thread::scope(|scope| {
+        for _ in 0..options.at_once.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let Some(kernel) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+                        return;
+                    };
+                    let mut finding = Finding::default();
+                    if let Err(error) = in_guests(
+                        &setting(Some(*kernel)),
+                        *kernel,
+                        (&emulator, &initramfs),
+                        &chosen,
+                        &mut finding,
+                    ) {
+                        finding.faults.push(format!("{error:#}"));
+                    }
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).push((kernel.name, finding));
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rows.sort_by_key(|(name, _)| KERNELS.iter().position(|kernel| kernel.name == *name));
+    if wanted(NATIVE) && host::is_root() {
+        rows.push((NATIVE, here(&setting(None), &chosen)?));
+    }
+    let rows: Vec<Row> =
+        rows.into_iter().map(|(kernel, finding)| Row { kernel: kernel.to_owned(), finding }).collect();
+    conclude(options, &rows)
+}
+
+/// Prints the table and what is wrong, and writes the table where it is asked for.
+fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
+    let minutes = if options.short { "--short".to_owned() } else { format!("--minutes {}", options.minutes) };
+    let text = format!(
+        "`cargo xtask vm {minutes}`: QEMU without hardware virtualisation, 4 emulated processors on {}.\n{}",
+        host::describe(),
+        matrix::markdown(rows)
+    );
+    println!("\n{text}");
+    let mut faults = 0;
+    for (row, fault) in rows.iter().flat_map(|row| row.finding.faults.iter().map(move |fault| (row, fault))) {
+        println!("fault: {}: {fault}", row.kernel);
+        faults += 1;
+    }
+    println!("{} kernels, {faults} faults", rows.len());
+    if options.write {
+        table::write_part(&root().join("docs/kernels.md"), "vm", &text)?;
+    }
+    Ok(faults == 0)
+}
+
+/// One boot for the scenarios, and one with the kernel locked down.
+fn in_guests(
+    setting: &Setting,
+    kernel: Kernel,
+    (emulator, initramfs): (&Emulator, &Path),
+    chosen: &impl Fn(&&Scenario) -> bool,
+    finding: &mut Finding,
+) -> Result<()> {
+    let image = kernel.image()?;
+    for (name, words, locked_down) in
+        [("plain", "", false), ("locked-down", "lockdown=confidentiality", true)]
+    {
+        let fits = |scenario: &&Scenario| (scenario.place == Place::LockedDown) == locked_down;
+        let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).filter(fits).collect();
+        if scenarios.is_empty() {
+            continue;
+        }
+        let directory = scratch(&format!("vm-{}-{name}", kernel.name))?;
+        let scripts: Vec<_> = scenarios
+            .iter()
+            .map(|scenario| {
+                (scenario.name.to_owned(), (scenario.seconds)(setting), (scenario.script)(setting))
+            })
+            .collect();
+        let seconds: u32 = scripts.iter().map(|(_, seconds, _)| seconds).sum();
+        let initramfs = initramfs::with_job(initramfs, &scripts, &directory)?;
+        let guest =
+            Guest { emulator, image: &image, initramfs: &initramfs, words, minutes: seconds / 60 + 3 };
+        let out = guest.run(&directory)?;
+        let mut complaints = 0;
+        for scenario in scenarios {
+            let files = Files::of(&out.join(scenario.name));
+            check(scenario, &files, setting, finding);
+            let dmesg = files.text("dmesg");
+            let found = matrix::complaints(&dmesg);
+            // The log grows from scenario to scenario.
+            for line in found.iter().skip(complaints) {
+                finding.faults.push(format!("{}: the kernel says: {line}", scenario.name));
+            }
+            complaints = found.len().max(complaints);
+        }
+        if name == "plain" {
+            finding.figure("facts", "complaints of the kernel", complaints.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// A check that can't be made is a fault; the others go on.
+fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Finding) {
+    let mut own = Finding::default();
+    if let Err(error) = (scenario.check)(files, setting, &mut own) {
+        own.faults.push(format!("{error:#}; its script ended with {}", files.log_end()));
+    }
+    finding.figures.extend(own.figures);
+    finding.faults.extend(own.faults.iter().map(|fault| format!("{}: {fault}", scenario.name)));
+}
+
+/// The scenarios that disturb nobody, on the machine itself.
+fn here(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Finding> {
+    let mut finding = Finding::default();
+    let programs = scratch("vm-native-bin")?;
+    let flags = ["-O1", "-static", "-pthread", "-o"];
+    Run::new("gcc", &flags)
+        .arg(programs.join("known_kernel"))
+        .arg(packages::fixtures().join("known_kernel.c"))
+        .must()?;
+    std::os::unix::fs::symlink(&setting.klock, programs.join("klock"))?;
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    for scenario in SCENARIOS.iter().filter(chosen).filter(|scenario| scenario.place == Place::Everywhere) {
+        let directory = scratch(&format!("vm-native-{}", scenario.name))?;
+        let script = directory.join("script");
+        fs::write(&script, (scenario.script)(setting)).with_context(|| script.display().to_string())?;
+        let words = "cd \"$1\" && exec timeout \"$2\" sh -x ./script > log 2>&1";
+        let outcome = Run::new("sh", &["-c", words, "sh"])
+            .arg(&directory)
+            .arg((scenario.seconds)(setting).to_string())
+            .env("PATH", &path)
+            .env("WORK", "/dev/shm")
+            .stream()?;
+        if outcome.timed_out {
+            finding.faults.push(format!("{}: did not end in time", scenario.name));
+        }
+        check(scenario, &Files::of(&directory), setting, &mut finding);
+    }
+    Ok(finding)
+}

@@ -1,0 +1,144 @@
+//! What a guest boots into: an archive with busybox, klock, the load programs, the tools to compare with, and the libraries
+//! that those need. It is made once; each boot appends a small archive with its own scripts, which the kernel unpacks on top.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+use super::packages::{fixtures, store, unpacked};
+use crate::process::{Run, has, scratch};
+
+/// The first process of the guest: runs each script of /job in a directory of its own, and sends all back over the second
+/// serial port. A number after the script's name bounds its seconds.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/opt/bin:/bin HOME=/root WORK=/work
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm /work /out /root /tmp
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /work
+mount -t tmpfs tmpfs /out
+mount -t tmpfs tmpfs /tmp
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t securityfs securityfs /sys/kernel/security
+ip link set lo up
+while read -r name seconds; do
+    echo "klock-vm: $name"
+    mkdir -p /out/$name
+    cd /out/$name
+    timeout -s KILL $seconds sh -x /job/$name > log 2>&1
+    echo $? > status
+    cut -d ' ' -f 1 /proc/uptime > uptime
+    dmesg > dmesg
+done < /job/list
+cd /out
+echo "klock-vm: sending"
+stty -F /dev/ttyS1 raw -echo
+tar cz . > /dev/ttyS1
+sync
+sleep 0.3
+echo "klock-vm: done"
+poweroff -f
+"#;
+
+/// Makes the archive with everything that does not change from boot to boot.
+pub(super) fn build(klock: &Path) -> Result<PathBuf> {
+    let tree = scratch("vm-initramfs")?;
+    for directory in ["bin", "opt/bin", "proc", "sys", "dev", "etc"] {
+        fs::create_dir_all(tree.join(directory))?;
+    }
+    executable(&tree.join("init"), INIT)?;
+    fs::copy("/usr/bin/busybox", tree.join("bin/busybox")).context("/usr/bin/busybox")?;
+    let guest = tree.join("opt/bin");
+    Run::new("strip", &["--strip-debug", "-o"]).arg(guest.join("klock")).arg(klock).must()?;
+    let flags = ["-O1", "-static", "-pthread", "-o"];
+    Run::new("gcc", &flags).arg(guest.join("known_kernel")).arg(fixtures().join("known_kernel.c")).must()?;
+    let klockstat = unpacked("bookworm", "libbpf-tools")?.join("usr/sbin/klockstat");
+    fs::copy(&klockstat, guest.join("klockstat")).with_context(|| klockstat.display().to_string())?;
+    for program in ["stress-ng", "setpriv", "nice"] {
+        let path = Run::new("sh", &["-c", "command -v \"$1\"", "sh", program]).read()?;
+        fs::copy(path.trim(), guest.join(program)).with_context(|| program.to_owned())?;
+    }
+    for program in fs::read_dir(&guest)? {
+        libraries(&program?.path(), &tree)?;
+    }
+    let archive = store().join("initramfs.cpio");
+    fs::create_dir_all(store())?;
+    pack(&tree, &archive)?;
+    fs::remove_dir_all(&tree)?;
+    Ok(archive)
+}
+
+/// The archive of one boot: the common one, and the scripts by their names, each with its bound in seconds.
+pub(super) fn with_job(
+    common: &Path,
+    scripts: &[(String, u32, String)],
+    directory: &Path,
+) -> Result<PathBuf> {
+    let tree = directory.join("job-tree");
+    fs::create_dir_all(tree.join("job"))?;
+    let mut list = String::new();
+    for (name, seconds, script) in scripts {
+        executable(&tree.join("job").join(name), script)?;
+        list += &format!("{name} {seconds}\n");
+    }
+    fs::write(tree.join("job/list"), list)?;
+    let job = directory.join("job.cpio");
+    pack(&tree, &job)?;
+    let whole = directory.join("initramfs.cpio");
+    // cpio pads to 512 bytes, so that archives may follow each other.
+    let mut bytes = fs::read(common)?;
+    bytes.extend(fs::read(&job)?);
+    fs::write(&whole, bytes)?;
+    fs::remove_dir_all(&tree)?;
+    fs::remove_file(&job)?;
+    Ok(whole)
+}
+
+/// Whether the programs that make and boot an archive are here; the first that is not.
+pub(super) fn missing_program() -> Option<&'static str> {
+    ["qemu-system-x86_64", "busybox", "cpio", "strip", "gcc", "stress-ng", "setpriv", "dpkg", "apt-get"]
+        .into_iter()
+        .find(|program| !has(program))
+}
+
+fn executable(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).with_context(|| path.display().to_string())
+}
+
+/// Copies the libraries of a program to where it looks for them.
+fn libraries(program: &Path, tree: &Path) -> Result<()> {
+    // A static program has none, and ldd says so by failing.
+    let Ok(list) = Run::new("ldd", &[]).arg(program).read() else { return Ok(()) };
+    let paths: BTreeSet<&str> = list.split_whitespace().filter(|word| word.starts_with('/')).collect();
+    for path in paths {
+        let to = tree.join(path.trim_start_matches('/'));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::copy(path, &to).with_context(|| path.to_owned())?;
+    }
+    // The loader's name in every program begins with /lib64; the libraries' directory is /lib or /usr/lib.
+    let usr = tree.join("usr/lib");
+    if !usr.exists() {
+        fs::create_dir_all(tree.join("usr"))?;
+        symlink("../lib", &usr)?;
+    }
+    Ok(())
+}
+
+fn pack(tree: &Path, archive: &Path) -> Result<()> {
+    let script = "cd \"$1\" && find . | cpio --quiet --create --format=newc --owner=0:0 > \"$2\"";
+    Run::new("sh", &["-c", script, "sh"]).arg(tree).arg(archive).must().map(drop)
+}

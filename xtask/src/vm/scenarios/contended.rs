@@ -1,0 +1,89 @@
+//! Waits of a busy machine: recorded in the guest, reported on there and here, and both reports must be the same.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use trace_format::{EventKind, LockKind, Trace};
+
+use super::{Files, Finding, Place, Scenario, Setting, thousands};
+use crate::process::Run;
+
+pub(super) const SCENARIO: Scenario =
+    Scenario { name: "waits", place: Place::Everywhere, seconds: |_| 240, script, check };
+
+/// What keeps a machine busy in these scenarios.
+pub(super) const LOAD: &str = "nice -n 10 stress-ng --quiet --temp-path $WORK --futex 1 --mmap 2 --mmap-bytes 4m --pipe 1 --switch 1 --dentry 2 --dentries 64";
+
+const PART: &str = "waits";
+
+/// Where there are no contention tracepoints, waits come with the whole record.
+fn script(setting: &Setting) -> String {
+    let depth = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
+    let seconds = if setting.short { 3 } else { 8 };
+    format!(
+        "{LOAD} --timeout 200 > load.log 2>&1 &\n\
+         load=$!\n\
+         sleep 2\n\
+         klock record -a {depth} -d {seconds}s -f -o t.parquet > record 2>&1; echo $? > record.status\n\
+         kill -INT $load; wait $load\n\
+         klock analyze report t.parquet --format csv > guest.csv 2> report.log; echo $? > report.status\n"
+    )
+}
+
+fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
+    let status = files.status("record.status")?;
+    if status != 0 {
+        finding
+            .faults
+            .push(format!("klock record ended with {status}: {}", last_line(&files.text("record"))));
+        return Ok(());
+    }
+    let path = files.path("t.parquet");
+    let here = Run::new(&setting.klock, &["analyze", "report", "--format", "csv"]).arg(&path).read()?;
+    let there = files.text("guest.csv");
+    finding.must(files.status("report.status")? == 0, || {
+        format!("the report failed there: {}", files.text("report.log"))
+    });
+    finding.must(here == there, || "the report made here is not the one made there".to_owned());
+    let trace = Trace::open(&path)?;
+    let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
+    let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
+    for batch in trace.events()? {
+        let batch = batch?;
+        let waited =
+            batch.iter().filter(|e| e.kind == EventKind::Acquire && e.wait_ns.is_some_and(|ns| ns > 0));
+        for lock in waited.filter_map(|event| event.lock) {
+            if let Some(kind) = usize::try_from(lock.0).ok().and_then(|at| kinds.get(at)) {
+                *waits.entry(kind.as_str()).or_default() += 1;
+            }
+        }
+    }
+    let in_kernel: u64 = waits.iter().filter(|(kind, _)| is_kernel(kind)).map(|(_, n)| n).sum();
+    finding.must(in_kernel > 0, || "no kernel lock was waited for".to_owned());
+    let lost = trace.info().loss.events();
+    for (column, kind) in [
+        ("mutex", "mutex"),
+        ("rwsem", "rwsem"),
+        ("spinlock", "spinlock"),
+        ("rwlock", "rwlock"),
+        ("percpu_rwsem", "percpu_rwsem"),
+        ("rtmutex", "rtmutex"),
+        ("semaphore", "semaphore"),
+        ("futex", "futex"),
+    ] {
+        finding.figure(PART, column, waits.get(kind).map_or_else(|| "-".to_owned(), |n| thousands(*n)));
+    }
+    finding.figure(PART, "events", thousands(trace.event_count()));
+    finding.figure(PART, "lost", thousands(lost));
+    finding.figure(PART, "report here and there", if here == there { "equal" } else { "**differ**" });
+    Ok(())
+}
+
+fn is_kernel(kind: &str) -> bool {
+    kind.parse::<LockKind>().is_ok_and(LockKind::is_kernel)
+}
+
+/// The last line that is not empty.
+pub(super) fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)")
+}

@@ -1,0 +1,221 @@
+//! Known counts: `fixtures/programs/known_kernel.c` says how often each of its threads took which lock; the trace must say
+//! the same, acquisitions and releases, to one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context as _, Result};
+use trace_format::{EventKind, LockKind, Mode, Trace, run_info::Loss};
+
+use super::{Files, Finding, Place, Scenario, Setting, contended::last_line, thousands};
+
+pub(super) const FENTRY: Scenario = Scenario {
+    name: "counts-fentry",
+    place: Place::Everywhere,
+    seconds: |_| 120,
+    script: |setting| script(setting, "fentry"),
+    check: |files, setting, finding| check(files, setting, finding, "counts, fentry"),
+};
+
+pub(super) const KPROBE: Scenario = Scenario {
+    name: "counts-kprobe",
+    place: Place::Everywhere,
+    seconds: |_| 180,
+    script: |setting| script(setting, "kprobe"),
+    check: |files, setting, finding| check(files, setting, finding, "counts, kprobe"),
+};
+
+const THREADS: u32 = 4;
+
+fn script(setting: &Setting, way: &str) -> String {
+    let calls = if setting.short { 3000 } else { 20000 };
+    format!(
+        "klock record --locks kernel --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
+         for operation in lseek fchmod getdents console; do known_kernel $WORK $operation {THREADS} {calls}; done' \
+         > known 2> record; echo $? > record.status\n\
+         grep -q -e '^COUNT' known || cat record >&2\n"
+    )
+}
+
+/// What a thread did to a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) acquired: u64,
+    pub(super) released: u64,
+    pub(super) waits: u64,
+    pub(super) wait_ns: i64,
+    pub(super) hold_ns: i64,
+}
+
+/// A line `COUNT operation kind mode tid calls`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) operation: String,
+    pub(super) kind: LockKind,
+    pub(super) mode: Mode,
+    pub(super) tid: i32,
+    pub(super) calls: u64,
+}
+
+/// The program's last lines.
+pub(super) fn counts(printed: &str) -> Result<Vec<Count>> {
+    let lines = printed.lines().filter_map(|line| line.strip_prefix("COUNT "));
+    lines
+        .map(|line| {
+            let [operation, kind, mode, tid, calls] = line.split(' ').collect::<Vec<_>>()[..] else {
+                anyhow::bail!("not a count: {line}")
+            };
+            Ok(Count {
+                operation: operation.to_owned(),
+                kind: kind.parse()?,
+                mode: mode.parse()?,
+                tid: tid.parse().context("tid")?,
+                calls: calls.parse().context("calls")?,
+            })
+        })
+        .collect()
+}
+
+/// What each thread did to each lock, by kind and mode.
+type ByLock = HashMap<(i32, u32, LockKind, Mode), Done>;
+
+/// Adds up a trace.
+pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
+    let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
+    let tids: Vec<i32> = trace.tasks()?.into_iter().map(|task| task.tid).collect();
+    let mut held: HashMap<(i32, u32), i64> = HashMap::new();
+    let mut sums = ByLock::new();
+    for batch in trace.events()? {
+        for event in batch?.iter() {
+            let (Some(lock), Some(task)) = (event.lock, event.task) else { continue };
+            let (lock, task) = (u32::try_from(lock.0)?, usize::try_from(task.0)?);
+            let (Some(kind), Some(tid)) = (kinds.get(lock as usize), tids.get(task)) else { continue };
+            let mode = event.mode.unwrap_or(Mode::Exclusive);
+            let done = sums.entry((*tid, lock, *kind, mode)).or_default();
+            match event.kind {
+                EventKind::Acquire => {
+                    done.acquired += 1;
+                    let wait_ns = event.wait_ns.unwrap_or(0);
+                    done.wait_ns += wait_ns;
+                    done.waits += u64::from(wait_ns > 0);
+                    held.insert((*tid, lock), event.ts_ns);
+                }
+                EventKind::Release => {
+                    done.released += 1;
+                    done.hold_ns += held.remove(&(*tid, lock)).map_or(0, |since| event.ts_ns - since);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// The lock of an operation: the one of its kind that its threads took most often.
+pub(super) fn lock_of(sums: &ByLock, counts: &[&Count]) -> Option<u32> {
+    let mut acquired: BTreeMap<u32, u64> = BTreeMap::new();
+    for ((tid, lock, kind, mode), done) in sums {
+        if counts.iter().any(|count| count.tid == *tid && count.kind == *kind && count.mode == *mode) {
+            *acquired.entry(*lock).or_default() += done.acquired;
+        }
+    }
+    acquired.into_iter().max_by_key(|(_, n)| *n).map(|(lock, _)| lock)
+}
+
+fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static str) -> Result<()> {
+    let status = files.status("record.status")?;
+    if status == 3 && setting.kernel.is_none() {
+        // The machine's own kernel may have neither.
+        finding.figure(part, "refused", last_line(&files.text("record")));
+        return Ok(());
+    }
+    let counts = counts(&files.text("known"))?;
+    if status != 0 || counts.is_empty() {
+        finding
+            .faults
+            .push(format!("klock record ended with {status}: {}", last_line(&files.text("record"))));
+        return Ok(());
+    }
+    let trace = Trace::open(&files.path("t.parquet"))?;
+    let lost = trace.info().loss.events();
+    finding.must(lost == 0, || format!("{lost} events were lost: {}", causes(&trace.info().loss)));
+    let sums = by_lock(&trace)?;
+    let mut names: Vec<&str> = counts.iter().map(|count| count.operation.as_str()).collect();
+    names.dedup();
+    let mut waits = Done::default();
+    for name in names {
+        let own: Vec<&Count> = counts.iter().filter(|count| count.operation == name).collect();
+        let Some(lock) = lock_of(&sums, &own) else {
+            finding.faults.push(format!("{name}: no lock of its kind in the trace"));
+            continue;
+        };
+        let mut all = Done::default();
+        let mut difference = 0;
+        for count in &own {
+            let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
+            difference += done.acquired.abs_diff(count.calls).max(done.released.abs_diff(count.calls));
+            all.acquired += done.acquired;
+            all.waits += done.waits;
+            all.wait_ns += done.wait_ns;
+            all.hold_ns += done.hold_ns;
+        }
+        let expected: u64 = own.iter().map(|count| count.calls).sum();
+        finding.must(difference == 0, || {
+            format!("{name}: {} acquisitions of lock #{lock} in the trace, {expected} calls", all.acquired)
+        });
+        finding.must(all.hold_ns > 0, || format!("{name}: no hold"));
+        waits.waits += all.waits;
+        waits.wait_ns += all.wait_ns;
+        let average = super::time(all.hold_ns as f64 / all.acquired.max(1) as f64);
+        let column = match name {
+            "lseek" => "lseek: mutex",
+            "fchmod" => "fchmod: rwsem, write",
+            "getdents" => "getdents: rwsem, read",
+            _ => "console: semaphore",
+        };
+        let sign = if difference == 0 { "=".to_owned() } else { format!("**± {difference}**") };
+        finding.figure(
+            part,
+            column,
+            format!(
+                "{} {sign} {}, {} waited, hold {average}",
+                thousands(all.acquired),
+                thousands(expected),
+                thousands(all.waits)
+            ),
+        );
+    }
+    finding.must(waits.waits > 0 && waits.wait_ns > 0, || "no wait".to_owned());
+    finding.figure(part, "lost", thousands(lost));
+    Ok(())
+}
+
+/// What was lost, by cause and program.
+pub(super) fn causes(loss: &Loss) -> String {
+    let mut words = Vec::new();
+    for of in &loss.by_program {
+        for (cause, lost) in [("ring full", of.ring_full), ("guard", of.guard), ("no place", of.no_place)] {
+            if lost > 0 {
+                words.push(format!("{} CPU {} {cause} {lost}", of.program, of.cpu));
+            }
+        }
+    }
+    if loss.recursion_misses > 0 {
+        words.push(format!("recursion misses {}", loss.recursion_misses));
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_the_program_are_read() {
+        let read = counts("ready 3\nCOUNT fchmod rwsem exclusive 12 500\nTIME fchmod 9\n").unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(
+            (read[0].kind, read[0].mode, read[0].tid, read[0].calls),
+            (LockKind::RwSem, Mode::Exclusive, 12, 500)
+        );
+    }
+}

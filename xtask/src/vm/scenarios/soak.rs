@@ -1,0 +1,87 @@
+//! Contention for minutes, while klock records all of it in slices, in each of its ways: nothing may hang, the kernel may
+//! complain of nothing, and some programs must have run inside others, or the guard was never tried.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{
+    Files, Finding, Place, Scenario, Setting,
+    contended::{LOAD, last_line},
+    thousands,
+};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "soak",
+    place: Place::Guests,
+    // Attaching and finishing take their time in each slice.
+    seconds: |setting| (setting.soak_minutes * 60.0) as u32 * 2 + 240,
+    script,
+    check,
+};
+
+const PART: &str = "soak";
+
+fn script(setting: &Setting) -> String {
+    let seconds = (setting.soak_minutes * 60.0) as u32;
+    let slice = (seconds / 3).clamp(3, 30);
+    let waits = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
+    format!(
+        "{LOAD} --clone 1 --fault 1 --timeout {}s > load.log 2>&1 &\n\
+         load=$!\n\
+         now() {{ cut -d . -f 1 /proc/uptime; }}\n\
+         end=$(($(now) + {seconds}))\n\
+         slice=0\n\
+         while [ $(now) -lt $end ] || [ $slice -lt 3 ]; do\n\
+         case $((slice % 3)) in\n\
+         0) how='--locks kernel,futex' ;;\n\
+         1) how='{waits}' ;;\n\
+         2) how='--locks kernel --kernel-probes kprobe' ;;\n\
+         esac\n\
+         klock record -a $how -d {slice}s -f -o $WORK/t.parquet > record.$slice 2>&1; echo $? >> statuses\n\
+         klock info --json $WORK/t.parquet > info.$slice\n\
+         rm -f $WORK/t.*parquet\n\
+         slice=$((slice + 1))\n\
+         done\n\
+         kill -INT $load; wait $load; echo $? > load.status\n\
+         now > ended\n",
+        seconds * 2 + 200
+    )
+}
+
+fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
+    finding.must(!files.text("ended").is_empty(), || {
+        format!("it did not end; its script came to: {}", files.log_end())
+    });
+    let statuses = files.text("statuses");
+    let mut sum = std::collections::BTreeMap::new();
+    for (slice, status) in statuses.lines().enumerate() {
+        let said = files.text(&format!("record.{slice}"));
+        finding.must(status == "0", || format!("slice {slice} ended with {status}: {}", last_line(&said)));
+        if status != "0" {
+            continue;
+        }
+        let info: Value =
+            serde_json::from_str(&files.text(&format!("info.{slice}"))).context("klock info --json")?;
+        for counter in
+            ["events", "nested", "guard", "ring_full", "no_place", "recursion_misses", "undecodable"]
+        {
+            *sum.entry(counter).or_insert(0) += number(&info, counter);
+        }
+    }
+    let of = |counter| sum.get(counter).copied().unwrap_or(0);
+    finding.figure(PART, "minutes", format!("{}", setting.soak_minutes));
+    finding.figure(PART, "slices", statuses.lines().count().to_string());
+    for counter in ["events", "nested", "guard", "ring_full", "no_place", "recursion_misses"] {
+        finding.figure(PART, counter, thousands(of(counter)));
+    }
+    finding.must(of("events") > 0, || "no events".to_owned());
+    finding.must(of("nested") + of("guard") > 0, || "no program ran inside another one".to_owned());
+    finding.must(of("undecodable") == 0, || format!("{} records could not be decoded", of("undecodable")));
+    Ok(())
+}
+
+/// A counter of the trace, at the top or in the part about loss.
+fn number(info: &Value, name: &str) -> u64 {
+    let places = [&info["loss"][name], &info["run"]["loss"][name], &info["run"][name], &info[name]];
+    places.into_iter().find_map(Value::as_u64).unwrap_or(0)
+}
