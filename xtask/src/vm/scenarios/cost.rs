@@ -60,11 +60,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     finding.figure(PART, "call alone", time(alone));
     for (at, (name, _)) in RECORDERS.iter().enumerate() {
         let with = per_call(&files.text(&format!("with.{at}")));
-        finding.figure(
-            PART,
-            name,
-            with.map_or_else(|| "-".to_owned(), |with| format!("+{}", time(with - alone))),
-        );
+        finding.figure(PART, name, with.map_or_else(|| "-".to_owned(), |with| added(with - alone)));
         let expected = match *name {
             "klock, waits" => setting.contention(),
             "klockstat" => setting.kernel.is_some_and(|kernel| kernel.klockstat),
@@ -78,6 +74,12 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         });
     }
     Ok(())
+}
+
+/// A time with its sign.
+fn added(ns: f64) -> String {
+    let sign = if ns < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", time(ns.abs()))
 }
 
 #[cfg(test)]

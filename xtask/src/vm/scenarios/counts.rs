@@ -13,7 +13,7 @@ pub(super) const FENTRY: Scenario = Scenario {
     place: Place::Everywhere,
     seconds: |_| 120,
     script: |setting| script(setting, "fentry"),
-    check: |files, setting, finding| check(files, setting, finding, "counts, fentry"),
+    check: |files, setting, finding| check(files, setting, finding, FENTRY_PART),
 };
 
 pub(super) const KPROBE: Scenario = Scenario {
@@ -24,15 +24,18 @@ pub(super) const KPROBE: Scenario = Scenario {
     check: |files, setting, finding| check(files, setting, finding, "counts, kprobe"),
 };
 
+const FENTRY_PART: &str = "counts, fentry";
 const THREADS: u32 = 4;
 
 fn script(setting: &Setting, way: &str) -> String {
     let calls = if setting.short { 3000 } else { 20000 };
     format!(
-        "klock record --locks kernel --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
+        "klock check > check\n\
+         dmesg | wc -l > lines\n\
+         klock record --locks kernel --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
          for operation in lseek fchmod getdents console; do known_kernel $WORK $operation {THREADS} {calls}; done' \
          > known 2> record; echo $? > record.status\n\
-         grep -q -e '^COUNT' known || cat record >&2\n"
+         dmesg | wc -l >> lines\n"
     )
 }
 
@@ -137,7 +140,13 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     }
     let trace = Trace::open(&files.path("t.parquet"))?;
     let lost = trace.info().loss.events();
-    finding.must(lost == 0, || format!("{lost} events were lost: {}", causes(&trace.info().loss)));
+    // Asked for a way that it would not take here, klock may miss what it then counts as lost.
+    let own_way = files.text("check").contains(if part == FENTRY_PART { "by fentry" } else { "by kprobes" });
+    let other_ways_loss = part == FENTRY_PART && !own_way;
+    finding.must(lost == 0 || other_ways_loss, || {
+        format!("{lost} events were lost: {}", causes(&trace.info().loss))
+    });
+    let printed = printed_lines(&files.text("lines"));
     let sums = by_lock(&trace)?;
     let mut names: Vec<&str> = counts.iter().map(|count| count.operation.as_str()).collect();
     names.dedup();
@@ -149,17 +158,20 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
             continue;
         };
         let mut all = Done::default();
-        let mut difference = 0;
+        let (mut difference, mut missing) = (0, 0);
         for count in &own {
             let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
             difference += done.acquired.abs_diff(count.calls).max(done.released.abs_diff(count.calls));
+            missing += count.calls.saturating_sub(done.acquired.min(done.released));
             all.acquired += done.acquired;
             all.waits += done.waits;
             all.wait_ns += done.wait_ns;
             all.hold_ns += done.hold_ns;
         }
         let expected: u64 = own.iter().map(|count| count.calls).sum();
-        finding.must(difference == 0, || {
+        // Who gives the consoles back takes them again if there is something to print.
+        let may_print = name == "console" && missing == 0 && difference <= printed;
+        finding.must(difference == 0 || may_print || (other_ways_loss && difference <= lost), || {
             format!("{name}: {} acquisitions of lock #{lock} in the trace, {expected} calls", all.acquired)
         });
         finding.must(all.hold_ns > 0, || format!("{name}: no hold"));
@@ -187,6 +199,12 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     finding.must(waits.waits > 0 && waits.wait_ns > 0, || "no wait".to_owned());
     finding.figure(part, "lost", thousands(lost));
     Ok(())
+}
+
+/// How many lines the kernel's log grew by.
+fn printed_lines(lines: &str) -> u64 {
+    let counts: Vec<u64> = lines.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    counts.last().unwrap_or(&0).saturating_sub(*counts.first().unwrap_or(&0))
 }
 
 /// What was lost, by cause and program.

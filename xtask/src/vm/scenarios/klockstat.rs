@@ -139,8 +139,9 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         format!("{} ({:+.2} %)", time(longer_ns), 100.0 * longer_ns / theirs.average_ns),
     );
     finding.must(apart.abs() <= 1.0, || format!("klock counts {count}, klockstat {}", theirs.count));
-    // Each measures the other's programs too, once per hold; under emulation those take microseconds.
-    let grain_ns = theirs.grain_ns + (0.01 * theirs.average_ns).max(30_000.0);
+    // Each measures some of the other's programs too, once per hold; emulated, they take tens of microseconds, and more
+    // where the machine has other things to do.
+    let grain_ns = theirs.grain_ns + (0.05 * theirs.average_ns).max(50_000.0);
     finding.must(longer_ns.abs() <= grain_ns, || {
         format!("klock says a hold of {}, klockstat {}", time(average_ns), time(theirs.average_ns))
     });

@@ -1,5 +1,5 @@
 //! Contention for minutes, while klock records all of it in slices, in each of its ways: nothing may hang, the kernel may
-//! complain of nothing, and some programs must have run inside others, or the guard was never tried.
+//! complain of nothing, and in a long one some programs must have run inside others, or the guard was never tried.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -75,7 +75,11 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         finding.figure(PART, counter, thousands(of(counter)));
     }
     finding.must(of("events") > 0, || "no events".to_owned());
-    finding.must(of("nested") + of("guard") > 0, || "no program ran inside another one".to_owned());
+    // Interrupts meet contended locks now and then: four in half a minute on 6.1. Without the tracepoints there are only
+    // functions that may sleep, which no interrupt calls.
+    let expected = setting.contention() && !setting.short;
+    finding
+        .must(!expected || of("nested") + of("guard") > 0, || "no program ran inside another one".to_owned());
     finding.must(of("undecodable") == 0, || format!("{} records could not be decoded", of("undecodable")));
     Ok(())
 }
