@@ -9,6 +9,8 @@ use std::{path::PathBuf, time::Duration};
 
 #[cfg(feature = "analyze")]
 use analyze::report::{By, Column};
+#[cfg(feature = "record")]
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "record")]
 use record::LockChoice;
@@ -149,14 +151,14 @@ pub(crate) struct Record {
     /// Only these locks: an address, or the symbol of a variable of the kernel.
     #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
     pub(crate) lock: Vec<LockChoice>,
-    /// Only waits of at least this time: 100us, 2ms. Kernel locks and futexes; nothing but waits is recorded.
+    /// Only waits of at least this time: 100us, 2ms. Kernel locks and futexes, no holds and no pthread calls.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "kernel_probes", help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
     /// Only tasks of these names, of which the kernel keeps 15 bytes.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
     pub(crate) comm: Vec<String>,
     /// No tasks of these names: monitors, for example.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
     pub(crate) exclude_comm: Vec<String>,
     /// Frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use trace_format::FormatError;
 
 use crate::{
-    filters::NoSuchLock,
+    filters::{NoSuchLock, Unfit},
     launch::{self, LaunchError},
     load::LoadError,
     plan::Refusal,
@@ -35,6 +35,9 @@ pub enum RecordError {
         "waits are left out by their length of kernel locks and futexes only; leave pthread out of --locks, or --min-wait"
     )]
     PthreadMinWait,
+    /// The filters leave nothing, or are too many.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// A lock that was chosen can't be found.
     #[error(transparent)]
     NoSuchLock(#[from] NoSuchLock),
@@ -104,6 +107,7 @@ impl RecordError {
             | Self::NoTask { .. }
             | Self::PthreadOfAll
             | Self::PthreadMinWait
+            | Self::Unfit(_)
             | Self::NoSuchLock(NoSuchLock::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,
             Self::Launch(LaunchError::System(_)) => ErrorClass::NotPossible,

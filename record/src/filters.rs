@@ -45,6 +45,32 @@ pub enum LockChoice {
     Symbol(String),
 }
 
+/// Names that the kernel side has room for.
+pub const MOST_COMMS: usize = 64;
+/// Locks that the kernel side has room for.
+pub const MOST_LOCKS: usize = 4096;
+
+/// How /proc/kallsyms marks variables: data, zeroed and constant.
+const VARIABLES: [&str; 6] = ["D", "d", "B", "b", "R", "r"];
+
+/// Why the filters can't be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// `--no-spin` takes away what `--kind` chose.
+    #[error("--no-spin leaves none of the kinds that --kind chooses; leave one of the two out")]
+    NoKind,
+    /// More than the kernel side has room for.
+    #[error("{given} {what} are chosen, and klock has room for {most}; choose fewer")]
+    TooMany {
+        /// What there are too many of.
+        what: &'static str,
+        /// How many were given.
+        given: usize,
+        /// How many there may be.
+        most: usize,
+    },
+}
+
 /// Why a lock can't be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchLock {
@@ -101,8 +127,12 @@ impl Filters {
     /// Finds the addresses of the chosen locks; symbols stand in the kernel's list, `address type name`.
     pub fn look_up(&mut self, symbols: &str) -> Result<(), NoSuchLock> {
         let find = |symbol: &String| {
-            let line = symbols.lines().find(|line| line.split([' ', '\t']).nth(2) == Some(symbol.as_str()));
-            let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+            let named = symbols.lines().find_map(|line| {
+                let mut words = line.split([' ', '\t']);
+                let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+                (name == symbol && VARIABLES.contains(&kind)).then_some(address)
+            });
+            let address = named.and_then(|address| u64::from_str_radix(address, 16).ok());
             match address {
                 Some(0) => Err(NoSuchLock::Hidden { symbol: symbol.clone() }),
                 Some(address) => Ok(address),
@@ -115,6 +145,19 @@ impl Filters {
         };
         self.addresses = self.locks.iter().map(address).collect::<Result<_, _>>()?;
         Ok(())
+    }
+
+    /// Whether anything is left, and fits.
+    pub fn check(&self) -> Result<(), Unfit> {
+        let comms = self.comms.len() + self.not_comms.len();
+        match () {
+            () if self.kinds == 0 => Err(Unfit::NoKind),
+            () if comms > MOST_COMMS => Err(Unfit::TooMany { what: "names", given: comms, most: MOST_COMMS }),
+            () if self.locks.len() > MOST_LOCKS => {
+                Err(Unfit::TooMany { what: "locks", given: self.locks.len(), most: MOST_LOCKS })
+            }
+            () => Ok(()),
+        }
     }
 
     /// What of kernel locks is left out, a sentence each.
@@ -180,8 +223,7 @@ pub fn bit(kind: LockKind) -> u32 {
 mod tests {
     use super::*;
 
-    const SYMBOLS: &str =
-        "ffffffff82000000 D cgroup_mutex\n0000000000000000 D hidden\nffffffffc0200500 d pool\t[ext4]\n";
+    const SYMBOLS: &str = "ffffffff82000000 D cgroup_mutex\n0000000000000000 D hidden\nffffffff81000000 T mutex_lock\nffffffffc0200500 d pool\t[ext4]\n";
 
     fn address_of(text: &str) -> Result<Vec<u64>, NoSuchLock> {
         let mut filters = Filters { locks: vec![LockChoice::parse(text).unwrap()], ..Filters::default() };
@@ -192,6 +234,7 @@ mod tests {
     fn a_lock_is_chosen_by_address_or_by_symbol() {
         assert_eq!(address_of("0xff00"), Ok(vec![0xff00]));
         assert_eq!(address_of("cgroup_mutex"), Ok(vec![0xffff_ffff_8200_0000]));
+        assert!(address_of("mutex_lock").is_err(), "a function is no lock");
         assert_eq!(address_of("pool"), Ok(vec![0xffff_ffff_c020_0500]));
         assert!(LockChoice::parse("0xyz").is_err() && LockChoice::parse("").is_err());
     }
@@ -228,6 +271,15 @@ mod tests {
         };
         assert_eq!(of_all.limits(), of_all.limits_of_all());
         assert_eq!(of_all.limits().len(), 4);
+    }
+
+    #[test]
+    fn filters_that_leave_nothing_or_do_not_fit_are_told_before_anything_is_done() {
+        assert_eq!(Filters::default().check(), Ok(()));
+        assert_eq!(Filters { kinds: 0, ..Filters::default() }.check(), Err(Unfit::NoKind));
+        let comms = vec!["worker".to_owned(); MOST_COMMS + 1];
+        let error = Filters { comms, ..Filters::default() }.check().unwrap_err();
+        assert_eq!(error.to_string(), "65 names are chosen, and klock has room for 64; choose fewer");
     }
 
     #[test]

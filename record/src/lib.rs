@@ -132,6 +132,8 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
             return Err(RecordError::PthreadMinWait);
         }
         locks.pthread = false;
+        warnings
+            .push("pthread calls are not recorded: --min-wait is for kernel locks and futexes".to_owned());
     }
     if locks.pthread {
         if matches!(subject.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
@@ -152,6 +154,7 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         KernelDepth::Waits
     });
     let mut filters = options.filters.clone();
+    filters.check()?;
     if !filters.locks.is_empty() {
         filters.look_up(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())?;
     }
