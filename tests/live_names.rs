@@ -15,6 +15,7 @@ use std::{
 };
 
 use record::{
+    Filters, KernelDepth,
     host::HostFacts,
     load::Loaded,
     names::Names,
@@ -33,7 +34,8 @@ fn names() -> Option<Names<Peek>> {
         return None;
     }
     let wanted = Wanted {
-        kernel: true,
+        kernel: Some(KernelDepth::Waits),
+        filters: Filters::default(),
         futex: false,
         pthread: false,
         target: TargetMode::All,
