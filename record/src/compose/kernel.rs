@@ -29,11 +29,6 @@ pub(super) fn kind_of(flags: u8) -> (LockKind, Mode) {
     (kind, mode)
 }
 
-/// Whether it is taken by no function that is recorded.
-fn spins(kind: LockKind) -> bool {
-    matches!(kind, LockKind::SpinLock | LockKind::RwLock)
-}
-
 /// The waits that are open, by task and lock: an interrupt may wait for a spinlock inside a task's wait for another.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
@@ -80,18 +75,13 @@ impl Waits {
         out: &mut Vec<Event>,
     ) {
         if let Some((wait, mode)) = self.open.remove(&(moment.key, address)) {
-            let sleeps = locks.kernel_kind(address).is_none_or(|kind| !spins(kind));
-            if sleeps {
-                self.ended(moment, address, errno);
-            }
+            self.ended(moment, (address, locks.kernel_kind(address)), errno);
             out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
             locks.touch(wait.lock, moment.ts_ns);
         } else if self.drops_begins {
             // Its begin was left out, and so is it.
         } else if let Some(kind) = locks.kernel_kind(address) {
-            if !spins(kind) {
-                self.ended(moment, address, errno);
-            }
+            self.ended(moment, (address, Some(kind)), errno);
             let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
             out.push(moment.end_of_unknown(lock, errno));
         } else {

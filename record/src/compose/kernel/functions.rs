@@ -4,7 +4,7 @@
 //! functions do their work by calling another one that is recorded as well, if the compiler left the call there.
 
 use trace_format::{
-    Event, EventKind, Mode,
+    Event, EventKind, LockId, LockKind, Mode,
     kernel_functions::{Act, KernelFunction},
 };
 
@@ -30,8 +30,16 @@ pub(in crate::compose) enum Last {
 }
 
 impl Waits {
-    /// A wait ended.
-    pub(super) fn ended(&mut self, moment: &Moment, address: u64, errno: Option<i32>) {
+    /// A wait ended. Of a lock that spins no function tells it again.
+    pub(super) fn ended(
+        &mut self,
+        moment: &Moment,
+        (address, kind): (u64, Option<LockKind>),
+        errno: Option<i32>,
+    ) {
+        if matches!(kind, Some(LockKind::SpinLock | LockKind::RwLock)) {
+            return;
+        }
         let last = if errno.is_some() { Last::FailedByWait } else { Last::TakenByWait };
         self.last.insert((moment.key, address), last);
     }
@@ -87,10 +95,7 @@ impl Waits {
         out: &mut Vec<Event>,
     ) {
         if matches!(self.last.remove(&(moment.key, address)), Some(Last::TakenByWait | Last::Taken)) {
-            let (kind, mode) = kind_of(function.flags);
-            let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-            let row = moment.row(EventKind::Release, lock);
-            out.push(Event { mode: Some(mode), stack: None, ..row });
+            release(moment, address, function, locks, out);
         }
     }
 
@@ -110,15 +115,27 @@ impl Waits {
         } else if before == Some(Last::ReleasedByWrapper) {
             return;
         }
-        let (kind, mode) = kind_of(function.flags);
-        let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-        let row = moment.row(EventKind::Release, lock);
-        out.push(Event { mode: Some(mode), stack: None, ..row });
+        let lock = release(moment, address, function, locks, out);
         if function.act == Act::Downgrade {
             let row = moment.row(EventKind::Acquire, lock);
             out.push(Event { mode: Some(Mode::Shared), wait_ns: Some(0), ..row });
         }
     }
+}
+
+/// The row of a lock that is given back by, or inside, this function.
+fn release(
+    moment: &Moment,
+    address: u64,
+    function: &KernelFunction,
+    locks: &mut Locks,
+    out: &mut Vec<Event>,
+) -> LockId {
+    let (kind, mode) = kind_of(function.flags);
+    let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
+    let row = moment.row(EventKind::Release, lock);
+    out.push(Event { mode: Some(mode), stack: None, ..row });
+    lock
 }
 
 #[cfg(test)]
