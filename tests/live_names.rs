@@ -15,12 +15,11 @@ use std::{
 };
 
 use record::{
-    Filters, KernelDepth,
     host::HostFacts,
     load::Loaded,
     names::Names,
     peek::{Memory, Peek},
-    plan::{Plan, TargetMode, Wanted},
+    plan::{Plan, Wanted},
 };
 use trace_format::{LockKind, Trace};
 
@@ -33,15 +32,7 @@ fn names() -> Option<Names<Peek>> {
         skip(reason);
         return None;
     }
-    let wanted = Wanted {
-        kernel: Some(KernelDepth::Waits),
-        filters: Filters::default(),
-        futex: false,
-        pthread: false,
-        target: TargetMode::All,
-        ring_bytes: Some(4096),
-        max_stack: None,
-    };
+    let wanted = Wanted { futex: false, pthread: false, ring_bytes: Some(4096), ..Wanted::everything() };
     let plan = Plan::make(&HostFacts::gather(), &wanted).unwrap();
     let peek = Loaded::load(&plan).unwrap().take_peek().unwrap();
     Some(Names::find(peek, |_| None).unwrap())

@@ -9,7 +9,6 @@ use std::{
 };
 
 use record::{
-    Filters, KernelDepth,
     host::HostFacts,
     load::Loaded,
     plan::{Plan, TargetMode, Wanted},
@@ -23,15 +22,7 @@ fn main() {
     let seconds = args.next().unwrap_or(2);
     let facts = HostFacts::gather();
     let target = if pid.is_some() { TargetMode::Processes } else { TargetMode::All };
-    let wanted = Wanted {
-        kernel: Some(KernelDepth::Waits),
-        filters: Filters::default(),
-        futex: true,
-        pthread: pid.is_some(),
-        target,
-        ring_bytes: None,
-        max_stack: None,
-    };
+    let wanted = Wanted { pthread: pid.is_some(), target, ..Wanted::everything() };
     let plan = Plan::make(&facts, &wanted).unwrap();
     let mut loaded = Loaded::load(&plan).unwrap();
     let mut rings = loaded.take_rings().unwrap();

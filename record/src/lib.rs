@@ -82,16 +82,7 @@ pub fn record(
 /// What this machine can record: the facts, and the plan that follows if everything is wanted.
 pub fn check() -> Check {
     let facts = HostFacts::gather();
-    let wanted = |kernel| Wanted {
-        kernel,
-        futex: true,
-        pthread: true,
-        target: TargetMode::All,
-        filters: Filters::default(),
-        ring_bytes: None,
-        max_stack: None,
-    };
-    let make = |kernel| Plan::make(&facts, &wanted(kernel));
+    let make = |kernel| Plan::make(&facts, &Wanted { kernel, ..Wanted::everything() });
     let (plan, left_out) = match make(Some(KernelDepth::Waits)) {
         Err(refusal @ Refusal::NoContention { .. }) => (make(None), Some(refusal)),
         plan => (plan, None),

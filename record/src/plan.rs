@@ -42,6 +42,21 @@ pub struct Wanted {
     pub max_stack: Option<u32>,
 }
 
+impl Wanted {
+    /// Waits for kernel locks and futexes, and pthread calls, of everybody, in the sizes that are usual.
+    pub fn everything() -> Self {
+        Self {
+            kernel: Some(KernelDepth::Waits),
+            futex: true,
+            pthread: true,
+            target: TargetMode::All,
+            filters: Filters::default(),
+            ring_bytes: None,
+            max_stack: None,
+        }
+    }
+}
+
 /// How the kernel side decides whose events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMode {

@@ -28,21 +28,9 @@ fn machine() -> HostFacts {
     }
 }
 
-fn everything() -> Wanted {
-    Wanted {
-        kernel: Some(KernelDepth::Waits),
-        futex: true,
-        pthread: true,
-        target: TargetMode::All,
-        filters: Filters::default(),
-        ring_bytes: None,
-        max_stack: None,
-    }
-}
-
 #[test]
 fn a_capable_machine_gets_a_ring_for_each_possible_cpu_and_every_source() {
-    let plan = Plan::make(&machine(), &everything()).unwrap();
+    let plan = Plan::make(&machine(), &Wanted::everything()).unwrap();
     assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
     let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
     assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
@@ -53,7 +41,7 @@ fn a_capable_machine_gets_a_ring_for_each_possible_cpu_and_every_source() {
 }
 
 fn whole(way: ProbeWay) -> Wanted {
-    Wanted { kernel: Some(KernelDepth::Holds(way)), ..everything() }
+    Wanted { kernel: Some(KernelDepth::Holds(way)), ..Wanted::everything() }
 }
 
 fn probes(plan: &Plan) -> Vec<&str> {
@@ -117,7 +105,7 @@ fn a_kernel_that_lets_nothing_onto_its_functions_offers_waits_alone() {
 fn without_contention_tracepoints_holds_are_recorded_and_spinlocks_are_not() {
     let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
     let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-    assert!(plan.old_kernel && !Plan::make(&machine(), &everything()).unwrap().old_kernel);
+    assert!(plan.old_kernel && !Plan::make(&machine(), &Wanted::everything()).unwrap().old_kernel);
     assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
     assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
     assert!(!plan.sources.contains(&raw("contention_begin", "contention_begin")));
@@ -134,25 +122,25 @@ fn only_the_chosen_kinds_are_probed_and_the_trace_says_so() {
 #[test]
 fn many_cpus_share_a_bounded_amount_of_memory() {
     let facts = HostFacts { cpus_possible: Some(200), ..machine() };
-    let plan = Plan::make(&facts, &everything()).unwrap();
+    let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
     assert_eq!(plan.ring_bytes, 1 << 20);
     let facts = HostFacts { cpus_possible: Some(5000), ..machine() };
-    assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::Cpus { cpus: 5000 }));
+    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::Cpus { cpus: 5000 }));
 }
 
 #[test]
 fn a_missing_capability_is_named_with_the_next_step() {
     let facts = HostFacts { capabilities: Some(0), ..machine() };
-    let refusal = Plan::make(&facts, &everything()).unwrap_err();
+    let refusal = Plan::make(&facts, &Wanted::everything()).unwrap_err();
     assert!(refusal.to_string().contains("CAP_BPF") && refusal.to_string().contains("sudo"));
 }
 
 #[test]
 fn an_old_kernel_is_offered_what_it_can_do() {
     let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-    let refusal = Plan::make(&facts, &everything()).unwrap_err();
+    let refusal = Plan::make(&facts, &Wanted::everything()).unwrap_err();
     assert!(refusal.to_string().contains("--locks futex"));
-    let wanted = Wanted { kernel: None, ..everything() };
+    let wanted = Wanted { kernel: None, ..Wanted::everything() };
     assert!(Plan::make(&facts, &wanted).is_ok());
 }
 
@@ -160,14 +148,14 @@ fn an_old_kernel_is_offered_what_it_can_do() {
 fn what_could_not_be_told_is_tried() {
     let facts =
         HostFacts { capabilities: None, contention: None, tracefs: None, futex_calls: vec![], ..machine() };
-    let plan = Plan::make(&facts, &everything()).unwrap();
+    let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
     assert!(plan.mount_tracefs);
 }
 
 #[test]
 fn what_will_be_missing_for_want_of_a_capability_is_said() {
     let facts = HostFacts { capabilities: Some(1 << 38 | 1 << 39), ..machine() };
-    let warnings = Plan::make(&facts, &everything()).unwrap().warnings;
+    let warnings = Plan::make(&facts, &Wanted::everything()).unwrap().warnings;
     let says = |word: &str| warnings.iter().any(|warning| warning.contains(word));
     assert!(says("CAP_SYSLOG") && says("CAP_SYS_PTRACE"), "{warnings:?}");
 }
@@ -175,7 +163,7 @@ fn what_will_be_missing_for_want_of_a_capability_is_said() {
 #[test]
 fn no_btf_and_lockdown_are_refused() {
     let facts = HostFacts { types: None, ..machine() };
-    assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::NoBtf));
+    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::NoBtf));
     let facts = HostFacts { lockdown: Some("confidentiality".into()), ..machine() };
-    assert_eq!(Plan::make(&facts, &everything()), Err(Refusal::Lockdown));
+    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::Lockdown));
 }
