@@ -4,7 +4,8 @@
 //! the locks and the tasks that the events name by dense ids. This crate holds
 //!
 //! * [`wire`]: the records as the kernel side writes them into the rings, and [`kernel_functions`]: the kernel's lock
-//!   functions. They have no dependency and compile without std, because the kernel side is their other user;
+//!   functions; [`preload`]: those of the recorder inside a process. They have no dependency and compile without std,
+//!   because the other side is their other user;
 //! * [`event`] and [`tables`]: the rows in Rust clothes, and the ids that join them;
 //! * [`schema`]: the list of columns, from which the Arrow schemas and the table in `docs/trace-format.md`
 //!   are made. A column exists if and only if it is listed there;
@@ -19,6 +20,7 @@
 
 pub mod kernel_functions;
 pub mod peek;
+pub mod preload;
 pub mod wire;
 
 #[cfg(feature = "std")]
