@@ -189,6 +189,10 @@ impl Plan {
             let locks = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(way));
             locks || futex_calls == Some(FutexPlan::Functions(way))
         };
+        let tracepoints = futex_calls == Some(FutexPlan::Tracepoints);
+        if tracepoints || is_probed(Way::Kprobe) || wanted.pthread {
+            refuse_events(facts)?;
+        }
         if is_probed(Way::Fentry) && facts.preemptible != Some(false) {
             warnings.push(
                 "this kernel may preempt a task inside a program on fentry or fexit, and then runs it for no other task of \
@@ -207,8 +211,7 @@ impl Plan {
             old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
-            mount_tracefs: facts.tracefs.is_none()
-                && (futex_calls == Some(FutexPlan::Tracepoints) || is_probed(Way::Kprobe)),
+            mount_tracefs: facts.tracefs.is_none() && (tracepoints || is_probed(Way::Kprobe)),
             lifetimes: lifetimes(),
             sources: sources(facts, kernel.as_ref(), futex_calls),
             futex_calls,
@@ -294,6 +297,17 @@ fn refuse(facts: &HostFacts, wanted: &Wanted) -> Result<(), Refusal> {
         return Err(Refusal::NoBtf);
     }
     Ok(())
+}
+
+/// Debian's kernels know a level above 2, at which CAP_PERFMON does not stand for CAP_SYS_ADMIN any more (`perf_event_open`,
+/// 5.10 to 7.2). Programs on fentry and raw tracepoints need no such events.
+fn refuse_events(facts: &HostFacts) -> Result<(), Refusal> {
+    match facts.perf_event_paranoid {
+        Some(level) if level > 2 && facts.has_capability("CAP_SYS_ADMIN") == Some(false) => {
+            Err(Refusal::Paranoid { level })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The default size, or the largest power of two with which all rings stay within their limit.

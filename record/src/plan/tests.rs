@@ -220,3 +220,17 @@ fn without_tracepoints_the_futex_calls_are_those_whose_functions_are_there() {
     let plan = Plan::make(&facts, &Wanted { kernel: None, ..Wanted::everything() }).unwrap();
     assert_eq!(probes(&plan).len(), 4);
 }
+
+#[test]
+fn a_paranoid_kernel_refuses_events_to_all_but_root_and_fentry_needs_none() {
+    let all_but_admin = !(1 << 21);
+    let facts = |level, functions: &[&'static str]| HostFacts {
+        perf_event_paranoid: Some(level),
+        capabilities: Some(all_but_admin),
+        ..with_futex_functions(functions)
+    };
+    let futexes = Wanted { pthread: false, ..Wanted::everything() };
+    assert_eq!(Plan::make(&facts(3, &[]), &futexes).unwrap_err(), Refusal::Paranoid { level: 3 });
+    assert!(Plan::make(&facts(2, &[]), &futexes).is_ok());
+    assert!(Plan::make(&facts(3, &BOTH), &futexes).is_ok());
+}
