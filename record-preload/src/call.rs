@@ -65,17 +65,17 @@ impl Call {
     pub(crate) unsafe fn begin_at(caller: Caller) -> Option<Self> {
         // SAFETY: as the caller promises.
         unsafe { Self::begin() }.map(|mut call| {
-            call.note(caller);
+            let which = call.thread.clock;
+            call.note(caller, || clock::now(which));
             call
         })
     }
 
-    /// Where the call came from, if that was left for later.
+    /// Looks where the call came from; `time` is that of the records that say so if it is new.
     #[inline(always)]
-    pub(crate) fn note(&mut self, caller: Caller) {
-        let which = self.thread.clock;
+    fn note(&mut self, caller: Caller, time: impl FnOnce() -> u64) {
         // SAFETY: the gate is closed.
-        self.stack = unsafe { self.thread.stack_number(caller, self.stack_pointer, || clock::now(which)) };
+        self.stack = unsafe { self.thread.stack_number(caller, self.stack_pointer, time) };
     }
 
     /// The thread that calls.
@@ -213,7 +213,7 @@ pub(crate) unsafe fn given(caller: Caller, op: u8, api: u8, lock: Lock, give: im
     let time = call.now();
     let answer = give();
     if answer == 0 {
-        call.note(caller);
+        call.note(caller, || time);
         call.put(time, op, api, lock);
     }
     call.end();

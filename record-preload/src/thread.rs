@@ -155,7 +155,7 @@ impl Thread {
         &mut self,
         caller: Caller,
         stack_pointer: usize,
-        time: impl Fn() -> u64,
+        time: impl FnOnce() -> u64,
     ) -> u16 {
         if self.stacks.is_null() {
             return 0;
