@@ -44,7 +44,9 @@ use trace_format::TraceWriter;
 pub use clocks::clocks_now;
 pub use error::{ErrorClass, RecordError};
 pub use filters::{Filters, LockChoice};
-pub use options::{CallWay, CommandExit, KernelDepth, Locks, Options, ProbeWay, Progress, Stop, Summary, Target};
+pub use options::{
+    CallWay, CommandExit, KernelDepth, Locks, Options, ProbeWay, Progress, Stop, Summary, Target,
+};
 pub use procfs::host_now;
 
 use crate::{
@@ -172,7 +174,8 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         // The program records itself, and nothing else is wanted.
         (Err(Refusal::Nothing), Some(_), _) => None,
         (Err(refusal), Some(_), _) if by_default => {
-            warnings.push(format!("only pthread calls are recorded, no kernel locks and no futexes: {refusal}"));
+            warnings
+                .push(format!("only pthread calls are recorded, no kernel locks and no futexes: {refusal}"));
             None
         }
         (Err(refusal), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, refusal }),
@@ -202,7 +205,9 @@ impl Calls {
         match (&subject.program, options.calls) {
             (Some(program), CallWay::Auto | CallWay::Preload) => match fitness::of_command(program) {
                 Ok(loading) => return Ok(Self { preload: Some(loading), ..calls }),
-                Err(unfit) if options.calls == CallWay::Preload => return Err(RecordError::Unloadable(unfit)),
+                Err(unfit) if options.calls == CallWay::Preload => {
+                    return Err(RecordError::Unloadable(unfit));
+                }
                 Err(unfit) => {
                     warnings.push(format!("{unfit}: it does not record itself"));
                     calls.unfit = Some(unfit);

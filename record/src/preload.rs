@@ -220,7 +220,10 @@ pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {
         "user stacks by frame pointers: the caller is always right, frames above code without them are missing".to_owned(),
     ];
     if !futexes {
-        limits.push("pthread waits: sleeping and run-queue time and wakers need --locks futex too, and root".to_owned());
+        limits.push(
+            "pthread waits: sleeping and run-queue time and wakers need --locks futex too, and root"
+                .to_owned(),
+        );
     }
     limits.extend(filters.limits_of_all());
     let source = |name: &str, kinds: &[LockKind], holds, limits| Source {
@@ -232,7 +235,10 @@ pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {
     };
     let held = [LockKind::PthreadMutex, LockKind::PthreadRwLock, LockKind::PthreadSpin];
     let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier];
-    vec![source("pthread_preload", &held, true, limits), source("pthread_preload_idle", &idled, false, Vec::new())]
+    vec![
+        source("pthread_preload", &held, true, limits),
+        source("pthread_preload_idle", &idled, false, Vec::new()),
+    ]
 }
 
 /// Units that may wait to be put in order; more stay in the spool.

@@ -149,12 +149,8 @@ impl Stacks {
 
     /// The id of a stack of a process that consists of calls, leaf first.
     pub fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
-        let raw = RawStack {
-            process: Some(process),
-            kernel: Half::Absent,
-            user: Half::Calls(frames),
-            caller: 0,
-        };
+        let raw =
+            RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
         if let Some(&id) = self.inlined.get(&raw) {
             return id;
         }

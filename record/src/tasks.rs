@@ -361,7 +361,10 @@ mod tests {
         assert_ne!(tasks.process(5), first);
         assert_ne!(tasks.id(5, 5, 0), main);
         let row = |id: TaskId| tasks.rows()[id.0 as usize].clone();
-        assert_eq!((row(main).comm.as_deref(), row(main).start_ns, row(main).exit_ns), (Some("main"), Some(100), Some(200)));
+        assert_eq!(
+            (row(main).comm.as_deref(), row(main).start_ns, row(main).exit_ns),
+            (Some("main"), Some(100), Some(200))
+        );
         assert_eq!((row(worker).comm.as_deref(), row(worker).exit_ns), (Some("worker-1"), Some(150)));
         assert_eq!(row(worker).cgroup.as_deref(), Some("/app"));
     }

@@ -11,9 +11,7 @@ use std::{
     mem,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::{
-            process::{CommandExt, ExitStatusExt},
-        },
+        unix::process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
@@ -26,7 +24,8 @@ use std::{
 };
 
 use trace_format::preload::{
-    Hello, MAGIC, RINGS_AT, Record, Region, SLOTS_AT, SOCKET_VARIABLE, Slot, UNIT, clock, op, state, units_behind,
+    Hello, MAGIC, RINGS_AT, Record, Region, SLOTS_AT, SOCKET_VARIABLE, Slot, UNIT, clock, op, state,
+    units_behind,
 };
 
 /// The library as it goes into programs, built once.
@@ -50,8 +49,8 @@ pub(crate) fn program(name: &str, flags: &[&str]) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("{name}-{}-{count}", std::process::id()));
+    let output =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{count}", std::process::id()));
     let built = Command::new("cc")
         .args(["-g", "-O1", "-fno-omit-frame-pointer", "-D_GNU_SOURCE", "-pthread"])
         .arg(&source)
@@ -390,7 +389,8 @@ fn drain(mapped: &mut Mapped, keep: usize) {
             let key = (index, (*slot).life);
             let life = mapped.lives.entry(key).or_default();
             read(life, mapped.region, slot, keep);
-            (life.slot, life.life, life.tid, life.ring_bytes) = (index, key.1, (*slot).tid, (*slot).ring_bytes);
+            (life.slot, life.life, life.tid, life.ring_bytes) =
+                (index, key.1, (*slot).tid, (*slot).ring_bytes);
             let comm = (*slot).comm;
             let end = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
             life.comm = String::from_utf8_lossy(&comm[..end]).into_owned();

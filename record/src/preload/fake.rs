@@ -83,8 +83,8 @@ impl<'a> FakeThread<'a> {
         unsafe {
             if (*slot).ring_bytes == 0 {
                 let bytes = (*region.head()).ring_bytes;
-                (*slot).ring_at = AtomicU64::from_ptr(&raw mut (*region.head()).taken)
-                    .fetch_add(bytes, Ordering::Relaxed);
+                (*slot).ring_at =
+                    AtomicU64::from_ptr(&raw mut (*region.head()).taken).fetch_add(bytes, Ordering::Relaxed);
                 (*slot).ring_bytes = bytes;
                 assert!((*slot).ring_at >= RINGS_AT as u64);
             }
@@ -98,7 +98,8 @@ impl<'a> FakeThread<'a> {
             (*slot).busy = 0;
             AtomicU32::from_ptr(&raw mut (*slot).state).store(state::LIVE, Ordering::Release);
             if free.is_none() {
-                AtomicU32::from_ptr(&raw mut (*region.head()).slots).store(used as u32 + 1, Ordering::Release);
+                AtomicU32::from_ptr(&raw mut (*region.head()).slots)
+                    .store(used as u32 + 1, Ordering::Release);
             }
         }
         Self { region, index }

@@ -167,9 +167,7 @@ fn gains_rights(program: &Path) -> bool {
 fn has_capabilities(program: &Path) -> bool {
     let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
     // SAFETY: two C strings; without a buffer, only the size is asked for.
-    unsafe {
-        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0
-    }
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
 #[cfg(test)]

@@ -128,13 +128,7 @@ fn answer(
     // It is waiting: it can't have asked after now, and not long ago.
     let ts_ns = hello.ts_ns.clamp(now_ns.saturating_sub(LONGEST_ASKING_NS), now_ns);
     watcher.see_now(pid, ts_ns as i64);
-    let image = Image {
-        id,
-        pid,
-        new_program: hello.why == why::EXEC,
-        ts_ns,
-        known: procfs::task(pid, pid),
-    };
+    let image = Image { id, pid, new_program: hello.why == why::EXEC, ts_ns, known: procfs::task(pid, pid) };
     let (region, descriptor) = Region::create(manner)?;
     let end = launch::pidfd(pid);
     let same_numbers = hello.pid == pid;
@@ -210,7 +204,8 @@ fn send(connection: &OwnedFd, descriptor: &OwnedFd) -> io::Result<()> {
 
 /// The address of an abstract socket, and its length.
 pub(super) fn abstract_address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
-    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    let mut address =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
     for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }

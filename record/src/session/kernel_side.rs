@@ -109,12 +109,7 @@ impl KernelSide {
 
     /// Takes everything out of the rings. Returns the time up to which everything is out: the start of this drain, or what
     /// the slowest of the rings that were not emptied has reached.
-    pub(super) fn drain(
-        &mut self,
-        orderer: &mut Orderer,
-        composer: &mut Composer,
-        symbols: &Symbols,
-    ) -> u64 {
+    pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
         let started_ns = monotonic_ns() as u64;
         let Self { rings, seen, undecodable, reached_ns, .. } = self;
         let mut births = Vec::new();
