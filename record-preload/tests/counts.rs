@@ -39,12 +39,12 @@ fn of_a_mutex_that_threads_fight_for_each_acquisition_is_free_or_a_wait() {
     for wait in waits {
         assert!(wait.first == 0 || tids.contains(&(wait.first as u32)), "{wait:?}");
     }
-    // One hold after the other, by the clock; but an acquisition at the first attempt may read it some cycles early.
+    // One hold after the other, by the clock.
     let mut holds: Vec<(u64, u64)> = process.lives.iter().flat_map(holds).collect();
     holds.sort_unstable();
     assert_eq!(holds.len() as u64, outcome.number("locked"));
     for two in holds.windows(2) {
-        assert!(two[1].0 + 200 >= two[0].1, "holds overlap by {} cycles", two[0].1 - two[1].0);
+        assert!(two[1].0 > two[0].1, "holds overlap by {} cycles", two[0].1 - two[1].0);
     }
 }
 
