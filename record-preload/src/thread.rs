@@ -336,6 +336,7 @@ fn atomic_wide<'a>(place: *mut u64) -> &'a AtomicU64 {
 
 /// A slot that is nobody's, with a ring: one that was used before, or the next one.
 unsafe fn take_slot(region: *mut Region) -> Option<*mut Slot> {
+    // SAFETY: the region is mapped.
     let used = atomic(unsafe { &raw mut (*region).slots });
     let mut index = 0;
     loop {

@@ -18,7 +18,13 @@ fn every_acquisition_of_every_thread_is_recorded_once() {
     assert_eq!(process.delivered(), 2 * outcome.number("locked"));
     let threads = process.lives.iter().filter(|life| life.delivered > 0).count();
     assert_eq!(threads, 4);
-    assert!(process.lives.iter().filter(|life| life.delivered > 0).all(|life| life.ended && life.comm != ""));
+    assert!(
+        process
+            .lives
+            .iter()
+            .filter(|life| life.delivered > 0)
+            .all(|life| life.ended && !life.comm.is_empty())
+    );
 }
 
 #[test]
