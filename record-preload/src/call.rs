@@ -114,8 +114,10 @@ impl Call {
     #[inline(always)]
     pub(crate) fn answered(&mut self, api: u8, lock: Lock, outcome: Outcome) {
         match outcome {
-            Outcome::Taken => self.put(self.now(), op::ACQUIRED, api, lock),
-            Outcome::TakenDead => self.put(self.now(), op::ACQUIRED_DEAD, api, lock),
+            Outcome::Taken => self.put(clock::now_ordered(self.thread.clock), op::ACQUIRED, api, lock),
+            Outcome::TakenDead => {
+                self.put(clock::now_ordered(self.thread.clock), op::ACQUIRED_DEAD, api, lock)
+            }
             Outcome::Failed(errno) => self.fail(api, lock, errno),
         }
     }
@@ -246,7 +248,7 @@ pub(crate) unsafe fn taken(
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
     let answer = attempt();
     if answer == 0 {
-        call.put(call.now(), op::ACQUIRED, api, lock);
+        call.put(clock::now_ordered(call.thread.clock), op::ACQUIRED, api, lock);
         call.end();
         return 0;
     }

@@ -1,5 +1,5 @@
-//! `pthread_cond_*`: a wait gives the mutex back, and has it again when it ends, be it by a cancellation. Signals and broadcasts
-//! are not recorded.
+//! `pthread_cond_*`: a wait gives the mutex back, and has it again when it ends, be it by a cancellation, or at once because of
+//! a time that is none. Signals and broadcasts are not recorded.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use trace_format::preload::{api::CONDITION, op};
 
 use crate::{
     call::{Call, cancelled::Guard, given, made},
-    clock, mutex,
+    mutex,
     real::{self, Lock},
     walk::Caller,
 };
@@ -48,10 +48,10 @@ unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
 
 /// The body of a wait, where a cancellation passes through this frame and no other: `$wait` forwards.
 macro_rules! wait {
-    ($condition:ident, $mutex:ident, $return_address:ident, $frame_pointer:ident, $is_valid:expr, $wait:expr) => {{
+    ($condition:ident, $mutex:ident, $return_address:ident, $frame_pointer:ident, $wait:expr) => {{
         let caller = Caller { return_address: $return_address, frame_pointer: $frame_pointer };
         let Some(mut call) = Call::begin_at(caller) else { return $wait };
-        if !$is_valid || is_not_held($mutex, &call) {
+        if is_not_held($mutex, &call) {
             call.pause();
             let answer = $wait;
             call.refused(CONDITION, $condition, answer);
@@ -75,9 +75,7 @@ pub(crate) unsafe extern "C-unwind" fn wait(
     frame_pointer: usize,
 ) -> c_int {
     // SAFETY: forwarded as it came.
-    unsafe {
-        wait!(condition, mutex, return_address, frame_pointer, true, real::COND_WAIT.get()(condition, mutex))
-    }
+    unsafe { wait!(condition, mutex, return_address, frame_pointer, real::COND_WAIT.get()(condition, mutex)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn timedwait(
@@ -87,14 +85,13 @@ pub(crate) unsafe extern "C-unwind" fn timedwait(
     return_address: usize,
     frame_pointer: usize,
 ) -> c_int {
-    // SAFETY: forwarded as it came; the C library reads the time first, too.
+    // SAFETY: forwarded as it came.
     unsafe {
         wait!(
             condition,
             mutex,
             return_address,
             frame_pointer,
-            clock::is_valid(until),
             real::COND_TIMEDWAIT.get()(condition, mutex, until)
         )
     }
@@ -108,14 +105,13 @@ pub(crate) unsafe extern "C-unwind" fn clockwait(
     return_address: usize,
     frame_pointer: usize,
 ) -> c_int {
-    // SAFETY: forwarded as it came; the C library reads the time first, too.
+    // SAFETY: forwarded as it came.
     unsafe {
         wait!(
             condition,
             mutex,
             return_address,
             frame_pointer,
-            clock::is_waited_by(clock) && clock::is_valid(until),
             real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)
         )
     }

@@ -24,6 +24,8 @@ mod call;
 mod clock;
 mod condition;
 mod entry;
+#[cfg(all(panic = "abort", not(test)))]
+mod memory;
 mod mutex;
 mod name;
 mod process;

@@ -52,6 +52,30 @@ pub(crate) unsafe fn knows_owner(mutex: Lock) -> bool {
         || kind & (ROBUST | PRIORITY_INHERIT) != 0
 }
 
+/// Tries to take a mutex; `EBUSY` if it is not free.
+#[inline(always)]
+unsafe fn attempt(mutex: Lock) -> c_int {
+    // SAFETY: a mutex.
+    unsafe {
+        if word(mutex, KIND_AT) & ROBUST == 0 {
+            real::MUTEX_TRYLOCK.get()(mutex)
+        } else {
+            attempt_robust(mutex)
+        }
+    }
+}
+
+/// glibc's `trylock` leaves a mutex that is not recoverable taken, and the next call that waits for it would wait forever where
+/// it should be refused. A wait until long ago does not.
+#[cold]
+unsafe fn attempt_robust(mutex: Lock) -> c_int {
+    // SAFETY: a mutex.
+    match unsafe { real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST) } {
+        libc::ETIMEDOUT => libc::EBUSY,
+        answer => answer,
+    }
+}
+
 /// Whom a call waits for that found the mutex taken; `None` if it is refused instead.
 unsafe fn waits_for(mutex: Lock, call: &Call) -> Option<u32> {
     // SAFETY: a mutex.
@@ -91,7 +115,7 @@ pub(crate) unsafe extern "C" fn lock(mutex: Lock, return_address: usize, frame_p
             Caller { return_address, frame_pointer },
             MUTEX,
             mutex,
-            || real::MUTEX_TRYLOCK.get()(mutex),
+            || attempt(mutex),
             |call| waits_for(mutex, call),
             || real::MUTEX_LOCK.get()(mutex),
         )
@@ -117,7 +141,7 @@ pub(crate) unsafe extern "C" fn timedlock(
             Caller { return_address, frame_pointer },
             MUTEX,
             mutex,
-            || real::MUTEX_TRYLOCK.get()(mutex),
+            || attempt(mutex),
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
             || real::MUTEX_TIMEDLOCK.get()(mutex, until),
         )

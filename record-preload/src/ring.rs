@@ -330,6 +330,7 @@ mod tests {
         let mut bench = Bench::new(2);
         // SAFETY: the memory is there.
         assert!(unsafe { !bench.ring.put_stack(0, &[1, 2, 3]) });
+        // SAFETY: as above.
         assert!(unsafe { bench.ring.put_stack(0, &[1, 2]) });
         assert_eq!(bench.slot.lost, 0);
         assert_eq!(&bench.memory, &[(op::STACK as u64) << 48, 2, 1, 2]);

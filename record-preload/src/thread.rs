@@ -252,7 +252,23 @@ unsafe fn settle(thread: &mut Thread) -> bool {
     thread.gate = gate;
     sys::set_errno(errno);
     // SAFETY: the gate says what there is.
-    unsafe { thread.is_open() }
+    unsafe {
+        if gate == gate::UNPLACED {
+            count_unplaced(thread);
+        }
+        thread.is_open()
+    }
+}
+
+/// Counts a call of a thread without a place, while calls are recorded.
+unsafe fn count_unplaced(thread: &mut Thread) {
+    // SAFETY: the region was found when the thread looked for a place, and is that of this process.
+    unsafe {
+        if (*thread.active).load(Ordering::Relaxed) != 0 {
+            thread.turned_away += 1;
+            atomic_wide(&raw mut (*thread.region).unplaced_events).fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 unsafe fn take_place(thread: &mut Thread, connection: Connection) -> usize {
@@ -320,6 +336,7 @@ fn atomic_wide<'a>(place: *mut u64) -> &'a AtomicU64 {
 
 /// A slot that is nobody's, with a ring: one that was used before, or the next one.
 unsafe fn take_slot(region: *mut Region) -> Option<*mut Slot> {
+    // SAFETY: the region is mapped.
     let used = atomic(unsafe { &raw mut (*region).slots });
     let mut index = 0;
     loop {
@@ -384,18 +401,11 @@ unsafe fn carve(region: *mut Region, slot: *mut Slot) -> bool {
 unsafe fn turn_away(thread: &mut Thread) -> bool {
     // SAFETY: generation and region were set when it looked for a place.
     unsafe {
-        if !process::is_current(thread.generation_at, thread.generation) {
+        let is_child = !process::is_current(thread.generation_at, thread.generation);
+        if is_child || thread.gate == gate::UNPLACED && thread.turned_away.is_multiple_of(LOOK_AGAIN) {
             return settle(thread);
         }
-        if (*thread.active).load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        atomic_wide(&raw mut (*thread.region).unplaced_events).fetch_add(1, Ordering::Relaxed);
-    }
-    thread.turned_away += 1;
-    if thread.gate == gate::UNPLACED && thread.turned_away.is_multiple_of(LOOK_AGAIN) {
-        // SAFETY: as above; counted once more if there is none.
-        unsafe { settle(thread) };
+        count_unplaced(thread);
     }
     false
 }

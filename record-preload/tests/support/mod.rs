@@ -28,12 +28,20 @@ use trace_format::preload::{
     units_behind,
 };
 
-/// The library as it goes into programs, built once.
+/// Where to put what is built.
+fn scratch() -> PathBuf {
+    option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+/// The library as it goes into programs, built once; or that of KLOCK_TEST_LIBRARY.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
-        let output = Command::new(env!("CARGO"))
+        if let Some(library) = std::env::var_os("KLOCK_TEST_LIBRARY") {
+            return library.into();
+        }
+        let target = scratch().join("preload");
+        let output = Command::new(option_env!("CARGO").unwrap_or("cargo"))
             .args(["build", "--quiet", "-p", "record-preload", "--profile", "preload", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -49,8 +57,7 @@ pub(crate) fn program(name: &str, flags: &[&str]) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let output =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{count}", std::process::id()));
+    let output = scratch().join(format!("{name}-{}-{count}", std::process::id()));
     let built = Command::new("cc")
         .args(["-g", "-O1", "-fno-omit-frame-pointer", "-D_GNU_SOURCE", "-pthread"])
         .arg(&source)
@@ -77,6 +84,8 @@ pub(crate) struct Options {
     pub(crate) inactive: bool,
     /// Keep so many events of a life, and count the rest.
     pub(crate) keep: usize,
+    /// Only take away what is there, and count its bytes: the fastest reader.
+    pub(crate) skim: bool,
 }
 
 impl Default for Options {
@@ -90,6 +99,7 @@ impl Default for Options {
             drain: true,
             inactive: false,
             keep: 200_000,
+            skim: false,
         }
     }
 }
@@ -116,7 +126,7 @@ pub(crate) struct Life {
     pub(crate) comm: String,
     pub(crate) events: Vec<Event>,
     pub(crate) counts: HashMap<(u8, u8, u64), u64>,
-    /// Records, stacks and names aside.
+    /// Records, stacks and names aside; of a reader that skims, units.
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
     pub(crate) said_lost: u64,
@@ -294,7 +304,7 @@ fn serve(listener: &OwnedFd, over: &AtomicBool, regions: &Mutex<Vec<Mapped>>, op
         }
         if options.drain {
             for mapped in regions.lock().expect("nobody panicked with it").iter_mut() {
-                drain(mapped, options.keep);
+                drain(mapped, options);
             }
         }
     }
@@ -375,7 +385,7 @@ unsafe fn send(socket: &OwnedFd, memory: &OwnedFd) {
 }
 
 /// Reads what is there now.
-fn drain(mapped: &mut Mapped, keep: usize) {
+fn drain(mapped: &mut Mapped, options: &Options) {
     // SAFETY: the region is mapped; what the process writes meanwhile is read as atomics.
     unsafe {
         let slots = AtomicU32::from_ptr(&raw mut (*mapped.region).slots).load(Ordering::Acquire) as usize;
@@ -388,7 +398,7 @@ fn drain(mapped: &mut Mapped, keep: usize) {
             }
             let key = (index, (*slot).life);
             let life = mapped.lives.entry(key).or_default();
-            read(life, mapped.region, slot, keep);
+            read(life, mapped.region, slot, options);
             (life.slot, life.life, life.tid, life.ring_bytes) =
                 (index, key.1, (*slot).tid, (*slot).ring_bytes);
             let comm = (*slot).comm;
@@ -405,7 +415,7 @@ fn drain(mapped: &mut Mapped, keep: usize) {
 }
 
 /// Reads one ring up to its head.
-unsafe fn read(life: &mut Life, region: *mut Region, slot: *mut Slot, keep: usize) {
+unsafe fn read(life: &mut Life, region: *mut Region, slot: *mut Slot, options: &Options) {
     // SAFETY: the ring is mapped; the memory below the head is not written until the tail passes it.
     unsafe {
         let head = AtomicU64::from_ptr(&raw mut (*slot).head).load(Ordering::Acquire);
@@ -413,6 +423,11 @@ unsafe fn read(life: &mut Life, region: *mut Region, slot: *mut Slot, keep: usiz
         let mut tail = tail_at.load(Ordering::Relaxed);
         let (base, mask) = (region.cast::<u8>().add((*slot).ring_at as usize), (*slot).ring_bytes - 1);
         assert!(head - tail <= (*slot).ring_bytes);
+        if options.skim {
+            life.delivered += (head - tail) / UNIT as u64;
+            tail_at.store(head, Ordering::Release);
+            return;
+        }
         let unit = |at: u64| base.add((at & mask) as usize).cast::<[u64; 2]>().read();
         while tail < head {
             let [word, body] = unit(tail);
@@ -420,7 +435,7 @@ unsafe fn read(life: &mut Life, region: *mut Region, slot: *mut Slot, keep: usiz
             let behind = units_behind(&record).unwrap_or_else(|| panic!("an unknown record: {record:x?}"));
             let rest: Vec<u64> =
                 (1..=behind as u64).flat_map(|index| unit(tail + index * UNIT as u64)).collect();
-            life.take(&record, &rest, keep);
+            life.take(&record, &rest, options.keep);
             tail += (1 + behind as u64) * UNIT as u64;
         }
         assert_eq!(tail, head, "records end where the head is");
@@ -467,7 +482,7 @@ impl Life {
 }
 
 fn finish(mapped: &mut Mapped, options: &Options) -> Process {
-    drain(mapped, options.keep);
+    drain(mapped, options);
     let mut lives: Vec<Life> = mem::take(&mut mapped.lives).into_values().collect();
     lives.sort_by_key(|life| (life.slot, life.life));
     for life in &lives {
