@@ -317,9 +317,6 @@ pub(crate) struct Demo {
     /// How long the workload runs.
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     pub(crate) duration: Duration,
-    /// Record in the process itself, as is done where BPF is not permitted.
-    #[arg(long)]
-    pub(crate) in_process: bool,
 }
 
 #[cfg(all(feature = "record", feature = "analyze"))]

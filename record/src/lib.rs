@@ -94,7 +94,7 @@ pub fn check() -> Check {
         plan => (plan, None),
     };
     let holds = make(Some(KernelDepth::Holds(ProbeWay::Auto)));
-    Check { facts, plan, left_out, holds }
+    Check { facts, plan, preload: preload::words(), left_out, holds }
 }
 
 /// The answer of [`check`].
@@ -104,6 +104,8 @@ pub struct Check {
     pub facts: HostFacts,
     /// What would be loaded by default, or why nothing can be.
     pub plan: Result<Plan, Refusal>,
+    /// How a program that klock starts records its own calls, which every machine permits.
+    pub preload: String,
     /// Why the plan leaves kernel locks out, if it does.
     pub left_out: Option<Refusal>,
     /// The same with `--locks kernel`, which records holds of kernel locks.

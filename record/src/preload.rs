@@ -27,7 +27,7 @@ use std::{
 
 use trace_format::{
     LockKind,
-    preload::{RINGS_AT, SOCKET_VARIABLE},
+    preload::{RINGS_AT, SOCKET_VARIABLE, clock as record_clock},
     run_info::Source,
 };
 
@@ -210,6 +210,13 @@ impl Preload {
 pub const MAX_STACK: u32 = 127;
 /// The name under which the trace lists what was counted.
 pub const PROGRAM: &str = "preload";
+
+/// How a command records itself here, for people.
+pub fn words() -> String {
+    let clock =
+        if clock::cheapest() == record_clock::TSC { "the time-stamp counter" } else { "the kernel's clock" };
+    format!("every call, in the process itself, by {clock}; no root needed")
+}
 
 /// What processes that record themselves tell, and what they can't, for the trace.
 pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {

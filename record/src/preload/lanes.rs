@@ -262,7 +262,7 @@ impl Common {
     /// Lets go of a lane's next step, whose time is `last_ns`.
     fn let_go(&mut self, id: u32, lane: &mut Lane, each: &mut impl FnMut(u64, u32, Step<'_>)) {
         let ts_ns = lane.last_ns;
-        self.counted.late += u64::from(ts_ns < self.released_ns);
+        let late = ts_ns < self.released_ns;
         self.released_ns = self.released_ns.max(ts_ns);
         match lane.parts.front() {
             Some(Part::Units(units)) => {
@@ -277,6 +277,8 @@ impl Common {
                         op::STACK | op::RENAMED => {}
                         _ => self.counted.delivered += 1,
                     }
+                    // A begin may be late: a thread notes its time before its slot can be seen.
+                    self.counted.late += u64::from(late);
                     each(ts_ns, id, Step::Record(record, rest));
                 }
                 lane.at += lane.units;
