@@ -120,6 +120,8 @@ struct Prepared {
     preload: Option<Loading>,
     /// Which libc gets probes for which process; without a PID, for the command that is still to be started.
     libcs: Vec<(Option<u32>, Libc)>,
+    /// What of the chosen locks is recorded; addresses are looked up.
+    filters: Filters,
     warnings: Vec<String>,
 }
 
@@ -183,7 +185,7 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         (Err(refusal), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, refusal }),
         (Err(refusal), ..) => return Err(refusal.into()),
     };
-    Ok(Prepared { plan, preload: calls.preload, libcs: calls.libcs, warnings })
+    Ok(Prepared { plan, preload: calls.preload, libcs: calls.libcs, filters, warnings })
 }
 
 /// How calls of pthread functions are recorded.

@@ -80,10 +80,9 @@ impl<'a> Session<'a> {
         prepared: Prepared,
         subject: Subject,
     ) -> Result<Self, RecordError> {
-        let Prepared { plan, preload, libcs, mut warnings } = prepared;
+        let Prepared { plan, preload, libcs, filters, mut warnings } = prepared;
         more_descriptors();
         let failed = |what| move |source| RecordError::System { what, source };
-        let filters = options.filters.clone();
         let mut kernel = plan.map(KernelSide::load).transpose()?;
         let peek = kernel.as_mut().and_then(KernelSide::take_peek);
         let symbols = Symbols::start(peek).map_err(failed("start a thread"))?;

@@ -33,8 +33,9 @@ struct Inner {
 const MOST_BYTES: usize = 1 << 30;
 /// Of the machine's memory, in parts: no more waits than one of these.
 const PART_OF_MEMORY: usize = 8;
-/// Buffers that are kept.
-const MOST_SPENT: usize = 256;
+/// Buffers that are kept, each no larger than this: what waits in the queue is counted by its units, not by its buffers.
+const MOST_SPENT: usize = 64;
+const MOST_KEPT_UNITS: usize = 1 << 16;
 
 impl Spool {
     /// With room for as much as this machine can spare.
@@ -65,7 +66,8 @@ impl Spool {
     pub fn pop(&self, spent: Vec<Vec<Unit>>) -> Option<Batch> {
         let mut inner = self.lock();
         let room = MOST_SPENT.saturating_sub(inner.spent.len());
-        inner.spent.extend(spent.into_iter().take(room));
+        let small = spent.into_iter().filter(|buffer| buffer.capacity() <= MOST_KEPT_UNITS);
+        inner.spent.extend(small.take(room));
         let batch = inner.batches.pop_front()?;
         inner.units -= units_of(&batch);
         Some(batch)
