@@ -71,8 +71,20 @@ pub(crate) enum LockSource {
     Kernel,
     /// Waits and wakes of futexes: user locks of any language.
     Futex,
-    /// Every call of the pthread mutex and condition variable functions, from uprobes.
+    /// Every call of the pthread lock functions: a program that klock starts records itself, running ones are probed.
     Pthread,
+}
+
+/// How calls of pthread functions are recorded.
+#[cfg(feature = "record")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PthreadProbes {
+    /// A program that klock starts records itself if it can load klock's library, all others are probed.
+    Auto,
+    /// COMMAND records itself (LD_PRELOAD): tens of nanoseconds a call, no root.
+    Preload,
+    /// uprobes on the process's libc: microseconds a call, as root.
+    Uprobe,
 }
 
 /// How programs get onto the kernel's functions.
@@ -139,6 +151,18 @@ pub(crate) struct Record {
         help_heading = "What of kernel locks"
     )]
     pub(crate) kernel_probes: KernelProbes,
+    /// How to record the calls of pthread functions.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY",
+        default_value = "auto",
+        help_heading = "What of pthread calls"
+    )]
+    pub(crate) pthread_probes: PthreadProbes,
+    /// A thread of COMMAND whose ring is full waits for klock, instead of losing events: nothing is lost, and time is.
+    #[arg(long, requires = "command", help_heading = "What of pthread calls")]
+    pub(crate) lossless: bool,
     /// Only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "What of kernel locks")]
     pub(crate) kind: Vec<LockKind>,
@@ -163,7 +187,7 @@ pub(crate) struct Record {
     /// Frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
     pub(crate) max_stack: Option<u32>,
-    /// Ring buffer of each CPU: 1M, 8M, a power of two.
+    /// Ring buffer of each CPU, and of each thread that records itself: 1M, 8M, a power of two.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Sizes")]
     pub(crate) ring: Option<usize>,
     /// No progress and no summary; errors only.
@@ -293,9 +317,6 @@ pub(crate) struct Demo {
     /// How long the workload runs.
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     pub(crate) duration: Duration,
-    /// Record in the process itself, as is done where BPF is not permitted.
-    #[arg(long)]
-    pub(crate) in_process: bool,
 }
 
 #[cfg(all(feature = "record", feature = "analyze"))]

@@ -43,7 +43,7 @@ fn event_at_extremes(which: usize) -> Event {
         mode: [None, Some(Mode::Exclusive), Some(Mode::Shared)][which % 3],
         lock: int(0).map(LockId),
         task: int(1).map(TaskId),
-        cpu: int(2).unwrap_or(7),
+        cpu: Some(int(2).unwrap_or(7)),
         stack: int(3).map(StackId),
         wait_ns: long(1),
         blocked_ns: long(2),

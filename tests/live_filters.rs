@@ -172,7 +172,7 @@ impl Recorded {
         let (mut ended, mut unknown) = (0, 0);
         for event in self.events.iter().filter(|event| self.lock(event).kind.is_kernel()) {
             let idle = self.task(event).tid == 0;
-            let key = (event.task.unwrap().0, event.lock.unwrap().0, if idle { event.cpu } else { 0 });
+            let key = (event.task.unwrap().0, event.lock.unwrap().0, if idle { event.cpu } else { None });
             match event.kind {
                 EventKind::Wait => assert_eq!(open.insert(key, event.ts_ns), None, "a wait within a wait"),
                 EventKind::Acquire | EventKind::Abandon if event.wait_ns.is_none() => unknown += 1,

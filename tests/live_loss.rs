@@ -84,17 +84,17 @@ impl Recorded {
     }
 
     /// What the rows say is missing, by CPU.
-    fn lost_in_rows(&self) -> BTreeMap<u32, u64> {
+    fn lost_in_rows(&self) -> BTreeMap<Option<u32>, u64> {
         let mut lost = BTreeMap::new();
         for event in self.events.iter().filter(|event| event.kind == EventKind::Lost) {
             let count = event.count.expect("a loss has a count").cast_unsigned();
-            *lost.entry(event.cpu.cast_unsigned()).or_default() += count;
+            *lost.entry(event.cpu.map(i32::cast_unsigned)).or_default() += count;
         }
         lost
     }
 
     /// What the footer says is missing, by CPU.
-    fn lost_in_footer(&self) -> BTreeMap<u32, u64> {
+    fn lost_in_footer(&self) -> BTreeMap<Option<u32>, u64> {
         let mut lost = BTreeMap::new();
         for row in &self.loss().by_program {
             *lost.entry(row.cpu).or_default() += row.ring_full + row.guard + row.no_place;
@@ -118,7 +118,7 @@ impl Recorded {
 
     /// With one thread on each CPU, every wake must be about the next word, after a loss about that many words later.
     fn assert_gaps_stand_where_calls_are_missing(&self) {
-        let mut next: BTreeMap<i32, u64> = BTreeMap::new();
+        let mut next: BTreeMap<Option<i32>, u64> = BTreeMap::new();
         for (row, event) in self.events.iter().enumerate() {
             let next = next.entry(event.cpu).or_default();
             match event.kind {

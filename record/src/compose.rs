@@ -16,14 +16,17 @@ use trace_format::{
 };
 
 use crate::{
+    filters::Filters,
     locks::{Locks, Space},
     order::Record,
+    preload::lanes::Step,
     stacks::{StackRef, Stacks},
     tasks::Tasks,
 };
 
 mod futex;
 mod kernel;
+mod preload;
 mod pthread;
 #[cfg(test)]
 mod script;
@@ -40,6 +43,7 @@ pub struct Composer {
     kernel: kernel::Waits,
     futex: futex::Waits,
     pthread: pthread::Calls,
+    preload: preload::Calls,
     drops_begins: bool,
     tally: Tally,
 }
@@ -149,9 +153,25 @@ impl Composer {
             kernel: kernel::Waits::new(drops_begins),
             futex: futex::Waits::default(),
             pthread: pthread::Calls::new(futexes),
+            preload: preload::Calls::new(futexes, false, Filters::default()),
             drops_begins,
             tally: Tally::default(),
         }
+    }
+
+    /// With processes that record themselves. `futexes` says whether the kernel side records futex waits, `tasks_told` whether
+    /// it tells of births and ends of tasks; what `filters` leave out is left out here.
+    pub fn with_preload(self, futexes: bool, tasks_told: bool, filters: Filters) -> Self {
+        Self { preload: preload::Calls::new(futexes, tasks_told, filters), ..self }
+    }
+
+    /// Takes in the next step of a thread that records itself, by the number of its life, in the order of time.
+    pub fn step(&mut self, ts_ns: u64, life: u32, step: &Step<'_>, out: &mut Vec<Event>) {
+        let ts_ns = ts_ns as i64;
+        let Self { tasks, locks, stacks, tally, preload, .. } = self;
+        tally.last_ns = tally.last_ns.max(ts_ns);
+        let unpaired = &mut tally.unpaired;
+        preload.step(ts_ns, life, step, &mut preload::Ground { tasks, locks, stacks, unpaired }, out);
     }
 
     /// Takes in the next record in the order of time and adds the rows that it makes to `out`.
@@ -200,7 +220,8 @@ impl Composer {
             code::LOCK_TAKEN | code::LOCK_RELEASED => self.kernel_function(&moment, event, out),
             code::FUTEX_WAIT => {
                 self.pthread.futex_seen(&moment, event.address);
-                let part = self.pthread.futex_wait(&moment, event.address, out);
+                let part = self.preload.futex_wait(&moment, event.address, out);
+                let part = part.or_else(|| self.pthread.futex_wait(&moment, event.address, out));
                 self.futex.begin(&moment, event.address, part, &mut self.locks, out);
             }
             code::FUTEX_WAIT_DONE if event.extra != 0 => {
@@ -212,7 +233,10 @@ impl Composer {
                 if let Some((part, shares)) =
                     self.futex.end(&moment, event.address, errno_of(value), &mut self.locks, out)
                 {
-                    self.pthread.futex_wait_done(&moment, part, shares);
+                    let known = self.preload.futex_wait_done(&moment, part, shares);
+                    if !known {
+                        self.pthread.futex_wait_done(&moment, part, shares);
+                    }
                 }
             }
             code::FUTEX_WAKE => futex::wake(&moment, event.address, value, &mut self.locks, out),

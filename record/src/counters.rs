@@ -37,7 +37,7 @@ pub fn add_to(loss: &mut Loss, counted: &[Counted], recursion_misses: &[(String,
             let program = program::NAMES.get(*program).copied().unwrap_or("unknown").to_owned();
             let row = ProgramCounters {
                 program,
-                cpu: *cpu,
+                cpu: Some(*cpu),
                 filtered,
                 delivered,
                 ring_full,

@@ -9,6 +9,7 @@ use crate::{
     launch::{self, LaunchError},
     load::LoadError,
     plan::Refusal,
+    preload,
     uprobes::NoLibc,
 };
 
@@ -25,6 +26,20 @@ pub enum RecordError {
     /// The pthread calls that were asked for can't be probed.
     #[error("{0}; leave pthread out of --locks")]
     NoLibc(#[source] NoLibc),
+    /// The command can't record itself, and was asked to.
+    #[error("{0}; record it with --pthread-probes uprobe, or its futexes with --locks futex")]
+    Unloadable(#[source] preload::fitness::Unfit),
+    /// The command can't record itself, and nothing else is possible here.
+    #[error("{unfit}; otherwise {refusal}")]
+    NeitherWay {
+        /// Why the program can't record itself.
+        unfit: preload::fitness::Unfit,
+        /// Why the kernel side can't.
+        refusal: Refusal,
+    },
+    /// A process that runs already loads nothing more.
+    #[error("only a program that klock starts records itself; give a command, or leave --pthread-probes out")]
+    PreloadOfRunning,
     /// Calls are probed process by process.
     #[error(
         "pthread calls are recorded of chosen processes only; choose some with -p, or leave pthread out of --locks"
@@ -107,6 +122,7 @@ impl RecordError {
             | Self::NoTask { .. }
             | Self::PthreadOfAll
             | Self::PthreadMinWait
+            | Self::PreloadOfRunning
             | Self::Unfit(_)
             | Self::NoSuchLock(NoSuchLock::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,
@@ -118,6 +134,8 @@ impl RecordError {
             | Self::Load(_)
             | Self::NoSuchLock(_)
             | Self::NoLibc(_)
+            | Self::Unloadable(_)
+            | Self::NeitherWay { .. }
             | Self::System { .. } => ErrorClass::NotPossible,
         }
     }

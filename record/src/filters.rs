@@ -147,6 +147,18 @@ impl Filters {
         Ok(())
     }
 
+    /// Whether tasks of this name are recorded, where klock itself decides it.
+    pub fn takes_comm(&self, comm: &str) -> bool {
+        // The kernel keeps so many bytes of a name.
+        let names = |list: &[String]| list.iter().any(|name| name.bytes().take(15).eq(comm.bytes().take(15)));
+        (self.comms.is_empty() || names(&self.comms)) && !names(&self.not_comms)
+    }
+
+    /// Whether the lock at this address is recorded, where klock itself decides it.
+    pub fn takes_address(&self, address: u64) -> bool {
+        self.addresses.is_empty() || self.addresses.contains(&address)
+    }
+
     /// Whether anything is left, and fits.
     pub fn check(&self) -> Result<(), Unfit> {
         let comms = self.comms.len() + self.not_comms.len();

@@ -101,12 +101,14 @@ struct State {
 const LONGEST_HOLD: Duration = Duration::from_secs(2);
 
 impl Launched {
-    /// Forks the command, which waits at the gate until [`go`](Self::go).
-    pub fn start(words: &[OsString]) -> Result<Self, LaunchError> {
+    /// Forks the command, which waits at the gate until [`go`](Self::go). Its environment is klock's own, with `variables`
+    /// set.
+    pub fn start(words: &[OsString], variables: &[(OsString, OsString)]) -> Result<Self, LaunchError> {
         let first = words.first().map(OsString::as_os_str).unwrap_or_default();
         let path = find(first, std::env::var_os("PATH").as_deref())?;
         let program = c_string(path.as_os_str())?;
         let words = words.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
+        let environment = environment(variables)?;
         let (gate_inside, gate) = io::pipe()?;
         let (trouble, trouble_inside) = io::pipe()?;
         let shared = Arc::new(Shared {
@@ -117,7 +119,7 @@ impl Launched {
         let outside = gate.as_raw_fd();
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new().name("klock-command".to_owned()).spawn(move || {
-            match fork(&program, &words, &gate_inside, outside, &trouble_inside) {
+            match fork(&program, [&words, &environment], &gate_inside, outside, &trouble_inside) {
                 Ok(pid) => {
                     drop((gate_inside, trouble_inside));
                     // Where it is not permitted, the command is not held at its end.
@@ -225,17 +227,32 @@ fn c_string(word: &OsStr) -> Result<CString, LaunchError> {
     CString::new(word.as_bytes()).map_err(LaunchError::Zero)
 }
 
+/// klock's environment with these variables set.
+fn environment(variables: &[(OsString, OsString)]) -> Result<Vec<CString>, LaunchError> {
+    let set = |name: &OsStr| variables.iter().any(|(other, _)| other == name);
+    let kept = std::env::vars_os().filter(|(name, _)| !set(name));
+    let entry = |(name, value): (OsString, OsString)| {
+        let mut entry = name;
+        entry.push("=");
+        entry.push(value);
+        c_string(&entry)
+    };
+    kept.chain(variables.iter().cloned()).map(entry).collect()
+}
+
 /// Forks. The child waits at the gate, and then becomes the program. `outside` is the other end of the gate: the child
 /// closes its copy, so that it sees it close.
 fn fork(
     program: &CString,
-    words: &[CString],
+    [words, environment]: [&[CString]; 2],
     gate: &PipeReader,
     outside: RawFd,
     trouble: &PipeWriter,
 ) -> io::Result<libc::pid_t> {
-    let mut arguments: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
-    arguments.push(std::ptr::null());
+    let list = |words: &[CString]| -> Vec<*const libc::c_char> {
+        words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (list(words), list(environment));
     let (gate, trouble) = (gate.as_raw_fd(), trouble.as_raw_fd());
     // SAFETY: between fork and exec, the child calls only functions that are async-signal-safe, on memory that was
     // made before the fork, as a fork of a process with threads demands.
@@ -253,7 +270,7 @@ fn fork(
                 let mut none = std::mem::zeroed::<libc::sigset_t>();
                 libc::sigemptyset(&raw mut none);
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-                libc::execvp(program.as_ptr(), arguments.as_ptr());
+                libc::execvpe(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 let errno = *libc::__errno_location();
                 libc::write(trouble, (&raw const errno).cast(), size_of_val(&errno));
                 libc::_exit(127)

@@ -5,6 +5,8 @@
 //!
 //! bytes of a ring ([`ring`]) -> [`decode`] -> [`order`] -> [`compose`] (with [`tasks`], [`locks`] and [`stacks`]) ->
 //! rows ([`sink`]); and beside it, stacks and locks -> [`symbols`] -> names
+//!
+//! A program that klock starts records its own lock calls ([`preload`]): these come in order, and join the others in [`compose`].
 
 pub mod btf;
 pub mod clocks;
@@ -24,6 +26,7 @@ pub mod order;
 pub mod peek;
 pub mod plan;
 mod preemption;
+pub mod preload;
 pub mod procfs;
 #[doc(hidden)]
 pub mod rehearsal;
@@ -41,12 +44,15 @@ use trace_format::TraceWriter;
 pub use clocks::clocks_now;
 pub use error::{ErrorClass, RecordError};
 pub use filters::{Filters, LockChoice};
-pub use options::{CommandExit, KernelDepth, Locks, Options, ProbeWay, Progress, Stop, Summary, Target};
+pub use options::{
+    CallWay, CommandExit, KernelDepth, Locks, Options, ProbeWay, Progress, Stop, Summary, Target,
+};
 pub use procfs::host_now;
 
 use crate::{
     host::HostFacts,
     plan::{Plan, Refusal, TargetMode, Wanted},
+    preload::fitness::{self, Loading, Unfit},
     session::Session,
     sink::Sink,
     subject::{Choice, Subject},
@@ -63,9 +69,9 @@ pub fn record(
 ) -> Result<Summary, RecordError> {
     let facts = HostFacts::gather();
     let subject = Subject::find(&options.target)?;
-    let Prepared { plan, libcs, warnings } = prepare(&facts, options, &subject)?;
+    let prepared = prepare(&facts, options, &subject)?;
     let writer = TraceWriter::create(&options.output, options.replace)?;
-    let mut session = match Session::begin(options, plan, subject, libcs, warnings) {
+    let mut session = match Session::begin(options, prepared, subject) {
         Ok(session) => session,
         Err(error) => {
             // Nothing was recorded: no file is left. The first error is the one to tell.
@@ -88,7 +94,7 @@ pub fn check() -> Check {
         plan => (plan, None),
     };
     let holds = make(Some(KernelDepth::Holds(ProbeWay::Auto)));
-    Check { facts, plan, left_out, holds }
+    Check { facts, plan, preload: preload::words(), left_out, holds }
 }
 
 /// The answer of [`check`].
@@ -98,6 +104,8 @@ pub struct Check {
     pub facts: HostFacts,
     /// What would be loaded by default, or why nothing can be.
     pub plan: Result<Plan, Refusal>,
+    /// How a program that klock starts records its own calls, which every machine permits.
+    pub preload: String,
     /// Why the plan leaves kernel locks out, if it does.
     pub left_out: Option<Refusal>,
     /// The same with `--locks kernel`, which records holds of kernel locks.
@@ -106,9 +114,14 @@ pub struct Check {
 
 /// A plan, and what it could not include.
 struct Prepared {
-    plan: Plan,
+    /// What the kernel side records, if anything.
+    plan: Option<Plan>,
+    /// The command records its own calls.
+    preload: Option<Loading>,
     /// Which libc gets probes for which process; without a PID, for the command that is still to be started.
     libcs: Vec<(Option<u32>, Libc)>,
+    /// What of the chosen locks is recorded; addresses are looked up.
+    filters: Filters,
     warnings: Vec<String>,
 }
 
@@ -117,7 +130,6 @@ struct Prepared {
 fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Prepared, RecordError> {
     let Choice { mut locks, explicit } = Choice::of(options.locks, &options.target);
     let mut warnings = Vec::new();
-    let mut libcs = Vec::new();
     if locks.pthread && options.filters.min_wait_ns > 0 {
         if explicit {
             return Err(RecordError::PthreadMinWait);
@@ -126,18 +138,10 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         warnings
             .push("pthread calls are not recorded: --min-wait is for kernel locks and futexes".to_owned());
     }
+    let mut calls = Calls::default();
     if locks.pthread {
-        if matches!(subject.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
-            return Err(RecordError::PthreadOfAll);
-        }
-        for (pid, libc) in subject.libcs() {
-            match libc {
-                Ok(libc) => libcs.push((pid, libc)),
-                Err(reason) if explicit => return Err(reason.into()),
-                Err(reason) => warnings.push(reason.to_string()),
-            }
-        }
-        locks.pthread = !libcs.is_empty();
+        calls = Calls::find(options, subject, explicit, &mut warnings)?;
+        locks.pthread = !calls.libcs.is_empty();
     }
     let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
         KernelDepth::Holds(ProbeWay::Auto)
@@ -158,13 +162,74 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         ring_bytes: options.ring_bytes,
         max_stack: options.max_stack,
     };
+    let by_default = !explicit && options.kernel.is_none();
     let plan = match Plan::make(facts, &wanted(locks)) {
-        Err(refusal @ Refusal::NoContention { .. }) if !explicit && options.kernel.is_none() => {
+        Err(refusal @ Refusal::NoContention { .. }) if by_default => {
             warnings.push(refusal.to_string());
             Plan::make(facts, &wanted(Locks { kernel: false, ..locks }))
         }
         plan => plan,
-    }?;
-    warnings.extend(plan.warnings.iter().cloned());
-    Ok(Prepared { plan, libcs, warnings })
+    };
+    let plan = match (plan, &calls.preload, calls.unfit) {
+        (Ok(plan), ..) => {
+            warnings.extend(plan.warnings.iter().cloned());
+            Some(plan)
+        }
+        // The program records itself, and nothing else is wanted.
+        (Err(Refusal::Nothing), Some(_), _) => None,
+        (Err(refusal), Some(_), _) if by_default => {
+            warnings
+                .push(format!("only pthread calls are recorded, no kernel locks and no futexes: {refusal}"));
+            None
+        }
+        (Err(refusal), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, refusal }),
+        (Err(refusal), ..) => return Err(refusal.into()),
+    };
+    Ok(Prepared { plan, preload: calls.preload, libcs: calls.libcs, filters, warnings })
+}
+
+/// How calls of pthread functions are recorded.
+#[derive(Default)]
+struct Calls {
+    preload: Option<Loading>,
+    /// Why the command can't record itself.
+    unfit: Option<Unfit>,
+    libcs: Vec<(Option<u32>, Libc)>,
+}
+
+impl Calls {
+    /// The best way there is for this target.
+    fn find(
+        options: &Options,
+        subject: &Subject,
+        explicit: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
+        let mut calls = Self::default();
+        match (&subject.program, options.calls) {
+            (Some(program), CallWay::Auto | CallWay::Preload) => match fitness::of_command(program) {
+                Ok(loading) => return Ok(Self { preload: Some(loading), ..calls }),
+                Err(unfit) if options.calls == CallWay::Preload => {
+                    return Err(RecordError::Unloadable(unfit));
+                }
+                Err(unfit) => {
+                    warnings.push(format!("{unfit}: it does not record itself"));
+                    calls.unfit = Some(unfit);
+                }
+            },
+            (None, CallWay::Preload) => return Err(RecordError::PreloadOfRunning),
+            _ => {}
+        }
+        if matches!(subject.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
+            return Err(RecordError::PthreadOfAll);
+        }
+        for (pid, libc) in subject.libcs() {
+            match libc {
+                Ok(libc) => calls.libcs.push((pid, libc)),
+                Err(reason) if explicit => return Err(reason.into()),
+                Err(reason) => warnings.push(reason.to_string()),
+            }
+        }
+        Ok(calls)
+    }
 }

@@ -25,11 +25,15 @@ pub struct Options {
     /// How kernel locks are recorded. `None`: whole holds if kernel locks were chosen by name, otherwise waits only,
     /// which costs nothing while nobody waits.
     pub kernel: Option<KernelDepth>,
+    /// How calls of pthread functions are recorded.
+    pub calls: CallWay,
+    /// A thread that records itself, and whose ring is full, waits for klock instead of losing what it has to tell.
+    pub lossless: bool,
     /// What of them.
     pub filters: Filters,
     /// End after this time.
     pub duration: Option<Duration>,
-    /// Size of each CPU's ring of events in bytes; `None`: the kernel side's default.
+    /// Size of each CPU's ring of events, and of each thread's that records itself, in bytes; `None`: their defaults.
     pub ring_bytes: Option<usize>,
     /// Frames per stack; `None`: the kernel side's default.
     pub max_stack: Option<u32>,
@@ -45,6 +49,8 @@ impl Default for Options {
             target: Target::All,
             locks: None,
             kernel: None,
+            calls: CallWay::default(),
+            lossless: false,
             filters: Filters::default(),
             duration: None,
             ring_bytes: None,
@@ -73,6 +79,18 @@ pub enum ProbeWay {
     Fentry,
     /// kprobe and kretprobe.
     Kprobe,
+}
+
+/// How calls of pthread functions are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallWay {
+    /// By the program itself if klock starts it and it can load klock's library, otherwise by uprobes.
+    #[default]
+    Auto,
+    /// By the program itself: it loads klock's library. Only of a command.
+    Preload,
+    /// By uprobes on its libc, which need root.
+    Uprobe,
 }
 
 /// Whose locks are recorded.

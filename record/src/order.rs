@@ -32,6 +32,8 @@ impl Record {
 pub struct Orderer {
     /// In order of arrival: runs that are sorted already, which is what a merge sort likes.
     pending: VecDeque<Record>,
+    /// Nothing was pushed since they were sorted.
+    sorted: bool,
     released_ns: u64,
     late: u64,
 }
@@ -43,16 +45,36 @@ impl Orderer {
             self.late += 1;
         }
         self.pending.push_back(record);
+        self.sorted = false;
     }
 
     /// Lets go, in order, of all records up to and with `watermark_ns`.
     pub fn release(&mut self, watermark_ns: u64, mut each: impl FnMut(Record)) {
-        self.pending.make_contiguous().sort_by_key(Record::ts_ns);
-        let due = self.pending.partition_point(|record| record.ts_ns() <= watermark_ns);
-        for record in self.pending.drain(..due) {
-            self.released_ns = self.released_ns.max(record.ts_ns());
+        self.sort();
+        while let Some(record) = self.pop(watermark_ns) {
             each(record);
         }
+    }
+
+    /// Puts what was pushed in order; to be called before [`next_ns`](Self::next_ns) and [`pop`](Self::pop).
+    pub fn sort(&mut self) {
+        if !self.sorted {
+            self.pending.make_contiguous().sort_by_key(Record::ts_ns);
+        }
+        self.sorted = true;
+    }
+
+    /// Time of the next record.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.pending.front().map(Record::ts_ns)
+    }
+
+    /// Lets go of the next record, if its time is not after `watermark_ns`.
+    pub fn pop(&mut self, watermark_ns: u64) -> Option<Record> {
+        self.pending.front().filter(|record| record.ts_ns() <= watermark_ns)?;
+        let record = self.pending.pop_front()?;
+        self.released_ns = self.released_ns.max(record.ts_ns());
+        Some(record)
     }
 
     /// Records that came after a younger one had been let go.

@@ -1,40 +1,37 @@
 //! One recording while it runs: every 20 ms the rings are drained, what is due is composed into rows, the rows go to
 //! the sink, and what is new goes to the thread that knows names. All decisions about when to end are here.
+//!
+//! Events come from the kernel side, from processes that record themselves, or from both; either may be absent.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashSet;
 use trace_format::{
-    Event, TraceWriter,
-    run_info::{Clocks, Loss, RunInfo},
-    wire::{WireTask, code},
+    Event, EventKind, TraceWriter,
+    run_info::{Clocks, Loss, ProgramCounters, RunInfo},
     writer::{Written, new_trace_id},
 };
 
 use crate::{
-    Options, Progress, RecordError, Stop, Summary, Target,
+    Options, Prepared, Progress, RecordError, Stop, Summary, Target,
     clocks::{clocks_now, monotonic_ns},
     compose::Composer,
-    counters,
-    decode::{self, Descriptor},
     launch::{Launched, Phase},
-    load::Loaded,
     locks::Space,
     options::{CommandExit, INTERRUPTED},
-    order::{Orderer, Record},
-    plan::{Plan, TargetMode},
+    order::Orderer,
+    plan::TargetMode,
+    preload::{self, Preload, Wish},
     procfs,
-    ring::{Item, Rings},
     sink::Sink,
     stacks::{Half, RawStack},
     subject::Subject,
     symbols::{Owner, RawFrames, Resolved, Symbols},
     tasks::Tasks,
-    uprobes::{self, Libc},
 };
+
+mod kernel_side;
+
+use kernel_side::KernelSide;
 
 /// How often the rings are drained. A ring of the default size holds what a CPU can record in ten times this.
 const ROUND: Duration = Duration::from_millis(20);
@@ -44,18 +41,19 @@ const TELL: Duration = Duration::from_millis(200);
 const MAPPINGS: Duration = Duration::from_secs(2);
 /// How long a command that was told to end may take before the recording ends without it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How much of a round goes at most into putting probes into new processes.
-const PROBING: Duration = Duration::from_millis(10);
-/// Processes that get probes: each takes some twenty file descriptors.
-const MOST_PROBED: usize = 400;
+/// What a round composes at most of what processes recorded themselves, so that the kernel's rings don't wait for long.
+const MOST_STEPS: usize = 200_000;
+/// Rows that are handed to the sink at once.
+const ROWS: usize = 1 << 14;
+/// How long the command's end is held up until what it recorded is composed: then its mappings can be read for it.
+const CATCHING_UP: Duration = Duration::from_secs(1);
 
 /// A recording.
 pub(crate) struct Session<'a> {
     options: &'a Options,
-    plan: Plan,
     subject: Subject,
-    loaded: Loaded,
-    rings: Rings,
+    kernel: Option<KernelSide>,
+    preload: Option<Preload>,
     orderer: Orderer,
     composer: Composer,
     symbols: Symbols,
@@ -63,18 +61,13 @@ pub(crate) struct Session<'a> {
     warnings: Vec<String>,
     clocks_start: Clocks,
     begun: Instant,
-    /// Everything up to this time was drained in an earlier round.
+    /// Everything that the kernel side recorded up to this time was drained in an earlier round.
     previous_ns: u64,
-    /// Time of the last event from each CPU's ring.
-    reached_ns: Vec<u64>,
-    undecodable: u64,
+    /// Everything up to this time is composed.
+    composed_ns: u64,
+    rows: Vec<Event>,
     events: u64,
     lost: u64,
-    /// Processes whose mappings were asked for.
-    seen: FxHashSet<u32>,
-    /// Processes that were started by recorded ones, and wait for their probes.
-    unprobed: VecDeque<u32>,
-    probed: usize,
     told: (Instant, u64),
     /// The command was told to end.
     told_to_end: Option<Instant>,
@@ -84,113 +77,124 @@ impl<'a> Session<'a> {
     /// Loads and attaches everything, and starts the command: from here on events are recorded.
     pub(crate) fn begin(
         options: &'a Options,
-        plan: Plan,
+        prepared: Prepared,
         subject: Subject,
-        libcs: Vec<(Option<u32>, Libc)>,
-        mut warnings: Vec<String>,
     ) -> Result<Self, RecordError> {
+        let Prepared { plan, preload, libcs, filters, mut warnings } = prepared;
         more_descriptors();
-        let mut loaded = Loaded::load(&plan)?;
-        let rings = loaded.take_rings().ok_or(RecordError::System {
-            what: "take the rings",
-            source: std::io::Error::other("they are taken"),
-        })?;
+        let failed = |what| move |source| RecordError::System { what, source };
+        let mut kernel = plan.map(KernelSide::load).transpose()?;
+        let peek = kernel.as_mut().and_then(KernelSide::take_peek);
+        let symbols = Symbols::start(peek).map_err(failed("start a thread"))?;
+        let mut variables = Vec::new();
+        let mut preload = match preload {
+            Some(loading) => {
+                let wish = Wish {
+                    ring_bytes: options.ring_bytes.map(|bytes| bytes as u64),
+                    max_stack: options.max_stack,
+                    lossless: options.lossless,
+                };
+                let watcher = symbols.watcher(kernel.is_none());
+                let preload =
+                    Preload::start(&wish, watcher).map_err(failed("prepare the library for the command"))?;
+                variables = preload.environment(&loading);
+                Some(preload)
+            }
+            None => None,
+        };
         let mut command = match &options.target {
-            Target::Command(words) => Some(Launched::start(words)?),
+            Target::Command(words) => Some(Launched::start(words, &variables)?),
             _ => None,
         };
-        for id in subject.ids.iter().copied().chain(command.as_ref().map(Launched::pid)) {
-            loaded.add_target(id)?;
+        let pid = command.as_ref().map(Launched::pid);
+        if let (Some(preload), Some(pid)) = (&mut preload, pid) {
+            preload.serves(pid);
         }
-        loaded.attach_lifetimes()?;
-        let symbols = Symbols::start(loaded.take_peek())
-            .map_err(|source| RecordError::System { what: "start a thread", source })?;
-        let existing = existing_tasks(&subject, command.as_ref());
-        let tasks = Tasks::new(existing, Box::new(procfs::task));
-        for (pid, libc) in &libcs {
-            if let Some(pid) = pid.or(command.as_ref().map(Launched::pid)) {
-                loaded.attach_process(pid, libc)?;
-            }
+        let tasks = Tasks::new(existing_tasks(&subject, pid), Box::new(procfs::task));
+        let (mut futexes, mut drops_begins) = (false, false);
+        if let Some(kernel) = &mut kernel {
+            kernel.attach(&subject, pid, &libcs, &mut warnings)?;
+            futexes = kernel.plan.futex || kernel.plan.pthread;
+            drops_begins = kernel.plan.filters.drops_begins();
         }
-        let skipped = loaded.attach()?;
-        if !skipped.is_empty() {
-            let functions = skipped.join(", ");
-            warnings
-                .push(format!("the kernel lets no program onto {functions}: what they lock is not recorded"));
-        }
+        let composer = Composer::new(tasks, futexes, drops_begins);
         let clocks_start = clocks_now();
-        loaded.resume()?;
-        let now = Instant::now();
-        let reached_ns = vec![0; plan.cpus as usize];
-        let mut session = Self {
-            options,
-            composer: Composer::new(tasks, plan.futex || plan.pthread, plan.filters.drops_begins()),
-            plan,
-            subject,
-            loaded,
-            rings,
-            orderer: Orderer::default(),
-            symbols,
-            command: None,
-            warnings,
-            clocks_start,
-            begun: now,
-            previous_ns: 0,
-            reached_ns,
-            undecodable: 0,
-            events: 0,
-            lost: 0,
-            seen: FxHashSet::default(),
-            unprobed: VecDeque::new(),
-            probed: libcs.len(),
-            told: (now, 0),
-            told_to_end: None,
-        };
-        for &pid in &session.subject.processes {
-            session.symbols.see(pid);
-            session.seen.insert(pid);
+        if let Some(kernel) = &mut kernel {
+            kernel.loaded.resume()?;
+            for &pid in &subject.processes {
+                kernel.see(pid, &symbols);
+            }
         }
         if let Some(command) = &mut command {
             command.go()?;
         }
-        session.command = command;
-        Ok(session)
+        let now = Instant::now();
+        Ok(Self {
+            options,
+            composer: composer.with_preload(futexes, kernel.is_some(), filters),
+            subject,
+            kernel,
+            preload,
+            orderer: Orderer::default(),
+            symbols,
+            command,
+            warnings,
+            clocks_start,
+            begun: now,
+            previous_ns: 0,
+            composed_ns: 0,
+            rows: Vec::new(),
+            events: 0,
+            lost: 0,
+            told: (now, 0),
+            told_to_end: None,
+        })
     }
 
     /// Records until there is a reason to stop; returns it.
     pub(crate) fn run(&mut self, sink: &Sink, stop: &Stop, progress: &mut dyn FnMut(&Progress)) -> String {
         loop {
             let begun = Instant::now();
-            let rows = self.round();
-            if !sink.push(rows) {
+            if !self.round(sink) {
                 return "the trace could not be written".to_owned();
             }
-            self.probe_new_processes();
+            if let Some(kernel) = &mut self.kernel {
+                kernel.probe_new_processes(&mut self.warnings);
+            }
             self.tell(sink, progress);
-            if let Some(reason) = self.reason_to_stop(stop) {
+            if let Some(reason) = self.reason_to_stop(sink, stop) {
                 return reason;
             }
-            std::thread::sleep(ROUND.saturating_sub(begun.elapsed()));
+            if !self.has_more() {
+                std::thread::sleep(ROUND.saturating_sub(begun.elapsed()));
+            }
         }
     }
 
     /// Takes the probes out, drains what is left, and writes the rest of the trace.
     pub(crate) fn finish(mut self, sink: Sink, stop_reason: String) -> Result<Summary, RecordError> {
         let exit = self.end_command(&sink);
+        if let Some(preload) = &self.preload {
+            preload.stop();
+        }
         // Taking the probes out takes long; recording ends here.
-        self.loaded.pause()?;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.loaded.pause()?;
+        }
         let clocks_end = clocks_now();
-        self.loaded.detach();
-        let mut rows = self.round();
-        self.release(u64::MAX, &mut rows);
-        self.pass_on_new();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.loaded.detach();
+        }
+        self.compose_the_rest(&sink);
         self.symbols.wait_for_mappings(MAPPINGS);
-        let loss = self.loss(&mut rows)?;
-        self.events += rows.len() as u64;
-        sink.push(rows);
+        let loss = self.loss()?;
+        self.push_rows(&sink);
         let info = self.run_info(loss, &stop_reason, clocks_end);
         let writer = sink.finish()?;
-        let Self { composer, symbols, mut warnings, .. } = self;
+        let Self { composer, symbols, preload, command, mut warnings, .. } = self;
+        if let Some(preload) = preload {
+            preload.finish(command.is_some() && exit.is_none());
+        }
         let resolved = symbols.finish().unwrap_or_else(|| {
             warnings.push("the search for symbols failed: frames have addresses only".to_owned());
             Resolved::default()
@@ -206,94 +210,80 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Drains the rings and composes what is due.
-    fn round(&mut self) -> Vec<Event> {
-        let started_ns = monotonic_ns() as u64;
-        let (births, complete_ns) = self.drain(started_ns);
-        for task in births {
-            self.follow(&task);
+    /// Drains the rings and composes what is due. `false` if the trace can't be written.
+    fn round(&mut self, sink: &Sink) -> bool {
+        let Self { kernel, preload, orderer, composer, symbols, .. } = self;
+        let complete_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
+        if let Some(preload) = preload {
+            preload.take_in();
         }
-        let mut rows = Vec::new();
-        self.release(self.previous_ns, &mut rows);
-        self.events += rows.len() as u64;
+        let written = self.compose(self.previous_ns, MOST_STEPS, sink) && self.push_rows(sink);
         self.pass_on_new();
-        self.symbols.round(self.previous_ns as i64);
-        self.previous_ns = complete_ns;
-        rows
+        self.symbols.round(self.composed_ns as i64);
+        self.previous_ns = complete_ns.unwrap_or(u64::MAX);
+        written
     }
 
-    /// Takes everything out of the rings. Returns the descriptors that begin something, and the time up to which
-    /// everything is out: the start of this drain, or what the slowest of the rings that were not emptied has reached.
-    fn drain(&mut self, started_ns: u64) -> (Vec<WireTask>, u64) {
-        let Self { rings, orderer, composer, symbols, seen, undecodable, reached_ns, .. } = self;
-        let mut births = Vec::new();
-        let unfinished = rings.drain(&mut |item| {
-            let decoded = match item {
-                Item::Event(bytes) => decode::event(bytes).map(|event| {
-                    if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
-                        *reached = event.ts_ns;
-                    }
-                    if event.tgid != 0 && seen.insert(event.tgid) {
-                        symbols.see(event.tgid);
-                    }
-                    orderer.push(Record::Event(event));
-                }),
-                Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
-                    Descriptor::Stack(stack) => composer.stacks.announce(&stack),
-                    Descriptor::Task(task) => {
-                        if task.code == code::TASK_EXEC
-                            || task.code == code::TASK_FORK && task.tid == task.tgid
-                        {
-                            births.push(task);
-                        }
-                        orderer.push(Record::Task(task));
-                    }
-                }),
-            };
-            *undecodable += u64::from(decoded.is_err());
-        });
-        let reached = unfinished.iter().filter_map(|&cpu| reached_ns.get(cpu as usize));
-        (births, reached.copied().fold(started_ns, u64::min))
-    }
-
-    /// A process was born or runs a new program.
-    fn follow(&mut self, task: &WireTask) {
-        self.symbols.ended(task.tgid, task.ts_ns as i64);
-        self.seen.remove(&task.tgid);
-        if task.code == code::TASK_EXEC {
-            self.seen.insert(task.tgid);
-            self.symbols.see(task.tgid);
-        }
-        let is_child = task.code == code::TASK_FORK && self.plan.target == TargetMode::Processes;
-        if is_child && self.plan.pthread {
-            self.unprobed.push_back(task.tgid);
-        }
-    }
-
-    /// Probes for the children of recorded processes, as far as this round has time: putting them in takes the kernel
-    /// a while, and the rings fill meanwhile.
-    fn probe_new_processes(&mut self) {
-        let begun = Instant::now();
-        while begun.elapsed() < PROBING
-            && let Some(pid) = self.unprobed.pop_front()
-        {
-            let Ok(libc) = uprobes::libc_of_process(pid) else { continue };
-            if self.probed == MOST_PROBED {
-                self.warnings.push(format!(
-                    "more than {MOST_PROBED} processes: the pthread calls of the later ones are not recorded"
-                ));
+    /// Composes what is left once nothing more is recorded.
+    fn compose_the_rest(&mut self, sink: &Sink) {
+        self.round(sink);
+        while let Some(preload) = &mut self.preload {
+            let done = preload.is_done();
+            let some = preload.take_in();
+            self.compose(self.previous_ns, usize::MAX, sink);
+            self.pass_on_new();
+            if done && !some {
+                break;
             }
-            self.probed += 1;
-            if self.probed <= MOST_PROBED {
-                // It may have ended meanwhile.
-                let _ = self.loaded.attach_process(pid, &libc);
+            if !some {
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
+        self.compose(u64::MAX, usize::MAX, sink);
+        self.pass_on_new();
     }
 
-    fn release(&mut self, watermark_ns: u64, rows: &mut Vec<Event>) {
-        let Self { orderer, composer, .. } = self;
-        orderer.release(watermark_ns, |record| composer.record(&record, rows));
+    /// Whether a round would find work to do at once.
+    fn has_more(&self) -> bool {
+        self.preload.as_ref().is_some_and(|preload| preload.has_more() || self.composed_ns < preload.due_ns())
+    }
+
+    /// Composes the records of both sides in the order of time: up to `kernel_ns`, up to which the kernel side's are all
+    /// there, up to where the others' are, and no more than `budget` of these. `false` if the trace can't be written.
+    fn compose(&mut self, kernel_ns: u64, mut budget: usize, sink: &Sink) -> bool {
+        let Self { orderer, composer, preload, rows, events, composed_ns, .. } = self;
+        let mut written = true;
+        let mut hand_over = |rows: &mut Vec<Event>| {
+            if rows.len() >= ROWS {
+                *events += rows.len() as u64;
+                written &= sink.push(std::mem::replace(rows, Vec::with_capacity(ROWS + ROWS / 4)));
+            }
+        };
+        orderer.sort();
+        loop {
+            let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
+            if let Some(preload) = preload {
+                let until_ns = next_ns.unwrap_or(kernel_ns.saturating_add(1));
+                let came_ns = preload.lanes.release(until_ns, &mut budget, |ts_ns, life, step| {
+                    composer.step(ts_ns, life, &step, rows);
+                    hand_over(rows);
+                });
+                if came_ns < until_ns {
+                    *composed_ns = (*composed_ns).max(came_ns.saturating_sub(1));
+                    return written;
+                }
+            }
+            let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { break };
+            composer.record(&record, rows);
+            hand_over(rows);
+        }
+        *composed_ns = (*composed_ns).max(kernel_ns);
+        written
+    }
+
+    fn push_rows(&mut self, sink: &Sink) -> bool {
+        self.events += self.rows.len() as u64;
+        sink.push(std::mem::take(&mut self.rows))
     }
 
     /// Stacks and locks that were first seen go to the thread that knows names.
@@ -312,12 +302,12 @@ impl<'a> Session<'a> {
     }
 
     fn raw_frames(&self, raw: &RawStack) -> RawFrames {
-        let limit = self.plan.max_stack as usize;
+        let limit = self.options.max_stack.unwrap_or(preload::MAX_STACK) as usize;
         let half = |half: &Half| {
             let mut frames = match half {
                 Half::Absent => Vec::new(),
-                Half::Map(id) => self.loaded.frames(*id).unwrap_or_default(),
-                Half::Inline(frames) => frames.to_vec(),
+                Half::Map(id) => self.kernel.as_ref().and_then(|k| k.loaded.frames(*id)).unwrap_or_default(),
+                Half::Inline(frames) | Half::Calls(frames) => frames.to_vec(),
             };
             frames.truncate(limit);
             frames
@@ -327,26 +317,30 @@ impl<'a> Session<'a> {
             pid,
             since_ns: self.composer.tasks.since_ns(process),
         });
-        RawFrames { kernel: half(&raw.kernel), user: raw.with_caller(half(&raw.user)), owner }
+        let user_returns = matches!(raw.user, Half::Calls(_));
+        RawFrames { kernel: half(&raw.kernel), user: raw.with_caller(half(&raw.user)), user_returns, owner }
     }
 
-    fn reason_to_stop(&mut self, stop: &Stop) -> Option<String> {
+    fn reason_to_stop(&mut self, sink: &Sink, stop: &Stop) -> Option<String> {
         if self.options.duration.is_some_and(|duration| self.begun.elapsed() >= duration) {
             return Some("duration".to_owned());
         }
         let asked = stop.requested();
+        let last_thread = |command: &Launched| procfs::threads(command.pid()) <= 1;
+        let held = |command: &Launched| command.phase() == Phase::Held && !last_thread(command);
+        if self.command.as_ref().is_some_and(held) && self.told_to_end.is_none() {
+            // Of a process whose first thread ended, the others may go on.
+            self.catch_up(sink);
+            self.symbols.wait_for_mappings(MAPPINGS);
+            self.command.as_ref().inspect(|command| command.let_go());
+            return None;
+        }
         let Some(command) = &self.command else {
             return asked.or_else(|| self.subject.is_gone().then(|| "process ended".to_owned()));
         };
         match command.phase() {
             Phase::Ended(_) => return Some(asked.unwrap_or_else(|| "command ended".to_owned())),
-            // Of a process whose first thread ended, the others may go on.
-            Phase::Held if procfs::threads(command.pid()) > 1 => {
-                if self.told_to_end.is_none() {
-                    self.symbols.wait_for_mappings(MAPPINGS);
-                    command.let_go();
-                }
-            }
+            Phase::Held if !last_thread(command) => {}
             Phase::Held => return Some(asked.unwrap_or_else(|| "command ended".to_owned())),
             Phase::Running => {}
         }
@@ -366,8 +360,8 @@ impl<'a> Session<'a> {
     /// Lets the command end, once its events are drained and its mappings read.
     fn end_command(&mut self, sink: &Sink) -> Option<CommandExit> {
         if self.command.as_ref()?.phase() != Phase::Running {
-            let rows = self.round();
-            sink.push(rows);
+            self.round(sink);
+            self.catch_up(sink);
             self.symbols.wait_for_mappings(MAPPINGS);
         }
         let command = self.command.as_ref()?;
@@ -381,15 +375,29 @@ impl<'a> Session<'a> {
         exit
     }
 
+    /// Composes what processes have recorded themselves up to now, as far as that does not take long.
+    fn catch_up(&mut self, sink: &Sink) {
+        let (begun, now_ns) = (Instant::now(), monotonic_ns() as u64);
+        while self.preload.is_some() && self.composed_ns < now_ns && begun.elapsed() < CATCHING_UP {
+            if !self.round(sink) {
+                return;
+            }
+            if !self.has_more() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     fn tell(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) {
         let since = self.told.0.elapsed();
         if since < TELL {
             return;
         }
-        if let Ok(counted) = self.loaded.counters() {
-            let mut loss = Loss::default();
-            counters::add_to(&mut loss, &counted, &[]);
-            self.lost = loss.events() + self.undecodable;
+        let mut loss = Loss::default();
+        let told = self.kernel.as_ref().is_none_or(|kernel| kernel.add_counters_to(&mut loss).is_ok());
+        if told {
+            self.add_preload_to(&mut loss);
+            self.lost = loss.events();
         }
         let new = self.events - self.told.1;
         progress(&Progress {
@@ -403,19 +411,49 @@ impl<'a> Session<'a> {
     }
 
     /// The loss table, and the rows for losses that no event told.
-    fn loss(&mut self, rows: &mut Vec<Event>) -> Result<Loss, RecordError> {
-        let counted = self.loaded.counters()?;
+    fn loss(&mut self) -> Result<Loss, RecordError> {
         let mut loss = Loss::default();
-        counters::add_to(&mut loss, &counted, self.loaded.recursion_misses());
-        let lost = (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(&counted, cpu)));
-        self.composer.finish(lost, rows);
-        loss.undecodable = self.undecodable;
+        if let Some(kernel) = &self.kernel {
+            let counted = kernel.add_counters_to(&mut loss)?;
+            let lost = kernel.lost_by_cpu(&counted);
+            self.composer.finish(lost, &mut self.rows);
+        }
         loss.late = self.orderer.late();
         loss.unpaired = self.composer.tally().unpaired;
+        let unplaced = self.add_preload_to(&mut loss);
+        if unplaced > 0 {
+            // Nobody had a place to say whose they are, or when they were.
+            let (count, at) = (Some(unplaced as i64), self.composer.tally().last_ns);
+            self.rows.push(Event { cpu: None, count, ..Event::new(at, EventKind::Lost, 0) });
+        }
         Ok(loss)
     }
 
+    /// Adds what processes lost that record themselves. Returns the events of threads that found no place.
+    fn add_preload_to(&self, loss: &mut Loss) -> u64 {
+        let Some(preload) = &self.preload else { return 0 };
+        let preload::Counted { delivered, ring_full, no_place, undecodable, late, .. } = preload.counted();
+        loss.ring_full += ring_full;
+        loss.no_place += no_place;
+        loss.undecodable += undecodable;
+        loss.late += late;
+        let program = preload::PROGRAM.to_owned();
+        loss.by_program.push(ProgramCounters {
+            program,
+            delivered,
+            ring_full,
+            no_place,
+            ..ProgramCounters::default()
+        });
+        no_place
+    }
+
     fn run_info(&self, loss: Loss, stop_reason: &str, clocks_end: Clocks) -> RunInfo {
+        let mut sources = self.kernel.as_ref().map(|kernel| kernel.plan.sources()).unwrap_or_default();
+        if self.preload.is_some() {
+            let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.futex);
+            sources.extend(preload::sources(futexes, &self.options.filters));
+        }
         RunInfo {
             trace_id: new_trace_id(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
@@ -424,7 +462,7 @@ impl<'a> Session<'a> {
             target: self.options.target.words(),
             clocks_start: self.clocks_start,
             clocks_end,
-            sources: self.plan.sources(),
+            sources,
             loss,
             complete: true,
             stop_reason: stop_reason.to_owned(),
@@ -445,12 +483,12 @@ fn write_tables(
 }
 
 /// The tasks that are there when recording begins.
-fn existing_tasks(subject: &Subject, command: Option<&Launched>) -> Vec<crate::tasks::Known> {
+fn existing_tasks(subject: &Subject, command: Option<u32>) -> Vec<crate::tasks::Known> {
     match subject.mode {
         TargetMode::All | TargetMode::Cgroup { .. } => procfs::tasks(None),
         TargetMode::Processes | TargetMode::Threads => {
             let mut processes = subject.processes.clone();
-            processes.extend(command.map(Launched::pid));
+            processes.extend(command);
             procfs::tasks(Some(&processes))
         }
     }

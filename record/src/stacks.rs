@@ -20,6 +20,8 @@ pub enum Half {
     Map(i32),
     /// Here, leaf first: the stack map had no place.
     Inline(Box<[u64]>),
+    /// Here, leaf first, and all of them are addresses to return to: the leaf is the call of the function that is recorded.
+    Calls(Box<[u64]>),
 }
 
 /// A stack that was seen for the first time.
@@ -145,6 +147,18 @@ impl Stacks {
         Some(id)
     }
 
+    /// The id of a stack of a process that consists of calls, leaf first.
+    pub fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
+        let raw =
+            RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
+        if let Some(&id) = self.inlined.get(&raw) {
+            return id;
+        }
+        let id = self.add(raw.clone());
+        self.inlined.insert(raw, id);
+        id
+    }
+
     /// The stacks that were first seen since the last call.
     pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
         std::mem::take(&mut self.new)
@@ -257,6 +271,16 @@ mod tests {
         assert_eq!(stacks.announced.len(), 2);
         let at = StackRef { event: (0, u32::MAX - 1), ..at(0, stack::NONE, stack::INLINE) };
         assert!(stacks.id(&at).is_some());
+    }
+
+    #[test]
+    fn the_same_calls_are_one_stack_in_a_process_and_another_one_in_the_next() {
+        let mut stacks = Stacks::default();
+        let mut id = |process, frames: &[u64]| stacks.id_of_calls((ProcessKey(process), 10), frames.into());
+        assert_eq!(id(0, &[7, 8]), id(0, &[7, 8]));
+        assert_ne!(id(0, &[7, 8]), id(1, &[7, 8]));
+        assert_ne!(id(0, &[7, 8]), id(0, &[7]));
+        assert_eq!(stacks.take_new().len(), 3);
     }
 
     #[test]

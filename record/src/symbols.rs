@@ -15,6 +15,7 @@ use std::{
 use trace_format::{LockId, LockKind, Stack, StackId};
 
 use crate::{
+    clocks::monotonic_ns,
     locks::{NewLock, Space},
     peek::Peek,
     tasks::ProcessKey,
@@ -34,6 +35,8 @@ pub struct RawFrames {
     pub kernel: Vec<u64>,
     /// User addresses, leaf first.
     pub user: Vec<u64>,
+    /// The first of them is an address to return to, as the others are.
+    pub user_returns: bool,
     /// With user addresses: whose.
     pub owner: Option<Owner>,
 }
@@ -65,9 +68,37 @@ pub struct Symbols {
     thread: JoinHandle<Resolved>,
 }
 
+/// Reads mappings of processes for the thread that knows names, for others that know when a process is there.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    orders: Sender<Order>,
+    /// Nobody else tells of processes that run another program from now on.
+    tells_ends: bool,
+}
+
+impl Watcher {
+    /// Reads a process's mappings now: it may be gone a moment later. What was mapped before `since_ns` belongs to what the process was before.
+    pub fn see_now(&self, pid: u32, since_ns: i64) {
+        let taken_ns = monotonic_ns();
+        let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        // The thread is gone only if it panicked, which `finish` reports.
+        if self.tells_ends {
+            let _ = self.orders.send(Order::Ended { pid, ts_ns: since_ns });
+        }
+        let _ = self.orders.send(Order::Seen { pid, taken_ns, text });
+    }
+}
+
+#[derive(Debug)]
 enum Order {
     See {
         pid: u32,
+    },
+    /// The mappings of a process, as they were.
+    Seen {
+        pid: u32,
+        taken_ns: i64,
+        text: Vec<u8>,
     },
     Ended {
         pid: u32,
@@ -101,6 +132,12 @@ impl Symbols {
             .name("klock-symbols".to_owned())
             .spawn(move || Worker::new(peek).run(&inbox))?;
         Ok(Self { orders, thread })
+    }
+
+    /// A way to tell the thread of mappings from other threads. With `tells_ends`, what was known of a process is over when it
+    /// is seen anew.
+    pub fn watcher(&self, tells_ends: bool) -> Watcher {
+        Watcher { orders: self.orders.clone(), tells_ends }
     }
 
     /// A process has an event: read its mappings, if that was not done yet.

@@ -141,6 +141,46 @@ impl Tasks {
         }
     }
 
+    /// A process asked to be recorded: with a new program, or as a child that goes on with its parent's.
+    pub fn begin_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
+        self.end(pid, ts_ns);
+        self.begin_process(pid, ts_ns);
+        let known = known.unwrap_or(Known { tgid: pid, tid: pid, ..Known::default() });
+        // A child was there before its first call; a program begins as it is loaded.
+        let start_ns = if new_program { Some(ts_ns) } else { known.start_ns };
+        self.begin(Known { start_ns, ..known });
+    }
+
+    /// A thread of a process begins to be recorded. The leader began with its process, and a thread that ended a moment ago is
+    /// still on its way out.
+    pub fn begin_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+        const STILL_THE_SAME_NS: i64 = 10_000_000;
+        let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
+        let same = known.is_some_and(|known| match known.exit_ns {
+            None => tid == pid,
+            Some(exit_ns) => ts_ns - exit_ns < STILL_THE_SAME_NS,
+        });
+        if !same {
+            self.end(tid, ts_ns);
+            let cgroup = self.by_tid.get(&pid).and_then(|leader| leader.known.cgroup.clone());
+            self.begin(Known { tgid: pid, tid, comm: None, start_ns: Some(ts_ns), cgroup });
+        }
+        self.rename_thread(tid, comm);
+    }
+
+    /// A thread has another name; one that is empty says nothing.
+    pub fn rename_thread(&mut self, tid: u32, comm: &[u8; 16]) {
+        if comm[0] != 0 {
+            self.rename(tid, Some(comm_of(comm)));
+        }
+    }
+
+    /// A thread is over, as far as it is recorded.
+    pub fn end_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+        self.rename_thread(tid, comm);
+        self.end(tid, ts_ns);
+    }
+
     /// The rows, by id.
     pub fn into_rows(self) -> Vec<TaskRow> {
         self.rows
@@ -306,6 +346,41 @@ mod tests {
         let mut tasks = Tasks::new([], Box::new(other));
         tasks.id(8, 8, 0);
         assert_eq!((tasks.rows()[0].pid, &tasks.rows()[0].comm), (8, &None));
+    }
+
+    #[test]
+    fn a_process_that_asks_to_be_recorded_begins_with_its_leader_and_a_new_program_is_another_one() {
+        let mut tasks = nobody();
+        let known = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
+        tasks.begin_image(5, Some(known), 100, true);
+        tasks.begin_thread(5, 5, b"main\0\0\0\0\0\0\0\0\0\0\0\0", 110);
+        tasks.begin_thread(5, 6, b"worker\0\0\0\0\0\0\0\0\0\0", 120);
+        let (first, main, worker) = (tasks.process(5), tasks.id(5, 5, 0), tasks.id(5, 6, 0));
+        tasks.end_thread(6, b"worker-1\0\0\0\0\0\0\0\0", 150);
+        tasks.begin_image(5, None, 200, true);
+        assert_ne!(tasks.process(5), first);
+        assert_ne!(tasks.id(5, 5, 0), main);
+        let row = |id: TaskId| tasks.rows()[id.0 as usize].clone();
+        assert_eq!(
+            (row(main).comm.as_deref(), row(main).start_ns, row(main).exit_ns),
+            (Some("main"), Some(100), Some(200))
+        );
+        assert_eq!((row(worker).comm.as_deref(), row(worker).exit_ns), (Some("worker-1"), Some(150)));
+        assert_eq!(row(worker).cgroup.as_deref(), Some("/app"));
+    }
+
+    #[test]
+    fn a_thread_that_locks_on_its_way_out_is_still_itself_and_later_its_number_is_anothers() {
+        let mut tasks = nobody();
+        let name = b"t\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        tasks.begin_image(5, None, 0, true);
+        tasks.begin_thread(5, 6, name, 100);
+        let thread = tasks.id(5, 6, 0);
+        tasks.end_thread(6, name, 200);
+        tasks.begin_thread(5, 6, name, 300);
+        assert_eq!(tasks.id(5, 6, 0), thread);
+        tasks.begin_thread(5, 6, name, 1_000_000_000);
+        assert_ne!(tasks.id(5, 6, 0), thread);
     }
 
     #[test]

@@ -16,8 +16,9 @@ pub(super) fn run() -> anyhow::Result<Exit> {
                     writeln!(out, "  {label:<28} {value}")?;
                 }
             }
-            Err(refusal) => writeln!(out, "  nothing can be recorded here: {refusal}")?,
+            Err(refusal) => writeln!(out, "  {:<28} {refusal}", "nothing of the kernel's")?,
         }
+        writeln!(out, "  {:<28} {}", "pthread of a command", check.preload)?;
         if let Some(refusal) = &check.left_out {
             writeln!(out, "  {:<28} {refusal}", "without kernel locks")?;
         }

@@ -1,7 +1,7 @@
 //! `klock demo`: records the workload that klock brings along, prints its report, draws a picture of one lock.
 //!
-//! Where BPF is permitted, the workload is a process of its own and recorded as any command; elsewhere its locks note
-//! their own events.
+//! The workload is a process of its own and recorded as any command: it records its own locks, and where that is permitted the
+//! kernel's locks and futexes are recorded too.
 
 use std::{ffi::OsString, path::Path};
 
@@ -11,7 +11,7 @@ use record::{Options, Target};
 use trace_format::Trace;
 
 use super::{plot, record as recording, report as reporting};
-use crate::{args, demo, exit::Exit, files, output, progress};
+use crate::{args, exit::Exit, files, output, progress};
 
 /// The lock of the picture.
 const PICTURED: &str = "convoy_log";
@@ -42,14 +42,6 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
 }
 
 fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
-    let refusal = if args.in_process { None } else { record::check().plan.err() };
-    if args.in_process || refusal.is_some() {
-        if let Some(refusal) = refusal {
-            eprintln!("klock: recording in the process itself, because {refusal}");
-        }
-        demo::in_process::record(trace, true, args.duration)?;
-        return Ok(());
-    }
     let program = std::env::current_exe().context("failed to find klock's own program")?;
     let time = format!("{}ms", args.duration.as_millis());
     let command = [program.into_os_string(), OsString::from("demo-workload"), OsString::from(time)];

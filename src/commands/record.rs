@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::Context as _;
-use record::{Filters, KernelDepth, Locks, Options, ProbeWay, Stop, Summary, Target};
+use record::{CallWay, Filters, KernelDepth, Locks, Options, ProbeWay, Stop, Summary, Target};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -11,7 +11,7 @@ use signal_hook::{
 use trace_format::kernel_functions::kinds;
 
 use crate::{
-    args::{self, KernelProbes, LockSource},
+    args::{self, KernelProbes, LockSource, PthreadProbes},
     exit::Exit,
     progress,
 };
@@ -64,6 +64,12 @@ fn options(args: &args::Record) -> Options {
         target: target(args),
         locks: locks(&args.locks),
         kernel: depth(args),
+        calls: match args.pthread_probes {
+            PthreadProbes::Auto => CallWay::Auto,
+            PthreadProbes::Preload => CallWay::Preload,
+            PthreadProbes::Uprobe => CallWay::Uprobe,
+        },
+        lossless: args.lossless,
         filters: filters(args),
         duration: args.duration,
         ring_bytes: args.ring,

@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trace_format::Mode;
-
-use super::locks::{self, DemoMutex, DemoRwLock};
+use super::locks::{DemoMutex, DemoRwLock};
 
 /// Hot: short holds, very often, by everybody.
 #[unsafe(no_mangle)]
@@ -31,16 +29,6 @@ pub(crate) static convoy_log: DemoMutex = DemoMutex::new();
 #[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
 pub(crate) static route_table_rw: DemoRwLock = DemoRwLock::new();
 
-/// Name and address of every lock.
-pub(crate) fn all_locks() -> [(&'static str, usize); 4] {
-    [
-        ("hot_counter", hot_counter.address()),
-        ("long_held_config", long_held_config.address()),
-        ("convoy_log", convoy_log.address()),
-        ("route_table_rw", route_table_rw.address()),
-    ]
-}
-
 /// A thread of the workload: its name, and what it does again and again.
 type Role = (&'static str, fn(u64));
 
@@ -58,13 +46,8 @@ const ROLES: [Role; 11] = [
     ("route-write", change_routes),
 ];
 
-/// Names of the threads.
-pub(crate) fn thread_names() -> impl Iterator<Item = &'static str> {
-    ROLES.iter().map(|(name, _)| *name)
-}
-
-/// Runs all threads for `time`; gives the thread id that each of them had, in the order of their names.
-pub(crate) fn run(time: Duration) -> Vec<i32> {
+/// Runs all threads for `time`.
+pub(crate) fn run(time: Duration) {
     let end = Instant::now() + time;
     let threads = ROLES.map(|(name, role)| {
         thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -73,13 +56,14 @@ pub(crate) fn run(time: Duration) -> Vec<i32> {
                 role(round);
                 round += 1;
             }
-            locks::thread_ends();
-            locks::tid()
         })
     });
     // Joining waits on a futex, which would be in the report like any other.
     thread::sleep(time + Duration::from_millis(20));
-    threads.into_iter().map(|thread| thread.ok().and_then(|t| t.join().ok()).unwrap_or(0)).collect()
+    for thread in threads.into_iter().flatten() {
+        // A thread that panicked has said so.
+        let _ = thread.join();
+    }
 }
 
 #[inline(never)]
@@ -122,7 +106,7 @@ fn look_up_route(_round: u64) {
     route_table_rw.read();
     compute(3_000);
     thread::sleep(Duration::from_micros(150));
-    route_table_rw.unlock(Mode::Shared);
+    route_table_rw.unlock();
     thread::sleep(Duration::from_micros(100));
 }
 
@@ -131,7 +115,7 @@ fn change_routes(_round: u64) {
     thread::sleep(Duration::from_millis(8));
     route_table_rw.write();
     thread::sleep(Duration::from_millis(3));
-    route_table_rw.unlock(Mode::Exclusive);
+    route_table_rw.unlock();
 }
 
 /// Keeps the CPU busy; a step is about a nanosecond.

@@ -97,21 +97,45 @@ fn who_may_not_record_is_told_which_capability_is_missing() {
         folder.klock(&["record", "-a", "-d", "1"]).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
         return;
     }
-    // As root, the test becomes nobody for the command; the binary has to be where nobody can run it.
     let folder = Folder::new();
+    as_nobody(&folder, &["record", "-a", "-d", "1"]).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
+    assert!(!folder.path("trace.parquet").exists());
+}
+
+/// As root, the test becomes nobody for the command; the binary has to be where nobody can run it.
+fn as_nobody(folder: &Folder, args: &[&str]) -> Ended {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return folder.klock(args);
+    }
     let binary = folder.path("klock");
     fs::copy(env!("CARGO_BIN_EXE_klock"), &binary).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(binary.parent().unwrap(), open).unwrap();
-    let output = Command::new(&binary)
-        .args(["record", "-a", "-d", "1", "-o"])
-        .arg(folder.path("trace.parquet"))
-        .uid(65534)
-        .gid(65534)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Ended::from(output).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
+    let mut command = Command::new(&binary);
+    command.args(args).current_dir(folder.path("")).uid(65534).gid(65534).stdin(Stdio::null());
+    Ended::from(command.output().unwrap())
+}
+
+#[test]
+fn a_process_that_runs_already_does_not_record_itself() {
+    let folder = Folder::new();
+    let record = ["record", "-p", "1", "--pthread-probes", "preload"];
+    folder.klock(&record).fails(2, &["klock starts", "--pthread-probes"]);
+    assert_eq!(folder.klock(&["record", "-p", "1", "--lossless"]).code, Some(2));
+}
+
+#[test]
+fn a_program_that_loads_no_library_is_refused_by_its_name_when_nothing_else_is_possible() {
+    let folder = Folder::new();
+    fs::write(folder.path("empty.c"), "int main(void) { return 0; }\n").unwrap();
+    let program = folder.path("static");
+    let gcc = Command::new("gcc").args(["-static", "-o"]).arg(&program).arg(folder.path("empty.c")).status();
+    assert!(gcc.expect("gcc is installed").success());
+    let program = program.to_str().unwrap();
+    as_nobody(&folder, &["record", "--", program]).fails(3, &["static", "linked statically", "sudo"]);
+    let asked = ["record", "--pthread-probes", "preload", "--", program];
+    folder.klock(&asked).fails(3, &["static", "linked statically", "--locks futex"]);
     assert!(!folder.path("trace.parquet").exists());
 }
 
@@ -126,9 +150,9 @@ fn check_prints_facts_and_the_plan() {
 }
 
 #[test]
-fn the_demo_without_bpf_prints_a_report_and_draws_a_picture() {
+fn the_demo_of_an_ordinary_user_prints_a_report_and_draws_a_picture() {
     let folder = Folder::new();
-    let demo = folder.klock(&["demo", "--in-process", "-d", "300ms"]);
+    let demo = as_nobody(&folder, &["demo", "-d", "300ms"]);
     for lock in ["hot_counter", "long_held_config", "convoy_log", "route_table_rw"] {
         assert!(demo.succeeds().contains(lock), "no {lock} in: {}", demo.stdout);
     }

@@ -102,7 +102,7 @@ words! {
         Destroy = "destroy",
         /// A task was off the CPU, for any reason. Recorded on request.
         OffCpu = "offcpu",
-        /// `count` events of this CPU are missing before this point.
+        /// `count` events of this CPU or task are missing before this point.
         Lost = "lost",
     }
 }
@@ -129,10 +129,10 @@ pub struct Event {
     pub mode: Option<Mode>,
     /// Which lock. `None` for [`EventKind::Lost`] and [`EventKind::OffCpu`].
     pub lock: Option<LockId>,
-    /// Who. `None` for [`EventKind::Lost`].
+    /// Who. With [`EventKind::Lost`]: whose events are missing, where it is those of one task and not of a CPU.
     pub task: Option<TaskId>,
-    /// Where.
-    pub cpu: i32,
+    /// Where. `None` where a process recorded itself.
+    pub cpu: Option<i32>,
     /// From where in the code.
     pub stack: Option<StackId>,
     /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`.
@@ -160,7 +160,7 @@ impl Event {
             mode: None,
             lock: None,
             task: None,
-            cpu,
+            cpu: Some(cpu),
             stack: None,
             wait_ns: None,
             blocked_ns: None,

@@ -289,7 +289,7 @@ impl Batch {
             mode: self.mode[index],
             lock: rows::int32(&self.lock, index).map(LockId),
             task: rows::int32(&self.task, index).map(TaskId),
-            cpu: self.cpu.value(index),
+            cpu: rows::int32(&self.cpu, index),
             stack: rows::int32(&self.stack, index).map(StackId),
             wait_ns: rows::int64(&self.wait, index),
             blocked_ns: rows::int64(&self.blocked, index),

@@ -139,14 +139,14 @@ impl Loss {
     }
 }
 
-/// The counters of one program on one CPU: `filtered + delivered + ring_full + guard + no_place` is how often it ran.
+/// The counters of one program on one CPU, or of all processes that recorded themselves: `filtered + delivered + ring_full + guard + no_place` is how often it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramCounters {
     /// The program.
     pub program: String,
-    /// The CPU.
-    pub cpu: u32,
+    /// The CPU; none where processes recorded themselves.
+    pub cpu: Option<u32>,
     /// Ran for a task that is not recorded, or had nothing to record.
     pub filtered: u64,
     /// Put a record into the ring.

@@ -80,8 +80,13 @@ pub const EVENTS: &[Column] = &[
     ),
     column("mode", Word, true, "`exclusive` or `shared`"),
     column("lock_id", Int32, true, "which lock; null for `lost`"),
-    column("task_id", Int32, true, "which task; null for `lost`"),
-    column("cpu", Int32, false, "on which CPU"),
+    column(
+        "task_id",
+        Int32,
+        true,
+        "which task; of `lost` the one whose events are missing, null for those of a CPU",
+    ),
+    column("cpu", Int32, true, "on which CPU; null where a process recorded itself"),
     column("stack_id", Int32, true, "from where in the code"),
     column(
         "wait_ns",
@@ -99,7 +104,12 @@ pub const EVENTS: &[Column] = &[
     ),
     column("peer_stack_id", Int32, true, "where the peer was at that moment"),
     column("errno", Int32, true, "`abandon`, `try_fail`: why, as a positive errno"),
-    column("count", Int64, true, "`wake`: tasks woken; `lost`: events of this CPU missing before this point"),
+    column(
+        "count",
+        Int64,
+        true,
+        "`wake`: tasks woken; `lost`: events of this CPU or task missing before this point",
+    ),
 ];
 
 /// `trace.stacks.parquet`: one row per stack.

@@ -46,7 +46,11 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<
                 }
                 lost += run;
                 let count = Some(run.cast_signed());
-                writer.push(&Event { count, ..Event::new(event.ts_ns, EventKind::Lost, event.cpu) })?;
+                writer.push(&Event {
+                    count,
+                    cpu: event.cpu,
+                    ..Event::new(event.ts_ns, EventKind::Lost, 0)
+                })?;
                 continue;
             }
             writer.push(&event)?;

@@ -159,7 +159,7 @@ impl Script {
                 mode: e.mode,
                 lock: e.lock.and_then(|id| locks[id.0 as usize].address),
                 task: e.task.map(|id| tasks[id.0 as usize].tid as u32),
-                cpu: e.cpu,
+                cpu: e.cpu.unwrap_or(-1),
                 stack: e.stack.map(|id| self.stacks[&id.0]),
                 wait_ns: e.wait_ns,
                 blocked_ns: e.blocked_ns,
@@ -196,7 +196,7 @@ impl Script {
     /// Time, CPU and count of every loss.
     pub(super) fn lost_rows(&self) -> Vec<(i64, i32, i64)> {
         let lost = self.rows.iter().filter(|e| e.kind == EventKind::Lost);
-        lost.map(|e| (e.ts_ns, e.cpu, e.count.unwrap_or(0))).collect()
+        lost.map(|e| (e.ts_ns, e.cpu.unwrap_or(-1), e.count.unwrap_or(0))).collect()
     }
 
     /// The kinds of the locks at an address.

@@ -11,7 +11,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
 }
 
 fn run(command: &[&str]) -> Option<CommandExit> {
-    let mut launched = Launched::start(&words(command)).unwrap();
+    let mut launched = Launched::start(&words(command), &[]).unwrap();
     launched.go().unwrap();
     launched.let_go();
     launched.wait(SOON)
@@ -37,7 +37,7 @@ fn a_signal_that_the_command_handles_reaches_it() {
 fn nothing_runs_before_the_gate_opens() {
     let folder = tempfile::tempdir().unwrap();
     let sign = folder.path().join("sign");
-    let mut launched = Launched::start(&words(&["touch", sign.to_str().unwrap()])).unwrap();
+    let mut launched = Launched::start(&words(&["touch", sign.to_str().unwrap()]), &[]).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert!(!sign.exists());
     launched.go().unwrap();
@@ -49,7 +49,7 @@ fn nothing_runs_before_the_gate_opens() {
 fn a_command_whose_gate_never_opens_does_not_run() {
     let folder = tempfile::tempdir().unwrap();
     let sign = folder.path().join("sign");
-    let launched = Launched::start(&words(&["touch", sign.to_str().unwrap()])).unwrap();
+    let launched = Launched::start(&words(&["touch", sign.to_str().unwrap()]), &[]).unwrap();
     let shared = Arc::clone(&launched.shared);
     drop(launched);
     let begin = Instant::now();
@@ -62,7 +62,7 @@ fn a_command_whose_gate_never_opens_does_not_run() {
 
 #[test]
 fn a_command_is_held_at_its_end_with_its_memory_until_it_is_let_go() {
-    let mut launched = Launched::start(&words(&["true"])).unwrap();
+    let mut launched = Launched::start(&words(&["true"]), &[]).unwrap();
     launched.go().unwrap();
     let begin = Instant::now();
     while launched.phase() == Phase::Running && begin.elapsed() < SOON {
@@ -77,7 +77,7 @@ fn a_command_is_held_at_its_end_with_its_memory_until_it_is_let_go() {
 
 #[test]
 fn a_job_that_is_stopped_goes_on_when_it_is_told_to() {
-    let mut launched = Launched::start(&words(&["sleep", "0.2"])).unwrap();
+    let mut launched = Launched::start(&words(&["sleep", "0.2"]), &[]).unwrap();
     launched.go().unwrap();
     launched.let_go();
     launched.signal(libc::SIGSTOP);
@@ -88,14 +88,14 @@ fn a_job_that_is_stopped_goes_on_when_it_is_told_to() {
 
 #[test]
 fn a_command_that_does_not_exist_is_named() {
-    let error = Launched::start(&words(&["no-such-command-here"])).unwrap_err();
+    let error = Launched::start(&words(&["no-such-command-here"]), &[]).unwrap_err();
     assert!(error.to_string().starts_with("command not found: no-such-command-here"), "{error}");
     assert!(matches!(find(OsStr::new("./no/such"), None), Err(LaunchError::NotFound { .. })));
 }
 
 #[test]
 fn a_file_that_can_not_be_run_says_why() {
-    let mut launched = Launched::start(&words(&["/etc/passwd"])).unwrap();
+    let mut launched = Launched::start(&words(&["/etc/passwd"]), &[]).unwrap();
     let error = launched.go().unwrap_err();
     assert!(error.to_string().starts_with("failed to run /etc/passwd: Permission denied"), "{error}");
 }

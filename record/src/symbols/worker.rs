@@ -120,6 +120,7 @@ impl Worker {
                     self.snapshot(pid);
                 }
             }
+            Order::Seen { pid, taken_ns, text } => self.keep(pid, taken_ns, &text),
             Order::Ended { pid, ts_ns } => {
                 let process = self.processes.entry(pid).or_default();
                 process.ends_ns.push(ts_ns);
@@ -233,7 +234,7 @@ impl Worker {
         }
         frames.drain(..own_frames(&frames));
         for (depth, &address) in raw.user.iter().enumerate() {
-            frames.push(self.frame(raw.owner, address, depth > 0));
+            frames.push(self.frame(raw.owner, address, depth > 0 || raw.user_returns));
         }
         frames
     }
@@ -323,7 +324,12 @@ impl Worker {
     fn snapshot(&mut self, pid: u32) {
         let taken_ns = clocks::monotonic_ns();
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let mappings: Vec<_> = maps::parse(&String::from_utf8_lossy(&text))
+        self.keep(pid, taken_ns, &text);
+    }
+
+    /// Keeps the mappings of a process as they were at that time.
+    fn keep(&mut self, pid: u32, taken_ns: i64, text: &[u8]) {
+        let mappings: Vec<_> = maps::parse(&String::from_utf8_lossy(text))
             .into_iter()
             .map(|mapping| {
                 let module = (mapping.inode != 0).then(|| {

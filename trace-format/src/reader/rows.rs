@@ -103,7 +103,7 @@ pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
         mode: source.words::<Mode>("mode")?,
         lock: source.column("lock_id")?,
         task: source.column("task_id")?,
-        cpu: source.required("cpu")?,
+        cpu: source.column("cpu")?,
         stack: source.column("stack_id")?,
         wait: source.column("wait_ns")?,
         blocked: source.column("blocked_ns")?,

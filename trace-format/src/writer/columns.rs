@@ -65,7 +65,7 @@ impl EventColumns {
         self.mode.append_option(mode.map(|m| m as i32));
         self.lock.append_option(lock.map(|LockId(id)| id));
         self.task.append_option(task.map(|TaskId(id)| id));
-        self.cpu.append_value(cpu);
+        self.cpu.append_option(cpu);
         self.stack.append_option(stack.map(|StackId(id)| id));
         self.wait.append_option(wait_ns);
         self.blocked.append_option(blocked_ns);

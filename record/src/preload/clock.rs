@@ -1,0 +1,227 @@
+//! Ticks of the processor's time-stamp counter in, CLOCK_MONOTONIC in nanoseconds out.
+//!
+//! Both clocks are read together again and again; between two such readings time runs evenly. So the error of a time is at
+//! most that of the readings around it: half of the ticks that the reading of the other clock took. The kernel may
+//! correct its clock while we record: the next reading follows it.
+
+use std::{collections::VecDeque, fs};
+
+use trace_format::preload::{LOW, clock};
+
+use crate::clocks::monotonic_ns;
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The time-stamp counter, or CLOCK_MONOTONIC where that one is recorded.
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC.
+    pub ns: u64,
+    /// By how many ticks this may be wrong.
+    pub doubt: u64,
+}
+
+/// Which clock recorded processes read: one of [`clock`].
+pub fn cheapest() -> u32 {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let source = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let cpu = text("/proc/cpuinfo");
+    let flags = cpu.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
+    // The kernel itself uses it for its clocks only after it found that it runs evenly, everywhere, always.
+    let even = cfg!(target_arch = "x86_64") && has("constant_tsc") && has("nonstop_tsc");
+    if even && source.trim() == "tsc" { clock::TSC } else { clock::MONOTONIC }
+}
+
+/// Reads both clocks: `kind` is one of [`clock`].
+pub fn read(kind: u32) -> Reading {
+    const TRIES: usize = 8;
+    if kind != clock::TSC {
+        let now = monotonic_ns() as u64;
+        return Reading { ticks: now, ns: now, doubt: 0 };
+    }
+    let mut best = Reading { ticks: 0, ns: 0, doubt: u64::MAX };
+    for _ in 0..TRIES {
+        let before = ticks();
+        let ns = monotonic_ns() as u64;
+        let took = ticks().saturating_sub(before);
+        if took / 2 < best.doubt {
+            best = Reading { ticks: before + took / 2, ns, doubt: took.div_ceil(2) };
+        }
+    }
+    best
+}
+
+#[cfg(target_arch = "x86_64")]
+fn ticks() -> u64 {
+    // SAFETY: these instructions only read a counter and wait for what stands before them.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+        let now = std::arch::x86_64::_rdtsc();
+        std::arch::x86_64::_mm_lfence();
+        now
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    monotonic_ns() as u64
+}
+
+/// What the ticks mean, as far as the clocks were read.
+#[derive(Debug)]
+pub struct Timeline {
+    readings: VecDeque<Reading>,
+    segment: Segment,
+}
+
+/// The time between two readings.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    begin: Reading,
+    end: Reading,
+    /// Nanoseconds per tick, times 2^32.
+    rate: u64,
+}
+
+impl Segment {
+    fn between(begin: Reading, end: Reading) -> Self {
+        let ticks = end.ticks.saturating_sub(begin.ticks).max(1);
+        let ns = end.ns.saturating_sub(begin.ns);
+        let rate = (u128::from(ns) << 32) / u128::from(ticks);
+        Self { begin, end, rate: u64::try_from(rate).unwrap_or(u64::MAX) }
+    }
+
+    fn ns(&self, ticks: u64) -> u64 {
+        let part = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> 32) as u64;
+        if ticks >= self.begin.ticks {
+            // Rounded down, it never passes the next reading, at which the next segment begins.
+            (self.begin.ns + part(ticks - self.begin.ticks)).min(self.end.ns)
+        } else {
+            self.begin.ns.saturating_sub(part(self.begin.ticks - ticks))
+        }
+    }
+}
+
+/// Readings that are remembered: a thread that was stopped in the middle of a record may bring an old time.
+const MOST_READINGS: usize = 256;
+
+impl Timeline {
+    /// Begins with two readings: nothing is known of a clock that was read once.
+    pub fn new(first: Reading, second: Reading) -> Self {
+        Self { readings: VecDeque::from([first, second]), segment: Segment::between(first, second) }
+    }
+
+    /// Takes in the next reading.
+    pub fn extend(&mut self, next: Reading) {
+        let Some(&last) = self.readings.back() else { return };
+        if next.ticks <= last.ticks || next.ns < last.ns {
+            return;
+        }
+        self.readings.push_back(next);
+        if self.readings.len() > MOST_READINGS {
+            self.readings.pop_front();
+        }
+        self.segment = Segment::between(last, next);
+    }
+
+    /// The time of a record, whose clock was read before the last reading, and of whose ticks the low bits are known.
+    pub fn ns(&mut self, low_ticks: u64) -> u64 {
+        let now = self.segment_end();
+        let ticks = now.wrapping_sub(now.wrapping_sub(low_ticks) & LOW);
+        if !(self.segment.begin.ticks..=self.segment.end.ticks).contains(&ticks) {
+            self.find(ticks);
+        }
+        self.segment.ns(ticks)
+    }
+
+    fn segment_end(&self) -> u64 {
+        self.readings.back().map_or(0, |last| last.ticks)
+    }
+
+    fn find(&mut self, ticks: u64) {
+        let after = self.readings.partition_point(|reading| reading.ticks < ticks);
+        let end = after.clamp(1, self.readings.len() - 1);
+        self.segment = Segment::between(self.readings[end - 1], self.readings[end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reading(ticks: u64, ns: u64) -> Reading {
+        Reading { ticks, ns, doubt: 0 }
+    }
+
+    #[test]
+    fn between_two_readings_time_runs_evenly() {
+        let mut timeline = Timeline::new(reading(1000, 500), reading(3000, 1500));
+        assert_eq!([1000, 2000, 3000].map(|t| timeline.ns(t)), [500, 1000, 1500]);
+        timeline.extend(reading(4000, 2500));
+        assert_eq!([3500, 2000, 4000].map(|t| timeline.ns(t)), [2000, 1000, 2500]);
+    }
+
+    #[test]
+    fn the_high_bits_of_a_time_are_those_of_the_last_time_before_the_reading() {
+        let wrap = 1 << 48;
+        let mut timeline = Timeline::new(reading(5 * wrap - 100, 1000), reading(5 * wrap + 100, 1200));
+        assert_eq!(timeline.ns(LOW - 49), 1050, "before the low bits wrapped");
+        assert_eq!(timeline.ns(50), 1150, "after");
+    }
+
+    #[test]
+    fn a_time_from_before_the_first_reading_is_on_the_first_line() {
+        let mut timeline = Timeline::new(reading(1000, 500), reading(3000, 1500));
+        assert_eq!(timeline.ns(500), 250);
+        assert_eq!(timeline.ns(0), 0);
+    }
+
+    #[test]
+    fn this_machines_clocks_agree_within_what_the_readings_doubt() {
+        let kind = cheapest();
+        let first = read(kind);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let middle = read(kind);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let last = read(kind);
+        let mut timeline = Timeline::new(first, last);
+        // A tick is shorter than a nanosecond wherever there is such a counter; the kernel may correct its clock by 500 ppm.
+        let doubt = first.doubt + middle.doubt + last.doubt + 5_000 + 2;
+        let off = timeline.ns(middle.ticks & LOW).abs_diff(middle.ns);
+        assert!(off <= doubt, "{off} ns, and at most {doubt} were expected");
+        assert!(last.doubt < 100_000, "{last:?}");
+    }
+
+    proptest! {
+        /// However the kernel corrects its clock: no time is off by more than the readings, and none before an earlier one.
+        #[test]
+        fn times_are_within_the_readings_and_in_order(
+            steps in prop::collection::vec((2_000_000_u64..20_000_000, 499_000_u64..501_000), 2..40),
+            at in prop::collection::vec(0.0..1.0_f64, 1..60),
+        ) {
+            let (mut ticks, mut ns) = (1_u64 << 40, 1_u64 << 41);
+            let mut all = vec![reading(ticks, ns)];
+            for (step, rate) in steps {
+                ticks += step;
+                ns += step * rate / 1_000_000;
+                all.push(reading(ticks, ns));
+            }
+            let mut timeline = Timeline::new(all[0], all[1]);
+            all[2..].iter().for_each(|&next| timeline.extend(next));
+            let mut asked: Vec<u64> =
+                at.iter().map(|part| all[0].ticks + ((ticks - all[0].ticks) as f64 * part) as u64).collect();
+            asked.sort_unstable();
+            let mut last = 0;
+            for ticks in asked {
+                let told = timeline.ns(ticks & LOW);
+                let next = all.partition_point(|reading| reading.ticks < ticks).max(1);
+                prop_assert!(all[next - 1].ns <= told && told <= all[next].ns);
+                prop_assert!(last <= told);
+                last = told;
+            }
+        }
+    }
+}

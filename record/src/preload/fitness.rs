@@ -1,0 +1,253 @@
+//! Which programs load a library that klock names, and what else has to be in their environment for it. A program's file
+//! enters; nothing is run.
+
+use std::{
+    ffi::{CString, OsString},
+    fs,
+    io::Read as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use object::{
+    Endianness, elf,
+    read::{
+        ReadCache, ReadRef,
+        elf::{Dyn as _, FileHeader as _, ProgramHeader as _},
+    },
+};
+
+/// Why a program can't record itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It has no dynamic loader.
+    #[error("{} is linked statically and loads no library", path.display())]
+    Static {
+        /// The program.
+        path: PathBuf,
+    },
+    /// Its loader is that of another libc or of another machine.
+    #[error("{} is loaded by {loader}, and klock's library is for 64-bit glibc", path.display())]
+    Other {
+        /// The program.
+        path: PathBuf,
+        /// Its loader.
+        loader: String,
+    },
+    /// It gets the rights of another user.
+    #[error("{} runs with more rights than yours (setuid, setgid, capabilities) and loads no library of yours", path.display())]
+    Privileged {
+        /// The program.
+        path: PathBuf,
+    },
+    /// It can't be looked at.
+    #[error("{} can't be read ({detail})", path.display())]
+    Unreadable {
+        /// The program.
+        path: PathBuf,
+        /// Why not.
+        detail: String,
+    },
+}
+
+/// What a program needs besides the library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loading {
+    /// It uses the address sanitizer's shared runtime, which refuses to be anything but the first library.
+    address_sanitizer: bool,
+}
+
+impl Loading {
+    /// Variables to set, given those that are there.
+    pub fn environment(&self, get: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
+        const OPTIONS: &str = "ASAN_OPTIONS";
+        if !self.address_sanitizer {
+            return Vec::new();
+        }
+        let mut options = get(OPTIONS).unwrap_or_default();
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push("verify_asan_link_order=0");
+        vec![(OsString::from(OPTIONS), options)]
+    }
+}
+
+/// Looks at the file that a command runs.
+pub fn of_command(program: &Path) -> Result<Loading, Unfit> {
+    let program = program_of(program);
+    let unreadable =
+        |detail: String| Unfit::Unreadable { path: program.clone(), detail: detail.to_lowercase() };
+    if gains_rights(&program) {
+        return Err(Unfit::Privileged { path: program });
+    }
+    let file = fs::File::open(&program).map_err(|error| unreadable(crate::launch::words(&error)))?;
+    let facts = facts(&ReadCache::new(file)).map_err(|error| unreadable(error.to_string()))?;
+    match facts.loader {
+        None => Err(Unfit::Static { path: program }),
+        Some(loader) if !facts.ours || !is_glibc(&loader) => Err(Unfit::Other { path: program, loader }),
+        Some(_) => {
+            let sanitizer = |name: &String| name.starts_with("libasan.") || name.contains("clang_rt.asan");
+            Ok(Loading { address_sanitizer: facts.needed.iter().any(sanitizer) })
+        }
+    }
+}
+
+/// `/lib64/ld-linux-x86-64.so.2`, `/lib/ld-linux-aarch64.so.1`
+fn is_glibc(loader: &str) -> bool {
+    loader.rsplit('/').next().is_some_and(|name| name.starts_with("ld-linux"))
+}
+
+/// The program that runs a file: itself, or for a script its interpreter.
+fn program_of(file: &Path) -> PathBuf {
+    const LONGEST_CHAIN: usize = 4;
+    let mut program = file.to_owned();
+    for _ in 0..LONGEST_CHAIN {
+        let mut head = [0; 256];
+        let count = fs::File::open(&program).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+        let head = &head[..count];
+        if head.starts_with(&elf::ELFMAG) || count == 0 {
+            break;
+        }
+        // Without a first line that says otherwise, it is for the shell.
+        let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let word = line.strip_prefix(b"#!").map(String::from_utf8_lossy);
+        let word = word.as_deref().and_then(|line| line.split_whitespace().next());
+        program = PathBuf::from(word.unwrap_or("/bin/sh"));
+    }
+    program
+}
+
+struct Facts {
+    /// It is for 64 bits and for this machine's processor.
+    ours: bool,
+    loader: Option<String>,
+    needed: Vec<String>,
+}
+
+fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
+    let Ok(header) = elf::FileHeader64::<Endianness>::parse(data) else {
+        // Not for 64 bits: whatever its loader is, it is none of ours.
+        elf::FileHeader32::<Endianness>::parse(data)?;
+        return Ok(Facts { ours: false, loader: Some("a 32-bit loader".to_owned()), needed: Vec::new() });
+    };
+    let endian = header.endian()?;
+    let machine = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
+    let mut loader = None;
+    for segment in header.program_headers(endian, data)? {
+        if segment.p_type(endian) == elf::PT_INTERP {
+            let (offset, size) = segment.file_range(endian);
+            let path = data.read_bytes_at(offset, size).unwrap_or_default();
+            loader = Some(String::from_utf8_lossy(path).trim_end_matches('\0').to_owned());
+        }
+    }
+    let mut needed = Vec::new();
+    let sections = header.sections(endian, data)?;
+    if let Some((entries, link)) = sections.dynamic(endian, data)? {
+        let strings = sections.strings(endian, data, link)?;
+        for entry in entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED) {
+            if let Ok(name) = strings.get(entry.d_val(endian) as u32) {
+                needed.push(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+    }
+    Ok(Facts { ours: header.e_machine(endian) == machine, loader, needed })
+}
+
+/// Whether the kernel would run the file with other rights than ours: the loader then loads no library of ours.
+fn gains_rights(program: &Path) -> bool {
+    // SAFETY: the calls have no preconditions.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let Ok(meta) = fs::metadata(program) else { return false };
+    let by_user = meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid;
+    let by_group = meta.mode() & libc::S_ISGID != 0 && meta.gid() != gid;
+    by_user || by_group || uid != 0 && has_capabilities(program)
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
+    // SAFETY: two C strings; without a buffer, only the size is asked for.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt as _, process::Command};
+
+    use super::*;
+
+    fn built(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+        let (source, program) = (folder.join("empty.c"), folder.join(name));
+        fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let status = Command::new("gcc").args(flags).arg(&source).arg("-o").arg(&program).status();
+        assert!(status.expect("gcc is installed").success());
+        program
+    }
+
+    #[test]
+    fn a_usual_program_loads_the_library_and_needs_nothing_else() {
+        assert_eq!(of_command(Path::new("/bin/true")), Ok(Loading::default()));
+        assert!(Loading::default().environment(|_| Some("x".into())).is_empty());
+    }
+
+    #[test]
+    fn a_static_program_is_told_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for flags in [&["-static"][..], &["-static-pie"]] {
+            let program = built(folder.path(), "static", flags);
+            assert_eq!(of_command(&program), Err(Unfit::Static { path: program }));
+        }
+    }
+
+    #[test]
+    fn another_libcs_loader_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = built(folder.path(), "musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+        let error = of_command(&program).unwrap_err();
+        assert!(error.to_string().contains("/lib/ld-musl-x86_64.so.1"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_gains_rights_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = built(folder.path(), "other", &[]);
+        // SAFETY: the call has no preconditions.
+        let root = unsafe { libc::getuid() } == 0;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(of_command(&program).is_ok(), "it is our own");
+        if root {
+            std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+            assert_eq!(of_command(&program), Err(Unfit::Privileged { path: program }));
+        }
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        for text in ["#!/bin/sh\ntrue\n", "#!/usr/bin/env sh\ntrue\n", "true\n"] {
+            fs::write(&script, text).unwrap();
+            assert!(of_command(&script).is_ok(), "{text}");
+        }
+        let program = built(folder.path(), "static", &["-static"]);
+        fs::write(&script, format!("#!{}\n", program.display())).unwrap();
+        assert_eq!(of_command(&script), Err(Unfit::Static { path: program }));
+    }
+
+    #[test]
+    fn what_is_no_program_at_all_says_so() {
+        let missing = of_command(Path::new("/no/such/program")).unwrap_err();
+        assert!(missing.to_string().starts_with("/no/such/program can't be read"), "{missing}");
+    }
+
+    #[test]
+    fn the_address_sanitizer_is_told_that_it_need_not_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = built(folder.path(), "asan", &["-fsanitize=address"]);
+        let loading = of_command(&program).unwrap();
+        let set = |before: Option<&str>| loading.environment(|_| before.map(OsString::from))[0].1.clone();
+        assert_eq!(set(None), "verify_asan_link_order=0");
+        assert_eq!(set(Some("detect_leaks=0")), "detect_leaks=0:verify_asan_link_order=0");
+    }
+}

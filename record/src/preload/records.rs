@@ -1,0 +1,98 @@
+//! Units of a ring in, records out. A pure function of what was copied: whatever a process wrote, each unit is taken apart or
+//! passed over, and what is passed over is counted by the caller.
+
+use trace_format::preload::{MAX_FRAMES, Record, api, op, units_behind};
+
+/// What a ring consists of.
+pub type Unit = [u64; 2];
+
+/// No record begins here: the unit is of no known kind, or the record goes on behind the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no record begins at this unit")]
+pub struct NoRecord;
+
+/// The record at the begin of `units`, and the units behind it that belong to it.
+pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
+    let (&[head, body], behind) = units.split_first().ok_or(NoRecord)?;
+    let record = Record { head, body };
+    let count = units_behind(&record).ok_or(NoRecord)?;
+    let rest = behind.get(..count).ok_or(NoRecord)?;
+    let known = match record.op() {
+        op::ACQUIRED..=op::DESTROY | op::ACQUIRED_DEAD..=op::POSTED => {
+            (api::MUTEX..=api::SEMAPHORE).contains(&record.api())
+        }
+        _ => true,
+    };
+    if known { Ok((record, rest)) } else { Err(NoRecord) }
+}
+
+/// The frames of a stack, leaf first, given its record and the units behind it.
+pub fn frames(record: &Record, rest: &[Unit]) -> Box<[u64]> {
+    let count = (record.address() as usize).min(MAX_FRAMES);
+    rest.iter().flatten().copied().take(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn unit(op: u8, api: u8, address: u64) -> Unit {
+        let record = Record::new(5, op, api, address, 3);
+        [record.head, record.body]
+    }
+
+    #[test]
+    fn a_record_takes_the_units_that_its_kind_has() {
+        let units = [unit(op::WAIT, api::MUTEX, 0x40), [77, 0], unit(op::WAITED, api::MUTEX, 0x40)];
+        let (record, rest) = first(&units).unwrap();
+        assert_eq!((record.op(), record.address(), record.stack(), rest), (op::WAIT, 0x40, 3, &units[1..2]));
+        assert_eq!(first(&units[2..]).unwrap().1, &[] as &[Unit]);
+    }
+
+    #[test]
+    fn a_stack_of_an_odd_number_of_frames_leaves_half_a_unit_unused() {
+        let units = [unit(op::STACK, 0, 3), [10, 20], [30, 99]];
+        let (record, rest) = first(&units).unwrap();
+        assert_eq!(*frames(&record, rest), [10, 20, 30]);
+    }
+
+    #[test]
+    fn what_is_of_no_known_kind_or_goes_on_behind_the_end_is_no_record() {
+        for units in [
+            &[][..],
+            &[unit(0, api::MUTEX, 1)],
+            &[unit(99, api::MUTEX, 1)],
+            &[unit(op::ACQUIRED, 0, 1)],
+            &[unit(op::ACQUIRED, 9, 1)],
+            &[unit(op::WAIT, api::MUTEX, 1)],
+            &[unit(op::STACK, 0, 0), [0, 0]],
+            &[unit(op::STACK, 0, 128), [0, 0]],
+            &[unit(op::STACK, 0, 3), [0, 0]],
+        ] {
+            assert_eq!(first(units), Err(NoRecord), "{units:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever stands in the memory: every unit is a part of a record or passed over, and nothing panics.
+        #[test]
+        fn any_bytes_are_taken_apart(mut units in prop::collection::vec(any::<[u64; 2]>(), 0..200), ops in any::<[u8; 8]>()) {
+            for (unit, op) in units.iter_mut().step_by(3).zip(ops) {
+                unit[0] = unit[0] & !(0xff << 48) | u64::from(op % 40) << 48;
+            }
+            let mut at = 0;
+            while at < units.len() {
+                match first(&units[at..]) {
+                    Ok((record, rest)) => {
+                        prop_assert!(frames(&record, rest).len() <= MAX_FRAMES);
+                        at += 1 + rest.len();
+                    }
+                    Err(NoRecord) => at += 1,
+                }
+            }
+            prop_assert_eq!(at, units.len());
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Records programs that record themselves, as an ordinary user if the tests run as root: what the program counts is what the
+//! trace holds, to the digit, or what is missing is counted. And whatever happens to whom, nothing is left behind.
+//! No part of it needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
+
+mod support;
+
+use support::{Ended, Running, fixture};
+
+/// A folder in which an ordinary user may write, with klock in it, and a place for its temporary files.
+struct Place {
+    folder: tempfile::TempDir,
+    klock: PathBuf,
+}
+
+struct Recorded {
+    trace: Trace,
+    events: Vec<Event>,
+    locks: Vec<LockRow>,
+    tasks: Vec<TaskRow>,
+    stacks: Vec<Stack>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || fs::Permissions::from_mode(0o777);
+        fs::set_permissions(folder.path(), open()).unwrap();
+        let klock = folder.path().join("klock");
+        fs::copy(env!("CARGO_BIN_EXE_klock"), &klock).unwrap();
+        let temporary = folder.path().join("tmp");
+        fs::create_dir(&temporary).unwrap();
+        fs::set_permissions(&temporary, open()).unwrap();
+        Self { folder, klock }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The fixture where anybody can run it.
+    fn program(&self, name: &str) -> PathBuf {
+        let program = self.path(name);
+        if !program.exists() {
+            fs::copy(fixture(name), &program).unwrap();
+        }
+        program
+    }
+
+    /// `klock record`, as nobody where that is possible.
+    fn record(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.klock);
+        command.args(["record", "-f", "-o"]).arg(self.path("t.parquet")).args(options).arg("--");
+        command.arg(program).args(arguments);
+        command.env("TMPDIR", self.path("tmp")).stdin(Stdio::null());
+        // SAFETY: the call has no preconditions.
+        if unsafe { libc::geteuid() } == 0 {
+            command.uid(65534).gid(65534);
+        }
+        command
+    }
+
+    fn run(&self, options: &[&str], program: &str, arguments: &[&str]) -> (Recorded, Ended) {
+        let program = self.program(program);
+        let mut command = self.record(options, &program, arguments);
+        let ended = Running::start(&mut command).end_within(Duration::from_secs(120));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        self.assert_nothing_is_left();
+        (self.recorded(), ended)
+    }
+
+    fn recorded(&self) -> Recorded {
+        let trace = Trace::open(&self.path("t.parquet")).expect("the recorder left a trace");
+        let mut events = Vec::new();
+        for batch in trace.events().unwrap() {
+            events.extend(batch.unwrap().iter());
+        }
+        let (locks, tasks, stacks) =
+            (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
+        assert!(trace.info().complete, "the trace is not complete");
+        Recorded { trace, events, locks, tasks, stacks }
+    }
+
+    fn left(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_left(&self) {
+        assert_eq!(self.left(), Vec::<PathBuf>::new());
+    }
+}
+
+impl Recorded {
+    fn lock(&self, event: &Event) -> Option<&LockRow> {
+        self.locks.get(usize::try_from(event.lock?.0).ok()?)
+    }
+
+    /// The program's own mutexes: the variable, and those that `init_own` initialised.
+    fn is_ours(&self, lock: &LockRow) -> bool {
+        let init = lock.init_stack.map(|stack| &self.stacks[usize::try_from(stack.0).unwrap()]);
+        let named = |stack: &Stack| stack.frames.iter().any(|f| f.symbol.as_deref() == Some("init_own"));
+        lock.kind == LockKind::PthreadMutex
+            && (lock.name.as_deref() == Some("shared") || init.is_some_and(named))
+    }
+
+    /// Events of this kind on the program's own mutexes, by process.
+    fn counts(&self, kind: EventKind) -> BTreeMap<i32, u64> {
+        let mut counts = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.kind == kind) {
+            if let Some(lock) = self.lock(event).filter(|lock| self.is_ours(lock)) {
+                *counts.entry(lock.pid.expect("a process's lock")).or_default() += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// What the processes say about themselves.
+fn printed(stdout: &str) -> BTreeMap<i32, u64> {
+    let mut counts = BTreeMap::new();
+    for line in stdout.lines().filter_map(|line| line.strip_prefix("COUNT ")) {
+        let (pid, count) = line.split_once(' ').unwrap();
+        *counts.entry(pid.parse().unwrap()).or_default() += count.parse::<u64>().unwrap();
+    }
+    assert!(!counts.is_empty(), "the program said nothing");
+    counts
+}
+
+#[track_caller]
+fn assert_exact(recorded: &Recorded, stdout: &str) {
+    assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
+    assert_eq!(recorded.trace.info().loss.late, 0);
+    assert_eq!(recorded.counts(EventKind::Acquire), printed(stdout));
+    assert_eq!(recorded.counts(EventKind::Release), printed(stdout));
+    assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
+}
+
+#[test]
+fn ten_million_acquisitions_are_recorded_to_the_last_one_at_the_default_sizes() {
+    let place = Place::new();
+    let program = place.program("known_pairs");
+    let mut command = place.record(&[], &program, &["2", "4545454"]);
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(300));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let trace = Trace::open(&place.path("t.parquet")).unwrap();
+    assert_eq!(trace.info().loss.events(), 0, "{:?}", trace.info().loss);
+    let locks = trace.locks().unwrap();
+    let expected: u64 = printed(&ended.stdout).into_values().sum();
+    assert!((9_999_999..10_000_010).contains(&expected), "{expected}");
+    // The C library takes no pthread_mutex_t of its own here, so every acquisition is the program's.
+    let (mut acquired, mut released, mut last_ns) = (0, 0, i64::MIN);
+    for batch in trace.events().unwrap() {
+        for event in batch.unwrap().iter() {
+            assert!(event.ts_ns >= last_ns, "rows are in the order of time");
+            last_ns = event.ts_ns;
+            let kind = event.lock.map(|lock| locks[usize::try_from(lock.0).unwrap()].kind);
+            acquired += u64::from(event.kind == EventKind::Acquire && kind == Some(LockKind::PthreadMutex));
+            released += u64::from(event.kind == EventKind::Release);
+        }
+    }
+    assert_eq!((acquired, released), (expected, expected));
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn with_an_absurdly_small_ring_what_is_missing_is_counted_where_it_is_missing() {
+    let place = Place::new();
+    let (recorded, ended) = place.run(&["--ring", "4k"], "known_pairs", &["2", "300000"]);
+    let loss = &recorded.trace.info().loss;
+    let own = loss.by_program.iter().find(|row| row.program == "preload").unwrap();
+    let told: i64 =
+        recorded.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.count.unwrap()).sum();
+    assert_eq!(told.cast_unsigned(), own.ring_full, "each loss is told in its place");
+    assert!(own.ring_full > 0, "4 kB were enough");
+    // Every acquisition has a release, and every worker an init and a destroy: no thread waits here but for `shared`, whose
+    // waits are one record each.
+    let pairs: u64 = printed(&ended.stdout).into_values().sum();
+    let waits = recorded.events.iter().filter(|e| e.kind == EventKind::Wait).count() as u64;
+    let least = 2 * pairs + 4;
+    let attempts = own.delivered + own.ring_full;
+    assert!(attempts >= least && attempts <= least + waits + own.ring_full, "{attempts}, {least}, {waits}");
+}
+
+#[test]
+fn lossless_threads_wait_and_nothing_is_missing() {
+    let place = Place::new();
+    let options = ["--lossless", "--ring", "64k"];
+    let (recorded, ended) = place.run(&options, "known_pairs", &["2", "100000"]);
+    assert_exact(&recorded, &ended.stdout);
+}
+
+#[test]
+fn a_child_and_a_new_program_are_recorded_as_processes_of_their_own() {
+    let place = Place::new();
+    for how in ["fork", "exec"] {
+        let (recorded, ended) = place.run(&[], "known_pairs", &["2", "20000", how]);
+        let printed = printed(&ended.stdout);
+        assert_eq!(printed.len(), if how == "fork" { 2 } else { 1 }, "{how}");
+        assert_exact(&recorded, &ended.stdout);
+        // A process that runs itself anew has other locks afterwards, under the same names.
+        let shared = recorded.locks.iter().filter(|lock| lock.name.as_deref() == Some("shared")).count();
+        assert_eq!(shared, 2, "{how}");
+    }
+}
+
+#[test]
+fn an_acquisition_names_its_task_its_function_and_its_line() {
+    let place = Place::new();
+    let (recorded, ended) = place.run(&[], "known_pairs", &["3", "500"]);
+    assert_exact(&recorded, &ended.stdout);
+    let mut tids = Vec::new();
+    for event in recorded.events.iter().filter(|event| event.kind == EventKind::Acquire) {
+        if !recorded.lock(event).is_some_and(|lock| recorded.is_ours(lock)) {
+            continue;
+        }
+        let frames = &recorded.stacks[usize::try_from(event.stack.unwrap().0).unwrap()].frames;
+        let leaf = frames.iter().find(|frame| !frame.inlined).unwrap();
+        let file = leaf.file.as_deref().is_some_and(|file| file.ends_with("known_pairs.c"));
+        assert!(
+            leaf.symbol.as_deref() == Some("hammer") && file && leaf.line.is_some_and(|line| line > 0),
+            "{frames:#?}"
+        );
+        assert!(frames.iter().any(|frame| frame.symbol.as_deref() == Some("work")), "{frames:#?}");
+        let task = &recorded.tasks[usize::try_from(event.task.unwrap().0).unwrap()];
+        assert_eq!(task.comm.as_deref(), Some("known_pairs"));
+        assert!(task.start_ns.unwrap() <= event.ts_ns && event.ts_ns <= task.exit_ns.unwrap());
+        tids.push(task.tid);
+    }
+    tids.sort_unstable();
+    tids.dedup();
+    assert_eq!(tids.len(), 3);
+}
+
+#[test]
+fn locks_that_are_initialised_and_destroyed_are_incarnations() {
+    let place = Place::new();
+    let (recorded, _) = place.run(&[], "known_pairs", &["4", "100"]);
+    let own: Vec<_> = recorded.locks.iter().filter(|lock| lock.init_stack.is_some()).collect();
+    assert_eq!(own.len(), 4);
+    assert!(own.iter().all(|lock| recorded.is_ours(lock)), "{own:#?}");
+    for kind in [EventKind::Init, EventKind::Destroy] {
+        assert_eq!(recorded.counts(kind).into_values().sum::<u64>(), 4, "{kind}");
+    }
+}
+
+#[test]
+fn a_library_that_the_user_wants_loaded_stays() {
+    let place = Place::new();
+    let program = place.path("print");
+    fs::write(&program, "#!/bin/sh\necho \"$LD_PRELOAD\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let library = "/lib/x86_64-linux-gnu/libm.so.6";
+    let mut command = place.record(&[], &program, &[]);
+    let ended = Running::start(command.env("LD_PRELOAD", library)).end_within(Duration::from_secs(60));
+    let loaded = ended.stdout.trim();
+    assert!(loaded.ends_with(&format!(".so:{library}")) && loaded.contains("/tmp/klock-"), "{loaded}");
+    assert!(!ended.stderr.contains("ld.so"), "{}", ended.stderr);
+}
+
+/// A recording of a program that goes on until it is killed: the recorder, and the program's PID.
+fn endless(place: &Place) -> (Running, i32) {
+    let program = place.program("known_pairs");
+    let recorder = Running::start(&mut place.record(&[], &program, &["2", "1000", "forever"]));
+    let pid = recorder.line_after("running ").parse().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    (recorder, pid)
+}
+
+fn monotonic_ns() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours and lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+fn kill(pid: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+#[test]
+fn of_a_program_that_is_killed_everything_up_to_its_end_is_recorded() {
+    let place = Place::new();
+    let (recorder, pid) = endless(&place);
+    let killed_ns = monotonic_ns();
+    kill(pid);
+    let ended = recorder.end_within(Duration::from_secs(60));
+    assert_eq!(ended.status.code(), Some(128 + libc::SIGKILL), "{}", ended.stderr);
+    let recorded = place.recorded();
+    let info = recorded.trace.info();
+    let last_ns = recorded.events.last().unwrap().ts_ns;
+    assert!(killed_ns - last_ns < 1_000_000_000, "the last second is missing");
+    assert_eq!(info.loss.events(), 0, "{:?}", info.loss);
+    let (acquired, released) =
+        (recorded.counts(EventKind::Acquire)[&pid], recorded.counts(EventKind::Release)[&pid]);
+    assert!(acquired >= released && acquired - released <= 4, "{acquired} {released}");
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_unharmed() {
+    let place = Place::new();
+    let (mut recorder, pid) = endless(&place);
+    recorder.child.kill().unwrap();
+    recorder.child.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the command ended with klock");
+    assert_eq!(place.left().len(), 1, "the command may still start programs, which look for the library");
+    kill(pid);
+    let begun = Instant::now();
+    while !place.left().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", place.left());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    let ours = format!("@klock-{}-", recorder.child.id());
+    assert!(!sockets.contains(&ours), "a socket is left");
+}
+
+#[test]
+fn a_recording_that_ends_before_its_command_is_whole_and_the_command_goes_on() {
+    let place = Place::new();
+    let program = place.program("known_pairs");
+    let mut command = place.record(&["-d", "300ms"], &program, &["2", "1000", "forever"]);
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(60));
+    assert!(ended.stderr.contains("goes on"), "{}", ended.stderr);
+    let pid = ended.stdout.trim().strip_prefix("running ").unwrap().parse().unwrap();
+    let recorded = place.recorded();
+    assert!(recorded.counts(EventKind::Acquire)[&pid] > 1000);
+    assert_eq!(place.left().len(), 1);
+    kill(pid);
+    let begun = Instant::now();
+    while !place.left().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", place.left());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
