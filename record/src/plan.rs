@@ -2,7 +2,7 @@
 
 use trace_format::run_info::Source;
 
-use crate::{btf::KernelTypes, filters::Filters, host::HostFacts, options::KernelDepth};
+use crate::{btf::KernelTypes, filters::Filters, host::HostFacts, options::KernelDepth, rehearsal};
 
 mod kernel;
 mod refusal;
@@ -124,6 +124,9 @@ pub struct Plan {
     pub max_stack: u32,
     /// The kernel is older than atomic operations that return a value (5.12).
     pub old_kernel: bool,
+    /// The kernel takes many probes in a process at a time, and tells its threads apart from others as it should: 6.6
+    /// recorded the first thread alone, up to 6.9 (`bpf: fix multi-uprobe PID filtering logic`).
+    pub uprobe_multi: bool,
     /// Offsets for the programs.
     pub types: KernelTypes,
     /// What of the chosen locks is recorded.
@@ -186,6 +189,8 @@ impl Plan {
             ring_bytes: wanted.ring_bytes.unwrap_or_else(|| ring_bytes(cpus)),
             max_stack: wanted.max_stack.unwrap_or(127),
             old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
+            uprobe_multi: facts.version().is_some_and(|version| version >= (6, 10))
+                && !rehearsal::has_single_probes(),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && (wanted.futex || by_kprobes),

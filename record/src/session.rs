@@ -118,6 +118,11 @@ impl<'a> Session<'a> {
             warnings
                 .push(format!("the kernel lets no program onto {functions}: what they lock is not recorded"));
         }
+        let unprobed: Vec<&str> = loaded.unprobed().collect();
+        if !unprobed.is_empty() {
+            let functions = unprobed.join(", ");
+            warnings.push(format!("no probe can be put on {functions}: these calls are not recorded"));
+        }
         let clocks_start = clocks_now();
         loaded.resume()?;
         let now = Instant::now();

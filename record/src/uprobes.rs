@@ -11,79 +11,11 @@ use std::{
 use object::{
     Object as _, ObjectSegment as _, ObjectSymbol as _, ReadRef, SymbolIndex, read::elf::ElfFile64,
 };
-
-/// A pthread function, and the programs of its entry and its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its symbol.
-    pub symbol: &'static str,
-    /// The program at its entry.
-    pub entry: &'static str,
-    /// The program at its return.
-    pub exit: Option<&'static str>,
-}
-
-const fn call(symbol: &'static str, entry: &'static str, exit: &'static str) -> Function {
-    Function { symbol, entry, exit: Some(exit) }
-}
-
-const fn moment(symbol: &'static str, entry: &'static str) -> Function {
-    Function { symbol, entry, exit: None }
-}
-
-/// Every function that is probed. C11's functions call these. The ends of holds come last, so that none is seen without its
-/// begin.
-pub const FUNCTIONS: [Function; 40] = [
-    moment("pthread_mutex_init", "mutex_init"),
-    moment("pthread_mutex_destroy", "mutex_destroy"),
-    moment("pthread_rwlock_init", "rwlock_init"),
-    moment("pthread_rwlock_destroy", "rwlock_destroy"),
-    moment("pthread_spin_init", "spin_init"),
-    moment("pthread_spin_destroy", "spin_destroy"),
-    moment("pthread_cond_init", "cond_init"),
-    moment("pthread_cond_destroy", "cond_destroy"),
-    moment("pthread_barrier_init", "barrier_init"),
-    moment("pthread_barrier_destroy", "barrier_destroy"),
-    moment("sem_init", "sem_init"),
-    moment("sem_destroy", "sem_destroy"),
-    call("pthread_mutex_lock", "mutex_lock", "mutex_lock_ret"),
-    call("pthread_mutex_trylock", "mutex_trylock", "mutex_trylock_ret"),
-    call("pthread_mutex_timedlock", "mutex_timedlock", "mutex_timedlock_ret"),
-    call("pthread_mutex_clocklock", "mutex_clocklock", "mutex_clocklock_ret"),
-    call("pthread_cond_wait", "cond_wait", "cond_wait_ret"),
-    call("pthread_cond_timedwait", "cond_timedwait", "cond_timedwait_ret"),
-    call("pthread_cond_clockwait", "cond_clockwait", "cond_clockwait_ret"),
-    call("pthread_rwlock_rdlock", "rwlock_rdlock", "rwlock_rdlock_ret"),
-    call("pthread_rwlock_tryrdlock", "rwlock_tryrdlock", "rwlock_tryrdlock_ret"),
-    call("pthread_rwlock_timedrdlock", "rwlock_timedrdlock", "rwlock_timedrdlock_ret"),
-    call("pthread_rwlock_clockrdlock", "rwlock_clockrdlock", "rwlock_clockrdlock_ret"),
-    call("pthread_rwlock_wrlock", "rwlock_wrlock", "rwlock_wrlock_ret"),
-    call("pthread_rwlock_trywrlock", "rwlock_trywrlock", "rwlock_trywrlock_ret"),
-    call("pthread_rwlock_timedwrlock", "rwlock_timedwrlock", "rwlock_timedwrlock_ret"),
-    call("pthread_rwlock_clockwrlock", "rwlock_clockwrlock", "rwlock_clockwrlock_ret"),
-    call(SPIN_LOCK, "spin_lock", "spin_lock_ret"),
-    call("pthread_spin_trylock", "spin_trylock", "spin_trylock_ret"),
-    call("pthread_barrier_wait", "barrier_wait", "barrier_wait_ret"),
-    call("sem_wait", "sem_wait", "sem_wait_ret"),
-    call("sem_trywait", "sem_trywait", "sem_trywait_ret"),
-    call("sem_timedwait", "sem_timedwait", "sem_timedwait_ret"),
-    call("sem_clockwait", "sem_clockwait", "sem_clockwait_ret"),
-    moment("sem_post", "sem_post"),
-    moment(SPIN_UNLOCK, "spin_unlock"),
-    moment("pthread_rwlock_unlock", "rwlock_unlock"),
-    moment("pthread_mutex_unlock", "mutex_unlock"),
-    SPIN_UNLOCK_OR_INIT,
-    SPIN_LOCK_TRIED,
-];
+use trace_format::user_functions::{FUNCTIONS, SPIN_TRIED, SPIN_UNLOCK_OR_INIT, UserFunction};
 
 const SPIN_LOCK: &str = "pthread_spin_lock";
 const SPIN_UNLOCK: &str = "pthread_spin_unlock";
 const SPIN_INIT: &str = "pthread_spin_init";
-/// Takes the place of the function's entry where no probe can be.
-const SPIN_LOCK_TRIED: Function = moment("pthread_spin_lock after an attempt", "spin_lock_tried");
-/// Takes the place of two functions where they are one.
-const SPIN_UNLOCK_OR_INIT: Function =
-    moment("pthread_spin_unlock and pthread_spin_init", "spin_unlock_or_init");
 
 /// A libc whose functions can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +23,7 @@ pub struct Libc {
     /// The file, as this process can open it.
     pub path: PathBuf,
     /// Each function that it has, and where: offsets into the file, one for each version of the symbol.
-    pub functions: Vec<(Function, Vec<u64>)>,
+    pub functions: Vec<(UserFunction, Vec<u64>)>,
 }
 
 /// Why a process's pthread calls can't be probed.
@@ -182,7 +114,7 @@ fn read(path: &Path) -> Result<Libc, NoLibc> {
 }
 
 /// The functions of a shared library, by its dynamic symbols.
-fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
+fn functions_of(bytes: &[u8]) -> object::Result<Vec<(UserFunction, Vec<u64>)>> {
     let file = ElfFile64::<object::Endianness>::parse(bytes)?;
     let segments: Vec<(u64, u64, u64)> =
         file.segments().map(|s| (s.address(), s.size(), s.file_range().0)).collect();
@@ -196,7 +128,7 @@ fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
         versions.as_ref().is_some_and(|versions| versions.version_index(file.endian(), index).is_hidden())
     };
     let mut found = Vec::new();
-    for function in FUNCTIONS {
+    for &function in FUNCTIONS {
         let named = file.dynamic_symbols().filter(|s| s.is_definition() && s.name() == Ok(function.symbol));
         // What programs of today are linked to. Older versions are the same function, or call it.
         let (hidden, current): (Vec<_>, Vec<_>) = named.partition(|symbol| is_hidden(symbol.index()));
@@ -211,8 +143,13 @@ fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
     Ok(found)
 }
 
+fn named(symbol: &str) -> &'static UserFunction {
+    let found = FUNCTIONS.iter().find(|function| function.symbol == symbol);
+    found.unwrap_or_else(|| unreachable!("{symbol} is in the table"))
+}
+
 /// On x86, glibc gives a spin lock back in the way that it initialises one, with one function for both.
-fn merge_spin(functions: &mut Vec<(Function, Vec<u64>)>) {
+fn merge_spin(functions: &mut Vec<(UserFunction, Vec<u64>)>) {
     let offsets_of = |symbol: &str| {
         functions.iter().find(|(function, _)| function.symbol == symbol).map(|(_, offsets)| offsets.clone())
     };
@@ -220,13 +157,13 @@ fn merge_spin(functions: &mut Vec<(Function, Vec<u64>)>) {
         && unlock == init
     {
         functions.retain(|(function, _)| ![SPIN_UNLOCK, SPIN_INIT].contains(&function.symbol));
-        functions.push((SPIN_UNLOCK_OR_INIT, unlock));
+        functions.push((*named(SPIN_UNLOCK_OR_INIT), unlock));
     }
 }
 
 /// On x86, glibc's spin lock begins with its first attempt, `lock decl (%rdi)`, and then jumps if that failed. The kernel puts
 /// no probe on an instruction with that prefix, and the jump is the better place anyway: the attempt has been made.
-fn step_into_spin(functions: &mut [(Function, Vec<u64>)], bytes: &[u8]) {
+fn step_into_spin(functions: &mut [(UserFunction, Vec<u64>)], bytes: &[u8]) {
     const ATTEMPT: [u8; 3] = [0xf0, 0xff, 0x0f];
     const JUMP_IF_NOT_ZERO: u8 = 0x75;
     let Some((function, offsets)) = functions.iter_mut().find(|(function, _)| function.symbol == SPIN_LOCK)
@@ -238,7 +175,7 @@ fn step_into_spin(functions: &mut [(Function, Vec<u64>)], bytes: &[u8]) {
         code.is_some_and(|code| code[..3] == ATTEMPT && code[3] == JUMP_IF_NOT_ZERO)
     };
     if offsets.iter().all(begins) {
-        *function = SPIN_LOCK_TRIED;
+        *function = *named(SPIN_TRIED);
         for offset in offsets {
             *offset += ATTEMPT.len() as u64;
         }
@@ -279,15 +216,15 @@ mod tests {
     #[test]
     fn this_process_has_a_libc_with_every_lock_function() {
         let libc = libc_of_process(std::process::id()).unwrap();
-        let has = |wanted: &Function| libc.functions.iter().any(|(function, _)| function == wanted);
-        for needed in FUNCTIONS {
-            let instead = match needed.symbol {
+        let has = |symbol: &str| libc.functions.iter().any(|(function, _)| function.symbol == symbol);
+        for needed in FUNCTIONS.iter().map(|function| function.symbol) {
+            let instead = match needed {
                 SPIN_UNLOCK | SPIN_INIT => Some(SPIN_UNLOCK_OR_INIT),
-                SPIN_LOCK => Some(SPIN_LOCK_TRIED),
-                _ if [SPIN_UNLOCK_OR_INIT, SPIN_LOCK_TRIED].contains(&needed) => continue,
+                SPIN_LOCK => Some(SPIN_TRIED),
+                SPIN_UNLOCK_OR_INIT | SPIN_TRIED => continue,
                 _ => None,
             };
-            assert!(has(&needed) != instead.is_some_and(|instead| has(&instead)), "{}", needed.symbol);
+            assert!(has(needed) != instead.is_some_and(has), "{needed}");
         }
     }
 
