@@ -1,6 +1,8 @@
 //! What `fixtures/programs/known_locks.c` says that it did, held against what a trace has of it. However it was recorded: a
 //! launched program and an attached one have to give the same rows.
 
+#![allow(unreachable_pub, reason = "each test program uses its own part of it")]
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write as _,

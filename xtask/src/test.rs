@@ -70,6 +70,7 @@ const PARTS: &[Part] = &[
     ("live privileges", || part_of_tests("klock", "live_privileges", &["setpriv", "unshare"])),
     ("live guard", || part_of_tests("record", "live_guard", &["gcc"])),
     ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
+    ("live single probes", || part_of_tests("record", "live_single_probes", &["gcc"])),
     ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
     ("demo", demo),
     ("vm", vm),

@@ -295,7 +295,10 @@ impl Line<'_> {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
     pub(super) fn futex_wait(self, word: u64) {
-        self.is(code::FUTEX_WAIT, word, 0, 0);
+        self.futex_command(word, 0);
+    }
+    pub(super) fn futex_command(self, word: u64, command: u8) {
+        self.is(code::FUTEX_WAIT, word, command, 0);
     }
     pub(super) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
@@ -354,8 +357,15 @@ impl Line<'_> {
         self.is(code::INIT, lock, api::of(object, api::NONE), 0);
     }
     pub(super) fn destroy(self, mutex: u64) {
+        self.ends(api::MUTEX, mutex);
+    }
+    pub(super) fn ends(self, object: u8, lock: u64) {
         let words = self.event.value;
-        self.is(code::DESTROY, mutex, api::of(api::MUTEX, api::NONE), words);
+        self.is(code::DESTROY, lock, api::of(object, api::NONE), words);
+    }
+    /// A function has the lock of which only that is told, and its failed attempts.
+    pub(super) fn takes(self, function: u8, lock: u64) {
+        self.is(code::TAKEN, lock, function, 0);
     }
 
     fn is(self, code: u8, address: u64, detail: u8, value: i64) {

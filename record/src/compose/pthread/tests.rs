@@ -1,12 +1,16 @@
-//! What the calls of a program become, told as scripts. M is a mutex, C a condition variable.
+//! What the calls of a program become, told as scripts. M is a mutex, C a condition variable. The other kinds of locks are in
+//! their own file.
 
 use trace_format::{
-    EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait, Wake},
+    EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait},
     LockKind,
     wire::{WireTask, api, code},
 };
 
 use crate::compose::script::{COND_WAIT, Script, row};
+
+mod kinds;
+mod refused;
 
 const M: u64 = 0x4000;
 const C: u64 = 0x5000;
