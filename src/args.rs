@@ -71,7 +71,8 @@ pub(crate) enum LockSource {
     Kernel,
     /// Waits and wakes of futexes: user locks of any language.
     Futex,
-    /// Every call of the pthread mutex and condition variable functions, from uprobes.
+    /// Every call on a lock of the C library, from uprobes: mutexes, reader-writer locks, spinlocks, condition variables,
+    /// barriers, semaphores.
     Pthread,
 }
 

@@ -202,6 +202,12 @@ impl Loaded {
         Ok(attached)
     }
 
+    /// Processes that can get probes: single ones take some sixty file descriptors each, and every call of a probed function
+    /// in one process asks all of them whether it is theirs.
+    pub fn most_processes(&self) -> usize {
+        if self.multi.is_some() { 400 } else { 250 }
+    }
+
     /// Functions that took no probe: what they do is not recorded.
     pub fn unprobed(&self) -> impl Iterator<Item = &'static str> {
         self.unprobed.iter().copied()

@@ -216,13 +216,14 @@ impl Plan {
         if self.pthread {
             sources.push(source(
                 "pthread_uprobe",
-                &["pthread_mutex"],
+                &["pthread_mutex", "pthread_rwlock", "pthread_spin"],
                 (true, true),
                 &["pthread: processes that a recorded one starts are recorded from some milliseconds after their \
                    start"],
             ));
-            // Nobody holds a condition: there is nothing to release.
-            sources.push(source("pthread_condition", &["condvar"], (true, false), &[]));
+            // Nobody holds these: there is nothing to release.
+            let idle = &["condvar", "barrier", "user_semaphore"];
+            sources.push(source("pthread_condition", idle, (true, false), &[]));
         }
         let left_out = self.filters.limits_of_all();
         sources.iter_mut().for_each(|source| source.limits.extend_from_slice(&left_out));

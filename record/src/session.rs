@@ -46,9 +46,6 @@ const MAPPINGS: Duration = Duration::from_secs(2);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How much of a round goes at most into putting probes into new processes.
 const PROBING: Duration = Duration::from_millis(10);
-/// Processes that get probes: each takes some twenty file descriptors.
-const MOST_PROBED: usize = 400;
-
 /// A recording.
 pub(crate) struct Session<'a> {
     options: &'a Options,
@@ -283,13 +280,14 @@ impl<'a> Session<'a> {
             && let Some(pid) = self.unprobed.pop_front()
         {
             let Ok(libc) = uprobes::libc_of_process(pid) else { continue };
-            if self.probed == MOST_PROBED {
+            let most = self.loaded.most_processes();
+            if self.probed == most {
                 self.warnings.push(format!(
-                    "more than {MOST_PROBED} processes: the pthread calls of the later ones are not recorded"
+                    "more than {most} processes: the pthread calls of the later ones are not recorded"
                 ));
             }
             self.probed += 1;
-            if self.probed <= MOST_PROBED {
+            if self.probed <= most {
                 // It may have ended meanwhile.
                 let _ = self.loaded.attach_process(pid, &libc);
             }
