@@ -137,12 +137,17 @@ impl Calls {
         if holder.is_some() {
             return Some(holder);
         }
-        // It was taken before the recording began, or the record of that is lost.
+        // Of a lock that nobody holds by the records, the word may still say so while its release is under way.
         let Says::Taken(owner) = says else { return None };
-        if object == api::SPIN {
-            return (!self.held.is_mine(moment, event.address)).then_some(None);
+        if self.held.are_known(moment, event.address) {
+            return None;
         }
-        (owner != 0 && owner != event.tid).then(|| around.tasks.thread(event.tgid, owner)).flatten().map(Some)
+        // It was taken before the recording began, or the record of that is lost.
+        if object == api::SPIN {
+            return Some(None);
+        }
+        let is_other = owner != 0 && owner != event.tid;
+        is_other.then(|| around.tasks.thread(event.tgid, owner)).flatten().map(Some)
     }
 
     /// A function returned.

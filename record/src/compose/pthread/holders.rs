@@ -62,6 +62,11 @@ impl Holders {
         Some(holders.swap_remove(index).depth)
     }
 
+    /// Whether the records so far tell who holds the lock, even if it is nobody.
+    pub(super) fn are_known(&self, moment: &Moment, address: u64) -> bool {
+        self.by_lock.contains_key(&(moment.space, address))
+    }
+
     /// Whether the moment's task holds the lock.
     pub(super) fn is_mine(&self, moment: &Moment, address: u64) -> bool {
         let holders = self.by_lock.get(&(moment.space, address)).into_iter().flatten();

@@ -85,6 +85,17 @@ fn the_owner_from_before_the_recording_is_known_by_the_lock() {
 }
 
 #[test]
+fn a_lock_whose_release_is_under_way_is_not_waited_for_by_its_word_alone() {
+    let mut s = two_threads();
+    s.at(100).task(11).lock(M);
+    s.at(110).task(11).locked(M, 0);
+    s.at(200).task(11).words(1, 11).unlock(M);
+    s.at(201).task(12).words(1, 11).call(MUTEX_LOCK, M);
+    s.at(220).task(12).locked(M, 0);
+    assert_eq!(s.waits()[2..], [(M, Some(0)), (M, Some(0))]);
+}
+
+#[test]
 fn a_lock_that_says_that_it_is_free_is_not_waited_for_whoever_seemed_to_hold_it() {
     let mut s = two_threads();
     s.at(100).task(11).lock(M);
