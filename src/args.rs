@@ -71,7 +71,8 @@ pub(crate) enum LockSource {
     Kernel,
     /// Waits and wakes of futexes: user locks of any language.
     Futex,
-    /// Every call of the pthread lock functions: a program that klock starts records itself, running ones are probed.
+    /// Every call on a lock of the C library: mutexes, reader-writer locks, spinlocks, condition variables, barriers,
+    /// semaphores. A program that klock starts records itself, running ones are probed.
     Pthread,
 }
 

@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    Event, EventKind, LockId, LockKind, StackId, TaskId,
+    Event, EventKind, LockId, StackId, TaskId,
     kernel_functions::FUNCTIONS,
     wire::{WireEvent, WireTask, code, flag},
 };
@@ -221,7 +221,7 @@ impl Composer {
             code::FUTEX_WAIT => {
                 self.pthread.futex_seen(&moment, event.address);
                 let part = self.preload.futex_wait(&moment, event.address, out);
-                let part = part.or_else(|| self.pthread.futex_wait(&moment, event.address, out));
+                let part = part.or_else(|| self.pthread.futex_wait(&moment, event, out));
                 self.futex.begin(&moment, event.address, part, &mut self.locks, out);
             }
             code::FUTEX_WAIT_DONE if event.extra != 0 => {
@@ -230,30 +230,35 @@ impl Composer {
             }
             code::FUTEX_WAIT_DONE => {
                 self.pthread.futex_seen(&moment, event.address);
+                let errno = errno_of(value);
                 if let Some((part, shares)) =
-                    self.futex.end(&moment, event.address, errno_of(value), &mut self.locks, out)
+                    self.futex.end(&moment, event.address, errno, &mut self.locks, out)
                 {
                     let known = self.preload.futex_wait_done(&moment, part, shares);
                     if !known {
-                        self.pthread.futex_wait_done(&moment, part, shares);
+                        self.pthread.futex_wait_done(&moment, part, shares, errno);
                     }
                 }
             }
             code::FUTEX_WAKE => futex::wake(&moment, event.address, value, &mut self.locks, out),
-            code::CALL => {
-                self.pthread.call(&moment, event, &mut self.locks, &mut self.tally.unpaired, out);
-            }
             code::RETURN => {
                 let mut unpaired = 0;
-                self.pthread.returned(&moment, event, &mut self.locks, &mut unpaired, out);
+                self.pthread(&moment, event, &mut unpaired, out);
                 // Of a call on a lock that is not recorded, the return comes all the same: it does not know the lock.
                 self.tally.unpaired += if self.drops_begins { 0 } else { unpaired };
             }
-            code::UNLOCK => self.pthread.unlock(&moment, event.address, &mut self.locks, out),
-            code::INIT => self.pthread.init(&moment, event.address, &mut self.locks, out),
-            code::DESTROY => self.pthread.destroy(&moment, event.address, &mut self.locks, out),
+            code::CALL | code::TAKEN | code::UNLOCK | code::INIT | code::DESTROY | code::POST => {
+                let mut unpaired = 0;
+                self.pthread(&moment, event, &mut unpaired, out);
+                self.tally.unpaired += unpaired;
+            }
             _ => {}
         }
+    }
+
+    fn pthread(&mut self, moment: &Moment, event: &WireEvent, unpaired: &mut u64, out: &mut Vec<Event>) {
+        let Self { pthread, tasks, locks, .. } = self;
+        pthread.record(moment, event, &mut pthread::Around { tasks, locks, unpaired, out });
     }
 
     fn kernel_function(&mut self, moment: &Moment, event: &WireEvent, out: &mut Vec<Event>) {
@@ -343,10 +348,4 @@ fn errno_of(value: i64) -> Option<i32> {
         errno if errno >= FIRST_RESTART => Some(libc::EINTR),
         errno => Some(errno as i32),
     }
-}
-
-/// The lock at a futex word: the mutex or condition variable that it is a part of, otherwise the word itself.
-fn lock_at_word(locks: &mut Locks, moment: &Moment, word: u64) -> LockId {
-    let (address, kind) = locks.pthread_around(moment.space, word).unwrap_or((word, LockKind::Futex));
-    locks.id(moment.space, address, kind, moment.ts_ns)
 }

@@ -2,6 +2,7 @@
 //! [`Plan`](crate::plan::Plan) enters; what leaves is [`Loaded`], whose end detaches everything.
 
 use std::{
+    collections::BTreeSet,
     ffi::CString,
     fmt, fs, io,
     num::NonZeroU32,
@@ -32,11 +33,13 @@ use crate::{
 
 mod error;
 mod functions;
+mod multi;
 mod object;
 
 pub use error::LoadError;
 use functions::load_on_function;
-use object::{fill_rings, load_object, load_peek};
+use multi::Multi;
+use object::{fill_rings, load_object, load_peek, object_for};
 
 /// The kernel side in place.
 pub struct Loaded {
@@ -49,6 +52,10 @@ pub struct Loaded {
     skipped: Vec<&'static str>,
     /// The returns of functions; they end with this.
     kretprobes: Kretprobes,
+    /// The probes in processes, where the kernel takes many at a time.
+    multi: Option<Multi>,
+    /// Functions of users' locks that take no probe.
+    unprobed: BTreeSet<&'static str>,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
@@ -81,6 +88,9 @@ impl Loaded {
             mount_tracefs().map_err(LoadError::Tracefs)?;
         }
         let mut ebpf = load_object(plan)?;
+        let many = plan.pthread && plan.uprobe_multi;
+        // What keeps it from being loaded may spare the single probes.
+        let multi = if many { Multi::load(object_for(plan), &ebpf).ok() } else { None };
         let events = fill_rings(&mut ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;
         let descriptors = fill_rings(&mut ebpf, "DESCRIPTORS", plan.cpus, DESCRIPTOR_RING_BYTES)?;
         let mut loaded = Self {
@@ -95,6 +105,8 @@ impl Loaded {
             misses: Vec::new(),
             skipped: Vec::new(),
             kretprobes: Kretprobes::new(plan.misses_counted),
+            multi,
+            unprobed: BTreeSet::new(),
         };
         loaded.choose(&plan.filters)?;
         loaded.load_programs(plan)?;
@@ -159,24 +171,46 @@ impl Loaded {
         self.set_active(false)
     }
 
-    /// Attaches the pthread probes in one process, at any time; gives how many.
+    /// Attaches the probes of users' locks in one process, at any time; gives how many.
     pub fn attach_process(&mut self, pid: u32, libc: &Libc) -> Result<usize, LoadError> {
-        let Some(nonzero) = NonZeroU32::new(pid) else { return Ok(0) };
+        let Some(process) = NonZeroU32::new(pid) else { return Ok(0) };
+        if let Some(multi) = &mut self.multi
+            && let Ok(attached) = multi.attach(pid, libc)
+        {
+            return Ok(attached);
+        }
         let mut attached = 0;
         for (function, offsets) in &libc.functions {
             // The return first: a call that is seen to begin must be seen to return.
             for name in function.exit.into_iter().chain([function.entry]) {
                 let probe: &mut UProbe = program_mut(&mut self.ebpf, name)?;
+                probe.load().or_else(loaded_already).map_err(program_error(name, "load"))?;
                 for offset in offsets {
                     let place = UProbeAttachLocation::AbsoluteOffset(*offset);
-                    probe
-                        .attach(place, &libc.path, UProbeScope::OneProcess(nonzero))
-                        .map_err(program_error(name, "attach"))?;
-                    attached += 1;
+                    match probe.attach(place, &libc.path, UProbeScope::OneProcess(process)) {
+                        Err(error) if is_unsupported(&error) => {
+                            self.unprobed.insert(function.symbol);
+                        }
+                        result => {
+                            result.map_err(program_error(name, "attach"))?;
+                            attached += 1;
+                        }
+                    }
                 }
             }
         }
         Ok(attached)
+    }
+
+    /// Processes that can get probes: single ones take some sixty file descriptors each, and every call of a probed function
+    /// in one process asks all of them whether it is theirs.
+    pub fn most_processes(&self) -> usize {
+        if self.multi.is_some() { 400 } else { 250 }
+    }
+
+    /// Functions that took no probe: what they do is not recorded.
+    pub fn unprobed(&self) -> impl Iterator<Item = &'static str> {
+        self.unprobed.iter().copied()
     }
 
     /// Detaches all programs: the counters stand still afterwards.
@@ -189,6 +223,9 @@ impl Loaded {
         self.misses.extend(self.kretprobes.misses());
         self.kretprobes.remove();
         std::thread::scope(|scope| {
+            if let Some(multi) = &mut self.multi {
+                let _thread = std::thread::Builder::new().spawn_scoped(scope, || multi.detach());
+            }
             for (_, program) in self.ebpf.programs_mut() {
                 // Without room for a thread, the end of this process detaches it.
                 let _thread = std::thread::Builder::new().spawn_scoped(scope, || unload(program));
@@ -259,14 +296,6 @@ impl Loaded {
                         Err(_) if !required => self.skipped.push(function),
                         loaded => loaded?,
                     }
-                }
-            }
-        }
-        if plan.pthread {
-            for function in crate::uprobes::FUNCTIONS {
-                for name in function.exit.into_iter().chain([function.entry]) {
-                    let probe: &mut UProbe = program_mut(&mut self.ebpf, name)?;
-                    probe.load().or_else(loaded_already).map_err(program_error(name, "load"))?;
                 }
             }
         }
@@ -342,6 +371,19 @@ fn loaded_already(error: ProgramError) -> Result<(), ProgramError> {
         ProgramError::AlreadyLoaded => Ok(()),
         other => Err(other),
     }
+}
+
+/// The kernel can't have a probe on such an instruction (`ENOTSUPP`, which has no name outside the kernel).
+fn is_unsupported(error: &ProgramError) -> bool {
+    const ENOTSUPP: i32 = 524;
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(ENOTSUPP)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn program_error(program: &str, act: &'static str) -> impl Fn(ProgramError) -> LoadError {

@@ -33,10 +33,17 @@ pub struct NewLock {
     pub kind: LockKind,
 }
 
-/// The size of a `pthread_mutex_t` on 64-bit Linux, in bytes.
-pub const MUTEX_BYTES: u64 = 40;
-/// The size of a `pthread_cond_t` on 64-bit Linux, in bytes.
-pub const COND_BYTES: u64 = 48;
+/// The size of a lock of this kind with glibc on x86-64, in bytes; `None` if no function of the C library takes it.
+pub const fn bytes_of(kind: LockKind) -> Option<u64> {
+    match kind {
+        LockKind::PthreadMutex => Some(40),
+        LockKind::PthreadRwLock => Some(56),
+        LockKind::PthreadSpin => Some(4),
+        LockKind::CondVar => Some(48),
+        LockKind::Barrier | LockKind::UserSemaphore => Some(32),
+        _ => None,
+    }
+}
 
 /// All locks that were seen.
 #[derive(Debug, Default)]
@@ -44,7 +51,7 @@ pub struct Locks {
     live: FxHashMap<(Space, u64, LockKind), LockId>,
     /// What a kernel lock was last said to be: the end of a wait does not say it.
     kernel_kinds: FxHashMap<u64, LockKind>,
-    /// Where mutexes and condition variables lie, to tell whose a futex word is.
+    /// Where the locks of the C library lie, to tell whose a futex word is.
     pthread: BTreeMap<(Space, u64), LockKind>,
     rows: Vec<LockRow>,
     new: Vec<NewLock>,
@@ -75,14 +82,10 @@ impl Locks {
         });
         self.new.push(NewLock { id, space, address, kind });
         self.live.insert((space, address, kind), id);
-        match kind {
-            LockKind::PthreadMutex | LockKind::CondVar => {
-                self.pthread.insert((space, address), kind);
-            }
-            kind if kind.is_kernel() => {
-                self.kernel_kinds.insert(address, kind);
-            }
-            _ => {}
+        if bytes_of(kind).is_some() {
+            self.pthread.insert((space, address), kind);
+        } else if kind.is_kernel() {
+            self.kernel_kinds.insert(address, kind);
         }
         id
     }
@@ -120,11 +123,15 @@ impl Locks {
         self.kernel_kinds.get(&address).copied()
     }
 
-    /// The mutex or condition variable of which the futex word at `word` is a part: its address and kind.
+    /// Whether a lock of this kind is at the address now.
+    pub fn is_known(&self, space: Space, address: u64, kind: LockKind) -> bool {
+        self.live.contains_key(&(space, address, kind))
+    }
+
+    /// The lock of the C library of which the futex word at `word` is a part: its address and kind.
     pub fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
         let (&(found, address), &kind) = self.pthread.range(..=(space, word)).next_back()?;
-        let bytes = if kind == LockKind::CondVar { COND_BYTES } else { MUTEX_BYTES };
-        (found == space && word - address < bytes).then_some((address, kind))
+        (found == space && word - address < bytes_of(kind)?).then_some((address, kind))
     }
 
     /// The locks that were first seen since the last call.

@@ -7,6 +7,7 @@ use crate::{
     filters::Filters,
     host::HostFacts,
     options::{KernelDepth, ProbeWay},
+    rehearsal,
 };
 
 mod futex;
@@ -135,6 +136,9 @@ pub struct Plan {
     pub old_kernel: bool,
     /// Whether the kernel's count of returns that kretprobes missed can be believed: 5.10 counts returns that it delivered.
     pub misses_counted: bool,
+    /// The kernel takes many probes in a process at a time, and tells its threads apart from others as it should: 6.6
+    /// recorded the first thread alone, up to 6.9 (`bpf: fix multi-uprobe PID filtering logic`).
+    pub uprobe_multi: bool,
     /// Offsets for the programs.
     pub types: KernelTypes,
     /// What of the chosen locks is recorded.
@@ -209,6 +213,8 @@ impl Plan {
             max_stack: wanted.max_stack.unwrap_or(127),
             misses_counted: facts.version().is_some_and(|version| version >= (6, 1)),
             old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
+            uprobe_multi: facts.version().is_some_and(|version| version >= (6, 10))
+                && !rehearsal::has_single_probes(),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && (tracepoints || is_probed(Way::Kprobe)),
@@ -235,13 +241,14 @@ impl Plan {
         if self.pthread {
             sources.push(source(
                 "pthread_uprobe",
-                &["pthread_mutex"],
+                &["pthread_mutex", "pthread_rwlock", "pthread_spin"],
                 (true, true),
                 &["pthread: processes that a recorded one starts are recorded from some milliseconds after their \
                    start"],
             ));
-            // Nobody holds a condition: there is nothing to release.
-            sources.push(source("pthread_condition", &["condvar"], (true, false), &[]));
+            // Nobody holds these: there is nothing to release.
+            let idle = &["condvar", "barrier", "user_semaphore"];
+            sources.push(source("pthread_condition", idle, (true, false), &[]));
         }
         let left_out = self.filters.limits_of_all();
         sources.iter_mut().for_each(|source| source.limits.extend_from_slice(&left_out));

@@ -1,7 +1,11 @@
 //! For tests only: maps of the kernel side that are smaller than they should be, so that it can be seen what happens when
-//! one is full. Sizes enter; the next load of the programs takes them. Nothing in klock calls it.
+//! one is full, and probes as older kernels have them. The next load of the programs takes what was set. Nothing in klock
+//! calls it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 static SIZES: Mutex<Vec<(&'static str, u32)>> = Mutex::new(Vec::new());
 
@@ -12,4 +16,15 @@ pub fn set_map_sizes(sizes: &[(&'static str, u32)]) {
 
 pub(crate) fn map_sizes() -> Vec<(&'static str, u32)> {
     SIZES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+static SINGLE_PROBES: AtomicBool = AtomicBool::new(false);
+
+/// From now on, every function in a process has probes of its own in every recording of this process.
+pub fn set_single_probes() {
+    SINGLE_PROBES.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn has_single_probes() -> bool {
+    SINGLE_PROBES.load(Ordering::Relaxed)
 }

@@ -92,6 +92,16 @@ impl Tasks {
         }
     }
 
+    /// The row of a thread of this process, if it has such a thread, or had.
+    pub fn thread(&mut self, tgid: u32, tid: u32) -> Option<TaskId> {
+        if let Some(incarnation) = self.by_tid.get(&tid) {
+            return (incarnation.known.tgid == tgid).then(|| self.id(tgid, tid, 0));
+        }
+        let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid)?;
+        self.begin(known);
+        Some(self.id(tgid, tid, 0))
+    }
+
     /// The present incarnation of a process.
     pub fn process(&mut self, tgid: u32) -> ProcessKey {
         match self.processes.get(&tgid) {

@@ -8,40 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadRef};
+use object::{
+    Object as _, ObjectSegment as _, ObjectSymbol as _, ReadRef, SymbolIndex, read::elf::ElfFile64,
+};
+use trace_format::user_functions::{FUNCTIONS, SPIN_TRIED, SPIN_UNLOCK_OR_INIT, UserFunction};
 
-/// A pthread function, and the programs of its entry and its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its symbol.
-    pub symbol: &'static str,
-    /// The program at its entry.
-    pub entry: &'static str,
-    /// The program at its return.
-    pub exit: Option<&'static str>,
-}
-
-const fn call(symbol: &'static str, entry: &'static str, exit: &'static str) -> Function {
-    Function { symbol, entry, exit: Some(exit) }
-}
-
-const fn moment(symbol: &'static str, entry: &'static str) -> Function {
-    Function { symbol, entry, exit: None }
-}
-
-/// Every function that is probed. The ends of holds come last, so that none is seen without its begin.
-pub const FUNCTIONS: [Function; 10] = [
-    moment("pthread_mutex_init", "mutex_init"),
-    moment("pthread_mutex_destroy", "mutex_destroy"),
-    call("pthread_mutex_lock", "mutex_lock", "mutex_lock_ret"),
-    call("pthread_mutex_trylock", "mutex_trylock", "mutex_trylock_ret"),
-    call("pthread_mutex_timedlock", "mutex_timedlock", "mutex_timedlock_ret"),
-    call("pthread_mutex_clocklock", "mutex_clocklock", "mutex_clocklock_ret"),
-    call("pthread_cond_wait", "cond_wait", "cond_wait_ret"),
-    call("pthread_cond_timedwait", "cond_timedwait", "cond_timedwait_ret"),
-    call("pthread_cond_clockwait", "cond_clockwait", "cond_clockwait_ret"),
-    moment("pthread_mutex_unlock", "mutex_unlock"),
-];
+const SPIN_LOCK: &str = "pthread_spin_lock";
+const SPIN_UNLOCK: &str = "pthread_spin_unlock";
+const SPIN_INIT: &str = "pthread_spin_init";
 
 /// A libc whose functions can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +23,7 @@ pub struct Libc {
     /// The file, as this process can open it.
     pub path: PathBuf,
     /// Each function that it has, and where: offsets into the file, one for each version of the symbol.
-    pub functions: Vec<(Function, Vec<u64>)>,
+    pub functions: Vec<(UserFunction, Vec<u64>)>,
 }
 
 /// Why a process's pthread calls can't be probed.
@@ -85,20 +59,22 @@ pub enum NoLibc {
     },
 }
 
-/// The libc that a running process maps; the file is reached through the process's own root, as it sees it.
+/// The libc that a running process maps; the file is reached through the process's own root, as it sees it. Before glibc
+/// 2.34 the functions are in `libpthread`, and those of the same name in `libc` only call them.
 pub fn libc_of_process(pid: u32) -> Result<Libc, NoLibc> {
     let maps = PathBuf::from(format!("/proc/{pid}/maps"));
     let file = File::open(&maps).map_err(|e| unreadable(&maps, e))?;
     let root = PathBuf::from(format!("/proc/{pid}/root"));
-    let mut seen = BTreeSet::new();
+    let mut mapped = BTreeSet::new();
     for line in BufReader::new(file).lines().map_while(Result::ok) {
         // address perms offset dev inode path
-        let Some(path) = line.split_ascii_whitespace().nth(5) else { continue };
-        if !is_libc(path) || !seen.insert(path.to_owned()) {
-            continue;
-        }
-        let path = root.join(path.trim_start_matches('/'));
-        let libc = read(&path)?;
+        let path = line.split_ascii_whitespace().nth(5);
+        mapped.extend(path.filter(|path| is_libc(path)).map(str::to_owned));
+    }
+    let mut mapped: Vec<String> = mapped.into_iter().collect();
+    mapped.sort_by_key(|path| !name_of(path).starts_with("libpthread"));
+    for path in mapped {
+        let libc = read(&root.join(path.trim_start_matches('/')))?;
         if !libc.functions.is_empty() {
             return Ok(libc);
         }
@@ -119,8 +95,12 @@ pub fn libc_of_command(program: &Path) -> Result<Libc, NoLibc> {
 
 /// `libc.so.6`, `libc-2.31.so`, and before glibc 2.34 `libpthread.so.0`, `libpthread-2.31.so`.
 fn is_libc(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = name_of(path);
     ["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin))
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn unreadable(path: &Path, why: impl ToString) -> NoLibc {
@@ -134,8 +114,8 @@ fn read(path: &Path) -> Result<Libc, NoLibc> {
 }
 
 /// The functions of a shared library, by its dynamic symbols.
-fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
-    let file = object::File::parse(bytes)?;
+fn functions_of(bytes: &[u8]) -> object::Result<Vec<(UserFunction, Vec<u64>)>> {
+    let file = ElfFile64::<object::Endianness>::parse(bytes)?;
     let segments: Vec<(u64, u64, u64)> =
         file.segments().map(|s| (s.address(), s.size(), s.file_range().0)).collect();
     let file_offset = |address: u64| {
@@ -143,15 +123,63 @@ fn functions_of(bytes: &[u8]) -> object::Result<Vec<(Function, Vec<u64>)>> {
             |(begin, size, _): &&(u64, u64, u64)| (*begin..begin.saturating_add(*size)).contains(&address);
         segments.iter().find(inside).map(|(begin, _, offset)| address - begin + offset)
     };
+    let versions = file.elf_section_table().versions(file.endian(), bytes)?;
+    let is_hidden = |index: SymbolIndex| {
+        versions.as_ref().is_some_and(|versions| versions.version_index(file.endian(), index).is_hidden())
+    };
     let mut found = Vec::new();
-    for function in FUNCTIONS {
+    for &function in FUNCTIONS {
         let named = file.dynamic_symbols().filter(|s| s.is_definition() && s.name() == Ok(function.symbol));
-        let offsets: BTreeSet<u64> = named.filter_map(|s| file_offset(s.address())).collect();
+        // What programs of today are linked to. Older versions are the same function, or call it.
+        let (hidden, current): (Vec<_>, Vec<_>) = named.partition(|symbol| is_hidden(symbol.index()));
+        let symbols = if current.is_empty() { hidden } else { current };
+        let offsets: BTreeSet<u64> = symbols.iter().filter_map(|s| file_offset(s.address())).collect();
         if !offsets.is_empty() {
             found.push((function, offsets.into_iter().collect()));
         }
     }
+    merge_spin(&mut found);
+    step_into_spin(&mut found, bytes);
     Ok(found)
+}
+
+fn named(symbol: &str) -> &'static UserFunction {
+    let found = FUNCTIONS.iter().find(|function| function.symbol == symbol);
+    found.unwrap_or_else(|| unreachable!("{symbol} is in the table"))
+}
+
+/// On x86, glibc gives a spin lock back in the way that it initialises one, with one function for both.
+fn merge_spin(functions: &mut Vec<(UserFunction, Vec<u64>)>) {
+    let offsets_of = |symbol: &str| {
+        functions.iter().find(|(function, _)| function.symbol == symbol).map(|(_, offsets)| offsets.clone())
+    };
+    if let (Some(unlock), Some(init)) = (offsets_of(SPIN_UNLOCK), offsets_of(SPIN_INIT))
+        && unlock == init
+    {
+        functions.retain(|(function, _)| ![SPIN_UNLOCK, SPIN_INIT].contains(&function.symbol));
+        functions.push((*named(SPIN_UNLOCK_OR_INIT), unlock));
+    }
+}
+
+/// On x86, glibc's spin lock begins with its first attempt, `lock decl (%rdi)`, and then jumps if that failed. The kernel puts
+/// no probe on an instruction with that prefix, and the jump is the better place anyway: the attempt has been made.
+fn step_into_spin(functions: &mut [(UserFunction, Vec<u64>)], bytes: &[u8]) {
+    const ATTEMPT: [u8; 3] = [0xf0, 0xff, 0x0f];
+    const JUMP_IF_NOT_ZERO: u8 = 0x75;
+    let Some((function, offsets)) = functions.iter_mut().find(|(function, _)| function.symbol == SPIN_LOCK)
+    else {
+        return;
+    };
+    let begins = |offset: &u64| {
+        let code = usize::try_from(*offset).ok().and_then(|at| bytes.get(at..at + 4));
+        code.is_some_and(|code| code[..3] == ATTEMPT && code[3] == JUMP_IF_NOT_ZERO)
+    };
+    if offsets.iter().all(begins) {
+        *function = *named(SPIN_TRIED);
+        for offset in offsets {
+            *offset += ATTEMPT.len() as u64;
+        }
+    }
 }
 
 /// The dynamic loader that an ELF program asks for; `None` if it is linked statically.
@@ -188,12 +216,23 @@ mod tests {
     #[test]
     fn this_process_has_a_libc_with_every_lock_function() {
         let libc = libc_of_process(std::process::id()).unwrap();
-        for needed in ["pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait"] {
-            assert!(
-                libc.functions.iter().any(|(f, offsets)| f.symbol == needed && !offsets.is_empty()),
-                "{needed}"
-            );
+        let has = |symbol: &str| libc.functions.iter().any(|(function, _)| function.symbol == symbol);
+        for needed in FUNCTIONS.iter().map(|function| function.symbol) {
+            let instead = match needed {
+                SPIN_UNLOCK | SPIN_INIT => Some(SPIN_UNLOCK_OR_INIT),
+                SPIN_LOCK => Some(SPIN_TRIED),
+                SPIN_UNLOCK_OR_INIT | SPIN_TRIED => continue,
+                _ => None,
+            };
+            assert!(has(needed) != instead.is_some_and(has), "{needed}");
         }
+    }
+
+    #[test]
+    fn no_two_functions_are_at_one_place() {
+        let libc = libc_of_process(std::process::id()).unwrap();
+        let places: Vec<u64> = libc.functions.iter().flat_map(|(_, offsets)| offsets.clone()).collect();
+        assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len());
     }
 
     #[test]

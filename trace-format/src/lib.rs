@@ -3,8 +3,8 @@
 //! A trace is a star of small tables, each an ordinary Parquet file: the events, and beside them the stacks,
 //! the locks and the tasks that the events name by dense ids. This crate holds
 //!
-//! * [`wire`]: the records as the kernel side writes them into the rings, and [`kernel_functions`]: the kernel's lock
-//!   functions; [`preload`]: those of the recorder inside a process. They have no dependency and compile without std,
+//! * [`wire`]: the records as the kernel side writes them into the rings, [`kernel_functions`] and [`user_functions`]: the
+//!   functions of locks that it is put on; [`preload`]: the records of the recorder inside a process. They have no dependency and compile without std,
 //!   because the other side is their other user;
 //! * [`event`] and [`tables`]: the rows in Rust clothes, and the ids that join them;
 //! * [`schema`]: the list of columns, from which the Arrow schemas and the table in `docs/trace-format.md`
@@ -21,6 +21,7 @@
 pub mod kernel_functions;
 pub mod peek;
 pub mod preload;
+pub mod user_functions;
 pub mod wire;
 
 #[cfg(feature = "std")]

@@ -23,17 +23,19 @@ pub mod code {
     /// A futex wake call returned: `address` and `detail` as at its entry, `value` is the number of tasks woken,
     /// or a negative errno.
     pub const FUTEX_WAKE: u8 = 5;
-    /// A pthread call was entered: `detail` is the [`api`](super::api), `address` the mutex, `extra` the
-    /// condition variable of a condition wait, otherwise 0.
+    /// A call that takes or awaits a user lock was entered: `detail` is the [`api`](super::api), `address` the lock, `value` its
+    /// [`words`](super::words). `extra` of a condition wait is the condition variable, and `address` its mutex; of another
+    /// call that is timed it is 1 if the clock or the time is none: the call does not wait, then. Otherwise 0.
     pub const CALL: u8 = 6;
-    /// A pthread call returned: `detail` is the [`api`](super::api), `value` what it returned. `address` is
+    /// A call returned: `detail` is the [`api`](super::api), `value` what it returned. `address` is
     /// 0 where the source can't tell it (arguments can't be read at return): it is that of the task's last open call.
     pub const RETURN: u8 = 7;
-    /// `pthread_mutex_unlock` was entered: `address` is the mutex. Stamped before the lock word is cleared.
+    /// A function that gives a user lock back was entered: `address` is the lock, `value` its [`words`](super::words).
+    /// `extra` of a mutex is its [`mutex`](super::mutex) half words. Stamped before the lock is free.
     pub const UNLOCK: u8 = 8;
-    /// `pthread_mutex_init` was entered.
+    /// A user lock is about to be initialised. `extra` is the call's third argument: a barrier's or a semaphore's count.
     pub const INIT: u8 = 9;
-    /// `pthread_mutex_destroy` was entered.
+    /// A user lock is about to be destroyed; `extra` as for [`UNLOCK`].
     pub const DESTROY: u8 = 10;
     /// A function that takes a kernel lock returned: `address` is the lock, `detail` the function's place in
     /// [`FUNCTIONS`](crate::kernel_functions::FUNCTIONS), `value` is 0 if it has the lock, or a negative errno (`-EBUSY` of
@@ -42,8 +44,13 @@ pub mod code {
     /// A function that gives a kernel lock back was entered: `address` and `detail` as above. Stamped before the lock is
     /// free.
     pub const LOCK_RELEASED: u8 = 12;
+    /// A semaphore is about to be posted: `address`, and `value` its [`words`](super::words).
+    pub const POST: u8 = 13;
+    /// The task has the user lock at `address`, by the function in `detail`, which it called just now unless there is a
+    /// [`CALL`] of its own for it: then that one's wait ends.
+    pub const TAKEN: u8 = 14;
     /// The last of the codes of a [`WireEvent`](super::WireEvent).
-    pub const LAST_EVENT: u8 = LOCK_RELEASED;
+    pub const LAST_EVENT: u8 = TAKEN;
 
     /// A task was created ([`WireTask`](super::WireTask)): `comm` is what it inherited, `parent_*` who made it.
     pub const TASK_FORK: u8 = 32;
@@ -58,22 +65,89 @@ pub mod code {
     pub const STACK: u8 = 48;
 }
 
-/// Which pthread function a [`code::CALL`] or [`code::RETURN`] is about.
+/// Which function of the C library a record from [`code::CALL`] to [`code::DESTROY`], or of [`code::POST`] or
+/// [`code::TAKEN`], is about: what it
+/// is for, and, of a call that takes or awaits it, in which way. C11's functions are calls of these.
 pub mod api {
-    /// `pthread_mutex_lock`
-    pub const MUTEX_LOCK: u8 = 1;
-    /// `pthread_mutex_trylock`
-    pub const MUTEX_TRYLOCK: u8 = 2;
-    /// `pthread_mutex_timedlock`
-    pub const MUTEX_TIMEDLOCK: u8 = 3;
-    /// `pthread_mutex_clocklock`
-    pub const MUTEX_CLOCKLOCK: u8 = 4;
-    /// `pthread_cond_wait`: releases and re-acquires the mutex
-    pub const COND_WAIT: u8 = 5;
-    /// `pthread_cond_timedwait`
-    pub const COND_TIMEDWAIT: u8 = 6;
-    /// `pthread_cond_clockwait`
-    pub const COND_CLOCKWAIT: u8 = 7;
+    pub use crate::preload::api::{
+        BARRIER, CONDITION, MUTEX, RWLOCK, RWLOCK_READ, RWLOCK_WRITE, SEMAPHORE, SPIN,
+    };
+
+    /// A spin lock, by a function that initialises and gives back alike: glibc has one for both on x86.
+    pub const SPIN_UNLOCK_OR_INIT: u8 = 9;
+    /// The last of what functions are for.
+    pub const LAST: u8 = SPIN_UNLOCK_OR_INIT;
+
+    /// No way: the function takes nothing.
+    pub const NONE: u8 = 0;
+    /// As long as it takes: `_lock`, `_wait`.
+    pub const WAITS: u8 = 1;
+    /// Not at all: `_try`.
+    pub const TRIES: u8 = 2;
+    /// Until a time of the clock that the lock has: `_timed`.
+    pub const TIMED: u8 = 3;
+    /// Until a time of a clock that the caller names: `_clock`.
+    pub const CLOCKED: u8 = 4;
+    /// As long as it takes, told after its first attempt has failed, and perhaps again after further ones.
+    pub const RETRIES: u8 = 5;
+
+    /// Both in one byte.
+    pub const fn of(object: u8, way: u8) -> u8 {
+        object << 4 | way
+    }
+
+    /// What the function is for.
+    pub const fn object(api: u8) -> u8 {
+        api >> 4
+    }
+
+    /// How it takes it.
+    pub const fn way(api: u8) -> u8 {
+        api & 15
+    }
+
+    /// Whether there is such a function.
+    pub const fn is_known(api: u8) -> bool {
+        object(api) >= MUTEX && object(api) <= LAST && way(api) <= RETRIES
+    }
+}
+
+/// What the kernel side reads in a user lock: the first word in the low half, the owner's thread id as the lock names it, of
+/// locks that have such a word, in the high half. Known only with [`flag::WORDS`]. Places are those of glibc on 64-bit
+/// machines (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`).
+pub mod words {
+    /// Both in one.
+    pub const fn of(first: u32, owner: u32) -> u64 {
+        first as u64 | (owner as u64) << 32
+    }
+
+    /// The first word.
+    pub const fn first(words: u64) -> u32 {
+        words as u32
+    }
+
+    /// The owner.
+    pub const fn owner(words: u64) -> u32 {
+        (words >> 32) as u32
+    }
+}
+
+/// What else is read in a mutex that is given back or destroyed.
+pub mod mutex {
+    /// The kind in the low half, the number of its users in the high half.
+    pub const fn of(kind: u32, users: u32) -> u64 {
+        kind as u64 | (users as u64) << 32
+    }
+
+    /// `__kind`: the type in the low two bits, and flags.
+    pub const fn kind(both: u64) -> u32 {
+        both as u32
+    }
+
+    /// `__nusers`.
+    pub const fn users(both: u64) -> u32 {
+        (both >> 32) as u32
+    }
 }
 
 /// The `detail` of futex events that the calls of `futex2` made; they have no command of their own. Above every
@@ -106,9 +180,9 @@ pub mod program {
     pub const SCHED_WAKING: u32 = 5;
     /// `sched:sched_wakeup`
     pub const SCHED_WAKEUP: u32 = 6;
-    /// entry of a pthread function
+    /// entry of a function of user locks
     pub const PTHREAD_CALL: u32 = 7;
-    /// return of a pthread function
+    /// return of a function of user locks
     pub const PTHREAD_RETURN: u32 = 8;
     /// `sched:sched_process_fork`, `sched_process_exec`, `sched_process_exit`, `task:task_rename`
     pub const TASK: u32 = 9;
@@ -149,6 +223,8 @@ pub mod flag {
     pub const PEER: u8 = 2;
     /// The peer fields hold the task that the lock word named as the owner when the wait began.
     pub const OWNER: u8 = 4;
+    /// The words of a user lock could be read.
+    pub const WORDS: u8 = 8;
 }
 
 /// Values of the four stack fields that are no id of the stack map.

@@ -241,6 +241,8 @@ const USER_PREFIXES: &[&str] = &[
     "lll_",
     "futex_",
     "sem_wait",
+    "sem_trywait",
+    "sem_post",
     "sem_timedwait",
     "sem_clockwait",
     "new_sem_",

@@ -7,5 +7,6 @@ mod peek;
 mod pthread;
 mod sched;
 mod task;
+mod user_memory;
 
 pub(crate) use sched::field;

@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, LockKind};
 
-use super::{Moment, OpenWait, Sums, TaskKey, lock_at_word, pthread::Part};
+use super::{Moment, OpenWait, Sums, TaskKey, pthread::Part};
 use crate::locks::Locks;
 
 /// The futex waits that are open: a task waits for one at a time.
@@ -99,8 +99,12 @@ pub(super) fn whole(
 }
 
 /// A wake call returned `value`: the number of tasks woken, or a negative errno. Told at its entry, it has no result yet.
+/// On a word inside a lock of the C library it is a part of the call that gives the lock back, and no row of its own.
 pub(super) fn wake(moment: &Moment, word: u64, value: i64, locks: &mut Locks, out: &mut Vec<Event>) {
-    let lock = lock_at_word(locks, moment, word);
+    if locks.pthread_around(moment.space, word).is_some() {
+        return;
+    }
+    let lock = futex(locks, moment, word);
     let errno = super::errno_of(value);
     let count = (errno.is_none() && moment.sums.is_some()).then_some(value);
     out.push(Event { count, errno, ..moment.row(EventKind::Wake, lock) });

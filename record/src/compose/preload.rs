@@ -228,7 +228,7 @@ impl Calls {
         let owner = self.images.get(&state.image)?.space;
         let open = state.open.last_mut()?;
         let part = open.part_of(word).filter(|_| owner == moment.space)?;
-        if part == Part::Mutex
+        if part == Part::Lock
             && let Some(condition) = &mut open.condition
             && condition.mutex_waits_since.is_none()
         {

@@ -1,199 +1,220 @@
-//! Mutexes and condition variables by their API: calls, returns and unlocks in, the life of a lock out.
+//! The locks of the C library by their functions: calls, returns and releases in, the life of a lock out.
 //!
-//! A call is contended if another task holds the mutex when it begins, or if it waits on the mutex's futex; never
+//! A call is contended if another task holds the lock when it begins, or if it waits on the lock's futex; never
 //! because it took long. A wait on a condition variable gives the mutex back and takes it again: a release, a wait
-//! on the condition (idling, not contention), and a new acquisition at the place of the call.
+//! on the condition (idling, not contention), and a new acquisition at the place of the call. A barrier is waited for by
+//! every caller, the last one included. Semaphores, barriers and condition variables are held by nobody.
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    Event, EventKind, LockId, LockKind, Mode, StackId, TaskId,
-    wire::{WireEvent, api},
+    Event, EventKind, Mode, TaskId,
+    wire::{WireEvent, api, code, words},
 };
 
-use super::{Moment, OpenWait, Sums, TaskKey};
-use crate::locks::{COND_BYTES, Locks, MUTEX_BYTES, Space};
+use super::{Moment, Sums, TaskKey};
+use crate::{locks::Locks, tasks::Tasks};
+
+mod call;
+mod holders;
+mod object;
+
+use call::{Call, Condition, Share};
+use holders::Holders;
+use object::{Says, is_free_spin, is_full, is_in_use, is_refused_count, kind_of, mode_of, only_owner, says};
 
 /// Which lock of a call a futex wait is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Its mutex.
-    Mutex,
+    /// The one that the call takes.
+    Lock,
     /// Its condition variable.
     Condition,
 }
 
-/// The calls that are open and the mutexes that are held.
+/// The calls that are open and the locks that are held.
 #[derive(Debug)]
 pub(super) struct Calls {
     /// What a call's futex waits add up to before the first: nothing, or unknown if they are not recorded.
     none_yet: Share,
     /// Usually one per task; a signal handler may call inside a call.
     open: FxHashMap<TaskKey, Vec<Call>>,
-    held: FxHashMap<(Space, u64), Holder>,
+    held: Holders,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Holder {
-    key: TaskKey,
-    task: TaskId,
-    /// How often: a recursive mutex.
-    depth: u32,
-}
-
-#[derive(Debug)]
-struct Call {
-    api: u8,
-    address: u64,
-    mutex: LockId,
-    ts_ns: i64,
-    stack: Option<StackId>,
-    /// Events were lost since it began: it may be another call by now.
-    stale: bool,
-    /// Since then the task waited on its mutex or condition: if it is another call, it is one on the same lock.
-    same_lock: bool,
-    /// Since when it waits for the mutex, if it does.
-    waits_since: Option<i64>,
-    for_mutex: Share,
-    condition: Option<Condition>,
-}
-
-#[derive(Debug)]
-struct Condition {
-    address: u64,
-    lock: LockId,
-    share: Share,
-    /// How often the task held the mutex before.
-    depth: u32,
-}
-
-/// What the futex waits of a call add up to.
-#[derive(Clone, Copy, Debug)]
-struct Share {
-    sums: Option<Sums>,
-    waker: Option<(TaskId, Option<StackId>)>,
-}
-
-impl Share {
-    const NOTHING: Self = Self { sums: Some(Sums { blocked_ns: 0, runq_ns: 0 }), waker: None };
-
-    fn add(&mut self, sums: Option<Sums>, waker: Option<(TaskId, Option<StackId>)>) {
-        self.sums = match (self.sums, sums) {
-            (Some(a), Some(b)) => {
-                Some(Sums { blocked_ns: a.blocked_ns + b.blocked_ns, runq_ns: a.runq_ns + b.runq_ns })
-            }
-            _ => None,
-        };
-        self.waker = waker.or(self.waker);
-    }
-}
-
-fn is_condition_wait(function: u8) -> bool {
-    matches!(function, api::COND_WAIT | api::COND_TIMEDWAIT | api::COND_CLOCKWAIT)
+/// What a record meets: the tables that it is looked up in, and where its rows go.
+pub(super) struct Around<'a> {
+    pub(super) tasks: &'a mut Tasks,
+    pub(super) locks: &'a mut Locks,
+    pub(super) unpaired: &'a mut u64,
+    pub(super) out: &'a mut Vec<Event>,
 }
 
 /// The lock's owner died with it: the caller owns it now all the same.
 const OWNER_DEAD: i32 = libc::EOWNERDEAD;
 
+/// `include/uapi/linux/futex.h` (5.14)
+const FUTEX_LOCK_PI2: i32 = 13;
+
+/// Calls of one task that may be open at once.
+const MOST_NESTED: usize = 16;
+
 impl Calls {
     /// Without open calls; `futexes` says whether futex waits are recorded.
     pub(super) fn new(futexes: bool) -> Self {
-        let none_yet = if futexes { Share::NOTHING } else { Share { sums: None, ..Share::NOTHING } };
-        Self { none_yet, open: FxHashMap::default(), held: FxHashMap::default() }
+        let none_yet = if futexes { Share::NOTHING } else { Share::UNKNOWN };
+        Self { none_yet, open: FxHashMap::default(), held: Holders::default() }
+    }
+
+    /// Takes a record of a user lock.
+    pub(super) fn record(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        match event.code {
+            code::CALL => self.call(moment, event, around),
+            code::RETURN => self.returned(moment, event, around),
+            code::TAKEN => self.taken(moment, event, around),
+            code::UNLOCK => self.unlock(moment, event, around),
+            code::INIT => self.init(moment, event, around),
+            code::DESTROY => self.destroy(moment, event, around),
+            code::POST if !is_full(event) => {
+                let lock = around.lock(moment, event);
+                around.out.push(moment.row(EventKind::Wake, lock));
+            }
+            _ => {}
+        }
     }
 
     /// A function was entered.
-    pub(super) fn call(
-        &mut self,
-        moment: &Moment,
-        event: &WireEvent,
-        locks: &mut Locks,
-        unpaired: &mut u64,
-        out: &mut Vec<Event>,
-    ) {
-        let address = event.address;
-        let mutex = locks.id(moment.space, address, LockKind::PthreadMutex, moment.ts_ns);
-        let mut call = Call {
-            api: event.detail,
-            address,
-            mutex,
-            ts_ns: moment.ts_ns,
-            stack: moment.stack,
-            stale: false,
-            same_lock: false,
-            waits_since: None,
-            for_mutex: self.none_yet,
-            condition: None,
-        };
-        if is_condition_wait(call.api) {
-            let lock = locks.id(moment.space, event.extra, LockKind::CondVar, moment.ts_ns);
-            let depth = self.held.remove(&(moment.space, address)).map_or(1, |holder| holder.depth);
-            out.push(exclusive(moment.row(EventKind::Release, mutex)));
-            out.push(moment.row(EventKind::Wait, lock));
+    fn call(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        let object = api::object(event.detail);
+        if api::way(event.detail) == api::RETRIES && self.has_open(moment, event) {
+            return;
+        }
+        let waits_for_condition = object == api::CONDITION;
+        let lock = if waits_for_condition { around.mutex(moment, event) } else { around.lock(moment, event) };
+        let mut call = Call::new(moment, event, lock, self.none_yet);
+        call.is_refused = !waits_for_condition && event.extra != 0;
+        call.takes_over = says(event) == Says::Orphaned;
+        if waits_for_condition {
+            let lock = around.locks.id(moment.space, event.extra, kind_of(object), moment.ts_ns);
+            let depth = self.held.put_down(moment, event.address).unwrap_or(1);
+            around.out.push(exclusive(moment.row(EventKind::Release, call.lock)));
+            around.out.push(moment.row(EventKind::Wait, lock));
             call.condition = Some(Condition { address: event.extra, lock, share: self.none_yet, depth });
-        } else if call.api != api::MUTEX_TRYLOCK
-            && let Some(owner) = self.other_holder(moment, address)
+        } else if !call.tries()
+            && !call.is_refused
+            && let Some(owner) = self.in_the_way(moment, event, around)
         {
             call.waits_since = Some(moment.ts_ns);
-            out.push(wait_row(moment, mutex, moment.stack, Some(owner)));
+            around.out.push(call.wait(moment, owner));
         }
         let open = self.open.entry(moment.key).or_default();
         if open.len() >= MOST_NESTED {
             // Calls that were left by longjmp or by an exception never return.
             open.remove(0);
-            *unpaired += 1;
+            *around.unpaired += 1;
         }
         open.push(call);
     }
 
-    /// A function returned.
-    pub(super) fn returned(
-        &mut self,
+    /// Whether the call that begins has to wait, and for whom, if that is known.
+    fn in_the_way(
+        &self,
         moment: &Moment,
         event: &WireEvent,
-        locks: &mut Locks,
-        unpaired: &mut u64,
-        out: &mut Vec<Event>,
-    ) {
-        let errno = Some(event.value as i32).filter(|&value| value != 0);
+        around: &mut Around<'_>,
+    ) -> Option<Option<TaskId>> {
+        let object = api::object(event.detail);
+        let Some(mode) = mode_of(object) else {
+            let waits = object == api::BARRIER || says(event) == Says::Taken(0);
+            return waits.then_some(None);
+        };
+        let (says, holder) = (says(event), self.held.in_the_way(moment, event.address, mode));
+        if api::way(event.detail) == api::RETRIES {
+            return Some(holder);
+        }
+        if matches!(says, Says::Free | Says::Orphaned) {
+            return None;
+        }
+        if holder.is_some() {
+            return Some(holder);
+        }
+        // Of a lock that nobody holds by the records, the word may still say so while its release is under way.
+        let Says::Taken(owner) = says else { return None };
+        if self.held.are_known(moment, event.address) {
+            return None;
+        }
+        // It was taken before the recording began, or the record of that is lost.
+        if object == api::SPIN {
+            return Some(None);
+        }
+        let is_other = owner != 0 && owner != event.tid;
+        is_other.then(|| around.tasks.thread(event.tgid, owner)).flatten().map(Some)
+    }
+
+    /// A function returned.
+    fn returned(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
         let open = self.open.entry(moment.key).or_default();
         // The kernel side can't read a return's address; where another source gives one, it has to agree.
         let agrees = |call: &Call| event.address == 0 || call.address == event.address;
         let matching = open.iter().rposition(|call| call.api == event.detail && agrees(call));
         let Some(index) = matching else {
-            *unpaired += 1;
-            self.returned_of_unknown(moment, event.detail, event.address, errno, locks, out);
+            *around.unpaired += 1;
+            self.returned_of_unknown(moment, event, event.address, around);
             return;
         };
         // Calls above it were left without a return.
-        *unpaired += (open.len() - index - 1) as u64;
+        *around.unpaired += (open.len() - index - 1) as u64;
         open.truncate(index + 1);
         let Some(call) = open.pop() else { return };
-        locks.touch(call.mutex, moment.ts_ns);
+        around.locks.touch(call.lock, moment.ts_ns);
         if call.stale && event.address == 0 && !call.same_lock {
             // The return may be that of a call on another lock, of which nothing is known.
-            *unpaired += 1;
+            *around.unpaired += 1;
         } else if call.stale {
-            self.returned_of_unknown(moment, call.api, call.address, errno, locks, out);
+            self.returned_of_unknown(moment, event, call.address, around);
         } else if let Some(condition) = &call.condition {
-            locks.touch(condition.lock, moment.ts_ns);
-            self.condition_returned(moment, &call, condition, errno, out);
+            around.locks.touch(condition.lock, moment.ts_ns);
+            self.condition_returned(moment, &call, condition, errno_of(event), around.out);
         } else {
-            self.lock_returned(moment, &call, errno, out);
+            self.lock_returned(moment, &call, event, around.out);
         }
     }
 
-    fn lock_returned(&mut self, moment: &Moment, call: &Call, errno: Option<i32>, out: &mut Vec<Event>) {
-        match errno {
-            None | Some(OWNER_DEAD) => self.acquired(moment, call, 1, errno, out),
-            Some(_) if call.waits_since.is_some() => {
-                let row = call.end_of_wait(moment, errno);
-                out.push(Event { kind: EventKind::Abandon, peer_task: None, peer_stack: None, ..row });
+    /// Whether the task's last call is the one of this record.
+    fn has_open(&self, moment: &Moment, event: &WireEvent) -> bool {
+        let last = self.open.get(&moment.key).and_then(|open| open.last());
+        last.is_some_and(|call| call.api == event.detail && call.address == event.address && !call.stale)
+    }
+
+    /// A lock was taken by a function of which neither the begin nor the return is recorded.
+    fn taken(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        let waited = if self.has_open(moment, event) {
+            self.open.get_mut(&moment.key).and_then(Vec::pop)
+        } else {
+            // A call that is stale may be this one: then it waited, who knows for how long.
+            let open = self.open.entry(moment.key).or_default();
+            let stale = open.pop_if(|call| call.api == event.detail && call.stale);
+            if stale.is_some() {
+                return self.returned_of_unknown(moment, event, event.address, around);
             }
-            Some(_) => {
-                let row = Event { stack: call.stack, errno, ..moment.row(EventKind::TryFail, call.mutex) };
-                out.push(exclusive(row));
+            None
+        };
+        let lock = around.lock(moment, event);
+        let call = waited.unwrap_or_else(|| Call::new(moment, event, lock, self.none_yet));
+        self.lock_returned(moment, &call, event, around.out);
+    }
+
+    fn lock_returned(&mut self, moment: &Moment, call: &Call, event: &WireEvent, out: &mut Vec<Event>) {
+        if has_it(event) {
+            if let Some(mode) = call.mode() {
+                self.held.acquired(moment, call.address, mode, 1);
             }
+            out.push(call.acquisition(moment, errno_of(event).filter(|&errno| errno == OWNER_DEAD)));
+            return;
         }
+        let is_semaphore = api::object(call.api) == api::SEMAPHORE;
+        let errno = if is_semaphore { semaphore_errno(call) } else { errno_of(event) };
+        let waited = call.waits_since.is_some();
+        out.push(if waited { call.abandonment(moment, errno) } else { call.failure(moment, errno) });
     }
 
     fn condition_returned(
@@ -204,118 +225,157 @@ impl Calls {
         errno: Option<i32>,
         out: &mut Vec<Event>,
     ) {
-        let sums = condition.share.sums;
-        let waited = OpenWait { lock: condition.lock, ts_ns: call.ts_ns, stack: call.stack, sums: None };
-        let signalled = Moment { waker: condition.share.waker, ..*moment };
         let failed = errno.filter(|&errno| errno != OWNER_DEAD);
-        out.push(Event {
-            blocked_ns: sums.map(|s| s.blocked_ns),
-            runq_ns: sums.map(|s| s.runq_ns),
-            ..signalled.end_of(&waited, failed)
-        });
-        // Whatever it returns, the caller has the mutex: after a signal, after a timeout, and after arguments that
-        // were refused before the mutex was given back.
-        self.acquired(moment, call, condition.depth, errno.filter(|&errno| errno == OWNER_DEAD), out);
-    }
-
-    fn acquired(
-        &mut self,
-        moment: &Moment,
-        call: &Call,
-        depth: u32,
-        errno: Option<i32>,
-        out: &mut Vec<Event>,
-    ) {
-        self.hold(moment, call.address, depth);
-        out.push(call.end_of_wait(moment, errno));
+        out.push(call.condition_end(moment, condition, failed));
+        // The caller has the mutex after a signal, after a timeout, and after arguments that were refused before the
+        // mutex was given back; not if it never had it, or if nobody can have it any more.
+        if !matches!(failed, Some(libc::EPERM | libc::ENOTRECOVERABLE)) {
+            self.held.acquired(moment, call.address, Mode::Exclusive, condition.depth);
+            out.push(call.acquisition(moment, errno.filter(|&errno| errno == OWNER_DEAD)));
+        }
     }
 
     /// The return of a call whose begin is not known, or not for certain: what it returned is, and nothing else.
     fn returned_of_unknown(
         &mut self,
         moment: &Moment,
-        function: u8,
+        event: &WireEvent,
         address: u64,
-        errno: Option<i32>,
-        locks: &mut Locks,
-        out: &mut Vec<Event>,
+        around: &mut Around<'_>,
     ) {
         if address == 0 {
             return;
         }
-        let mutex = locks.id(moment.space, address, LockKind::PthreadMutex, moment.ts_ns);
-        if matches!(errno, None | Some(OWNER_DEAD)) || is_condition_wait(function) {
-            self.hold(moment, address, 1);
-            let row = moment.end_of_unknown(mutex, None);
-            let errno = errno.filter(|&errno| errno == OWNER_DEAD);
-            out.push(exclusive(Event { errno, peer_task: None, peer_stack: None, ..row }));
-        } else {
-            let row = Event { stack: None, errno, ..moment.row(EventKind::TryFail, mutex) };
-            out.push(exclusive(row));
-        }
-    }
-
-    /// A mutex was given back.
-    pub(super) fn unlock(&mut self, moment: &Moment, address: u64, locks: &mut Locks, out: &mut Vec<Event>) {
-        let mutex = locks.id(moment.space, address, LockKind::PthreadMutex, moment.ts_ns);
-        out.push(exclusive(moment.row(EventKind::Release, mutex)));
-        match self.held.get_mut(&(moment.space, address)) {
-            Some(holder) if holder.key == moment.key && holder.depth > 1 => holder.depth -= 1,
-            _ => {
-                self.held.remove(&(moment.space, address));
+        let of_condition = api::object(event.detail) == api::CONDITION;
+        let object = if of_condition { api::MUTEX } else { api::object(event.detail) };
+        let (lock, mode) =
+            (around.locks.id(moment.space, address, kind_of(object), moment.ts_ns), mode_of(object));
+        let errno = errno_of(event);
+        if has_it(event) || of_condition {
+            if let Some(mode) = mode {
+                self.held.acquired(moment, address, mode, 1);
             }
+            let row = moment.end_of_unknown(lock, None);
+            let errno = errno.filter(|&errno| errno == OWNER_DEAD);
+            around.out.push(Event { errno, mode, peer_task: None, peer_stack: None, ..row });
+        } else {
+            let errno = errno.filter(|&errno| errno > 0);
+            around.out.push(Event { stack: None, errno, mode, ..moment.row(EventKind::TryFail, lock) });
         }
     }
 
-    /// A mutex was initialised.
-    pub(super) fn init(&mut self, moment: &Moment, address: u64, locks: &mut Locks, out: &mut Vec<Event>) {
-        self.held.remove(&(moment.space, address));
-        let kind = LockKind::PthreadMutex;
-        let mutex = locks.begin(moment.space, address, kind, moment.ts_ns, moment.stack);
-        out.push(moment.row(EventKind::Init, mutex));
+    /// A lock is given back.
+    fn unlock(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        let object = api::object(event.detail);
+        if object == api::SPIN_UNLOCK_OR_INIT && self.begins_spin(moment, event, around) {
+            return self.init(moment, event, around);
+        }
+        if self.is_refused_unlock(moment, event, around) {
+            return;
+        }
+        let lock = around.lock(moment, event);
+        let held = self.held.released(moment, event.address);
+        let mode = match object {
+            // Readers leave no name in the lock, a writer does.
+            api::RWLOCK => held.unwrap_or(match words::owner(event.value as u64) {
+                0 => Mode::Shared,
+                _ => Mode::Exclusive,
+            }),
+            _ => Mode::Exclusive,
+        };
+        around.out.push(Event { mode: Some(mode), ..moment.row(EventKind::Release, lock) });
     }
 
-    /// A mutex was destroyed.
-    pub(super) fn destroy(&mut self, moment: &Moment, address: u64, locks: &mut Locks, out: &mut Vec<Event>) {
-        self.held.remove(&(moment.space, address));
-        let mutex = locks.id(moment.space, address, LockKind::PthreadMutex, moment.ts_ns);
-        out.push(moment.row(EventKind::Destroy, mutex));
-        locks.end(moment.space, address, LockKind::PthreadMutex);
+    /// Whether a function that initialises a spin lock and gives it back alike does the first.
+    fn begins_spin(&self, moment: &Moment, event: &WireEvent, around: &Around<'_>) -> bool {
+        let kind = kind_of(api::SPIN);
+        let is_known = around.locks.is_known(moment.space, event.address, kind);
+        !self.held.is_mine(moment, event.address) && (is_free_spin(event) || !is_known)
+    }
+
+    /// Whether the mutex will not let this task give it back.
+    fn is_refused_unlock(&self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) -> bool {
+        let Some(owner) = only_owner(event) else { return false };
+        if owner == 0 {
+            return true;
+        }
+        if owner == event.tid || self.held.is_mine(moment, event.address) {
+            return false;
+        }
+        // In a namespace of PIDs the lock knows its owner by another number than the record does; that is no thread's.
+        around.tasks.thread(event.tgid, owner).is_some()
+            || self.held.in_the_way(moment, event.address, Mode::Exclusive).is_some()
+    }
+
+    /// A lock is initialised.
+    fn init(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        if event.code == code::INIT && is_refused_count(event) {
+            return;
+        }
+        let kind = kind_of(api::object(event.detail));
+        self.held.forget(moment.space, event.address);
+        let lock = around.locks.begin(moment.space, event.address, kind, moment.ts_ns, moment.stack);
+        around.out.push(moment.row(EventKind::Init, lock));
+    }
+
+    /// A lock is destroyed.
+    fn destroy(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
+        if is_in_use(event) {
+            return;
+        }
+        self.held.forget(moment.space, event.address);
+        let lock = around.lock(moment, event);
+        around.out.push(moment.row(EventKind::Destroy, lock));
+        around.locks.end(moment.space, event.address, kind_of(api::object(event.detail)));
     }
 
     /// A futex wait began. Says of what it is a part, if the task is in a call that uses this word; the first wait
-    /// for a mutex that seemed free is the begin of the call's wait.
-    pub(super) fn futex_wait(&mut self, moment: &Moment, word: u64, out: &mut Vec<Event>) -> Option<Part> {
-        let call = self.open.get(&moment.key)?.last()?;
-        if call.condition.as_ref().is_some_and(|c| within(word, c.address, COND_BYTES)) {
+    /// for a lock that seemed free is the begin of the call's wait.
+    pub(super) fn futex_wait(
+        &mut self,
+        moment: &Moment,
+        event: &WireEvent,
+        out: &mut Vec<Event>,
+    ) -> Option<Part> {
+        let word = event.address;
+        let Self { open, held, .. } = self;
+        let call = open.get_mut(&moment.key)?.last_mut()?;
+        if call.condition_has(word) {
             return Some(Part::Condition);
         }
-        if !within(word, call.address, MUTEX_BYTES) {
+        if !call.lock_has(word) {
             return None;
         }
-        if !call.stale && call.waits_since.is_none() {
-            let owner = self.other_holder(moment, call.address);
-            out.push(wait_row(moment, call.mutex, call.stack, owner));
-            let call = self.open.get_mut(&moment.key)?.last_mut()?;
+        let asks_kernel = matches!(i32::from(event.detail), libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2);
+        if std::mem::take(&mut call.takes_over) && asks_kernel {
+            // It gives the caller what its owner left, and lets nobody wait.
+        } else if !call.stale && !call.is_refused && call.waits_since.is_none() {
+            let mode = if call.condition.is_some() { Some(Mode::Exclusive) } else { call.mode() };
+            let owner = mode.and_then(|mode| held.in_the_way(moment, call.address, mode));
+            out.push(call.wait(moment, owner));
             call.waits_since = Some(moment.ts_ns);
         }
-        Some(Part::Mutex)
+        Some(Part::Lock)
     }
 
     /// The task's futex wait on `word` began or ended: its open call is about the lock around that word.
     pub(super) fn futex_seen(&mut self, moment: &Moment, word: u64) {
         let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
-        let condition = call.condition.as_ref().map(|condition| condition.address);
-        call.same_lock |= within(word, call.address, MUTEX_BYTES)
-            || condition.is_some_and(|address| within(word, address, COND_BYTES));
+        call.same_lock |= call.lock_has(word) || call.condition_has(word);
     }
 
     /// A futex wait that is a part of a call ended.
-    pub(super) fn futex_wait_done(&mut self, moment: &Moment, part: Part, sums: Option<Sums>) {
+    pub(super) fn futex_wait_done(
+        &mut self,
+        moment: &Moment,
+        part: Part,
+        sums: Option<Sums>,
+        errno: Option<i32>,
+    ) {
         let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
         match (part, &mut call.condition) {
-            (Part::Condition, Some(condition)) => condition.share.add(sums, moment.waker),
-            _ => call.for_mutex.add(sums, moment.waker),
+            (Part::Condition, Some(condition)) => condition.share.add(sums, moment, errno),
+            _ => call.share.add(sums, moment, errno),
         }
     }
 
@@ -324,59 +384,58 @@ impl Calls {
         self.open.remove(&key).map_or(0, |open| open.len() as u64)
     }
 
-    /// Events are missing: a call that is open may be another one by now, and a mutex may have another holder.
+    /// Events are missing: a call that is open may be another one by now, and a lock may have another holder.
     pub(super) fn lost(&mut self) {
-        self.held.clear();
+        self.held.lost();
         for call in self.open.values_mut().flatten() {
             (call.stale, call.same_lock) = (true, false);
         }
     }
+}
 
-    fn hold(&mut self, moment: &Moment, address: u64, depth: u32) {
-        let mine = Holder { key: moment.key, task: moment.task, depth };
-        self.held
-            .entry((moment.space, address))
-            .and_modify(|holder| if holder.key == mine.key { holder.depth += depth } else { *holder = mine })
-            .or_insert(mine);
+impl Around<'_> {
+    /// The lock that a record is about.
+    fn lock(&mut self, moment: &Moment, event: &WireEvent) -> trace_format::LockId {
+        let kind = kind_of(api::object(event.detail));
+        self.locks.id(moment.space, event.address, kind, moment.ts_ns)
     }
 
-    fn other_holder(&self, moment: &Moment, address: u64) -> Option<TaskId> {
-        let holder = self.held.get(&(moment.space, address))?;
-        (holder.key != moment.key).then_some(holder.task)
+    /// The mutex of a condition wait.
+    fn mutex(&mut self, moment: &Moment, event: &WireEvent) -> trace_format::LockId {
+        self.locks.id(moment.space, event.address, kind_of(api::MUTEX), moment.ts_ns)
     }
 }
 
-/// Calls of one task that may be open at once.
-const MOST_NESTED: usize = 16;
-
-impl Call {
-    /// The acquisition of the mutex, or with the kind changed, the end of the wait for it.
-    fn end_of_wait(&self, moment: &Moment, errno: Option<i32>) -> Event {
-        let waited = self.waits_since.map(|since| (moment.ts_ns - since).max(0));
-        let share = if waited.is_some() { self.for_mutex } else { Share::NOTHING };
-        exclusive(Event {
-            stack: self.stack,
-            wait_ns: Some(waited.unwrap_or(0)),
-            blocked_ns: share.sums.map(|s| s.blocked_ns),
-            runq_ns: share.sums.map(|s| s.runq_ns),
-            peer_task: share.waker.map(|(task, _)| task),
-            peer_stack: share.waker.and_then(|(_, stack)| stack),
-            errno,
-            ..moment.row(EventKind::Acquire, self.mutex)
-        })
+/// Whether what the function returned means that the caller has the lock, or may pass.
+fn has_it(event: &WireEvent) -> bool {
+    match api::object(event.detail) {
+        // One of the callers gets `PTHREAD_BARRIER_SERIAL_THREAD`, which is -1.
+        api::BARRIER => matches!(event.value, 0 | -1),
+        _ => matches!(errno_of(event), None | Some(OWNER_DEAD)),
     }
 }
 
-fn wait_row(moment: &Moment, mutex: LockId, stack: Option<StackId>, owner: Option<TaskId>) -> Event {
-    exclusive(Event { stack, peer_task: owner, ..moment.row(EventKind::Wait, mutex) })
+/// What the function returned, if not 0: an errno, but of semaphores and barriers.
+fn errno_of(event: &WireEvent) -> Option<i32> {
+    Some(event.value as i32).filter(|&value| value != 0)
+}
+
+/// Why a call on a semaphore failed: it returns -1, and the errno is the thread's own. `None` if nothing tells.
+fn semaphore_errno(call: &Call) -> Option<i32> {
+    if call.is_refused {
+        return Some(libc::EINVAL);
+    }
+    match (api::way(call.api), call.share.errno) {
+        (api::TRIES, _) => Some(libc::EAGAIN),
+        (_, Some(errno)) => Some(errno),
+        // No signal means that the time was over, if signals are seen.
+        (api::WAITS, None) => Some(libc::EINTR),
+        (_, None) => call.share.sums.map(|_| libc::ETIMEDOUT),
+    }
 }
 
 fn exclusive(row: Event) -> Event {
     Event { mode: Some(Mode::Exclusive), ..row }
-}
-
-fn within(word: u64, start: u64, bytes: u64) -> bool {
-    word.wrapping_sub(start) < bytes
 }
 
 #[cfg(test)]

@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 
 use trace_format::{
     Event, EventKind, LockKind, Mode,
-    wire::{WireEvent, WireTask, api, code, flag, stack},
+    wire::{WireEvent, WireTask, api, code, flag, mutex, stack, words},
 };
 
 use super::Composer;
 use crate::{order::Record, tasks::Tasks};
+
+/// `pthread_mutex_lock`
+pub(super) const MUTEX_LOCK: u8 = api::of(api::MUTEX, api::WAITS);
+/// `pthread_cond_wait`
+pub(super) const COND_WAIT: u8 = api::of(api::CONDITION, api::WAITS);
 
 /// The process that a script is about unless it says otherwise.
 const PROCESS: u32 = 10;
@@ -290,7 +295,10 @@ impl Line<'_> {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
     pub(super) fn futex_wait(self, word: u64) {
-        self.is(code::FUTEX_WAIT, word, 0, 0);
+        self.futex_command(word, 0);
+    }
+    pub(super) fn futex_command(self, word: u64, command: u8) {
+        self.is(code::FUTEX_WAIT, word, command, 0);
     }
     pub(super) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
@@ -299,29 +307,65 @@ impl Line<'_> {
         self.is(code::FUTEX_WAKE, word, 1, ret);
     }
     pub(super) fn lock(self, mutex: u64) {
-        self.is(code::CALL, mutex, api::MUTEX_LOCK, 0);
+        self.call(MUTEX_LOCK, mutex);
     }
     pub(super) fn locked(self, mutex: u64, ret: i64) {
-        self.is(code::RETURN, mutex, api::MUTEX_LOCK, ret);
+        self.returned(MUTEX_LOCK, mutex, ret);
     }
-    pub(super) fn call(self, function: u8, mutex: u64) {
-        self.is(code::CALL, mutex, function, 0);
+    /// What the kernel side read in the lock: its first word, and the owner that it names.
+    pub(super) fn words(mut self, first: u32, owner: u32) -> Self {
+        self.event.flags |= flag::WORDS;
+        self.event.value = words::of(first, owner) as i64;
+        self
     }
-    pub(super) fn returned(self, function: u8, mutex: u64, ret: i64) {
-        self.is(code::RETURN, mutex, function, ret);
+    /// The mutex's kind, and how many use it.
+    pub(super) fn mutex(mut self, kind: u32, users: u32) -> Self {
+        self.event.extra = mutex::of(kind, users);
+        self
+    }
+    /// The third field of a record.
+    pub(super) fn extra(mut self, extra: u64) -> Self {
+        self.event.extra = extra;
+        self
+    }
+    pub(super) fn call(self, function: u8, lock: u64) {
+        let words = self.event.value;
+        self.is(code::CALL, lock, function, words);
+    }
+    pub(super) fn returned(self, function: u8, lock: u64, ret: i64) {
+        self.is(code::RETURN, lock, function, ret);
     }
     pub(super) fn cond_wait(mut self, condition: u64, mutex: u64) {
         self.event.extra = condition;
-        self.is(code::CALL, mutex, api::COND_WAIT, 0);
+        self.call(COND_WAIT, mutex);
     }
     pub(super) fn unlock(self, mutex: u64) {
-        self.is(code::UNLOCK, mutex, 0, 0);
+        self.gives_back(api::MUTEX, mutex);
+    }
+    pub(super) fn gives_back(self, object: u8, lock: u64) {
+        let words = self.event.value;
+        self.is(code::UNLOCK, lock, api::of(object, api::NONE), words);
+    }
+    pub(super) fn post(self, semaphore: u64) {
+        let words = self.event.value;
+        self.is(code::POST, semaphore, api::of(api::SEMAPHORE, api::NONE), words);
     }
     pub(super) fn init(self, mutex: u64) {
-        self.is(code::INIT, mutex, 0, 0);
+        self.begins(api::MUTEX, mutex);
+    }
+    pub(super) fn begins(self, object: u8, lock: u64) {
+        self.is(code::INIT, lock, api::of(object, api::NONE), 0);
     }
     pub(super) fn destroy(self, mutex: u64) {
-        self.is(code::DESTROY, mutex, 0, 0);
+        self.ends(api::MUTEX, mutex);
+    }
+    pub(super) fn ends(self, object: u8, lock: u64) {
+        let words = self.event.value;
+        self.is(code::DESTROY, lock, api::of(object, api::NONE), words);
+    }
+    /// A function has the lock of which only that is told, and its failed attempts.
+    pub(super) fn takes(self, function: u8, lock: u64) {
+        self.is(code::TAKEN, lock, function, 0);
     }
 
     fn is(self, code: u8, address: u64, detail: u8, value: i64) {

@@ -77,8 +77,13 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TASK_TGID", &tgid, true)
         .override_global("KLOCK_TASK_COMM", &comm, true)
         .override_global("KLOCK_TASK_STATE", &state, true)
-        .load(if plan.old_kernel { OLD_OBJECT } else { OBJECT })
+        .load(object_for(plan))
         .map_err(|e| LoadError::Load(Box::new(e)))
+}
+
+/// The object for the plan's kernel.
+pub(super) fn object_for(plan: &Plan) -> &'static [u8] {
+    if plan.old_kernel { OLD_OBJECT } else { OBJECT }
 }
 
 /// Makes a ring for each CPU, then for each CPU one for programs that run inside another one, and puts them into the

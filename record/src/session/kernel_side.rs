@@ -30,8 +30,6 @@ use crate::{
 
 /// How much of a round goes at most into putting probes into new processes.
 const PROBING: Duration = Duration::from_millis(10);
-/// Processes that get probes: each takes some twenty file descriptors.
-const MOST_PROBED: usize = 400;
 
 /// The kernel side in place, and what its records said about processes.
 pub(super) struct KernelSide {
@@ -91,6 +89,11 @@ impl KernelSide {
             }
         }
         self.probed = libcs.len();
+        let unprobed: Vec<&str> = self.loaded.unprobed().collect();
+        if !unprobed.is_empty() {
+            let functions = unprobed.join(", ");
+            warnings.push(format!("no probe can be put on {functions}: these calls are not recorded"));
+        }
         let skipped = self.loaded.attach()?;
         if !skipped.is_empty() {
             let functions = skipped.join(", ");
@@ -167,13 +170,14 @@ impl KernelSide {
             && let Some(pid) = self.unprobed.pop_front()
         {
             let Ok(libc) = uprobes::libc_of_process(pid) else { continue };
-            if self.probed == MOST_PROBED {
+            let most = self.loaded.most_processes();
+            if self.probed == most {
                 warnings.push(format!(
-                    "more than {MOST_PROBED} processes: the pthread calls of the later ones are not recorded"
+                    "more than {most} processes: the pthread calls of the later ones are not recorded"
                 ));
             }
             self.probed += 1;
-            if self.probed <= MOST_PROBED {
+            if self.probed <= most {
                 // It may have ended meanwhile.
                 let _ = self.loaded.attach_process(pid, &libc);
             }

@@ -77,7 +77,7 @@ impl Open {
             return Some(Part::Condition);
         }
         let kind = if condition.is_some() { LockKind::PthreadMutex } else { self.kind };
-        within(word, self.address, bytes_of(kind)).then_some(Part::Mutex)
+        within(word, self.address, bytes_of(kind)).then_some(Part::Lock)
     }
 }
 

@@ -1,15 +1,23 @@
-//! What the calls of a program become, told as scripts. M is a mutex, C a condition variable.
+//! What the calls of a program become, told as scripts. M is a mutex, C a condition variable. The other kinds of locks are in
+//! their own file.
 
 use trace_format::{
-    EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait, Wake},
+    EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait},
     LockKind,
     wire::{WireTask, api, code},
 };
 
-use crate::compose::script::{Script, row};
+use crate::compose::script::{COND_WAIT, Script, row};
+
+mod kinds;
+mod refused;
 
 const M: u64 = 0x4000;
 const C: u64 = 0x5000;
+
+const MUTEX_TRYLOCK: u8 = api::of(api::MUTEX, api::TRIES);
+const MUTEX_TIMEDLOCK: u8 = api::of(api::MUTEX, api::TIMED);
+const MUTEX_CLOCKLOCK: u8 = api::of(api::MUTEX, api::CLOCKED);
 
 #[test]
 fn a_lock_that_is_free_is_acquired_without_a_wait() {
@@ -65,7 +73,6 @@ fn the_sleep_inside_a_contended_call_is_its_own_and_makes_no_futex_rows() {
         row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0),
         row(200, Wait).task(12).lock(M).exclusive().stack(2).peer(11),
         row(300, Release).task(11).lock(M).exclusive(),
-        row(310, Wake).task(11).lock(M).stack(5).count(1),
         row(400, Acquire).task(12).lock(M).exclusive().stack(2).waited(200, 130, 25).peer(13).peer_stack(6),
     ]);
     assert_eq!(s.kind(M), [LockKind::PthreadMutex], "the word is no lock of its own");
@@ -97,10 +104,10 @@ fn where_futexes_are_not_recorded_the_sleep_of_a_wait_is_unknown_and_not_zero() 
 #[test]
 fn a_trylock_fails_or_succeeds_and_never_waits() {
     let mut s = Script::new();
-    s.at(100).task(11).call(api::MUTEX_TRYLOCK, M);
-    s.at(110).task(11).returned(api::MUTEX_TRYLOCK, M, 0);
-    s.at(120).task(12).stack(4).call(api::MUTEX_TRYLOCK, M);
-    s.at(130).task(12).returned(api::MUTEX_TRYLOCK, M, 16);
+    s.at(100).task(11).call(MUTEX_TRYLOCK, M);
+    s.at(110).task(11).returned(MUTEX_TRYLOCK, M, 0);
+    s.at(120).task(12).stack(4).call(MUTEX_TRYLOCK, M);
+    s.at(130).task(12).returned(MUTEX_TRYLOCK, M, 16);
     s.says([
         row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0),
         row(130, TryFail).task(12).lock(M).exclusive().stack(4).errno(16),
@@ -112,10 +119,10 @@ fn a_timed_lock_that_gives_up_is_an_abandoned_wait() {
     let mut s = Script::new();
     s.at(100).task(11).lock(M);
     s.at(110).task(11).locked(M, 0);
-    s.at(200).task(12).stack(4).call(api::MUTEX_TIMEDLOCK, M);
+    s.at(200).task(12).stack(4).call(MUTEX_TIMEDLOCK, M);
     s.at(210).task(12).futex_wait(M);
     s.at(290).task(12).sums(75, 2).futex_done(M, -110);
-    s.at(300).task(12).returned(api::MUTEX_TIMEDLOCK, M, 110);
+    s.at(300).task(12).returned(MUTEX_TIMEDLOCK, M, 110);
     s.says([
         row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0),
         row(200, Wait).task(12).lock(M).exclusive().stack(4).peer(11),
@@ -126,8 +133,8 @@ fn a_timed_lock_that_gives_up_is_an_abandoned_wait() {
 #[test]
 fn a_timed_lock_with_a_bad_time_fails_without_having_waited() {
     let mut s = Script::new();
-    s.at(100).task(11).stack(1).call(api::MUTEX_CLOCKLOCK, M);
-    s.at(110).task(11).returned(api::MUTEX_CLOCKLOCK, M, 22);
+    s.at(100).task(11).stack(1).call(MUTEX_CLOCKLOCK, M);
+    s.at(110).task(11).returned(MUTEX_CLOCKLOCK, M, 22);
     s.says([row(110, TryFail).task(11).lock(M).exclusive().stack(1).errno(22)]);
 }
 
@@ -169,7 +176,7 @@ fn a_condition_wait_gives_the_mutex_back_and_takes_it_again() {
     s.at(320).task(11).sums(80, 10).futex_wait(M);
     s.at(350).task(12).unlock(M);
     s.at(370).task(11).sums(110, 15).woken_by(12, 9).futex_done(M, 0);
-    s.at(380).task(11).returned(api::COND_WAIT, M, 0);
+    s.at(380).task(11).returned(COND_WAIT, M, 0);
     let story: Vec<_> = s.rows().into_iter().skip(1).collect();
     assert_eq!(
         story,
@@ -177,7 +184,6 @@ fn a_condition_wait_gives_the_mutex_back_and_takes_it_again() {
             row(200, Release).task(11).lock(M).exclusive().stack(3),
             row(200, Wait).task(11).lock(C).stack(3),
             row(260, Acquire).task(12).lock(M).exclusive().waited(0, 0, 0),
-            row(300, Wake).task(12).lock(C).count(1),
             row(320, Wait).task(11).lock(M).exclusive().stack(3).peer(12),
             row(350, Release).task(12).lock(M).exclusive(),
             row(380, Acquire).task(11).lock(C).stack(3).waited(180, 80, 10).peer(12).peer_stack(8),
@@ -192,7 +198,7 @@ fn a_condition_wait_gives_the_mutex_back_and_takes_it_again() {
 fn a_condition_wait_that_times_out_is_abandoned_and_still_has_the_mutex() {
     let mut s = Script::new();
     s.at(200).task(11).cond_wait(C, M);
-    s.at(900).task(11).returned(api::COND_WAIT, M, 110);
+    s.at(900).task(11).returned(COND_WAIT, M, 110);
     s.at(950).task(12).lock(M);
     s.says([
         row(200, Release).task(11).lock(M).exclusive(),
@@ -266,7 +272,7 @@ fn a_return_that_does_not_say_the_mutex_ends_the_last_call_of_its_function() {
     s.at(100).task(11).lock(M);
     s.at(110).task(11).locked(0, 0);
     s.at(120).task(11).stack(3).cond_wait(C, M);
-    s.at(200).task(11).returned(api::COND_WAIT, 0, 0);
+    s.at(200).task(11).returned(COND_WAIT, 0, 0);
     s.at(210).task(11).locked(0, 0);
     assert_eq!(s.waits(), [(M, Some(0)), (C, Some(80)), (M, Some(0))]);
     assert_eq!(s.unpaired(), 1, "the return without a call");
@@ -364,10 +370,10 @@ fn the_first_vector_of_the_semantics_is_told_as_it_happened() {
     s.at(1_000_000).task(a).locked(M, 0);
     s.at(1_200_000).task(b).stack(20).lock(M);
     s.at(1_300_000).task(c).stack(20).lock(M);
-    s.at(1_499_000).task(d).stack(30).call(api::MUTEX_TRYLOCK, M);
-    s.at(1_500_000).task(d).returned(api::MUTEX_TRYLOCK, M, 16);
-    s.at(1_600_000).task(e).stack(40).call(api::MUTEX_TIMEDLOCK, M);
-    s.at(1_700_000).task(e).returned(api::MUTEX_TIMEDLOCK, M, 110);
+    s.at(1_499_000).task(d).stack(30).call(MUTEX_TRYLOCK, M);
+    s.at(1_500_000).task(d).returned(MUTEX_TRYLOCK, M, 16);
+    s.at(1_600_000).task(e).stack(40).call(MUTEX_TIMEDLOCK, M);
+    s.at(1_700_000).task(e).returned(MUTEX_TIMEDLOCK, M, 110);
     s.at(2_000_500).task(a).unlock(M);
     s.at(2_003_000).task(b).locked(M, 0);
     s.at(2_503_999).task(b).unlock(M);

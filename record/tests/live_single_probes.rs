@@ -1,0 +1,64 @@
+//! As kernels before 6.10 have them: a probe of its own at each function's entry and return. The program of every lock
+//! (`fixtures/programs/known_locks.c`) gives the same rows with them. Needs root; run by `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use record::{Options, Stop, Target, rehearsal};
+
+#[path = "../../tests/support/conformance.rs"]
+mod conformance;
+mod support;
+
+use conformance::{Expected, assert_conforms};
+
+fn known_locks() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs/known_locks.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_locks");
+    let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
+    let built = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
+    assert!(built.expect("gcc is installed").success(), "gcc could not build known_locks");
+    program
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn with_a_probe_for_each_function_every_lock_has_the_rows_that_it_should() {
+    if support::skipped() {
+        return;
+    }
+    rehearsal::set_single_probes();
+    let mut program = Command::new(known_locks());
+    let mut program =
+        program.args(["--wait", "--expected"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    lines.read_line(&mut said).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("t.parquet");
+    let options = Options {
+        output: output.clone(),
+        target: Target::Processes(vec![program.id()]),
+        ..Options::default()
+    };
+    let (began, begun) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        record::record(&options, &Stop::new(), &mut |_| {
+            began.send(()).ok();
+        })
+    });
+    begun.recv_timeout(Duration::from_secs(60)).expect("it began to record");
+    program.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    lines.read_to_string(&mut said).unwrap();
+    assert!(program.wait().unwrap().success(), "{said}");
+    let summary = thread.join().unwrap().unwrap();
+    assert_eq!(summary.warnings, [] as [String; 0]);
+    assert_conforms(&output, &Expected::read(&said));
+}
