@@ -174,10 +174,15 @@ impl Loaded {
     /// Attaches the probes of users' locks in one process, at any time; gives how many.
     pub fn attach_process(&mut self, pid: u32, libc: &Libc) -> Result<usize, LoadError> {
         let Some(process) = NonZeroU32::new(pid) else { return Ok(0) };
-        if let Some(multi) = &mut self.multi
-            && let Ok(attached) = multi.attach(pid, libc)
-        {
-            return Ok(attached);
+        if let Some(multi) = &mut self.multi {
+            match multi.attach(pid, libc) {
+                Ok(attached) => return Ok(attached),
+                // Single probes would find it gone, too.
+                Err(source) if source.raw_os_error() == Some(::libc::ESRCH) => {
+                    return Err(LoadError::Process { pid, source });
+                }
+                Err(_) => {}
+            }
         }
         let mut attached = 0;
         for (function, offsets) in &libc.functions {

@@ -8,28 +8,22 @@
 use rustc_hash::FxHashMap;
 use trace_format::{
     Event, EventKind, Mode, TaskId,
-    wire::{WireEvent, api, code, words},
+    wire::{WireEvent, api, code},
 };
 
-use super::{Moment, Sums, TaskKey};
+use super::{Moment, TaskKey};
 use crate::{locks::Locks, tasks::Tasks};
 
 mod call;
+mod futexes;
 mod holders;
+mod life;
 mod object;
 
 use call::{Call, Condition, Share};
+pub(super) use futexes::Part;
 use holders::Holders;
-use object::{Says, is_free_spin, is_full, is_in_use, is_refused_count, kind_of, mode_of, only_owner, says};
-
-/// Which lock of a call a futex wait is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The one that the call takes.
-    Lock,
-    /// Its condition variable.
-    Condition,
-}
+use object::{Says, is_full, kind_of, mode_of, says};
 
 /// The calls that are open and the locks that are held.
 #[derive(Debug)]
@@ -51,9 +45,6 @@ pub(super) struct Around<'a> {
 
 /// The lock's owner died with it: the caller owns it now all the same.
 const OWNER_DEAD: i32 = libc::EOWNERDEAD;
-
-/// `include/uapi/linux/futex.h` (5.14)
-const FUTEX_LOCK_PI2: i32 = 13;
 
 /// Calls of one task that may be open at once.
 const MOST_NESTED: usize = 16;
@@ -261,121 +252,6 @@ impl Calls {
         } else {
             let errno = errno.filter(|&errno| errno > 0);
             around.out.push(Event { stack: None, errno, mode, ..moment.row(EventKind::TryFail, lock) });
-        }
-    }
-
-    /// A lock is given back.
-    fn unlock(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
-        let object = api::object(event.detail);
-        if object == api::SPIN_UNLOCK_OR_INIT && self.begins_spin(moment, event, around) {
-            return self.init(moment, event, around);
-        }
-        if self.is_refused_unlock(moment, event, around) {
-            return;
-        }
-        let lock = around.lock(moment, event);
-        let held = self.held.released(moment, event.address);
-        let mode = match object {
-            // Readers leave no name in the lock, a writer does.
-            api::RWLOCK => held.unwrap_or(match words::owner(event.value as u64) {
-                0 => Mode::Shared,
-                _ => Mode::Exclusive,
-            }),
-            _ => Mode::Exclusive,
-        };
-        around.out.push(Event { mode: Some(mode), ..moment.row(EventKind::Release, lock) });
-    }
-
-    /// Whether a function that initialises a spin lock and gives it back alike does the first.
-    fn begins_spin(&self, moment: &Moment, event: &WireEvent, around: &Around<'_>) -> bool {
-        let kind = kind_of(api::SPIN);
-        let is_known = around.locks.is_known(moment.space, event.address, kind);
-        !self.held.is_mine(moment, event.address) && (is_free_spin(event) || !is_known)
-    }
-
-    /// Whether the mutex will not let this task give it back.
-    fn is_refused_unlock(&self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) -> bool {
-        let Some(owner) = only_owner(event) else { return false };
-        if owner == 0 {
-            return true;
-        }
-        if owner == event.tid || self.held.is_mine(moment, event.address) {
-            return false;
-        }
-        // In a namespace of PIDs the lock knows its owner by another number than the record does; that is no thread's.
-        around.tasks.thread(event.tgid, owner).is_some()
-            || self.held.in_the_way(moment, event.address, Mode::Exclusive).is_some()
-    }
-
-    /// A lock is initialised.
-    fn init(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
-        if event.code == code::INIT && is_refused_count(event) {
-            return;
-        }
-        let kind = kind_of(api::object(event.detail));
-        self.held.forget(moment.space, event.address);
-        let lock = around.locks.begin(moment.space, event.address, kind, moment.ts_ns, moment.stack);
-        around.out.push(moment.row(EventKind::Init, lock));
-    }
-
-    /// A lock is destroyed.
-    fn destroy(&mut self, moment: &Moment, event: &WireEvent, around: &mut Around<'_>) {
-        if is_in_use(event) {
-            return;
-        }
-        self.held.forget(moment.space, event.address);
-        let lock = around.lock(moment, event);
-        around.out.push(moment.row(EventKind::Destroy, lock));
-        around.locks.end(moment.space, event.address, kind_of(api::object(event.detail)));
-    }
-
-    /// A futex wait began. Says of what it is a part, if the task is in a call that uses this word; the first wait
-    /// for a lock that seemed free is the begin of the call's wait.
-    pub(super) fn futex_wait(
-        &mut self,
-        moment: &Moment,
-        event: &WireEvent,
-        out: &mut Vec<Event>,
-    ) -> Option<Part> {
-        let word = event.address;
-        let Self { open, held, .. } = self;
-        let call = open.get_mut(&moment.key)?.last_mut()?;
-        if call.condition_has(word) {
-            return Some(Part::Condition);
-        }
-        if !call.lock_has(word) {
-            return None;
-        }
-        let asks_kernel = matches!(i32::from(event.detail), libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2);
-        if std::mem::take(&mut call.takes_over) && asks_kernel {
-            // It gives the caller what its owner left, and lets nobody wait.
-        } else if !call.stale && !call.is_refused && call.waits_since.is_none() {
-            let mode = if call.condition.is_some() { Some(Mode::Exclusive) } else { call.mode() };
-            let owner = mode.and_then(|mode| held.in_the_way(moment, call.address, mode));
-            out.push(call.wait(moment, owner));
-            call.waits_since = Some(moment.ts_ns);
-        }
-        Some(Part::Lock)
-    }
-
-    /// The task's futex wait on `word` began or ended: its open call is about the lock around that word.
-    pub(super) fn futex_seen(&mut self, moment: &Moment, word: u64) {
-        let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
-        call.same_lock |= call.lock_has(word) || call.condition_has(word);
-    }
-
-    /// A futex wait that is a part of a call ended.
-    pub(super) fn futex_wait_done(
-        &mut self,
-        moment: &Moment,
-        part: Part,
-        sums: Option<Sums>,
-        errno: Option<i32>,
-    ) {
-        let Some(call) = self.open.get_mut(&moment.key).and_then(|open| open.last_mut()) else { return };
-        match (part, &mut call.condition) {
-            (Part::Condition, Some(condition)) => condition.share.add(sums, moment, errno),
-            _ => call.share.add(sums, moment, errno),
         }
     }
 

@@ -30,6 +30,15 @@ pub enum LoadError {
         #[source]
         source: io::Error,
     },
+    /// A process could not be probed.
+    #[error("the kernel refused to put probes into process {pid}")]
+    Process {
+        /// Which.
+        pid: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// A map could not be made or filled.
     #[error("the kernel refused map {map}; try a smaller --ring")]
     Map {
