@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// How much else the machine had to do over the last minute: near 0 on one that is fit for measuring.
-fn busy() -> Result<String> {
+pub(crate) fn busy() -> Result<String> {
     let text = fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;
     Ok(text.split_whitespace().next().unwrap_or("unknown").to_owned())
 }
@@ -176,7 +176,8 @@ fn times(program: &Path, threads: u32, iterations: u64) -> Result<Times> {
     Ok(Times { wall_ns: number("wall_ns")?, cpu_ns: number("cpu_ns")? })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
@@ -184,7 +185,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The smallest interval between a value and its counterpart from the other end that holds the median of what the sorted
 /// values are drawn from with at least 95 %: as many of them are below it as heads in so many throws of a coin.
-fn interval(sorted: &[f64]) -> (f64, f64) {
+pub(crate) fn interval(sorted: &[f64]) -> (f64, f64) {
     let throws = sorted.len();
     let mut probability = 0.5_f64.powi(i32::try_from(throws).unwrap_or(i32::MAX));
     let (mut below, mut rank) = (probability, 0);
