@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use crate::host::probed_functions;
 use btf_rs::{Btf, Member, Type};
-use trace_format::kernel_functions::FUNCTIONS;
 
 /// Where the running kernel describes its types (4.18, with `CONFIG_DEBUG_INFO_BTF`).
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -16,7 +16,8 @@ pub struct KernelTypes {
     pub task: TaskOffsets,
     /// Offsets into locks.
     pub locks: LockOffsets,
-    /// Which of the functions that take and give back locks are described: by these, fentry and fexit find them.
+    /// Which of the [functions](probed_functions) that programs may be put onto are described: by these, fentry and fexit
+    /// find them.
     pub functions: BTreeSet<&'static str>,
 }
 
@@ -53,10 +54,6 @@ impl KernelTypes {
             all.into_iter().find_map(|(member, offset)| members.contains(&member.as_str()).then_some(offset))
         };
         let task = |members: &[&str]| offset("task_struct", members);
-        let has = |name: &&str| {
-            let types = btf.resolve_types_by_name(name).unwrap_or_default();
-            types.iter().any(|found| matches!(found, Type::Func(_)))
-        };
         if offsets(&btf, "task_struct").is_none() {
             return Err("no struct task_struct".to_owned());
         }
@@ -72,9 +69,24 @@ impl KernelTypes {
                 rwsem_owner: offset("rw_semaphore", &["owner"]),
                 rtmutex_owner: offset("rt_mutex_base", &["owner"]).or_else(|| offset("rt_mutex", &["owner"])),
             },
-            functions: FUNCTIONS.iter().map(|function| function.name).filter(has).collect(),
+            functions: probed_functions()
+                .filter(|(name, argument)| is_readable(&btf, name, *argument))
+                .map(|(name, _)| name)
+                .collect(),
         })
     }
+}
+
+/// Whether the function is described, and so is what its argument points to: programs on fentry and fexit may read no other
+/// (`btf_ctx_access`; 5.10 describes the argument of its system calls by name only).
+fn is_readable(btf: &Btf, function: &str, argument: usize) -> bool {
+    let types = btf.resolve_types_by_name(function).unwrap_or_default();
+    let Some(Type::Func(function)) = types.iter().find(|found| matches!(found, Type::Func(_))) else {
+        return false;
+    };
+    let Ok(Type::FuncProto(prototype)) = btf.resolve_chained_type(function) else { return false };
+    let Some(parameter) = prototype.parameters.get(argument) else { return false };
+    !matches!(btf.chained_type_iter(parameter).last(), Some(Type::Fwd(_)) | None)
 }
 
 /// The members of a structure and their offsets in bytes.

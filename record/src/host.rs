@@ -11,6 +11,7 @@ use trace_format::kernel_functions::FUNCTIONS;
 
 use crate::{
     btf::{KERNEL_BTF, KernelTypes},
+    plan::FutexCall,
     preemption,
 };
 
@@ -43,7 +44,7 @@ pub struct HostFacts {
     pub realtime: bool,
     /// Whether a task can lose its CPU to another one inside the kernel.
     pub preemptible: Option<bool>,
-    /// Which of the functions that take and give back kernel locks it has, by its list of symbols.
+    /// Which of the [functions](probed_functions) that programs may be put onto it has, by its list of symbols.
     pub functions: BTreeSet<&'static str>,
     /// Where tracefs is mounted.
     pub tracefs: Option<&'static str>,
@@ -66,7 +67,20 @@ pub const CAPABILITIES: [(&str, u32); 5] =
     [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21), ("CAP_SYSLOG", 34), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
 /// Every futex call that may exist.
-pub const FUTEX_CALLS: [&str; 5] = ["futex", "futex_wait", "futex_waitv", "futex_wake", "futex_requeue"];
+pub const FUTEX_CALLS: [FutexCall; 5] = [
+    FutexCall::new("futex", "__x64_sys_futex", "enter_futex"),
+    FutexCall::new("futex_wait", "__x64_sys_futex_wait", "enter_futex_wait"),
+    FutexCall::new("futex_waitv", "__x64_sys_futex_waitv", "enter_futex_waitv"),
+    FutexCall::new("futex_wake", "__x64_sys_futex_wake", "enter_futex_wake"),
+    FutexCall::new("futex_requeue", "__x64_sys_futex_requeue", "enter_futex_requeue"),
+];
+
+/// Every kernel function that programs may be put onto, those of locks and those of futex calls; and which of its arguments
+/// they read.
+pub fn probed_functions() -> impl Iterator<Item = (&'static str, usize)> {
+    let locks = FUNCTIONS.iter().map(|function| (function.name, function.lock));
+    locks.chain(FUTEX_CALLS.iter().map(|call| (call.function, 0)))
+}
 
 impl HostFacts {
     /// Asks the machine. Reads files below /proc and /sys, changes nothing.
@@ -89,7 +103,8 @@ impl HostFacts {
             tracefs,
             contention: has_event("lock/contention_begin").or_else(|| contention_by_symbol(&symbols)),
             futex_calls: FUTEX_CALLS
-                .into_iter()
+                .iter()
+                .map(|call| call.call)
                 .filter(|call| has_event(&format!("syscalls/sys_enter_{call}")) == Some(true))
                 .collect(),
             kptr_restrict: number("/proc/sys/kernel/kptr_restrict"),
@@ -143,7 +158,8 @@ impl HostFacts {
         }
         rows.push(("preemptible kernel".to_owned(), yes_no(self.preemptible)));
         rows.push(("kprobes".to_owned(), yes_no(Some(self.kprobes))));
-        let functions = format!("{} of {}", self.functions.len(), FUNCTIONS.len());
+        let there = FUNCTIONS.iter().filter(|function| self.functions.contains(function.name)).count();
+        let functions = format!("{there} of {}", FUNCTIONS.len());
         rows.push(("lock functions".to_owned(), functions));
         let calls = if self.futex_calls.is_empty() { unknown() } else { self.futex_calls.join(", ") };
         rows.push(("futex calls to trace".to_owned(), calls));
@@ -208,7 +224,7 @@ fn contention_by_symbol(symbols: &str) -> Option<bool> {
 /// The functions that are listed, by a line `address t name`.
 fn functions(symbols: &str) -> BTreeSet<&'static str> {
     let listed: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
-    FUNCTIONS.iter().map(|function| function.name).filter(|name| listed.contains(name)).collect()
+    probed_functions().map(|(name, _)| name).filter(|name| listed.contains(name)).collect()
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ const GROUP: &str = "klock_";
 /// The probes of a recorder.
 #[derive(Debug, Default)]
 pub struct Kretprobes {
+    /// The kernel's count of misses can be believed.
+    counted: bool,
     events: Vec<OwnedFd>,
     names: Vec<String>,
 }
@@ -36,14 +38,29 @@ impl Kretprobes {
         if self.names.is_empty() {
             remove_left_behind(&tracefs);
         }
-        let group = format!("{GROUP}{}", std::process::id());
-        command(&tracefs, &format!("r{MOST_INSIDE}:{group}/{function} {function}"))?;
-        let name = format!("{group}/{function}");
+        let pid = std::process::id();
+        // The kernel's list of misses leaves the group out: the name has to be ours alone.
+        let name = format!("{GROUP}{pid}/{function}_{pid}");
+        command(&tracefs, &format!("r{MOST_INSIDE}:{name} {function}"))?;
         self.names.push(name.clone());
         let id = fs::read_to_string(tracefs.join("events").join(&name).join("id"))?;
         let id: u64 = id.trim().parse().map_err(io::Error::other)?;
         self.events.push(run_on_tracepoint(id, program)?);
         Ok(())
+    }
+
+    /// None yet. `counted` says whether the kernel's count of misses can be believed.
+    pub fn new(counted: bool) -> Self {
+        Self { counted, events: Vec::new(), names: Vec::new() }
+    }
+
+    /// How many returns of each function the kernel had no room to note, where it had none and can be believed.
+    pub fn misses(&self) -> Vec<(String, u64)> {
+        if !self.counted {
+            return Vec::new();
+        }
+        let lines = tracefs().and_then(|tracefs| fs::read_to_string(tracefs.join("kprobe_profile")).ok());
+        misses_in(&lines.unwrap_or_default(), &self.names)
     }
 
     /// Takes the probes out.
@@ -93,6 +110,17 @@ fn left_behind(lines: &str, lives: impl Fn(u32) -> bool) -> Vec<&str> {
         .collect()
 }
 
+/// The third column of the lines `event hits misses`, for those of these probes, `group/event`, where it is not 0.
+fn misses_in(lines: &str, names: &[String]) -> Vec<(String, u64)> {
+    let is_ours = |event: &str| names.iter().any(|name| name.rsplit('/').next() == Some(event));
+    let of = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (event, misses) = (words.next()?, words.nth(1)?.parse().ok()?);
+        (is_ours(event) && misses > 0).then(|| (event.to_owned(), misses))
+    };
+    lines.lines().filter_map(of).collect()
+}
+
 /// A perf event on a tracepoint, with a program. It runs for all tasks on all CPUs, whichever CPU is named
 /// (`perf_trace_run_bpf_submit` and `kretprobe_perf_func`, `kernel/trace`).
 fn run_on_tracepoint(id: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -137,7 +165,14 @@ mod tests {
 
     #[test]
     fn only_probes_of_recorders_that_are_gone_are_removed() {
-        let lines = "r4096:klock_12/mutex_lock mutex_lock\nr4096:klock_13/down down\np:mine/down down\nr:klock_x/down down\n";
-        assert_eq!(left_behind(lines, |pid| pid == 13), ["klock_12/mutex_lock"]);
+        let lines = "r4096:klock_12/mutex_lock_12 mutex_lock\nr4096:klock_13/down down\np:mine/down down\nr:klock_x/down down\n";
+        assert_eq!(left_behind(lines, |pid| pid == 13), ["klock_12/mutex_lock_12"]);
+    }
+
+    #[test]
+    fn misses_are_those_of_our_own_probes() {
+        let lines = "  down_12      100     3\n  down_13      100     4\n  up_12   5   0\n";
+        let names = ["klock_12/down_12".to_owned(), "klock_12/up_12".to_owned()];
+        assert_eq!(misses_in(lines, &names), [("down_12".to_owned(), 3)]);
     }
 }

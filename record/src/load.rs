@@ -94,7 +94,7 @@ impl Loaded {
             sources: plan.sources.clone(),
             misses: Vec::new(),
             skipped: Vec::new(),
-            kretprobes: Kretprobes::default(),
+            kretprobes: Kretprobes::new(plan.misses_counted),
         };
         loaded.choose(&plan.filters)?;
         loaded.load_programs(plan)?;
@@ -186,6 +186,7 @@ impl Loaded {
     pub fn detach(&mut self) {
         // What the kernel counts of a program goes with it.
         self.misses = self.recursion_misses_now();
+        self.misses.extend(self.kretprobes.misses());
         self.kretprobes.remove();
         std::thread::scope(|scope| {
             for (_, program) in self.ebpf.programs_mut() {
@@ -220,7 +221,7 @@ impl Loaded {
         Ok(all)
     }
 
-    /// How often the kernel skipped each program because it was running already, where it did.
+    /// How often the kernel skipped each program because it was running already or had no room for the return, where it did.
     ///
     /// Known once they are [detached](Self::detach). It counts all tasks, those that are not recorded, too.
     pub fn recursion_misses(&self) -> &[(String, u64)] {

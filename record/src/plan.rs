@@ -2,13 +2,20 @@
 
 use trace_format::run_info::Source;
 
-use crate::{btf::KernelTypes, filters::Filters, host::HostFacts, options::KernelDepth};
+use crate::{
+    btf::KernelTypes,
+    filters::Filters,
+    host::HostFacts,
+    options::{KernelDepth, ProbeWay},
+};
 
+mod futex;
 mod kernel;
 mod refusal;
 #[cfg(test)]
 mod tests;
 
+pub use futex::{FutexCall, FutexPlan};
 pub use kernel::{By, KernelPlan, Way};
 pub use refusal::Refusal;
 
@@ -114,6 +121,8 @@ pub struct Plan {
     pub futex: bool,
     /// What is recorded.
     pub pthread: bool,
+    /// How futex calls are come by, if either of the two is recorded: a contended pthread lock shows by its futex wait.
+    pub futex_calls: Option<FutexPlan>,
     /// Whose.
     pub target: TargetMode,
     /// CPUs that get a ring.
@@ -124,6 +133,8 @@ pub struct Plan {
     pub max_stack: u32,
     /// The kernel is older than atomic operations that return a value (5.12).
     pub old_kernel: bool,
+    /// Whether the kernel's count of returns that kretprobes missed can be believed: 5.10 counts returns that it delivered.
+    pub misses_counted: bool,
     /// Offsets for the programs.
     pub types: KernelTypes,
     /// What of the chosen locks is recorded.
@@ -169,9 +180,20 @@ impl Plan {
                     .to_owned(),
             );
         }
-        let by_kprobes = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Kprobe));
-        let fentry = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(Way::Fentry));
-        if fentry && facts.preemptible != Some(false) {
+        let asked = match wanted.kernel {
+            Some(KernelDepth::Holds(way)) => way,
+            _ => ProbeWay::Auto,
+        };
+        let futex_calls = (wanted.futex || wanted.pthread).then(|| futex::futex(facts, asked));
+        let is_probed = |way| {
+            let locks = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(way));
+            locks || futex_calls == Some(FutexPlan::Functions(way))
+        };
+        let tracepoints = futex_calls == Some(FutexPlan::Tracepoints);
+        if tracepoints || is_probed(Way::Kprobe) || wanted.pthread {
+            refuse_events(facts)?;
+        }
+        if is_probed(Way::Fentry) && facts.preemptible != Some(false) {
             warnings.push(
                 "this kernel may preempt a task inside a program on fentry or fexit, and then runs it for no other task of \
                  that CPU: acquisitions are lost, and counted as recursion misses; --kernel-probes kprobe loses none"
@@ -185,12 +207,14 @@ impl Plan {
             cpus,
             ring_bytes: wanted.ring_bytes.unwrap_or_else(|| ring_bytes(cpus)),
             max_stack: wanted.max_stack.unwrap_or(127),
+            misses_counted: facts.version().is_some_and(|version| version >= (6, 1)),
             old_kernel: facts.version().is_some_and(|version| version < (5, 12)),
             types: facts.types.clone().unwrap_or_default(),
             filters: wanted.filters.clone(),
-            mount_tracefs: facts.tracefs.is_none() && (wanted.futex || by_kprobes),
+            mount_tracefs: facts.tracefs.is_none() && (tracepoints || is_probed(Way::Kprobe)),
             lifetimes: lifetimes(),
-            sources: sources(facts, wanted, kernel.as_ref()),
+            sources: sources(facts, kernel.as_ref(), futex_calls),
+            futex_calls,
             kernel,
             warnings,
         })
@@ -234,13 +258,14 @@ impl Plan {
 
     /// The plan with labels, for people.
     pub fn rows(&self) -> Vec<(String, String)> {
+        let calls = self.futex_calls.map_or("nothing", FutexPlan::words);
         let how = |wanted: bool, words: &str| if wanted { words.to_owned() } else { "no".to_owned() };
         let mut rows = vec![
             (
                 "kernel locks".to_owned(),
                 self.kernel.as_ref().map_or_else(|| "no".to_owned(), KernelPlan::words),
             ),
-            ("futexes".to_owned(), how(self.futex, "waits and wakes, by system call tracepoints")),
+            ("futexes".to_owned(), how(self.futex, &format!("waits and wakes, by {calls}"))),
             ("pthread".to_owned(), how(self.pthread, "every call, by uprobes on the process's libc")),
             ("scheduler".to_owned(), "sleeping and run-queue time of waiting tasks, and wakers".to_owned()),
             ("rings".to_owned(), format!("{} of {} kB each", self.cpus, self.ring_bytes >> 10)),
@@ -274,6 +299,17 @@ fn refuse(facts: &HostFacts, wanted: &Wanted) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Debian's kernels know a level above 2, at which CAP_PERFMON does not stand for CAP_SYS_ADMIN any more (`perf_event_open`,
+/// 5.10 to 7.2). Programs on fentry and raw tracepoints need no such events.
+fn refuse_events(facts: &HostFacts) -> Result<(), Refusal> {
+    match facts.perf_event_paranoid {
+        Some(level) if level > 2 && facts.has_capability("CAP_SYS_ADMIN") == Some(false) => {
+            Err(Refusal::Paranoid { level })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The default size, or the largest power of two with which all rings stay within their limit.
 fn ring_bytes(cpus: u32) -> usize {
     let each = ALL_RINGS_BYTES / usize::try_from(cpus).unwrap_or(usize::MAX).max(1);
@@ -294,7 +330,7 @@ fn lifetimes() -> Vec<Attach> {
     ]
 }
 
-fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> Vec<Attach> {
+fn sources(facts: &HostFacts, kernel: Option<&KernelPlan>, futex_calls: Option<FutexPlan>) -> Vec<Attach> {
     // The scheduler first: a wait that is seen to begin must be seen to sleep.
     let mut list = vec![
         raw("sched_switch", "sched_switch"),
@@ -310,25 +346,7 @@ fn sources(facts: &HostFacts, wanted: &Wanted, kernel: Option<&KernelPlan>) -> V
             list.push(raw("contention_begin", "contention_begin"));
         }
     }
-    // A contended pthread mutex shows by its futex wait.
-    if wanted.futex || wanted.pthread {
-        let all = [
-            ("enter_futex", "futex"),
-            ("enter_futex_wait", "futex_wait"),
-            ("enter_futex_waitv", "futex_waitv"),
-            ("enter_futex_wake", "futex_wake"),
-            ("enter_futex_requeue", "futex_requeue"),
-        ];
-        for (program, call) in all {
-            // Without tracefs nothing is known yet: only the call that every kernel has is certain.
-            let exists =
-                facts.futex_calls.contains(&call) || (facts.futex_calls.is_empty() && call == "futex");
-            if exists {
-                list.push(Attach::Syscall { program: "exit_futex", tracepoint: format!("sys_exit_{call}") });
-                list.push(Attach::Syscall { program, tracepoint: format!("sys_enter_{call}") });
-            }
-        }
-    }
+    list.extend(futex_calls.into_iter().flat_map(|plan| plan.attachments(facts)));
     list
 }
 

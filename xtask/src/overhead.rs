@@ -176,7 +176,7 @@ fn times(program: &Path, threads: u32, iterations: u64) -> Result<Times> {
     Ok(Times { wall_ns: number("wall_ns")?, cpu_ns: number("cpu_ns")? })
 }
 
-/// The middle value.
+/// The middle of some values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

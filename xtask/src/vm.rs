@@ -37,7 +37,8 @@ mod scenarios;
 pub(crate) struct Options {
     /// Only these: 5.10, 6.1, 6.12, 7.2, native.
     kernels: Vec<String>,
-    /// Only the scenarios whose name contains one of these words.
+    /// Only the scenarios whose name contains one of these words. Costs, which want a quiet machine, are measured only so:
+    /// `--only cost --at-once 1`. Alone, `cost` and `soak` have parts of their own in the table.
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
     /// Minutes of contention in the soak.
@@ -56,6 +57,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     klock: Option<PathBuf>,
 }
+
+/// The scenario that is measured by itself.
+const COST: &str = "cost";
 
 /// The machine's own kernel among the names.
 const NATIVE: &str = "native";
@@ -81,10 +85,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
     let wanted = |name: &str| options.kernels.is_empty() || options.kernels.iter().any(|word| word == name);
     let chosen = |scenario: &&Scenario| {
-        // A short run says nothing about costs.
-        let is_worth_it = !options.short || scenario.name != "cost";
         let asked_for = options.only.iter().any(|word| scenario.name.contains(word.as_str()));
-        asked_for || options.only.is_empty() && is_worth_it
+        asked_for || options.only.is_empty() && scenario.name != COST
     };
 
     let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| wanted(kernel.name)).collect();
@@ -124,9 +126,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Prints the table and what is wrong, and writes the table where it is asked for.
 fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
-    let minutes = if options.short { "--short".to_owned() } else { format!("--minutes {}", options.minutes) };
+    let alone = ["cost", "soak"].into_iter().find(|name| options.only == [*name]);
+    let how = match (options.short, alone) {
+        (true, _) => "--short".to_owned(),
+        (false, Some(COST)) => format!("--only {COST} --at-once {}", options.at_once),
+        (false, Some(name)) => format!("--only {name} --minutes {}", options.minutes),
+        (false, None) => format!("--minutes {}", options.minutes),
+    };
     let text = format!(
-        "`cargo xtask vm {minutes}`: QEMU without hardware virtualisation, 4 emulated processors on {}.\n{}",
+        "`cargo xtask vm {how}`: QEMU without hardware virtualisation, 4 emulated processors on {}.\n{}",
         host::describe(),
         matrix::markdown(rows)
     );
@@ -138,7 +146,8 @@ fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
     }
     println!("{} kernels, {faults} faults", rows.len());
     if options.write {
-        table::write_part(&root().join("docs/kernels.md"), "vm", &text)?;
+        let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
+        table::write_part(&root().join("docs/kernels.md"), &part, &text)?;
     }
     Ok(faults == 0)
 }

@@ -31,7 +31,7 @@ pub enum By {
 
 impl By {
     /// What the names of its programs begin with.
-    const fn prefix(self) -> &'static str {
+    pub(super) const fn prefix(self) -> &'static str {
         match self {
             Self::Fentry => "fentry",
             Self::Fexit => "fexit",
@@ -75,22 +75,11 @@ pub(super) fn kernel(
         let plan = KernelPlan { contention, holds: None, hold_kinds: 0, slow_kinds: 0 };
         return if contention { Ok(plan) } else { Err(no_contention()) };
     };
-    // What could not be told is tried.
-    let has_fentry = facts.fentry != Some(false);
-    // A task that is preempted in a fexit program keeps it from running for all others of its CPU meanwhile.
-    let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
-    let way = match way {
-        ProbeWay::Fentry if has_fentry => Way::Fentry,
-        ProbeWay::Auto if has_fentry && is_exact => Way::Fentry,
-        ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Way::Kprobe,
-        ProbeWay::Auto => return Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
-        ProbeWay::Fentry => return Err(Refusal::NoFunctions { missing: "no fentry" }),
-        ProbeWay::Kprobe => return Err(Refusal::NoFunctions { missing: "no kprobes" }),
-    };
+    let way = self::way(facts, way)?;
     if facts.realtime {
         return Err(Refusal::Realtime);
     }
-    let functions = facts.functions_for(way);
+    let functions = functions_for(facts, way);
     let hold_kinds = hold_kinds(functions) & filters.kinds;
     if hold_kinds == 0 && !contention {
         return Err(Refusal::NoKind);
@@ -100,6 +89,22 @@ pub(super) fn kernel(
     // The tracepoints of rwsems come after the spinning, and not at all if that ends the wait.
     let slow_kinds = slow & hold_kinds & if contention { kinds::RWSEM } else { kinds::ALL };
     Ok(KernelPlan { contention, holds: Some(way), hold_kinds, slow_kinds })
+}
+
+/// How programs get onto functions of this kernel.
+pub(super) fn way(facts: &HostFacts, asked: ProbeWay) -> Result<Way, Refusal> {
+    // What could not be told is tried.
+    let has_fentry = facts.fentry != Some(false);
+    // A task that is preempted in a fexit program keeps it from running for all others of its CPU meanwhile.
+    let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
+    match asked {
+        ProbeWay::Fentry if has_fentry => Ok(Way::Fentry),
+        ProbeWay::Auto if has_fentry && is_exact => Ok(Way::Fentry),
+        ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Ok(Way::Kprobe),
+        ProbeWay::Auto => Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
+        ProbeWay::Fentry => Err(Refusal::NoFunctions { missing: "no fentry" }),
+        ProbeWay::Kprobe => Err(Refusal::NoFunctions { missing: "no kprobes" }),
+    }
 }
 
 /// The kinds of which something is taken and given back by functions that are there.
@@ -115,11 +120,20 @@ fn is_taking(act: Act) -> bool {
     matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero | Act::TakeUnless)
 }
 
-impl HostFacts {
-    fn functions_for(&self, way: Way) -> &BTreeSet<&'static str> {
-        match (way, &self.types) {
-            (Way::Fentry, Some(types)) => &types.functions,
-            _ => &self.functions,
+/// The functions that programs get onto in this way.
+pub(super) fn functions_for(facts: &HostFacts, way: Way) -> &BTreeSet<&'static str> {
+    match (way, &facts.types) {
+        (Way::Fentry, Some(types)) => &types.functions,
+        _ => &facts.functions,
+    }
+}
+
+impl Way {
+    /// For people.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry and fexit",
+            Self::Kprobe => "kprobes and kretprobes",
         }
     }
 }
@@ -130,7 +144,7 @@ pub(super) fn functions<'a>(
     way: Way,
     plan: &KernelPlan,
 ) -> impl Iterator<Item = Attach> + use<'a> {
-    let there = facts.functions_for(way);
+    let there = functions_for(facts, way);
     let (holds, slow) = (plan.hold_kinds, plan.slow_kinds);
     let wanted = move |f: &&KernelFunction| {
         let kinds = if f.act == Act::Slow { slow } else { holds };
@@ -159,13 +173,12 @@ impl KernelPlan {
         match (self.holds, self.contention) {
             (None, _) => "waits, by raw tracepoints contention_begin/end".to_owned(),
             (Some(way), contention) => {
-                let way = if way == Way::Fentry { "fentry and fexit" } else { "kprobes and kretprobes" };
                 let waits = if contention {
                     "waits of all, by raw tracepoints contention_begin/end"
                 } else {
                     "waits of these, by the functions that wait"
                 };
-                format!("holds of {}, by {way}; {waits}", names(self.hold_kinds))
+                format!("holds of {}, by {}; {waits}", names(self.hold_kinds), way.words())
             }
         }
     }

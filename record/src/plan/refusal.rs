@@ -13,6 +13,15 @@ pub enum Refusal {
         /// Which.
         missing: &'static str,
     },
+    /// The kernel opens no events for those who are not root.
+    #[error(
+        "kernel.perf_event_paranoid is {level}, which keeps all but root from probes and tracepoints, CAP_PERFMON or not; run \
+         it with sudo, or set it to 2"
+    )]
+    Paranoid {
+        /// Its value.
+        level: i64,
+    },
     /// The kernel doesn't describe its types.
     #[error(
         "this kernel has no readable BTF ({}); klock needs a kernel built with CONFIG_DEBUG_INFO_BTF",

@@ -167,3 +167,70 @@ fn no_btf_and_lockdown_are_refused() {
     let facts = HostFacts { lockdown: Some("confidentiality".into()), ..machine() };
     assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::Lockdown));
 }
+
+/// A machine that has the functions of the futex calls in `functions`, too.
+fn with_futex_functions(functions: &[&'static str]) -> HostFacts {
+    let mut facts = machine();
+    facts.functions.extend(functions);
+    facts.types.as_mut().unwrap().functions.extend(functions);
+    facts
+}
+
+const BOTH: [&str; 2] = ["__x64_sys_futex", "__x64_sys_futex_waitv"];
+
+#[test]
+fn futex_calls_are_probed_at_their_functions_with_the_end_first() {
+    let futexes = Wanted { kernel: None, ..Wanted::everything() };
+    let facts = with_futex_functions(&BOTH);
+    let plan = Plan::make(&facts, &futexes).unwrap();
+    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(Way::Fentry)));
+    assert_eq!(probes(&plan), ["fexit_futex", "fentry_futex", "fexit_futex_waitv", "fentry_futex_waitv"]);
+    let preemptible = HostFacts { preemptible: Some(true), ..facts };
+    let plan = Plan::make(&preemptible, &futexes).unwrap();
+    assert_eq!(probes(&plan)[..2], ["kretprobe_futex", "kprobe_futex"]);
+}
+
+#[test]
+fn futex_calls_are_come_by_with_tracepoints_if_one_of_their_functions_is_missing_or_none_can_be_probed() {
+    let one = with_futex_functions(&BOTH[..1]);
+    let none = HostFacts { fentry: Some(false), kprobes: false, ..with_futex_functions(&BOTH) };
+    let unknown = HostFacts { fentry: None, kprobes: false, ..with_futex_functions(&BOTH) };
+    for facts in [one, none, unknown] {
+        let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
+        assert_eq!(plan.futex_calls, Some(FutexPlan::Tracepoints));
+        assert!(probes(&plan).is_empty());
+    }
+}
+
+#[test]
+fn futex_calls_whose_arguments_are_not_described_are_probed_by_kprobes() {
+    let mut facts = with_futex_functions(&BOTH);
+    facts.types.as_mut().unwrap().functions.retain(|name| !BOTH.contains(name));
+    let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(Way::Kprobe)));
+    assert_eq!(plan.kernel.unwrap().holds, Some(Way::Fentry));
+    // Who asks for fentry gets no kprobes.
+    let plan = Plan::make(&facts, &whole(ProbeWay::Fentry)).unwrap();
+    assert_eq!(plan.futex_calls, Some(FutexPlan::Tracepoints));
+}
+
+#[test]
+fn without_tracepoints_the_futex_calls_are_those_whose_functions_are_there() {
+    let facts = HostFacts { futex_calls: vec![], ..with_futex_functions(&BOTH) };
+    let plan = Plan::make(&facts, &Wanted { kernel: None, ..Wanted::everything() }).unwrap();
+    assert_eq!(probes(&plan).len(), 4);
+}
+
+#[test]
+fn a_paranoid_kernel_refuses_events_to_all_but_root_and_fentry_needs_none() {
+    let all_but_admin = !(1 << 21);
+    let facts = |level, functions: &[&'static str]| HostFacts {
+        perf_event_paranoid: Some(level),
+        capabilities: Some(all_but_admin),
+        ..with_futex_functions(functions)
+    };
+    let futexes = Wanted { pthread: false, ..Wanted::everything() };
+    assert_eq!(Plan::make(&facts(3, &[]), &futexes).unwrap_err(), Refusal::Paranoid { level: 3 });
+    assert!(Plan::make(&facts(2, &[]), &futexes).is_ok());
+    assert!(Plan::make(&facts(3, &BOTH), &futexes).is_ok());
+}

@@ -1,31 +1,50 @@
 //! What recording costs the recorded task: one thread takes an uncontended mutex again and again, alone, under klock and
-//! under klockstat, several times each; medians. Times are those of an emulated processor: they compare, and say nothing of a
-//! real one.
+//! under klockstat, several times each; medians. Recording of waits alone must cost nothing: it is measured in pairs of runs
+//! next to each other, without, with, with, without. Times are those of an emulated processor: they compare, and say nothing
+//! of a real one.
 
 use anyhow::{Context as _, Result};
 
 use super::{Files, Finding, Place, Scenario, Setting, klockstat::SETTLED, median, time};
+use crate::overhead;
 
 pub(super) const SCENARIO: Scenario =
-    Scenario { name: "cost", place: Place::Guests, seconds: |_| 400, script, check };
+    Scenario { name: "cost", place: Place::Guests, seconds: |_| 600, script, check };
 
 const PART: &str = "cost of an acquisition";
 
-/// Who records, and how it is started.
+/// Recording of waits, of kernel locks and futexes.
+const WAITS: &str = "klock record -a --contended-only -q -f -o t.parquet";
+
+/// Who records every acquisition, and how it is started.
 const RECORDERS: &[(&str, &str)] = &[
-    ("klock, waits", "klock record -a --contended-only -q -f -o t.parquet"),
     ("klock, fentry", "klock record -a --locks kernel --kernel-probes fentry -q -f -o t.parquet"),
     ("klock, kprobe", "klock record -a --locks kernel --kernel-probes kprobe -q -f -o t.parquet"),
     ("klockstat", "klockstat"),
 ];
 
 fn script(setting: &Setting) -> String {
-    let (rounds, calls) = if setting.short { (3, 10_000) } else { (5, 50_000) };
+    let (rounds, calls, blocks) = if setting.short { (3, 10_000, 3) } else { (5, 50_000, 8) };
+    // A run of the pairs is some tenths of a second, emulated.
+    let once = format!("known_kernel $WORK lseek 1 {}", 4 * calls);
     let mut script = format!(
         "{SETTLED}\n\
          round() {{ for i in $(seq {rounds}); do known_kernel $WORK lseek 1 {calls}; done; }}\n\
          round > alone.0\n"
     );
+    if setting.contention() {
+        script += &format!(
+            "for block in $(seq {blocks}); do\n\
+             {once} >> pairs\n\
+             {WAITS} > recorder.waits 2>&1 &\n\
+             recorder=$!\n\
+             settled $recorder\n\
+             {once} >> pairs; {once} >> pairs\n\
+             kill -INT $recorder; wait $recorder; echo $? >> pairs.status\n\
+             {once} >> pairs\n\
+             done\n"
+        );
+    }
     for (at, (_, words)) in RECORDERS.iter().enumerate() {
         script += &format!(
             "{words} > recorder.{at} 2>&1 &\n\
@@ -39,8 +58,46 @@ fn script(setting: &Setting) -> String {
     script + "round > alone.1\n"
 }
 
+/// By how many per cent each run beside a recorder took longer than its neighbour, from smallest to largest.
+fn differences(printed: &str) -> Vec<f64> {
+    let times: Vec<f64> = runs(printed);
+    let (blocks, _) = times.as_chunks::<4>();
+    let percent = |alone: f64, beside: f64| 100.0 * (beside - alone) / alone;
+    let mut all: Vec<f64> = blocks
+        .iter()
+        .flat_map(|&[before, first, second, after]| [percent(before, first), percent(after, second)])
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// The pairs of runs without and with recording of waits.
+fn check_pairs(files: &Files, finding: &mut Finding) {
+    let percent = differences(&files.text("pairs"));
+    if percent.is_empty() {
+        let said = files.text("recorder.waits");
+        finding.faults.push(format!("no pair of runs: {}", super::contended::last_line(&said)));
+        return;
+    }
+    let statuses = files.text("pairs.status");
+    finding.must(statuses.lines().all(|status| status == "0"), || {
+        format!("recording waits ended with {}", statuses.replace('\n', " "))
+    });
+    let (low, high) = overhead::interval(&percent);
+    let pairs = percent.len();
+    let middle = overhead::median(percent);
+    finding.figure(PART, "klock, waits", format!("{middle:+.1} % ({low:+.1} to {high:+.1}, {pairs} pairs)"));
+    // The interval leaves nothing out by chance alone once in forty runs; a cost that is there is a larger one.
+    finding.must(low < 2.0, || format!("recording waits costs {low:+.1} to {high:+.1} %"));
+}
+
 /// Nanoseconds per call, from the lines that the program ends with.
 fn per_call(printed: &str) -> Option<f64> {
+    median(runs(printed))
+}
+
+/// The same of each run.
+fn runs(printed: &str) -> Vec<f64> {
     let mut calls = 1.0;
     let mut times = Vec::new();
     for line in printed.lines() {
@@ -51,18 +108,20 @@ fn per_call(printed: &str) -> Option<f64> {
             _ => {}
         }
     }
-    median(times)
+    times
 }
 
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
     let alone = per_call(&(files.text("alone.0") + &files.text("alone.1")))
         .context("the load alone was not measured")?;
     finding.figure(PART, "call alone", time(alone));
+    if setting.contention() {
+        check_pairs(files, finding);
+    }
     for (at, (name, _)) in RECORDERS.iter().enumerate() {
         let with = per_call(&files.text(&format!("with.{at}")));
         finding.figure(PART, name, with.map_or_else(|| "-".to_owned(), |with| added(with - alone)));
         let expected = match *name {
-            "klock, waits" => setting.contention(),
             "klockstat" => setting.kernel.is_some_and(|kernel| kernel.klockstat),
             _ => true,
         };
@@ -91,5 +150,12 @@ mod tests {
         let printed = "COUNT lseek mutex exclusive 7 100\nTIME lseek 1000\nCOUNT lseek mutex exclusive 8 100\nTIME lseek 5000\n\
                        COUNT lseek mutex exclusive 9 100\nTIME lseek 2000\n";
         assert_eq!(per_call(printed), Some(20.0));
+    }
+
+    #[test]
+    fn each_run_beside_a_recorder_is_compared_with_its_neighbour() {
+        let printed =
+            "COUNT a 1\nTIME a 100\nCOUNT a 1\nTIME a 110\nCOUNT a 1\nTIME a 190\nCOUNT a 1\nTIME a 200\n";
+        assert_eq!(differences(printed), [-5.0, 10.0]);
     }
 }

@@ -1,5 +1,5 @@
 //! Known counts: `fixtures/programs/known_kernel.c` says how often each of its threads took which lock; the trace must say
-//! the same, acquisitions and releases, to one.
+//! the same, acquisitions and releases, to one. Of its futex word: waits in vain, and wake calls.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,8 +32,8 @@ fn script(setting: &Setting, way: &str) -> String {
     format!(
         "klock check > check\n\
          dmesg | wc -l > lines\n\
-         klock record --locks kernel --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
-         for operation in lseek fchmod getdents console; do known_kernel $WORK $operation {THREADS} {calls}; done' \
+         klock record --locks kernel,futex --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
+         for operation in lseek fchmod getdents console futex; do known_kernel $WORK $operation {THREADS} {calls}; done' \
          > known 2> record; echo $? > record.status\n\
          dmesg | wc -l >> lines\n"
     )
@@ -44,6 +44,8 @@ fn script(setting: &Setting, way: &str) -> String {
 pub(super) struct Done {
     pub(super) acquired: u64,
     pub(super) released: u64,
+    abandoned: u64,
+    wakes: u64,
     pub(super) waits: u64,
     pub(super) wait_ns: i64,
     pub(super) hold_ns: i64,
@@ -106,6 +108,8 @@ pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
                     done.released += 1;
                     done.hold_ns += held.remove(&(*tid, lock)).map_or(0, |since| event.ts_ns - since);
                 }
+                EventKind::Abandon => done.abandoned += 1,
+                EventKind::Wake => done.wakes += 1,
                 _ => {}
             }
         }
@@ -113,15 +117,22 @@ pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
     Ok(sums)
 }
 
-/// The lock of an operation: the one of its kind that its threads took most often.
+impl Done {
+    /// How often the operation was done, by the one record of it and by the other.
+    fn calls(&self, kind: LockKind) -> [u64; 2] {
+        if kind == LockKind::Futex { [self.abandoned, self.wakes] } else { [self.acquired, self.released] }
+    }
+}
+
+/// The lock of an operation: the one of its kind that its threads used most often.
 pub(super) fn lock_of(sums: &ByLock, counts: &[&Count]) -> Option<u32> {
-    let mut acquired: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut used: BTreeMap<u32, u64> = BTreeMap::new();
     for ((tid, lock, kind, mode), done) in sums {
         if counts.iter().any(|count| count.tid == *tid && count.kind == *kind && count.mode == *mode) {
-            *acquired.entry(*lock).or_default() += done.acquired;
+            *used.entry(*lock).or_default() += done.calls(*kind)[0];
         }
     }
-    acquired.into_iter().max_by_key(|(_, n)| *n).map(|(lock, _)| lock)
+    used.into_iter().max_by_key(|(_, n)| *n).map(|(lock, _)| lock)
 }
 
 fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static str) -> Result<()> {
@@ -163,9 +174,10 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
         let (mut difference, mut missing) = (0, 0);
         for count in &own {
             let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
-            difference += done.acquired.abs_diff(count.calls).max(done.released.abs_diff(count.calls));
-            missing += count.calls.saturating_sub(done.acquired.min(done.released));
-            all.acquired += done.acquired;
+            let [first, second] = done.calls(count.kind);
+            difference += first.abs_diff(count.calls).max(second.abs_diff(count.calls));
+            missing += count.calls.saturating_sub(first.min(second));
+            all.acquired += first;
             all.waits += done.waits;
             all.wait_ns += done.wait_ns;
             all.hold_ns += done.hold_ns;
@@ -174,8 +186,14 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
         // Who gives the consoles back takes them again if there is something to print.
         let may_print = name == "console" && missing == 0 && difference <= printed;
         finding.must(difference == 0 || may_print || (other_ways_loss && difference <= lost), || {
-            format!("{name}: {} acquisitions of lock #{lock} in the trace, {expected} calls", all.acquired)
+            format!("{name}: {} records of lock #{lock} in the trace, {expected} calls", all.acquired)
         });
+        let sign = if difference == 0 { "=".to_owned() } else { format!("**± {difference}**") };
+        let counted = format!("{} {sign} {}", thousands(all.acquired), thousands(expected));
+        if name == "futex" {
+            finding.figure(part, "futex: waits in vain, wakes", counted);
+            continue;
+        }
         finding.must(all.hold_ns > 0, || format!("{name}: no hold"));
         waits.waits += all.waits;
         waits.wait_ns += all.wait_ns;
@@ -186,17 +204,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
             "getdents" => "getdents: rwsem, read",
             _ => "console: semaphore",
         };
-        let sign = if difference == 0 { "=".to_owned() } else { format!("**± {difference}**") };
-        finding.figure(
-            part,
-            column,
-            format!(
-                "{} {sign} {}, {} waited, hold {average}",
-                thousands(all.acquired),
-                thousands(expected),
-                thousands(all.waits)
-            ),
-        );
+        finding.figure(part, column, format!("{counted}, {} waited, hold {average}", thousands(all.waits)));
     }
     finding.must(waits.waits > 0 && waits.wait_ns > 0, || "no wait".to_owned());
     finding.figure(part, "lost", thousands(lost));
