@@ -16,6 +16,7 @@ const ROOM_EDGES: &[(&str, &str)] = &[
     ("klock", "analyze"),
     ("record", "trace-format"),
     ("record-ebpf", "trace-format"),
+    ("record-preload", "trace-format"),
     ("analyze", "trace-format"),
     ("xtask", "trace-format"),
 ];
@@ -38,6 +39,22 @@ const RESERVED: &[(&str, &[&str])] = &[
 const OUT_OF_REACH: &[(&str, &[&str])] = &[
     ("trace-format", &["record", "analyze", "klock", "aya", "polars", "clap"]),
     ("record-ebpf", &["record", "analyze", "klock"]),
+    // It goes into other programs: nothing but the records' layout and the C library's types.
+    (
+        "record-preload",
+        &[
+            "record",
+            "analyze",
+            "klock",
+            "aya",
+            "polars",
+            "clap",
+            "serde",
+            "parquet",
+            "arrow-schema",
+            "thiserror",
+        ],
+    ),
     ("record", &["analyze", "klock", "polars", "plotters", "clap"]),
     ("analyze", &["record", "klock", "aya", "blazesym", "clap"]),
 ];

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Only these: 5.10, 6.1, 6.12, 7.2, native.
     kernels: Vec<String>,
     /// Only the scenarios whose name contains one of these words. Costs, which want a quiet machine, are measured only so:
-    /// `--only cost --at-once 1`.
+    /// `--only cost --at-once 1`. Alone, `cost` and `soak` have parts of their own in the table.
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
     /// Minutes of contention in the soak.
@@ -126,11 +126,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Prints the table and what is wrong, and writes the table where it is asked for.
 fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
-    let only_cost = options.only == [COST];
-    let how = match (options.short, only_cost) {
+    let alone = ["cost", "soak"].into_iter().find(|name| options.only == [*name]);
+    let how = match (options.short, alone) {
         (true, _) => "--short".to_owned(),
-        (false, true) => format!("--only {COST} --at-once {}", options.at_once),
-        (false, false) => format!("--minutes {}", options.minutes),
+        (false, Some(COST)) => format!("--only {COST} --at-once {}", options.at_once),
+        (false, Some(name)) => format!("--only {name} --minutes {}", options.minutes),
+        (false, None) => format!("--minutes {}", options.minutes),
     };
     let text = format!(
         "`cargo xtask vm {how}`: QEMU without hardware virtualisation, 4 emulated processors on {}.\n{}",
@@ -145,8 +146,8 @@ fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
     }
     println!("{} kernels, {faults} faults", rows.len());
     if options.write {
-        let part = if only_cost { "vm-cost" } else { "vm" };
-        table::write_part(&root().join("docs/kernels.md"), part, &text)?;
+        let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
+        table::write_part(&root().join("docs/kernels.md"), &part, &text)?;
     }
     Ok(faults == 0)
 }
