@@ -17,7 +17,11 @@ use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
 
 mod support;
 
-use support::{Ended, Running, fixture};
+use support::{
+    Ended, Running,
+    conformance::{Expected, assert_conforms},
+    fixture,
+};
 
 /// A folder in which an ordinary user may write, with klock in it, and a place for its temporary files.
 struct Place {
@@ -268,6 +272,20 @@ fn a_library_that_the_user_wants_loaded_stays() {
     let loaded = ended.stdout.trim();
     assert!(loaded.ends_with(&format!(".so:{library}")) && loaded.contains("/tmp/klock-"), "{loaded}");
     assert!(!ended.stderr.contains("ld.so"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_program_that_makes_every_call_behaves_as_it_does_alone_and_has_exactly_the_rows_that_it_expects() {
+    let place = Place::new();
+    let alone = support::run(&mut Command::new(fixture("known_locks")));
+    assert!(alone.status.success(), "{}", alone.stderr);
+    let program = place.program("known_locks");
+    let mut command = place.record(&[], &program, &["--expected"]);
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(120));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(": ")).collect();
+    assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves otherwise when it records itself");
+    assert_conforms(&place.path("t.parquet"), &Expected::read(&ended.stdout));
 }
 
 /// A program that goes on until it is killed, which it is at the end of its test at the latest.

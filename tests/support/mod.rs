@@ -16,6 +16,8 @@ use std::{
 
 use tempfile::TempDir;
 
+pub mod conformance;
+
 /// The workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
