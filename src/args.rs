@@ -40,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Record lock events into a trace.
     #[cfg(feature = "record")]
-    Record(Record),
+    Record(Box<Record>),
     /// Tables from a trace.
     #[cfg(feature = "analyze")]
     #[command(subcommand)]

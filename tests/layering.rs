@@ -16,6 +16,7 @@ const ROOM_EDGES: &[(&str, &str)] = &[
     ("klock", "analyze"),
     ("record", "trace-format"),
     ("record-ebpf", "trace-format"),
+    ("record-preload", "trace-format"),
     ("analyze", "trace-format"),
     ("xtask", "trace-format"),
 ];
@@ -38,6 +39,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 const OUT_OF_REACH: &[(&str, &[&str])] = &[
     ("trace-format", &["record", "analyze", "klock", "aya", "polars", "clap"]),
     ("record-ebpf", &["record", "analyze", "klock"]),
+    ("record-preload", &["record", "analyze", "klock", "aya", "polars", "clap"]),
     ("record", &["analyze", "klock", "polars", "plotters", "clap"]),
     ("analyze", &["record", "klock", "aya", "blazesym", "clap"]),
 ];
@@ -115,6 +117,16 @@ fn no_room_reaches_what_is_not_its_own_by_a_detour() {
             assert!(!reached.contains(*name), "{room} reaches {name}");
         }
     }
+}
+
+#[test]
+fn the_library_that_goes_into_programs_names_the_records_layout_and_the_c_librarys_types_only() {
+    let named: BTreeSet<String> = named_edges(&metadata(None))
+        .into_iter()
+        .filter(|(from, _)| from == "record-preload")
+        .map(|(_, to)| to)
+        .collect();
+    assert_eq!(named, BTreeSet::from(["libc".to_owned(), "trace-format".to_owned()]));
 }
 
 #[test]

@@ -17,7 +17,11 @@ use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
 
 mod support;
 
-use support::{Ended, Running, fixture};
+use support::{
+    Ended, Running,
+    conformance::{Expected, assert_conforms},
+    fixture,
+};
 
 /// A folder in which an ordinary user may write, with klock in it, and a place for its temporary files.
 struct Place {
@@ -270,13 +274,36 @@ fn a_library_that_the_user_wants_loaded_stays() {
     assert!(!ended.stderr.contains("ld.so"), "{}", ended.stderr);
 }
 
-/// A recording of a program that goes on until it is killed: the recorder, and the program's PID.
-fn endless(place: &Place) -> (Running, i32) {
+#[test]
+fn a_program_that_makes_every_call_behaves_as_it_does_alone_and_has_exactly_the_rows_that_it_expects() {
+    let place = Place::new();
+    let alone = support::run(&mut Command::new(fixture("known_locks")));
+    assert!(alone.status.success(), "{}", alone.stderr);
+    let program = place.program("known_locks");
+    let mut command = place.record(&[], &program, &["--expected"]);
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(120));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(": ")).collect();
+    assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves otherwise when it records itself");
+    assert_conforms(&place.path("t.parquet"), &Expected::read(&ended.stdout));
+}
+
+/// A program that goes on until it is killed, which it is at the end of its test at the latest.
+struct Endless(i32);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        kill(self.0);
+    }
+}
+
+/// A recording of such a program: the recorder, and the program.
+fn endless(place: &Place, options: &[&str]) -> (Running, Endless) {
     let program = place.program("known_pairs");
-    let recorder = Running::start(&mut place.record(&[], &program, &["2", "1000", "forever"]));
-    let pid = recorder.line_after("running ").parse().unwrap();
+    let recorder = Running::start(&mut place.record(options, &program, &["2", "1000", "forever"]));
+    let program = Endless(recorder.line_after("running ").parse().unwrap());
     std::thread::sleep(Duration::from_millis(300));
-    (recorder, pid)
+    (recorder, program)
 }
 
 fn monotonic_ns() -> i64 {
@@ -294,8 +321,8 @@ fn kill(pid: i32) {
 #[test]
 fn of_a_program_that_is_killed_everything_up_to_its_end_is_recorded() {
     let place = Place::new();
-    let (recorder, pid) = endless(&place);
-    let killed_ns = monotonic_ns();
+    let (recorder, program) = endless(&place, &[]);
+    let (killed_ns, pid) = (monotonic_ns(), program.0);
     kill(pid);
     let ended = recorder.end_within(Duration::from_secs(60));
     assert_eq!(ended.status.code(), Some(128 + libc::SIGKILL), "{}", ended.stderr);
@@ -313,7 +340,8 @@ fn of_a_program_that_is_killed_everything_up_to_its_end_is_recorded() {
 #[test]
 fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_unharmed() {
     let place = Place::new();
-    let (mut recorder, pid) = endless(&place);
+    let (mut recorder, program) = endless(&place, &[]);
+    let pid = program.0;
     recorder.child.kill().unwrap();
     recorder.child.wait().unwrap();
     std::thread::sleep(Duration::from_millis(200));
@@ -333,11 +361,10 @@ fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_unharmed() {
 #[test]
 fn a_recording_that_ends_before_its_command_is_whole_and_the_command_goes_on() {
     let place = Place::new();
-    let program = place.program("known_pairs");
-    let mut command = place.record(&["-d", "300ms"], &program, &["2", "1000", "forever"]);
-    let ended = Running::start(&mut command).end_within(Duration::from_secs(60));
+    let (recorder, program) = endless(&place, &["-d", "300ms"]);
+    let ended = recorder.end_within(Duration::from_secs(60));
     assert!(ended.stderr.contains("goes on"), "{}", ended.stderr);
-    let pid = ended.stdout.trim().strip_prefix("running ").unwrap().parse().unwrap();
+    let pid = program.0;
     let recorded = place.recorded();
     assert!(recorded.counts(EventKind::Acquire)[&pid] > 1000);
     assert_eq!(place.left().len(), 1);

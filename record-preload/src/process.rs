@@ -13,8 +13,9 @@ use trace_format::preload::{Hello, MAGIC, RINGS_AT, Region, SOCKET_VARIABLE, UNI
 
 use crate::{real, sys, thread};
 
-/// Where the process is.
+/// Where the process is: one of the four in the lowest bits; above them, while it connects, its PID.
 static STATE: AtomicU32 = AtomicU32::new(NEW);
+const PID_SHIFT: u32 = 2;
 const NEW: u32 = 0;
 const CONNECTING: u32 = 1;
 const CONNECTED: u32 = 2;
@@ -84,7 +85,6 @@ pub(crate) fn connection() -> Option<Connection> {
                     finish(prepare().then(|| connect(why::EXEC)).flatten());
                 }
             }
-            // Another thread is about it, or a parent's was when it forked: then nobody ever will.
             _ => {
                 if !wait_for_other() {
                     return None;
@@ -94,10 +94,16 @@ pub(crate) fn connection() -> Option<Connection> {
     }
 }
 
-/// Waits while another thread connects, and no longer than that can take.
+/// Waits while another thread connects, and no longer than that can take. If that was a parent's thread when it forked, nobody
+/// does: then this process begins anew.
 fn wait_for_other() -> bool {
     for _ in 0..4000 {
-        if STATE.load(Ordering::Acquire) != CONNECTING {
+        let state = STATE.load(Ordering::Acquire);
+        if state & CONNECTED != 0 || state == NEW {
+            return true;
+        }
+        if state != connecting() {
+            STATE.compare_exchange(state, NEW, Ordering::Relaxed, Ordering::Relaxed).ok();
             return true;
         }
         sys::sleep_ns(1_000_000);
@@ -105,8 +111,12 @@ fn wait_for_other() -> bool {
     false
 }
 
+fn connecting() -> u32 {
+    sys::pid() << PID_SHIFT | CONNECTING
+}
+
 fn take(from: u32) -> bool {
-    STATE.compare_exchange(from, CONNECTING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    STATE.compare_exchange(from, connecting(), Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 fn finish(connected: Option<()>) {

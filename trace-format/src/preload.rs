@@ -65,7 +65,7 @@ pub struct Region {
     pub clock: u32,
     /// A thread whose ring is full waits for klock (1) or counts and goes on (0).
     pub lossless: u32,
-    /// Atomic. 1 while calls are recorded; klock clears it when the recording ends.
+    /// Atomic. 1 while calls are recorded; klock clears it when the recording ends, and calls are only forwarded from then on.
     pub active: u32,
     /// Atomic. Bytes taken from the region so far, by rings; begins at [`RINGS_AT`].
     pub taken: u64,
@@ -97,7 +97,8 @@ pub mod state {
     pub const ENDED: u32 = 3;
 }
 
-/// A thread's slot: who it is, and its ring. Three cache lines: one that seldom changes, the thread's and klock's.
+/// A thread's slot: who it is, and its ring. A thread that takes one finds it [`state::FREE`], gives it a ring if it has none, sets
+/// `head`, `tail`, `lost` and `busy` to 0, counts `life` up, and makes it [`state::LIVE`] last. Three cache lines: one that seldom changes, the thread's and klock's.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
@@ -120,11 +121,13 @@ pub struct Slot {
     /// Atomic, written by the thread: bytes that it has written since the slot's life began. A record is complete below.
     pub head: u64,
     /// Atomic, written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
-    /// 0, no record older than now can come.
+    /// 0, no record older than now can come. An ordinary store, which klock may see some hundred nanoseconds late: it allows
+    /// a millisecond.
     pub busy: u32,
     /// Zero.
     pub padding: u32,
-    /// Atomic, written by the thread: records that found no room, in this life.
+    /// Atomic, written by the thread: records that found no room, or came in the middle of another one (a signal handler that
+    /// locks), in this life. An [`op::LOST`] says them in their place, but for those at the end.
     pub lost: u64,
     /// Zero.
     pub thread_reserved: [u64; 5],
@@ -198,15 +201,18 @@ impl Record {
 
 /// What happened. Errors are positive errno values, 0 is none.
 pub mod op {
-    /// The call has the lock, which was free: no wait. No further unit. Of a semaphore: it was decremented at once.
+    /// The call has the lock, which was free: no wait. No further unit. Of a semaphore: it was decremented at once. Never
+    /// earlier than the [`RELEASED`] that let it in.
     pub const ACQUIRED: u8 = 1;
     /// The first attempt failed and the call waits from now on. One unit: `first` is the owner's TID as the lock names it, 0 if
-    /// it names none.
+    /// it names none. Until the [`WAITED`] or [`FAILED`] that ends it, records of the same thread are those of a signal handler.
+    /// Of a barrier: every call waits.
     pub const WAIT: u8 = 2;
     /// The wait ended with the lock. No further unit.
     pub const WAITED: u8 = 3;
     /// The call ended without the lock. One unit: `first` is the errno. After a [`WAIT`], otherwise an immediate refusal; of a
-    /// call that only tries, `EBUSY`.
+    /// call that only tries, `EBUSY` (a semaphore: `EAGAIN`). `ECANCELED` if the thread was cancelled in a wait for a semaphore.
+    /// Of a condition variable, with its own address: a wait that was refused because the thread has not got the mutex.
     pub const FAILED: u8 = 4;
     /// The lock was given back; the time is from before it was free. No further unit. Recorded only if the call succeeded.
     pub const RELEASED: u8 = 5;
@@ -215,10 +221,10 @@ pub mod op {
     /// The lock was destroyed. No further unit.
     pub const DESTROY: u8 = 7;
     /// A wait on a condition variable begins: the mutex, `address`, is given back. One unit: `first` is the condition variable's
-    /// address.
+    /// address. The kind of lock is [`CONDITION`](super::api::CONDITION), here and of [`CONDITION_DONE`].
     pub const CONDITION: u8 = 8;
     /// That wait ended, and the mutex, `address`, is held again. One unit: `first` is the condition variable's address, `second`
-    /// the errno.
+    /// the errno: `ECANCELED` if the thread was cancelled. After `EPERM` and `ENOTRECOVERABLE` the mutex is not held.
     pub const CONDITION_DONE: u8 = 9;
     /// [`ACQUIRED`], of a robust mutex whose owner died (`EOWNERDEAD`). No further unit.
     pub const ACQUIRED_DEAD: u8 = 10;
@@ -229,7 +235,8 @@ pub mod op {
 
     /// The frames of a stack that later records of this life name. The first one is number 1, and so on. `address` is how many
     /// frames there are, of 1 to [`MAX_FRAMES`](super::MAX_FRAMES); as many units as they fill, two frames each, leaf first: the
-    /// first frame is the return address of the call, in the code that called.
+    /// first frame is the return address of the call, in the code that called. Its time is that of the record behind it, or a
+    /// little earlier.
     pub const STACK: u8 = 32;
     /// Records found no room before this one. `address` is how many. No further unit.
     pub const LOST: u8 = 33;

@@ -16,6 +16,7 @@ mod docs;
 mod generate;
 mod host;
 mod overhead;
+mod preload_bench;
 mod process;
 mod setup;
 mod table;
@@ -56,6 +57,8 @@ enum Chore {
     Vm(vm::Options),
     /// Measure what recording waits costs a program that waits for nobody, in pairs of runs. Needs root.
     Overhead(overhead::Options),
+    /// Measure what recording a launched program's locks costs it, beside LTTng's wrapper and, as root, uprobes.
+    PreloadBench(preload_bench::Options),
     /// Write a trace of an invented program, the same for the same numbers.
     Generate {
         /// How many events.
@@ -94,6 +97,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Generate { events, output, seed, lossy } => {
             generate::run(&output, events, seed, lossy).map(|()| true)

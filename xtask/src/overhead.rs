@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// How much else the machine had to do over the last minute: near 0 on one that is fit for measuring.
-fn busy() -> Result<String> {
+pub(crate) fn busy() -> Result<String> {
     let text = fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;
     Ok(text.split_whitespace().next().unwrap_or("unknown").to_owned())
 }

@@ -56,6 +56,10 @@ const PARTS: &[Part] = &[
     }),
     ("tests", || tests(&["test", "--release", "--no-fail-fast"], 25)),
     ("lints", || cargo(&["clippy", "--release", "--all-targets", "--", "-D", "warnings"], 12)),
+    ("in-process recorder", || tests(&["test", "--release", "-p", "record-preload", "--no-fail-fast"], 10)),
+    ("in-process lints", || {
+        cargo(&["clippy", "--release", "-p", "record-preload", "--all-targets", "--", "-D", "warnings"], 5)
+    }),
     ("recorder alone", || cargo(&alone("record"), 8)),
     ("analyzer alone", || cargo(&alone("analyze"), 8)),
     ("bpf object is current", bpf),

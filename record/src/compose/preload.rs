@@ -270,6 +270,7 @@ impl Told<'_> {
         match record.op() {
             op::CONDITION => return self.condition(rest[0], none_yet, ground),
             op::CONDITION_DONE => return self.condition_done(rest[0], errno(rest[1]), ground),
+            op::INIT => return self.init(kind_and_mode(record.api()).0, ground),
             _ => {}
         }
         let (kind, mode) = kind_and_mode(record.api());
@@ -291,12 +292,6 @@ impl Told<'_> {
                 let row = Event { mode, ..self.row(EventKind::Release, lock) };
                 self.out.push(row);
             }
-            op::INIT => {
-                let lock = ground.locks.begin(self.image.space, self.address, kind, self.ts_ns, self.stack);
-                self.image.locks.insert((self.address, kind), lock);
-                let row = self.row(EventKind::Init, lock);
-                self.out.push(row);
-            }
             op::DESTROY => {
                 let row = self.row(EventKind::Destroy, lock);
                 self.out.push(row);
@@ -309,6 +304,14 @@ impl Told<'_> {
             }
             _ => {}
         }
+    }
+
+    /// What is at the address from now on is another lock.
+    fn init(&mut self, kind: LockKind, ground: &mut Ground<'_>) {
+        let lock = ground.locks.begin(self.image.space, self.address, kind, self.ts_ns, self.stack);
+        self.image.locks.insert((self.address, kind), lock);
+        let row = self.row(EventKind::Init, lock);
+        self.out.push(row);
     }
 
     fn acquired(&mut self, lock: LockId, kind: LockKind, mode: Option<Mode>, errno: Option<i32>) {

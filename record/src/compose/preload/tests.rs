@@ -246,6 +246,9 @@ fn an_address_that_is_initialised_or_destroyed_is_another_lock_afterwards() {
     assert_eq!(kinds, [Acquire, Init, Acquire, Destroy, Acquire]);
     let locks: Vec<_> = told.rows.iter().map(|row| row.lock.unwrap().0).collect();
     assert_eq!(locks, [0, 1, 1, 1, 2]);
+    let mut told = Told::new();
+    told.mutex(10, 1, op::INIT);
+    assert_eq!(told.kinds(), [LockKind::PthreadMutex], "no lock was there before");
 }
 
 #[test]
