@@ -7,7 +7,7 @@
 //! A call in order: [`entry`] notes who called, a file for each kind of lock ([`mutex`], [`rwlock`], [`spin`], [`barrier`],
 //! [`semaphore`], [`condition`], [`c11`]) tries, waits and forwards ([`real`]), and a [`call::Call`] turns it into records: the
 //! time ([`clock`]), the stack ([`walk`], [`table`]), the ring ([`ring`]). What a thread and a process are is found at their
-//! first call ([`thread`], [`process`], [`bounds`]).
+//! first call ([`thread`], [`place`], [`process`], [`bounds`]).
 
 // Built with panic=abort this is a library without std and without an unwinder, which is how it goes into programs; built
 // otherwise, for its tests and for clippy, std brings the panic handler.
@@ -28,6 +28,7 @@ mod entry;
 mod memory;
 mod mutex;
 mod name;
+mod place;
 mod process;
 mod real;
 mod ring;

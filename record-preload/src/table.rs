@@ -1,15 +1,16 @@
 //! The stacks that a thread has met, so that each is written once and a record names it by a number of 16 bits. Frames in,
 //! numbers out; two stacks are the same if every frame is, never because a hash is. Bounded: when it is full, stacks of more
-//! than the call site are new no more, and when the rest is full, too, nothing is.
+//! than the call site are new no more, and when the rest is full, too, nothing is. Two megabytes, of which a thread touches what
+//! it fills.
 
 /// Stacks at most; numbers begin at 1.
-const STACKS: usize = 4095;
+const STACKS: usize = 16_383;
 /// Frames of all stacks together.
-const FRAMES: usize = 48 << 10;
+const FRAMES: usize = 192 << 10;
 /// Of both, the part that is kept for stacks of one frame.
-const RESERVE: usize = 512;
-const BUCKETS: usize = 4096;
-const RECENT: usize = 512;
+const RESERVE: usize = 1024;
+const BUCKETS: usize = 16_384;
+const RECENT: usize = 1024;
 
 /// All zeros is an empty table.
 #[repr(C)]

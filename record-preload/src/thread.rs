@@ -5,14 +5,14 @@
 use core::{
     ffi::c_void,
     ptr::null_mut,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence},
+    sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
 
-use trace_format::preload::{MAX_FRAMES, RINGS_AT, Region, SLOTS, SLOTS_AT, Slot, state};
+use trace_format::preload::{MAX_FRAMES, Region};
 
 use crate::{
     bounds::{self, Bounds},
-    name,
+    name, place,
     process::{self, Connection},
     ring::Ring,
     sys,
@@ -63,8 +63,6 @@ mod gate {
 
 /// Rounds of destructors at a thread's end (PTHREAD_DESTRUCTOR_ITERATIONS): it records until the last.
 const ROUNDS: u32 = 4;
-/// Rings of a size are handed out while there is room for so many.
-const AHEAD: u64 = 8;
 /// A thread without a place looks for one again every so many calls.
 const LOOK_AGAIN: u64 = 256;
 
@@ -266,7 +264,7 @@ unsafe fn count_unplaced(thread: &mut Thread) {
     unsafe {
         if (*thread.active).load(Ordering::Relaxed) != 0 {
             thread.turned_away += 1;
-            atomic_wide(&raw mut (*thread.region).unplaced_events).fetch_add(1, Ordering::Relaxed);
+            place::atomic_wide(&raw mut (*thread.region).unplaced_events).fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -283,22 +281,13 @@ unsafe fn take_place(thread: &mut Thread, connection: Connection) -> usize {
         thread.clock = (*region).clock;
         thread.most_frames = (*region).max_frames.min(MAX_FRAMES as u32);
         thread.active = AtomicU32::from_ptr(&raw mut (*region).active);
-        let Some(slot) = take_slot(region) else {
+        let Some(slot) = place::take(region) else {
             if thread.turned_away == 0 {
-                atomic(&raw mut (*region).unplaced).fetch_add(1, Ordering::Relaxed);
+                place::atomic(&raw mut (*region).unplaced).fetch_add(1, Ordering::Relaxed);
             }
             return gate::UNPLACED;
         };
-        (*slot).tid = thread.tid;
-        (*slot).begun_ns = sys::monotonic_ns();
-        (*slot).ended_ns = 0;
-        (*slot).comm = sys::thread_name();
-        (*slot).life += 1;
-        atomic_wide(&raw mut (*slot).head).store(0, Ordering::Relaxed);
-        atomic_wide(&raw mut (*slot).lost).store(0, Ordering::Relaxed);
-        atomic_wide(&raw mut (*slot).tail).store(0, Ordering::Relaxed);
-        atomic(&raw mut (*slot).busy).store(0, Ordering::Relaxed);
-        atomic(&raw mut (*slot).state).store(state::LIVE, Ordering::Release);
+        place::begin(slot, thread.tid);
         let base = region.cast::<u8>().add((*slot).ring_at as usize);
         thread.ring = Ring::new(slot, base, (*region).lossless != 0);
     }
@@ -321,79 +310,6 @@ fn prepare_stacks(thread: &mut Thread) {
     if thread.stack.high == 0 {
         let here = stack_pointer();
         thread.stack = bounds::of_this_thread(thread.tid == sys::pid(), here).unwrap_or(thread.stack);
-    }
-}
-
-fn atomic<'a>(place: *mut u32) -> &'a AtomicU32 {
-    // SAFETY: only fields of a mapped region come here.
-    unsafe { AtomicU32::from_ptr(place) }
-}
-
-fn atomic_wide<'a>(place: *mut u64) -> &'a AtomicU64 {
-    // SAFETY: only fields of a mapped region come here.
-    unsafe { AtomicU64::from_ptr(place) }
-}
-
-/// A slot that is nobody's, with a ring: one that was used before, or the next one.
-unsafe fn take_slot(region: *mut Region) -> Option<*mut Slot> {
-    // SAFETY: the region is mapped.
-    let used = atomic(unsafe { &raw mut (*region).slots });
-    let mut index = 0;
-    loop {
-        let count = (used.load(Ordering::Acquire) as usize).min(SLOTS);
-        if index == count {
-            let next = count as u32 + 1;
-            if count == SLOTS {
-                return None;
-            }
-            // Whoever wins, there is one more slot now, and it is looked at next.
-            used.compare_exchange(count as u32, next, Ordering::AcqRel, Ordering::Relaxed).ok();
-            continue;
-        }
-        // SAFETY: the region has room for so many slots.
-        unsafe {
-            let slot = region.cast::<u8>().add(SLOTS_AT).cast::<Slot>().add(index);
-            let state = atomic(&raw mut (*slot).state);
-            let is_free = state.load(Ordering::Relaxed) == state::FREE;
-            if is_free
-                && state
-                    .compare_exchange(state::FREE, state::TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                if (*slot).ring_bytes != 0 || carve(region, slot) {
-                    return Some(slot);
-                }
-                state.store(state::FREE, Ordering::Release);
-                return None;
-            }
-        }
-        index += 1;
-    }
-}
-
-/// Cuts a ring for the slot out of what is left of the region.
-unsafe fn carve(region: *mut Region, slot: *mut Slot) -> bool {
-    // SAFETY: the region is mapped, and the slot taken.
-    unsafe {
-        let taken = atomic_wide(&raw mut (*region).taken);
-        let mut begin = taken.load(Ordering::Relaxed);
-        loop {
-            let left = (*region).bytes.saturating_sub(begin.max(RINGS_AT as u64));
-            let mut bytes = (*region).ring_bytes;
-            while bytes > (*region).least_ring_bytes && left < AHEAD * bytes {
-                bytes /= 2;
-            }
-            if left < bytes {
-                return false;
-            }
-            match taken.compare_exchange_weak(begin, begin + bytes, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    ((*slot).ring_at, (*slot).ring_bytes) = (begin, bytes);
-                    return true;
-                }
-                Err(now) => begin = now,
-            }
-        }
     }
 }
 
@@ -428,10 +344,8 @@ pub(crate) unsafe extern "C" fn end(_: *mut c_void) {
         thread.gate = gate::GONE;
         compiler_fence(Ordering::SeqCst);
         let slot = thread.ring.slot();
-        (*slot).comm = sys::thread_name();
-        (*slot).ended_ns = sys::monotonic_ns();
         thread.ring.idle();
-        atomic(&raw mut (*slot).state).store(state::ENDED, Ordering::Release);
+        place::end(slot);
         thread.ring.forget();
         let stacks = core::mem::replace(&mut thread.stacks, null_mut());
         if !stacks.is_null() {
