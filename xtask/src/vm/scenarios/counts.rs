@@ -223,7 +223,8 @@ pub(super) fn causes(loss: &Loss) -> String {
     for of in &loss.by_program {
         for (cause, lost) in [("ring full", of.ring_full), ("guard", of.guard), ("no place", of.no_place)] {
             if lost > 0 {
-                words.push(format!("{} CPU {} {cause} {lost}", of.program, of.cpu));
+                let cpu = of.cpu.map(|cpu| format!(" CPU {cpu}")).unwrap_or_default();
+                words.push(format!("{}{cpu} {cause} {lost}", of.program));
             }
         }
     }
