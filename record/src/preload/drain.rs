@@ -91,7 +91,7 @@ const UNSEEN_NS: u64 = 1_000_000;
 const LONGEST_BUSY: Duration = Duration::from_secs(2);
 /// How long to sleep when nothing is recorded, and when something is.
 const IDLE: Duration = Duration::from_millis(10);
-const FLOWING: Duration = Duration::from_millis(3);
+const FLOWING: Duration = Duration::from_millis(2);
 /// A ring that is filled to one part in so many was not emptied too early.
 const FILLED_PART: u64 = 4;
 /// How long the last drain waits for threads to finish the record that they are in.
@@ -99,6 +99,7 @@ const LAST_RECORDS: Duration = Duration::from_millis(20);
 
 /// Empties rings until it is asked to stop.
 pub fn run(intake: &Intake, spool: &Spool, clock: u32) {
+    hasten();
     let mut drain = Drain { intake, spool, clock, watched: Vec::new(), lanes: 0 };
     while !intake.stop.load(Ordering::Acquire) {
         let flow = if spool.is_full() { Flow::Some } else { drain.round(false) };
@@ -110,6 +111,29 @@ pub fn run(intake: &Intake, spool: &Spool, clock: u32) {
     }
     drain.finish();
     intake.done.store(true, Ordering::Release);
+}
+
+/// The calling thread works in short pieces that must not wait: on a busy machine, rings fill within some slices of processor
+/// time. What isn't permitted or known here is not needed.
+pub(super) fn hasten() {
+    /// Linux 6.12 takes a task's slice as a wish: who asks for little gets it sooner.
+    const SLICE_NS: u64 = 200_000;
+    const NICE: libc::c_int = -10;
+    let schedule = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: SLICE_NS,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the structure is ours and lives through the call; the other call involves no memory.
+    unsafe {
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const schedule, 0);
+        libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, NICE);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

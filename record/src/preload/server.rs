@@ -18,7 +18,7 @@ use std::{
 use trace_format::preload::{Hello, MAGIC, why};
 
 use super::{
-    drain::{Intake, Newcomer},
+    drain::{Intake, Newcomer, hasten},
     lanes::Image,
     region::{Manner, Region},
 };
@@ -71,6 +71,8 @@ impl Server {
 
     /// Answers processes until it is ended.
     pub fn run(self, manner: &Manner, intake: &Intake, watcher: &Watcher) {
+        // Each process waits for its answer as it starts.
+        hasten();
         let mut count = 0;
         while !self.stop.load(Ordering::Acquire) {
             // SAFETY: no memory is involved; a descriptor that comes back is ours alone.
