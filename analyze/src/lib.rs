@@ -16,6 +16,7 @@
 pub mod error;
 pub mod info;
 pub mod intervals;
+mod layout;
 pub mod names;
 pub mod plot;
 pub mod report;

@@ -1,4 +1,4 @@
-//! The columns of FreeBSD's LOCK_PROFILING(9), by lock, by acquisition point, or by other keys.
+//! The columns of FreeBSD's LOCK_PROFILING(9) and who made others wait, by lock, by acquisition point, or by other keys.
 //!
 //! A trace and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block that says
 //! what the numbers don't hold. Nothing is formatted here; `text`, `csv`, `json` and `lockprof` are skins.
@@ -150,6 +150,12 @@ choices! {
         CntHold = "cnt_hold",
         /// Acquisitions that had to wait.
         CntLock = "cnt_lock",
+        /// Time that others waited for its holds.
+        WaitCaused = "wait_caused",
+        /// Holds in which somebody began to wait.
+        HoldsContended = "holds_contended",
+        /// Of the waits: while nobody held the lock.
+        Gap = "gap",
         /// The row's name, ascending.
         Name = "name",
     }
@@ -188,7 +194,8 @@ pub struct Row {
     pub key: Key,
 }
 
-/// The columns of LOCK_PROFILING(9). Times are in nanoseconds; what was not measured is `None`, never 0.
+/// The columns of LOCK_PROFILING(9), and three that say who made others wait. Times are in nanoseconds; what was not
+/// measured is `None`, never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Columns {
     /// Longest hold.
@@ -209,6 +216,12 @@ pub struct Columns {
     pub cnt_hold: Option<i64>,
     /// Acquisitions that had to wait.
     pub cnt_lock: i64,
+    /// How long others waited while this was the oldest hold, abandoned waits too.
+    pub wait_caused_ns: Option<i64>,
+    /// Holds in which at least one wait of another task began.
+    pub holds_contended: Option<i64>,
+    /// Of `wait_total_ns`: while no other task's hold was open. The rest is in somebody's `wait_caused_ns`.
+    pub gap_ns: Option<i64>,
 }
 
 /// The columns as FreeBSD prints them: whole microseconds, truncated, nothing missing.
@@ -248,6 +261,9 @@ impl Columns {
             wait_avg_ns: waits_known.then(|| divide(sums.wait_total_ns, sums.count)),
             cnt_hold: measured.then_some(sums.cnt_hold),
             cnt_lock: sums.cnt_lock,
+            wait_caused_ns: measured.then_some(sums.wait_caused_ns),
+            holds_contended: measured.then_some(sums.holds_contended),
+            gap_ns: (sums.gaps_known > 0 || sums.count == 0).then_some(sums.gap_ns),
         }
     }
 
@@ -280,8 +296,18 @@ impl Columns {
             Column::WaitAvg => self.wait_avg_ns,
             Column::CntHold => self.cnt_hold,
             Column::CntLock => Some(self.cnt_lock),
+            Column::WaitCaused => self.wait_caused_ns,
+            Column::HoldsContended => self.holds_contended,
+            Column::Gap => self.gap_ns,
             Column::Name => None,
         }
+    }
+}
+
+impl Column {
+    /// Whether it is a time, and not a count.
+    pub const fn is_time(self) -> bool {
+        !matches!(self, Self::Count | Self::CntHold | Self::CntLock | Self::HoldsContended | Self::Name)
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) struct Sums {
     pub(super) waits_known: i64,
     pub(super) cnt_hold: i64,
     pub(super) cnt_lock: i64,
+    pub(super) wait_caused_ns: i64,
+    pub(super) holds_contended: i64,
+    pub(super) gap_ns: i64,
+    /// Holds of which is known for how much of the wait nobody is charged, be it 0.
+    pub(super) gaps_known: i64,
 }
 
 impl Sums {
@@ -44,6 +49,10 @@ impl Sums {
             waits_known: self.waits_known + other.waits_known,
             cnt_hold: self.cnt_hold + other.cnt_hold,
             cnt_lock: self.cnt_lock + other.cnt_lock,
+            wait_caused_ns: self.wait_caused_ns.saturating_add(other.wait_caused_ns),
+            holds_contended: self.holds_contended + other.holds_contended,
+            gap_ns: self.gap_ns.saturating_add(other.gap_ns),
+            gaps_known: self.gaps_known + other.gaps_known,
         }
     }
 }
@@ -68,6 +77,9 @@ struct Chunk {
     measured: Vec<i64>,
     cnt_hold: Vec<i64>,
     cnt_lock: Vec<i64>,
+    wait_caused_ns: Vec<i64>,
+    holds_contended: Vec<i64>,
+    gap_ns: Vec<Option<i64>>,
 }
 
 impl HoldTable {
@@ -87,6 +99,9 @@ impl HoldTable {
         chunk.measured.push(if measured { hold.acquisitions } else { 0 });
         chunk.cnt_hold.push(hold.waits_begun);
         chunk.cnt_lock.push(i64::from(hold.contended));
+        chunk.wait_caused_ns.push(hold.wait_caused_ns);
+        chunk.holds_contended.push(i64::from(hold.waits_begun > 0));
+        chunk.gap_ns.push(hold.gap_ns);
         if chunk.key.len() >= self.chunk_rows && self.failed.is_ok() {
             self.failed = self.sum_up();
         }
@@ -109,7 +124,7 @@ impl HoldTable {
         if chunk.key.is_empty() {
             return Ok(());
         }
-        let Chunk { key, hold_ns, wait_ns, count, measured, cnt_hold, cnt_lock } = chunk;
+        let Chunk { key, hold_ns, wait_ns, count, measured, cnt_hold, cnt_lock, .. } = chunk;
         let frame = df!(
             "key" => key,
             "hold_ns" => hold_ns,
@@ -118,6 +133,9 @@ impl HoldTable {
             "measured" => measured,
             "cnt_hold" => cnt_hold,
             "cnt_lock" => cnt_lock,
+            "wait_caused_ns" => chunk.wait_caused_ns,
+            "holds_contended" => chunk.holds_contended,
+            "gap_ns" => chunk.gap_ns,
         )?;
         let sums = frame
             .lazy()
@@ -132,6 +150,10 @@ impl HoldTable {
                 col("wait_ns").count().cast(polars::prelude::DataType::Int64).alias("waits_known"),
                 col("cnt_hold").sum(),
                 col("cnt_lock").sum(),
+                col("wait_caused_ns").sum(),
+                col("holds_contended").sum(),
+                col("gap_ns").sum(),
+                col("gap_ns").count().cast(polars::prelude::DataType::Int64).alias("gaps_known"),
             ])
             .collect()?;
         self.partial_rows += sums.height();
@@ -160,6 +182,10 @@ impl HoldTable {
                 sum("waits_known"),
                 sum("cnt_hold"),
                 sum("cnt_lock"),
+                sum("wait_caused_ns"),
+                sum("holds_contended"),
+                sum("gap_ns"),
+                sum("gaps_known"),
             ])
             .sort(["key"], polars::prelude::SortMultipleOptions::default())
             .collect()?;
@@ -175,6 +201,8 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
     let [wait_max, wait_total, count] = [column("wait_max_ns")?, column("wait_total_ns")?, column("count")?];
     let [measured, waits_known] = [column("measured")?, column("waits_known")?];
     let [cnt_hold, cnt_lock] = [column("cnt_hold")?, column("cnt_lock")?];
+    let [wait_caused, contended] = [column("wait_caused_ns")?, column("holds_contended")?];
+    let [gap, gaps_known] = [column("gap_ns")?, column("gaps_known")?];
     let row = |at: usize| {
         let sums = Sums {
             max_ns: max.get(at).unwrap_or(0),
@@ -186,6 +214,10 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
             waits_known: waits_known.get(at).unwrap_or(0),
             cnt_hold: cnt_hold.get(at).unwrap_or(0),
             cnt_lock: cnt_lock.get(at).unwrap_or(0),
+            wait_caused_ns: wait_caused.get(at).unwrap_or(0),
+            holds_contended: contended.get(at).unwrap_or(0),
+            gap_ns: gap.get(at).unwrap_or(0),
+            gaps_known: gaps_known.get(at).unwrap_or(0),
         };
         (key.get(at).unwrap_or(0), sums)
     };

@@ -214,7 +214,7 @@ fn a_source_without_holds_gives_waits_and_nulls() {
     assert_eq!((f.max_ns, f.total_ns, f.avg_ns, f.cnt_hold), (None, None, None, None));
     assert_eq!(report.trust.unmeasured_waits, 2);
     assert_eq!(report.trust.limits, ["free locks are not seen"]);
-    let text = skin(|out| text::write(&report, None, out));
+    let text = skin(|out| text::write(&report, &[], None, out));
     assert!(text.lines().nth(1).unwrap().trim_start().starts_with("-  "), "{text}");
 }
 
@@ -318,11 +318,11 @@ fn the_size_of_a_chunk_does_not_change_the_result() {
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,name,file,line,function,place,kind,lock_name
-500999,1205000,501899,2008000,2,250949,1004000,0,2,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
-1000500,0,1000500,0,1,1000500,0,3,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,name,file,line,function,place,kind,lock_name
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
 ";
-    assert_eq!(skin(|out| csv::write(&report, out)), expected);
+    assert_eq!(skin(|out| csv::write(&report, &[], out)), expected);
 }
 
 #[test]
@@ -340,13 +340,14 @@ fn the_json_has_rows_totals_and_trust() {
 fn the_text_has_units_and_ends_with_the_trust_block() {
     let report = report_of(T1, &by(By::Site));
     let expected = "    \
-    max  wait_max    total  wait_total  count      avg  wait_avg  cnt_hold  cnt_lock  acquired at (lock)
- 501 µs   1.21 ms   502 µs     2.01 ms      2   251 µs   1.00 ms         0         2  b.c:20 (mutex:m)
-1.00 ms         0  1.00 ms           0      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
+    max  wait_max    total  wait_total  wait_caused  count      avg  wait_avg  cnt_hold  cnt_lock  acquired at (lock)
+ 501 µs   1.21 ms   502 µs     2.01 ms       501 µs      2   251 µs   1.00 ms         0         2  b.c:20 (mutex:m)
+1.00 ms         0  1.00 ms           0      1.60 ms      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
 
 trust: 11 events over 1.51 ms, none lost
+  1 wait that ended without the lock: in wait_caused, not in wait_total
 ";
-    assert_eq!(skin(|out| text::write(&report, None, out)), expected);
+    assert_eq!(skin(|out| text::write(&report, &[], None, out)), expected);
 }
 
 #[test]
@@ -357,7 +358,7 @@ fn no_line_is_wider_than_the_terminal_and_no_name_is_cut_that_has_room() {
     history += &format!("99_000_000_000_777 B release {name}\n");
     let report = report_of(&history, &by(By::Lock));
     for width in [80, 100, 200] {
-        let text = skin(|out| text::write(&report, Some(width), out));
+        let text = skin(|out| text::write(&report, &[], Some(width), out));
         assert!(text.contains(&format!("#0 {name} (pthread_mutex)")), "{text}");
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}");
@@ -374,8 +375,8 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
     for key in By::ALL {
         let report = report(&test.trace, &by(*key)).unwrap();
         let skins = [
-            skin(|out| text::write(&report, Some(80), out)),
-            skin(|out| csv::write(&report, out)),
+            skin(|out| text::write(&report, &[], Some(80), out)),
+            skin(|out| csv::write(&report, &[], out)),
             skin(|out| json::write(&report, out)),
             skin(|out| lockprof::write(&report, out)),
         ];
@@ -391,7 +392,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, name"
     );
 }
 
@@ -405,7 +406,7 @@ fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
     for key in By::ALL {
         for (from_ns, to_ns) in [(None, None), (Some(min), Some(max)), (Some(max), None)] {
             let report = report_of(&text, &Options { from_ns, to_ns, ..by(*key) });
-            skin(|out| text::write(&report, Some(80), out));
+            skin(|out| text::write(&report, &[], Some(80), out));
             skin(|out| lockprof::write(&report, out));
         }
     }
@@ -437,7 +438,7 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
 
 /// The trace of a random history, with stacks so that the first two are the same point.
 fn trace_of(events: Vec<Event>) -> testing::TestTrace {
-    let (info, locks) = intervals::model::surroundings();
+    let (info, locks) = intervals::histories::surroundings();
     let mut parts = testing::Parts::default();
     let frame = |line| Frame { file: Some("a.c".into()), line: Some(line), kernel: true, ..Frame::default() };
     let stack = |id, line| Stack { id: StackId(id), frames: vec![frame(line)] };
@@ -454,7 +455,7 @@ proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
 
     #[test]
-    fn the_columns_are_the_sums_of_the_intervals(events in intervals::model::history(), chunk_rows in 1..9usize) {
+    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_rows in 1..9usize) {
         prop_assume!(!events.is_empty());
         let test = trace_of(events);
         let names = Names::read(&test.trace).unwrap();
@@ -474,16 +475,15 @@ proptest! {
                 expected.entry(hold.lock.0).or_default().push(hold);
             }
         }
-        let report = report_in_chunks(&test.trace, &by(By::Lock), chunk_rows).unwrap();
+        let options = Options { include_idle: true, ..by(By::Lock) };
+        let report = report_in_chunks(&test.trace, &options, chunk_rows).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
             let holds = &expected[&lock_id];
-            let measured: Vec<i64> = holds
-                .iter()
-                .filter(|hold| hold.state == HoldState::Complete)
-                .map(|hold| hold.end_ns - hold.start_ns)
-                .collect();
+            let complete = || holds.iter().filter(|hold| hold.state == HoldState::Complete);
+            let measured: Vec<i64> = complete().map(|hold| hold.end_ns - hold.start_ns).collect();
+            let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
             let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
             let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
             let some = |values: &[i64], value: i64| (!values.is_empty()).then_some(value);
@@ -495,10 +495,13 @@ proptest! {
                 total_ns: some(&measured, total),
                 wait_total_ns: some(&waits, wait_total),
                 count,
-                avg_ns: some(&measured, total / count),
+                avg_ns: complete().map(|h| h.acquisitions).reduce(|a, b| a + b).map(|n| total / n),
                 wait_avg_ns: some(&waits, wait_total / count),
                 cnt_hold: some(&measured, holds.iter().map(|hold| hold.waits_begun).sum()),
                 cnt_lock: holds.iter().filter(|hold| hold.contended).count() as i64,
+                wait_caused_ns: some(&measured, holds.iter().map(|hold| hold.wait_caused_ns).sum()),
+                holds_contended: some(&measured, holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
+                gap_ns: some(&gaps, gaps.iter().sum()),
             };
             prop_assert_eq!(row.columns, columns);
         }
@@ -508,6 +511,8 @@ proptest! {
         let charged = report.totals.cnt_hold.unwrap_or(0) as u64;
         let somewhere = charged + trust.gap_waits + trust.unmeasured_waits + trust.uncounted_waits;
         prop_assert_eq!(somewhere, trust.waits_begun);
+        let charged_ns = report.totals.wait_caused_ns.unwrap_or(0) + trust.gap_ns + trust.uncounted_wait_ns;
+        prop_assert_eq!(charged_ns, trust.waited_ns);
         let ended = found.waits.iter().filter(|w| matches!(w.outcome, Outcome::Acquired | Outcome::Abandoned(_)));
         let known = trust.waits_begun + trust.inferred_waits;
         prop_assert_eq!(ended.count() as u64 + trust.waits_open_at_end + trust.waits_cut_by_loss, known);
