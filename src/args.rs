@@ -200,12 +200,16 @@ Columns, credited when the lock is released, to the place that took it:
   avg, wait_avg      total and wait_total divided by count
   cnt_hold           times that another task began to wait while the lock was held
   cnt_lock           acquisitions that had to wait
+  wait_caused        how long other tasks waited while the lock was held
+  holds_contended    holds in which another task began to wait; with -F
+  gap                of wait_total: while nobody held the lock; with -F
 A dash stands for what the trace's sources could not measure.
 
 Examples:
   klock analyze report -n 10
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
+  klock analyze report -F wait_total,gap,wait_caused,holds_contended
   klock analyze report --format csv > report.csv")]
 pub(crate) struct Report {
     /// The trace.
@@ -217,6 +221,9 @@ pub(crate) struct Report {
     /// Sort by this column, largest first; name sorts upwards.
     #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
     pub(crate) sort: Column,
+    /// Show these columns, in this order; CSV has all by default, JSON always.
+    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]
+    pub(crate) columns: Vec<Column>,
     /// Show the first N rows.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<usize>,
