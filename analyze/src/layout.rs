@@ -8,11 +8,27 @@ use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::units;
+
 /// Between two columns; one where that makes them fit.
 const GAP: usize = 2;
 
 /// Before a name that stands below its numbers.
 const INDENT: usize = 4;
+
+/// What a row is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name<'a> {
+    pub(crate) name: &'a str,
+    /// Lines below the row.
+    pub(crate) more: &'a [String],
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, more: &[] }
+    }
+}
 
 /// Writes the table: of each row the `cells`, right-aligned below `heads`, and its name below `about`. Names must be safe to
 /// print.
@@ -20,7 +36,7 @@ pub(crate) fn table(
     heads: &[&str],
     cells: &[Vec<String>],
     about: &str,
-    names: &[&str],
+    names: &[Name<'_>],
     width: Option<usize>,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
@@ -40,7 +56,7 @@ pub(crate) fn table(
     let stacked = !fits(total(&one_line, 1));
     let widths = if stacked { two_lines } else { one_line };
     let gap = if fits(total(&widths, GAP)) { GAP } else { 1 };
-    let longest_name = names.iter().map(|name| name.width()).max().unwrap_or(0).max(about.len());
+    let longest_name = names.iter().map(|name| name.name.width()).max().unwrap_or(0).max(about.len());
     let below = !fits(total(&widths, gap) + GAP + longest_name);
 
     let about = if below { "" } else { about };
@@ -52,13 +68,21 @@ pub(crate) fn table(
     }
     for (cells, name) in cells.iter().zip(names) {
         let cells = cells.iter().map(String::as_str);
-        if below {
-            line(cells, &widths, gap, "", out)?;
-            let room = width.unwrap_or(usize::MAX).saturating_sub(INDENT);
-            writeln!(out, "{:INDENT$}{}", "", cut(name, room))?;
-        } else {
-            line(cells, &widths, gap, name, out)?;
+        let room = width.unwrap_or(usize::MAX).saturating_sub(INDENT);
+        line(cells, &widths, gap, if below { "" } else { name.name }, out)?;
+        let below = below.then_some(name.name).into_iter();
+        for text in below.chain(name.more.iter().map(String::as_str)) {
+            writeln!(out, "{:INDENT$}{}", "", cut(text, room))?;
         }
+    }
+    Ok(())
+}
+
+/// Says how many rows are not shown, if any.
+pub(crate) fn hidden(rows: usize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    if rows > 0 {
+        let what = if rows == 1 { "row" } else { "rows" };
+        writeln!(out, "... {} more {what}", units::exact(i64::try_from(rows).unwrap_or(i64::MAX)))?;
     }
     Ok(())
 }

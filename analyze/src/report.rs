@@ -11,13 +11,15 @@ use std::{fmt, ops::ControlFlow, str::FromStr};
 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
-use trace_format::{Event, EventKind, LockKind, TaskId, Trace};
+use trace_format::{LockKind, TaskId, Trace};
 
 use crate::{
+    choices::choices,
     error::AnalyzeError,
     intervals::{Engine, Hold, HoldState, Sink, Wait},
     names::Names,
-    select::{self, LockSelector, TaskSelector},
+    scope::{Chosen, Walk, Wanted, Window},
+    select::{LockSelector, TaskSelector},
     source,
 };
 
@@ -26,11 +28,11 @@ pub mod json;
 pub mod lockprof;
 pub mod text;
 
-mod key;
+pub(crate) mod key;
 mod table;
 #[cfg(test)]
-mod tests;
-mod trust;
+pub(crate) mod tests;
+pub(crate) mod trust;
 
 pub use key::Key;
 pub use trust::Trust;
@@ -61,50 +63,6 @@ pub struct Options {
     pub from_ns: Option<i64>,
     /// Only what was released before this time, in ns since the begin of the trace.
     pub to_ns: Option<i64>,
-}
-
-/// A word of the command line and its value, in one table for parsing, printing and help.
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)+
-        }
-
-        impl $name {
-            /// Every choice.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The word for it.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = AnalyzeError;
-
-            fn from_str(word: &str) -> Result<Self, AnalyzeError> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(AnalyzeError::UnknownWord {
-                        what: $what,
-                        word: word.to_owned(),
-                        known: [$($word),+].join(", "),
-                    }),
-                }
-            }
-        }
-    };
 }
 
 choices! {
@@ -330,7 +288,13 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
     }
     let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, options)?;
+    let wanted = Wanted {
+        lock: options.lock.as_ref(),
+        task: options.task.as_ref(),
+        kinds: &options.kinds,
+        include_idle: options.include_idle,
+    };
+    let chosen = Chosen::of(trace, &names, wanted)?;
     let start_ns = match (trace.info().clocks_start.monotonic_ns, options.from_ns.or(options.to_ns)) {
         // Only a window needs to know where the trace begins, before its first event is read.
         (0, Some(_)) => first_time(trace)?,
@@ -357,11 +321,8 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
             events.cut_short = true;
             return ControlFlow::Break(());
         }
-        events.see(event);
-        if event.lock.is_none_or(|lock| chosen.wants(lock.0)) {
+        if events.see(event, &chosen) {
             engine.push(event, &mut sums);
-        } else if event.kind == EventKind::Wait && event.lock.is_some_and(|lock| chosen.is_idle(lock.0)) {
-            events.idle_waits += 1;
         }
         ControlFlow::Continue(())
     })?;
@@ -423,92 +384,6 @@ fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
         ControlFlow::Break(())
     })?;
     Ok(first_ns)
-}
-
-/// Which locks and tasks the report is about.
-#[derive(Debug)]
-struct Chosen {
-    /// By lock id.
-    locks: Vec<bool>,
-    /// By lock id: left out because waiting for it is idling, and for no other reason.
-    idle: Vec<bool>,
-    tasks: Option<FxHashSet<TaskId>>,
-    everything: bool,
-}
-
-impl Chosen {
-    fn of(trace: &Trace, names: &Names, options: &Options) -> Result<Self, AnalyzeError> {
-        let named = match &options.lock {
-            Some(selector) => Some(FxHashSet::from_iter(select::lock_of(trace, names, selector)?)),
-            None => None,
-        };
-        let tasks = match &options.task {
-            Some(selector) => Some(FxHashSet::from_iter(select::tasks_of(names, selector)?)),
-            None => None,
-        };
-        let mut chosen = Self { locks: Vec::new(), idle: Vec::new(), tasks, everything: false };
-        for lock in names.locks() {
-            let by_name = named.as_ref().is_none_or(|named| named.contains(&lock.id));
-            let by_kind = options.kinds.is_empty() || options.kinds.contains(&lock.kind);
-            // Who names an idle lock, or its kind, asks for it.
-            let asked = options.include_idle || named.is_some() || !options.kinds.is_empty();
-            chosen.locks.push(by_name && by_kind && (asked || !lock.kind.is_idle()));
-            chosen.idle.push(by_name && by_kind && !asked && lock.kind.is_idle());
-        }
-        chosen.everything = named.is_none() && options.kinds.is_empty();
-        Ok(chosen)
-    }
-
-    fn wants(&self, lock: i32) -> bool {
-        // A lock that the side table does not have is nobody's in particular.
-        usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.everything)
-    }
-
-    fn is_idle(&self, lock: i32) -> bool {
-        usize::try_from(lock).ok().and_then(|at| self.idle.get(at)).copied().unwrap_or(false)
-    }
-
-    fn kinds(&self, names: &Names) -> FxHashSet<LockKind> {
-        names.locks().iter().filter(|lock| self.wants(lock.id.0)).map(|lock| lock.kind).collect()
-    }
-}
-
-/// Between which times, on the trace's clock, an end must lie to be counted.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    from_ns: Option<i64>,
-    to_ns: Option<i64>,
-}
-
-impl Window {
-    fn holds(self, ns: i64) -> bool {
-        self.from_ns.is_none_or(|from_ns| ns >= from_ns)
-    }
-}
-
-/// What was seen of the events themselves.
-#[derive(Debug, Default)]
-struct Walk {
-    events: u64,
-    first_ns: i64,
-    last_ns: i64,
-    lost_here: i64,
-    idle_waits: u64,
-    cut_short: bool,
-}
-
-impl Walk {
-    fn see(&mut self, event: &Event) {
-        if self.events == 0 {
-            self.first_ns = event.ts_ns;
-            self.last_ns = event.ts_ns;
-        }
-        self.events += 1;
-        self.last_ns = self.last_ns.max(event.ts_ns);
-        if event.kind == EventKind::Lost {
-            self.lost_here = self.lost_here.saturating_add(event.count.unwrap_or(0));
-        }
-    }
 }
 
 /// Takes intervals: credited ones to the table, the others to the trust block.

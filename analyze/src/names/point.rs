@@ -75,7 +75,7 @@ impl Points {
 }
 
 impl Point {
-    fn of(frame: &Frame) -> Self {
+    pub(crate) fn of(frame: &Frame) -> Self {
         let function = frame.symbol.clone();
         if let Some(file) = &frame.file {
             return Self { file: Some(file.clone()), line: frame.line, function, ..Self::default() };
@@ -144,6 +144,13 @@ fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
         .or_else(|| user_frame(frames))
 }
 
+/// The frames from the acquisition point on outwards; all of them if they are nothing but lock functions.
+pub(crate) fn from_point(frames: &[Frame], kernel: bool) -> &[Frame] {
+    let point = if kernel { kernel_frame(frames) } else { user_frame(frames) };
+    let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame, point)));
+    &frames[at.unwrap_or(0)..]
+}
+
 /// Of a user lock: the innermost user frame outside the lock functions. Kernel frames say how it slept, not where it
 /// was.
 fn user_frame(frames: &[Frame]) -> Option<&Frame> {
@@ -182,6 +189,10 @@ fn bare(symbol: &str) -> &str {
 const KERNEL_PREFIXES: &[&str] = &[
     // What runs the recorder itself.
     "bpf_",
+    "kprobe_",
+    "kretprobe_",
+    "rethook_",
+    "arch_rethook_",
     "traceiter_contention_",
     "trace_contention_",
     "perf_trace_contention_",
@@ -228,7 +239,23 @@ const KERNEL_PREFIXES: &[&str] = &[
 ];
 
 /// Kernel lock functions, without leading underscores, by their whole name.
-const KERNEL_NAMES: &[&str] = &["down", "lock_acquire", "lock_contended", "atomic_dec_and_mutex_lock"];
+const KERNEL_NAMES: &[&str] = &[
+    "down",
+    "lock_acquire",
+    "lock_contended",
+    "atomic_dec_and_mutex_lock",
+    // How kprobes and BPF programs are entered.
+    "ftrace_trampoline",
+    "ftrace_caller",
+    "ftrace_call",
+    "ftrace_regs_caller",
+    "ftrace_regs_call",
+    "ftrace_ops_assist_func",
+    "arch_ftrace_ops_list_func",
+    "optimized_callback",
+    "trace_call_bpf",
+    "trampoline_handler",
+];
 
 /// User lock functions, without leading underscores, by their begin.
 const USER_PREFIXES: &[&str] = &[
@@ -350,6 +377,11 @@ mod tests {
         let frames = |way| vec![way, kernel("mutex_lock"), kernel("ksys_lseek"), user("lseek")];
         assert_eq!(points(frames(kernel("bpf_trampoline_6442458768"))).0, "ksys_lseek");
         assert_eq!(points(frames(gone)).0, "ksys_lseek");
+        for way in
+            ["arch_rethook_trampoline", "kretprobe_trampoline", "__kretprobe_trampoline", "ftrace_trampoline"]
+        {
+            assert_eq!(points(frames(kernel(way))).0, "ksys_lseek");
+        }
     }
 
     #[test]

@@ -437,7 +437,7 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
 }
 
 /// The trace of a random history, with stacks so that the first two are the same point.
-fn trace_of(events: Vec<Event>) -> testing::TestTrace {
+pub(crate) fn trace_of(events: Vec<Event>, group_rows: usize) -> testing::TestTrace {
     let (info, locks) = intervals::histories::surroundings();
     let mut parts = testing::Parts::default();
     let frame = |line| Frame { file: Some("a.c".into()), line: Some(line), kernel: true, ..Frame::default() };
@@ -448,7 +448,7 @@ fn trace_of(events: Vec<Event>) -> testing::TestTrace {
     }
     parts.info = RunInfo { complete: true, ..info };
     (parts.locks, parts.events) = (locks, events);
-    parts.write()
+    parts.write_in_groups(group_rows)
 }
 
 proptest! {
@@ -457,7 +457,7 @@ proptest! {
     #[test]
     fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_rows in 1..9usize) {
         prop_assume!(!events.is_empty());
-        let test = trace_of(events);
+        let test = trace_of(events, usize::MAX);
         let names = Names::read(&test.trace).unwrap();
         let mut engine = intervals::Engine::new(names.rules(&test.trace));
         let (mut found, mut last_ns) = (Intervals::default(), 0);

@@ -5,7 +5,11 @@
 use std::io::{self, Write};
 
 use super::{By, Column, Columns, Report};
-use crate::{error::AnalyzeError, layout, units};
+use crate::{
+    error::AnalyzeError,
+    layout::{self, Name},
+    units,
+};
 
 /// The columns with numbers that are shown where nobody chose any.
 const NUMBERS: [Column; 10] = [
@@ -55,13 +59,9 @@ fn table(
         .map(|row| numbers.iter().map(|column| cell(&row.columns, *column)).collect())
         .collect();
     let heads: Vec<&str> = numbers.iter().map(|column| column.as_str()).collect();
-    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    let names: Vec<Name<'_>> = report.rows.iter().map(|row| row.name.as_str().into()).collect();
     layout::table(&heads, &cells, heading(report.by), &names, width, out)?;
-    let hidden = report.rows_total - report.rows.len();
-    if hidden > 0 {
-        let rows = if hidden == 1 { "row" } else { "rows" };
-        writeln!(out, "... {} more {rows}", units::exact(i64::try_from(hidden).unwrap_or(i64::MAX)))?;
-    }
+    layout::hidden(report.rows_total - report.rows.len(), out)?;
     writeln!(out)
 }
 

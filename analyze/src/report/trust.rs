@@ -7,10 +7,10 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{LockKind, Trace, run_info::Named};
 
-use super::Walk;
 use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
     names::printable,
+    scope::Walk,
     units,
 };
 
@@ -103,7 +103,7 @@ const UNFINISHED: &str = "of an unknown cause";
 
 /// Counts intervals for the trust block.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     holds_cut_by_loss: u64,
     waits_cut_by_loss: u64,
     holds_open_at_end: u64,
@@ -116,7 +116,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn hold(&mut self, hold: &Hold) {
+    pub(crate) fn hold(&mut self, hold: &Hold) {
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly => return,
             HoldState::OpenAtEnd => self.holds_open_at_end += 1,
@@ -127,7 +127,7 @@ impl Watch {
         self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(hold.wait_caused_ns);
     }
 
-    pub(super) fn wait(&mut self, wait: &Wait) {
+    pub(crate) fn wait(&mut self, wait: &Wait) {
         match wait.outcome {
             Outcome::Acquired => {}
             Outcome::Abandoned(_) => {
@@ -143,7 +143,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn block(
+    pub(crate) fn block(
         self,
         trace: &Trace,
         walk: &Walk,
