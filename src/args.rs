@@ -8,7 +8,10 @@ use std::str::FromStr as _;
 use std::{path::PathBuf, time::Duration};
 
 #[cfg(feature = "analyze")]
-use analyze::report::{By, Column};
+use analyze::{
+    blame::By as BlameBy,
+    report::{By, Column},
+};
 #[cfg(feature = "record")]
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -27,6 +30,7 @@ Examples:
   sudo klock record -- ./server --threads 8    record a program's locks into trace.parquet
   sudo klock record -a -d 10s                  record the whole machine for ten seconds
   klock analyze report                         which lock cost what
+  klock analyze blame                          who made whom wait
   klock plot --lock cache_lock -o lock.svg     one lock as a picture
 
 Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
@@ -176,6 +180,8 @@ pub(crate) struct Record {
 pub(crate) enum Analyze {
     /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
     Report(Report),
+    /// Who made whom wait: every nanosecond of waiting, by who held the lock meanwhile.
+    Blame(Blame),
 }
 
 /// How a result is written.
@@ -245,6 +251,40 @@ pub(crate) struct Report {
     /// Only what ended before this time from the trace's begin.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) to: Option<Duration>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Each nanosecond of a wait is charged to the oldest hold that was open then, or to nobody; the rows add up to all that was
+waited, exactly. Where holds are not recorded, the owner that the lock word named is told, and marked as such.
+
+Examples:
+  klock analyze blame
+  klock analyze blame --by pair -n 5 --lock cache_lock
+  klock analyze blame busy.parquet --by task --format csv > blame.csv")]
+pub(crate) struct Blame {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What a row is: site (where the holder acquired the lock), task (the holder), or pair (holder's and waiter's site).
+    #[arg(long, value_name = "KEY", default_value = "site", value_parser = BlameBy::from_str)]
+    pub(crate) by: BlameBy,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Only this lock: an address, #ID, or a name.
+    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
+    pub(crate) lock: Option<String>,
+    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
+    pub(crate) kind: Vec<LockKind>,
+    /// Include condition variables, semaphores and barriers, on which waiting is idling.
+    #[arg(long, help_heading = "Filters")]
+    pub(crate) idle: bool,
     /// How to write it.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

@@ -49,7 +49,7 @@ fn options(args: &args::Report) -> Options {
 }
 
 /// Columns of the terminal that stdout is, or `None` if it is none.
-fn terminal_width() -> Option<usize> {
+pub(super) fn terminal_width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
