@@ -11,23 +11,26 @@ use std::{fmt, ops::ControlFlow, str::FromStr};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Frame, LockId, LockKind, Stack, StackId, TaskId, Trace};
+use trace_format::{Frame, LockKind, Stack, StackId, Trace};
 
 use crate::{
     choices::choices,
     error::AnalyzeError,
-    intervals::{Engine, Hold, Share, Sink, Wait},
+    intervals::Engine,
     names::{self, Names, Point},
-    report::{self, Key, Trust, key, trust},
+    report::{self, Key, Trust, key},
     scope::{Chosen, Walk, Wanted},
     select::LockSelector,
     source,
 };
 
+use sums::{Shares, Spot, Sums};
+
 pub mod csv;
 pub mod json;
 pub mod text;
 
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -67,7 +70,8 @@ choices! {
         Hold = "hold",
         /// Nobody: holds of this lock are recorded, and none of another task was open.
         Gap = "gap",
-        /// The task that the lock word named when the wait began, for the whole wait: holds are not recorded.
+        /// The task that the lock word named when the wait began: holds are not recorded, and it is the whole wait; or its hold
+        /// was not, and it is the time until the first that was.
         Owner = "owner",
         /// Nobody knows: holds are not recorded, or the wait's begin was not seen.
         Unknown = "unknown",
@@ -154,8 +158,7 @@ pub fn blame(trace: &Trace, options: &Options) -> Result<Blame, AnalyzeError> {
     let chosen = Chosen::of(trace, &names, wanted)?;
 
     let mut engine = Engine::new(names.rules(trace));
-    let mut shares =
-        Shares { by: options.by, names: &names, sums: FxHashMap::default(), trust: trust::Watch::default() };
+    let mut shares = Shares::new(options.by, &names);
     let mut events = Walk::default();
     source::for_each(trace, |event| {
         if events.see(event, &chosen) {
@@ -167,104 +170,13 @@ pub fn blame(trace: &Trace, options: &Options) -> Result<Blame, AnalyzeError> {
     let counts = engine.finish(end_ns, &mut shares);
 
     let Shares { sums, trust, .. } = shares;
-    let totals = totals(&sums);
+    let totals = sums::totals(&sums);
     let mut rows = rows(sums, options.by, &names);
     let rows_total = rows.len();
     rows.truncate(options.limit.unwrap_or(usize::MAX));
     let rows = finish(rows, trace)?;
     let trust = trust.block(trace, &events, &counts, &chosen.kinds(&names));
     Ok(Blame { by: options.by, rows, rows_total, totals, trust })
-}
-
-/// What is added up while the trace is read: stacks, not the places that they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Spot {
-    charged: Charged,
-    /// Of the lock; not if rows are tasks.
-    class: Option<u32>,
-    /// Whether stacks are read as those of a kernel lock.
-    kernel: bool,
-    task: Option<TaskId>,
-    holder: Option<StackId>,
-    waiter: Option<StackId>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    ns: i64,
-    shares: i64,
-    longest_ns: i64,
-}
-
-impl Sums {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            ns: self.ns.saturating_add(other.ns),
-            shares: self.shares.saturating_add(other.shares),
-            longest_ns: self.longest_ns.max(other.longest_ns),
-        }
-    }
-}
-
-/// Takes shares of waits, and the waits that have none.
-struct Shares<'a> {
-    by: By,
-    names: &'a Names,
-    sums: FxHashMap<Spot, Sums>,
-    trust: trust::Watch,
-}
-
-impl Shares<'_> {
-    fn add(&mut self, charged: Charged, wait: &Wait, task: Option<TaskId>, holder: Option<StackId>, ns: i64) {
-        let lock: LockId = wait.lock;
-        let kernel = self.names.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
-        let class = self.names.class_number(lock);
-        let spot = match self.by {
-            By::Task => Spot { charged, class: None, kernel: false, task, holder: None, waiter: None },
-            By::Site => Spot { charged, class, kernel, task: None, holder, waiter: None },
-            By::Pair => Spot { charged, class, kernel, task: None, holder, waiter: wait.stack },
-        };
-        let sums = self.sums.entry(spot).or_default();
-        *sums = sums.plus(Sums { ns, shares: 1, longest_ns: ns });
-    }
-}
-
-impl Sink for Shares<'_> {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.trust.hold(hold);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.trust.wait(wait);
-        if wait.gap_ns.is_none() {
-            let charged = if wait.owner.is_some() { Charged::Owner } else { Charged::Unknown };
-            self.add(charged, wait, wait.owner, None, wait.wait_ns);
-        }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        match share.payer {
-            Some(payer) => self.add(Charged::Hold, wait, Some(payer.task), payer.stack, share.ns),
-            None => self.add(Charged::Gap, wait, None, None, share.ns),
-        }
-    }
-}
-
-fn totals(sums: &FxHashMap<Spot, Sums>) -> Totals {
-    let mut totals = Totals::default();
-    for (spot, sums) in sums {
-        let part = match spot.charged {
-            Charged::Hold => &mut totals.hold_ns,
-            Charged::Gap => &mut totals.gap_ns,
-            Charged::Owner => &mut totals.owner_ns,
-            Charged::Unknown => &mut totals.unknown_ns,
-        };
-        *part = part.saturating_add(sums.ns);
-        totals.waited_ns = totals.waited_ns.saturating_add(sums.ns);
-    }
-    totals
 }
 
 /// A row that has its stacks as numbers.
@@ -324,7 +236,7 @@ fn label(charged: Charged, by: By, holder: Option<&Key>, waiter: Option<&Key>, n
         }
         (charged, class) => {
             let who = match charged {
-                Charged::Gap => "nobody: between two holds",
+                Charged::Gap => "no recorded hold",
                 Charged::Owner => "the owner by the lock word",
                 Charged::Hold | Charged::Unknown => "holder not recorded",
             };

@@ -58,6 +58,10 @@ pub struct Hold {
     pub wait_ns: Option<i64>,
     /// Of that: while no other task's hold was open, in ns; `None` if that is not known.
     pub gap_ns: Option<i64>,
+    /// Of that: asleep, in ns, if it waited and the source measured it.
+    pub blocked_ns: Option<i64>,
+    /// Of that: ready to run and without a CPU, in ns, if it waited and the source measured it.
+    pub runq_ns: Option<i64>,
     /// Waits of other tasks that began while it lasted, `start_ns <= begin < end_ns`. While several shared holds are
     /// open, a wait is charged to the oldest.
     pub waits_begun: i64,
@@ -161,6 +165,8 @@ pub enum Charge {
 pub struct Share {
     /// Whom the hold belongs to; `None` is the gap.
     pub payer: Option<Payer>,
+    /// When it began, on the clock of its wait.
+    pub start_ns: i64,
     /// How long, in ns.
     pub ns: i64,
 }

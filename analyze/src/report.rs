@@ -16,27 +16,31 @@ use trace_format::{LockKind, TaskId, Trace};
 use crate::{
     choices::choices,
     error::AnalyzeError,
-    intervals::{Engine, Hold, HoldState, Sink, Wait},
+    intervals::{Counts, Engine, Hold, HoldState, Sink, Wait},
     names::Names,
     scope::{Chosen, Walk, Wanted, Window},
     select::{LockSelector, TaskSelector},
     source,
 };
 
+pub mod columns;
 pub mod csv;
 pub mod json;
 pub mod lockprof;
 pub mod text;
 
 pub(crate) mod key;
+mod spread;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod trust;
 
+pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
+use spread::Spreads;
 use table::{HoldTable, Sums};
 
 /// How many holds are kept before they are summed up.
@@ -49,6 +53,8 @@ pub struct Options {
     pub by: By,
     /// Descending by which column; equal rows by name.
     pub sort: Column,
+    /// Which columns will be looked at: [`Extra`] ones are made only if they are here or what is sorted by.
+    pub columns: Vec<Column>,
     /// At most so many rows; `None` is all.
     pub limit: Option<usize>,
     /// Only these locks.
@@ -86,39 +92,6 @@ choices! {
     }
 }
 
-choices! {
-    /// A column of the report.
-    Column, "column" {
-        /// Longest hold.
-        Max = "max",
-        /// Longest wait.
-        WaitMax = "wait_max",
-        /// Sum of holds.
-        Total = "total",
-        /// Sum of waits.
-        #[default]
-        WaitTotal = "wait_total",
-        /// Acquisitions.
-        Count = "count",
-        /// Average hold.
-        Avg = "avg",
-        /// Average wait.
-        WaitAvg = "wait_avg",
-        /// Waits that began while it was held.
-        CntHold = "cnt_hold",
-        /// Acquisitions that had to wait.
-        CntLock = "cnt_lock",
-        /// Time that others waited for its holds.
-        WaitCaused = "wait_caused",
-        /// Holds in which somebody began to wait.
-        HoldsContended = "holds_contended",
-        /// Of the waits: while nobody held the lock.
-        Gap = "gap",
-        /// The row's name, ascending.
-        Name = "name",
-    }
-}
-
 /// The table and what is to be known about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -150,127 +123,6 @@ pub struct Row {
     /// What the row is about.
     #[serde(flatten)]
     pub key: Key,
-}
-
-/// The columns of LOCK_PROFILING(9), and three that say who made others wait. Times are in nanoseconds; what was not
-/// measured is `None`, never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Columns {
-    /// Longest hold.
-    pub max_ns: Option<i64>,
-    /// Longest wait that ended in a hold.
-    pub wait_max_ns: Option<i64>,
-    /// Sum of holds.
-    pub total_ns: Option<i64>,
-    /// Sum of waits.
-    pub wait_total_ns: Option<i64>,
-    /// Acquisitions.
-    pub count: i64,
-    /// `total_ns` by the acquisitions whose hold was measured; 0 if there are none.
-    pub avg_ns: Option<i64>,
-    /// `wait_total_ns` by all acquisitions, not only those that waited; 0 if there are none.
-    pub wait_avg_ns: Option<i64>,
-    /// Waits of others that began while it was held, abandoned ones too.
-    pub cnt_hold: Option<i64>,
-    /// Acquisitions that had to wait.
-    pub cnt_lock: i64,
-    /// How long others waited while this was the oldest hold, abandoned waits too.
-    pub wait_caused_ns: Option<i64>,
-    /// Holds in which at least one wait of another task began.
-    pub holds_contended: Option<i64>,
-    /// Of `wait_total_ns`: while no other task's hold was open. The rest is in somebody's `wait_caused_ns`.
-    pub gap_ns: Option<i64>,
-}
-
-/// The columns as FreeBSD prints them: whole microseconds, truncated, nothing missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freebsd {
-    /// Longest hold, µs.
-    pub max: i64,
-    /// Longest wait, µs.
-    pub wait_max: i64,
-    /// Sum of holds, µs.
-    pub total: i64,
-    /// Sum of waits, µs.
-    pub wait_total: i64,
-    /// Acquisitions.
-    pub count: i64,
-    /// Average hold, µs.
-    pub avg: i64,
-    /// Average wait, µs.
-    pub wait_avg: i64,
-    /// Waits that began while it was held.
-    pub cnt_hold: i64,
-    /// Acquisitions that had to wait.
-    pub cnt_lock: i64,
-}
-
-impl Columns {
-    fn of(sums: &Sums) -> Self {
-        let measured = sums.measured > 0;
-        let waits_known = sums.waits_known > 0 || sums.count == 0;
-        Self {
-            max_ns: measured.then_some(sums.max_ns),
-            wait_max_ns: waits_known.then_some(sums.wait_max_ns),
-            total_ns: measured.then_some(sums.total_ns),
-            wait_total_ns: waits_known.then_some(sums.wait_total_ns),
-            count: sums.count,
-            avg_ns: measured.then(|| divide(sums.total_ns, sums.measured)),
-            wait_avg_ns: waits_known.then(|| divide(sums.wait_total_ns, sums.count)),
-            cnt_hold: measured.then_some(sums.cnt_hold),
-            cnt_lock: sums.cnt_lock,
-            wait_caused_ns: measured.then_some(sums.wait_caused_ns),
-            holds_contended: measured.then_some(sums.holds_contended),
-            gap_ns: (sums.gaps_known > 0 || sums.count == 0).then_some(sums.gap_ns),
-        }
-    }
-
-    /// The columns as FreeBSD prints them. What was not measured is 0 there, because its format knows no other word.
-    pub fn freebsd(&self) -> Freebsd {
-        let us = |ns: Option<i64>| ns.unwrap_or(0) / 1000;
-        Freebsd {
-            max: us(self.max_ns),
-            wait_max: us(self.wait_max_ns),
-            total: us(self.total_ns),
-            wait_total: us(self.wait_total_ns),
-            count: self.count,
-            // floor(floor(t / n) / 1000) = floor(t / (1000 n)), so the averages are FreeBSD's own.
-            avg: us(self.avg_ns),
-            wait_avg: us(self.wait_avg_ns),
-            cnt_hold: self.cnt_hold.unwrap_or(0),
-            cnt_lock: self.cnt_lock,
-        }
-    }
-
-    /// The value of a column; `None` where it was not measured, and for the name.
-    pub fn get(&self, column: Column) -> Option<i64> {
-        match column {
-            Column::Max => self.max_ns,
-            Column::WaitMax => self.wait_max_ns,
-            Column::Total => self.total_ns,
-            Column::WaitTotal => self.wait_total_ns,
-            Column::Count => Some(self.count),
-            Column::Avg => self.avg_ns,
-            Column::WaitAvg => self.wait_avg_ns,
-            Column::CntHold => self.cnt_hold,
-            Column::CntLock => Some(self.cnt_lock),
-            Column::WaitCaused => self.wait_caused_ns,
-            Column::HoldsContended => self.holds_contended,
-            Column::Gap => self.gap_ns,
-            Column::Name => None,
-        }
-    }
-}
-
-impl Column {
-    /// Whether it is a time, and not a count.
-    pub const fn is_time(self) -> bool {
-        !matches!(self, Self::Count | Self::CntHold | Self::CntLock | Self::HoldsContended | Self::Name)
-    }
-}
-
-fn divide(sum: i64, count: i64) -> i64 {
-    if count == 0 { 0 } else { sum / count }
 }
 
 /// Makes the report.
@@ -305,7 +157,7 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         to_ns: options.to_ns.map(|ns| start_ns.saturating_add(ns)),
     };
 
-    let mut engine = Engine::new(names.rules(trace));
+    let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
     let mut trust = trust::Watch::default();
     let mut sums = Summing {
         names: &names,
@@ -313,29 +165,26 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         tasks: chosen.tasks.as_ref(),
         window,
         table: HoldTable::new(chunk_rows),
+        spreads: is_extra.then(Spreads::default),
         trust: &mut trust,
     };
-    let mut events = Walk::default();
-    source::for_each(trace, |event| {
-        if window.to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
-            events.cut_short = true;
-            return ControlFlow::Break(());
-        }
-        if events.see(event, &chosen) {
-            engine.push(event, &mut sums);
-        }
-        ControlFlow::Continue(())
-    })?;
-    let end_ns = match window.to_ns {
-        Some(to_ns) if events.cut_short => to_ns,
-        _ => events.last_ns.max(trace.info().clocks_end.monotonic_ns),
-    };
-    let counts = engine.finish(end_ns, &mut sums);
-    let table = sums.table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
+    let pass = Pass { trace, names: &names, chosen: &chosen, window };
+    let (events, counts) = pass.run(&mut sums)?;
+    let Summing { table, mut spreads, .. } = sums;
+    let table = table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
+    if let Some(spreads) = &mut spreads {
+        spreads.begin_second_pass();
+        pass.run(&mut Spreading {
+            names: &names,
+            by: options.by,
+            wanted: (chosen.tasks.as_ref(), window),
+            spreads,
+        })?;
+    }
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
     let rows_total = table.len();
-    let rows = rows(table, options, &names);
+    let rows = rows(table, spreads.as_ref(), options, &names);
     Ok(Report {
         by: options.by,
         rows,
@@ -345,12 +194,47 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
     })
 }
 
+/// One reading of the events that the report is about.
+struct Pass<'a> {
+    trace: &'a Trace,
+    names: &'a Names,
+    chosen: &'a Chosen,
+    window: Window,
+}
+
+impl Pass<'_> {
+    fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
+        let mut engine = Engine::new(self.names.rules(self.trace));
+        let mut events = Walk::default();
+        source::for_each(self.trace, |event| {
+            if self.window.to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                events.cut_short = true;
+                return ControlFlow::Break(());
+            }
+            if events.see(event, self.chosen) {
+                engine.push(event, sink);
+            }
+            ControlFlow::Continue(())
+        })?;
+        let end_ns = match self.window.to_ns {
+            Some(to_ns) if events.cut_short => to_ns,
+            _ => events.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
+        };
+        let counts = engine.finish(end_ns, sink);
+        Ok((events, counts))
+    }
+}
+
 /// The rows that are shown. Only those get names: a report by site can have as many rows as there are locks times
 /// places.
-fn rows(table: Vec<(i64, Sums)>, options: &Options, names: &Names) -> Vec<Row> {
+fn rows(table: Vec<(i64, Sums)>, spreads: Option<&Spreads>, options: &Options, names: &Names) -> Vec<Row> {
     let limit = options.limit.unwrap_or(usize::MAX);
+    let columns = |number: i64, sums: &Sums| Columns {
+        extra: spreads.map(|spreads| spreads.extra(number)),
+        ..Columns::of(sums)
+    };
     let mut table: Vec<(i64, Columns)> =
-        table.into_iter().map(|(number, sums)| (number, Columns::of(&sums))).collect();
+        table.into_iter().map(|(number, sums)| (number, columns(number, &sums))).collect();
     if limit < table.len() && options.sort != Column::Name {
         let value = |row: &(i64, Columns)| std::cmp::Reverse(row.1.get(options.sort));
         table.sort_by_key(value);
@@ -393,29 +277,57 @@ struct Summing<'a> {
     tasks: Option<&'a FxHashSet<TaskId>>,
     window: Window,
     table: HoldTable,
+    spreads: Option<Spreads>,
     trust: &'a mut trust::Watch,
 }
 
-impl Summing<'_> {
-    fn wants(&self, task: TaskId, end_ns: i64) -> bool {
-        self.window.holds(end_ns) && self.tasks.is_none_or(|tasks| tasks.contains(&task))
-    }
+/// Which intervals are wanted: those of some tasks, if not of all, that ended in the window.
+type WantedIntervals<'a> = (Option<&'a FxHashSet<TaskId>>, Window);
+
+fn wants((tasks, window): WantedIntervals<'_>, task: TaskId, end_ns: i64) -> bool {
+    window.holds(end_ns) && tasks.is_none_or(|tasks| tasks.contains(&task))
+}
+
+fn is_credited(hold: &Hold) -> bool {
+    matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
 }
 
 impl Sink for Summing<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.wants(hold.task, hold.end_ns) {
+        if !wants((self.tasks, self.window), hold.task, hold.end_ns) {
             return;
         }
         self.trust.hold(hold);
-        if matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly) {
-            self.table.push(key::number(hold, self.by, self.names), hold);
+        if is_credited(hold) {
+            let number = key::number(hold, self.by, self.names);
+            self.table.push(number, hold);
+            if let Some(spreads) = &mut self.spreads {
+                spreads.push(number, hold);
+            }
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.wants(wait.task, wait.end_ns) {
+        if wants((self.tasks, self.window), wait.task, wait.end_ns) {
             self.trust.wait(wait);
         }
     }
+}
+
+/// Takes the same holds once more.
+struct Spreading<'a> {
+    names: &'a Names,
+    by: By,
+    wanted: WantedIntervals<'a>,
+    spreads: &'a mut Spreads,
+}
+
+impl Sink for Spreading<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if is_credited(hold) && wants(self.wanted, hold.task, hold.end_ns) {
+            self.spreads.push(key::number(hold, self.by, self.names), hold);
+        }
+    }
+
+    fn wait(&mut self, _: &Wait) {}
 }

@@ -62,7 +62,7 @@ fn stacks(row: &Row) -> Vec<String> {
 fn sum(totals: &Totals) -> String {
     let parts = [
         (totals.hold_ns, "charged to holds"),
-        (totals.gap_ns, "between holds"),
+        (totals.gap_ns, "in no recorded hold"),
         (totals.owner_ns, "charged to the owner that the lock word named"),
         (totals.unknown_ns, "for holders that were not recorded"),
     ];

@@ -87,10 +87,10 @@ impl LockState {
             }
             if S::SHARES {
                 match &mut open.run {
-                    Some((last, so_far)) if *last == payer => *so_far = so_far.saturating_add(ns),
+                    Some(share) if share.payer == payer => share.ns = share.ns.saturating_add(ns),
                     _ => {
                         open.share(sink);
-                        open.run = Some((payer, ns));
+                        open.run = Some(Share { payer, start_ns: self.now_ns, ns });
                     }
                 }
             }
@@ -116,8 +116,8 @@ impl LockState {
 impl OpenWait {
     /// Hands out what is charged since the last share.
     fn share(&mut self, sink: &mut impl Sink) {
-        if let Some((payer, ns)) = self.run.take() {
-            sink.share(&self.wait, &Share { payer, ns });
+        if let Some(share) = self.run.take() {
+            sink.share(&self.wait, &share);
         }
     }
 }

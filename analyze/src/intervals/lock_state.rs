@@ -15,7 +15,7 @@
 
 use trace_format::{Event, LockId, Mode, TaskId};
 
-use super::{Charge, Counts, Hold, HoldState, Outcome, Payer, Rules, Sink, Wait};
+use super::{Charge, Counts, Hold, HoldState, Outcome, Rules, Share, Sink, Wait};
 
 /// What is open on one lock.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ pub(super) struct OpenWait {
     pub(super) wait: Wait,
     /// The lock's `gap_ns` when it began, less what it has of its own.
     pub(super) gap_from_ns: i64,
-    /// Who is charged right now, since the last share, and how much.
-    pub(super) run: Option<(Option<Payer>, i64)>,
+    /// What is charged since the last share.
+    pub(super) run: Option<Share>,
 }
 
 /// One event and its surroundings.
@@ -150,6 +150,8 @@ impl LockState {
             contended: waited.contended,
             wait_ns: waited.wait_ns,
             gap_ns: waited.gap_ns,
+            blocked_ns: at.event.blocked_ns.filter(|_| waited.contended),
+            runq_ns: at.event.runq_ns.filter(|_| waited.contended),
             waits_begun: 0,
             wait_caused_ns: 0,
             acquisitions: 1,

@@ -202,6 +202,8 @@ impl Model {
             contended,
             wait_ns,
             gap_ns: if contended { None } else { Some(0) },
+            blocked_ns: None,
+            runq_ns: None,
             waits_begun: 0,
             wait_caused_ns: 0,
             acquisitions: 1,

@@ -132,9 +132,11 @@ pub(crate) fn shorten(file: &str) -> &str {
     file
 }
 
-/// Of a kernel lock: the innermost kernel frame outside the lock functions.
+/// Of a kernel lock: the innermost kernel frame outside the lock functions. The recorder's own frames are none at all:
+/// where nothing else is left of the kernel's stack, the program's tells more.
 fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
-    let mut kernel = frames.iter().filter(|frame| frame.kernel);
+    let recorder = |frame: &Frame| is_lock_function(frame, RECORDER_PREFIXES, RECORDER_NAMES);
+    let mut kernel = frames.iter().filter(|frame| frame.kernel && !recorder(frame));
     let mut outside = kernel.clone().filter(|frame| !is_lock_function(frame, KERNEL_PREFIXES, KERNEL_NAMES));
     outside
         .clone()
@@ -185,9 +187,8 @@ fn bare(symbol: &str) -> &str {
         .map_or(name, |end| &name[..end])
 }
 
-/// Kernel lock functions, without leading underscores, by their begin.
-const KERNEL_PREFIXES: &[&str] = &[
-    // What runs the recorder itself.
+/// What runs the recorder itself, without leading underscores, by its begin.
+const RECORDER_PREFIXES: &[&str] = &[
     "bpf_",
     "kprobe_",
     "kretprobe_",
@@ -196,6 +197,24 @@ const KERNEL_PREFIXES: &[&str] = &[
     "traceiter_contention_",
     "trace_contention_",
     "perf_trace_contention_",
+];
+
+/// The same by its whole name: how kprobes and BPF programs are entered.
+const RECORDER_NAMES: &[&str] = &[
+    "ftrace_trampoline",
+    "ftrace_caller",
+    "ftrace_call",
+    "ftrace_regs_caller",
+    "ftrace_regs_call",
+    "ftrace_ops_assist_func",
+    "arch_ftrace_ops_list_func",
+    "optimized_callback",
+    "trace_call_bpf",
+    "trampoline_handler",
+];
+
+/// Kernel lock functions, without leading underscores, by their begin.
+const KERNEL_PREFIXES: &[&str] = &[
     // kernel/locking/mutex.c, ww_mutex.h, osq_lock.c
     "mutex_lock",
     "mutex_trylock",
@@ -239,23 +258,7 @@ const KERNEL_PREFIXES: &[&str] = &[
 ];
 
 /// Kernel lock functions, without leading underscores, by their whole name.
-const KERNEL_NAMES: &[&str] = &[
-    "down",
-    "lock_acquire",
-    "lock_contended",
-    "atomic_dec_and_mutex_lock",
-    // How kprobes and BPF programs are entered.
-    "ftrace_trampoline",
-    "ftrace_caller",
-    "ftrace_call",
-    "ftrace_regs_caller",
-    "ftrace_regs_call",
-    "ftrace_ops_assist_func",
-    "arch_ftrace_ops_list_func",
-    "optimized_callback",
-    "trace_call_bpf",
-    "trampoline_handler",
-];
+const KERNEL_NAMES: &[&str] = &["down", "lock_acquire", "lock_contended", "atomic_dec_and_mutex_lock"];
 
 /// User lock functions, without leading underscores, by their begin.
 const USER_PREFIXES: &[&str] = &[
@@ -381,6 +384,8 @@ mod tests {
             ["arch_rethook_trampoline", "kretprobe_trampoline", "__kretprobe_trampoline", "ftrace_trampoline"]
         {
             assert_eq!(points(frames(kernel(way))).0, "ksys_lseek");
+            assert_eq!(points(vec![kernel(way), user("lseek"), user("main")]).0, "lseek");
+            assert_eq!(points(vec![kernel(way)]).0, UNKNOWN);
         }
     }
 

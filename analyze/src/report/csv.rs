@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 
-use super::{Column, Key, Report};
+use super::{Column, Key, Report, Unit};
 use crate::error::AnalyzeError;
 
-/// Writes these columns of the report; without any, all of them.
+/// Writes these columns of the report; without any, all that every report has.
 ///
 /// # Errors
 ///
@@ -16,11 +16,16 @@ pub fn write(
     columns: &[Column],
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    let wanted = if columns.is_empty() { Column::ALL } else { columns };
+    let all: Vec<Column> = Column::ALL.iter().copied().filter(|column| !column.is_extra()).collect();
+    let wanted = if columns.is_empty() { &all } else { columns };
     let numbers: Vec<Column> = wanted.iter().copied().filter(|column| *column != Column::Name).collect();
     let mut csv = csv::Writer::from_writer(out);
     let heads = numbers.iter().map(|column| {
-        let unit = if column.is_time() { "_ns" } else { "" };
+        let unit = match column.unit() {
+            Unit::Ns => "_ns",
+            Unit::Ppm => "_ppm",
+            Unit::Count | Unit::Text => "",
+        };
         format!("{column}{unit}")
     });
     let about = ["name"].iter().chain(Key::column_names(report.by)).map(|name| (*name).to_owned());

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, Frame, RunInfo, Stack, StackId};
 
-use super::{By, Column, Columns, Options, Report, csv, json, lockprof, report, report_in_chunks, text};
+use super::{
+    By, Column, Columns, Extra, Options, Report, csv, json, lockprof, report, report_in_chunks, text,
+};
 use crate::{
     AnalyzeError,
     intervals::{self, HoldState, Intervals, Outcome},
@@ -318,11 +320,39 @@ fn the_size_of_a_chunk_does_not_change_the_result() {
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,name,file,line,function,place,kind,lock_name
-500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
-1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,name,file,line,function,place,kind,lock_name
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
 ";
     assert_eq!(skin(|out| csv::write(&report, &[], out)), expected);
+}
+
+#[test]
+fn columns_that_are_asked_for_are_exact_and_say_what_waits_were_spent_with() {
+    let text = "lock m mutex\n0 A acquire m\n10 B wait m\n100 A release m\n110 B acquire m wait=100 blocked=60 runq=30
+        150 B release m\n200 A acquire m\n1200 A release m";
+    let columns = vec![
+        Column::Contention,
+        Column::Min,
+        Column::P50,
+        Column::P99,
+        Column::WaitP50,
+        Column::Spin,
+        Column::Blocked,
+        Column::Runq,
+    ];
+    let report = report_of(text, &Options { columns: columns.clone(), ..by(By::Lock) });
+    let csv = skin(|out| csv::write(&report, &columns, out));
+    assert!(
+        csv.starts_with("contention_ppm,min_ns,p50_ns,p99_ns,wait_p50_ns,spin_ns,blocked_ns,runq_ns,name,"),
+        "{csv}"
+    );
+    assert!(csv.contains("\n333333,40,100,1000,100,10,60,30,#0 m (mutex),"), "{csv}");
+    let text = skin(|out| text::write(&report, &columns, Some(80), out));
+    assert!(text.contains(" 33.3 %  40 ns  100 ns  1.00 µs"), "{text}");
+    let json = skin(|out| json::write(&report, out));
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&value["rows"][0]["p99_ns"], &value["rows"][0]["wait_p999_ns"]), (&1000.into(), &100.into()));
 }
 
 #[test]
@@ -392,7 +422,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
     );
 }
 
@@ -436,6 +466,13 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
     assert_eq!(skin(|out| report.trust.write(out).map_err(AnalyzeError::Write)), expected);
 }
 
+/// The smallest time that so many thousandths of all do not exceed.
+fn percentile(times: &[i64], rank: usize) -> Option<i64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
+}
+
 /// The trace of a random history, with stacks so that the first two are the same point.
 pub(crate) fn trace_of(events: Vec<Event>, group_rows: usize) -> testing::TestTrace {
     let (info, locks) = intervals::histories::surroundings();
@@ -475,7 +512,7 @@ proptest! {
                 expected.entry(hold.lock.0).or_default().push(hold);
             }
         }
-        let options = Options { include_idle: true, ..by(By::Lock) };
+        let options = Options { include_idle: true, columns: vec![Column::P99], ..by(By::Lock) };
         let report = report_in_chunks(&test.trace, &options, chunk_rows).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
@@ -483,6 +520,8 @@ proptest! {
             let holds = &expected[&lock_id];
             let complete = || holds.iter().filter(|hold| hold.state == HoldState::Complete);
             let measured: Vec<i64> = complete().map(|hold| hold.end_ns - hold.start_ns).collect();
+            let contended = holds.iter().filter(|hold| hold.contended);
+            let contended: Vec<i64> = contended.filter_map(|hold| hold.wait_ns).collect();
             let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
             let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
             let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
@@ -502,6 +541,19 @@ proptest! {
                 wait_caused_ns: some(&measured, holds.iter().map(|hold| hold.wait_caused_ns).sum()),
                 holds_contended: some(&measured, holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
                 gap_ns: some(&gaps, gaps.iter().sum()),
+                extra: Some(Extra {
+                    min_ns: measured.iter().min().copied(),
+                    p50_ns: percentile(&measured, 500),
+                    p90_ns: percentile(&measured, 900),
+                    p99_ns: percentile(&measured, 990),
+                    p999_ns: percentile(&measured, 999),
+                    wait_min_ns: contended.iter().min().copied(),
+                    wait_p50_ns: percentile(&contended, 500),
+                    wait_p90_ns: percentile(&contended, 900),
+                    wait_p99_ns: percentile(&contended, 990),
+                    wait_p999_ns: percentile(&contended, 999),
+                    ..Extra::default()
+                }),
             };
             prop_assert_eq!(row.columns, columns);
         }

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::{By, Column, Columns, Report};
+use super::{By, Column, Columns, Report, Unit};
 use crate::{
     error::AnalyzeError,
     layout::{self, Name},
@@ -79,8 +79,9 @@ fn heading(by: By) -> &'static str {
 
 fn cell(columns: &Columns, column: Column) -> String {
     let Some(value) = columns.get(column) else { return "-".to_owned() };
-    match column {
-        column if column.is_time() => units::duration(value),
-        _ => units::count(value),
+    match column.unit() {
+        Unit::Ns => units::duration(value),
+        Unit::Ppm => format!("{:.1} %", value as f64 / 1e4),
+        Unit::Count | Unit::Text => units::count(value),
     }
 }

@@ -127,6 +127,8 @@ fn hold(task: i32, start_ns: i64, end_ns: i64) -> Hold {
         contended: false,
         wait_ns: Some(0),
         gap_ns: Some(0),
+        blocked_ns: None,
+        runq_ns: None,
         waits_begun: 0,
         wait_caused_ns: 0,
         acquisitions: 1,
