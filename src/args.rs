@@ -209,6 +209,10 @@ Columns, credited when the lock is released, to the place that took it:
   wait_caused        how long other tasks waited while the lock was held
   holds_contended    holds in which another task began to wait; with -F
   gap                of wait_total: while nobody held the lock; with -F
+  contention         cnt_lock divided by count; with -F
+With -F or -k, by reading the trace twice:
+  min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
+  spin, blocked, runq          what waits were spent with
 A dash stands for what the trace's sources could not measure.
 
 Examples:

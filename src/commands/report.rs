@@ -38,6 +38,7 @@ fn options(args: &args::Report) -> Options {
     Options {
         by: args.by,
         sort: args.sort,
+        columns: args.columns.clone(),
         limit: args.limit,
         lock,
         task,
