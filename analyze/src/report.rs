@@ -3,8 +3,8 @@
 //! A trace and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block that says
 //! what the numbers don't hold. Nothing is formatted here; `text`, `csv`, `json` and `lockprof` are skins.
 //!
-//! The way: events, through the interval engine, to columns of holds, in chunks; polars sums each chunk up by key, and
-//! the sums at the end. So memory grows with the number of rows of the report, not with the trace. Every column is
+//! The way: events, through the interval engine, to sums by key; polars combines them where keys are many. So memory grows
+//! with the number of rows of the report, not with the trace. Every column is
 //! credited at the release, to the point of the acquisition, as FreeBSD does it.
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
@@ -43,8 +43,8 @@ pub use trust::Trust;
 use spread::Spreads;
 use table::{HoldTable, Sums};
 
-/// How many holds are kept before they are summed up.
-const CHUNK_ROWS: usize = 256 * 1024;
+/// How many keys are kept before their sums are set aside.
+const CHUNK_KEYS: usize = 256 * 1024;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -132,10 +132,10 @@ pub struct Row {
 /// The trace can't be read or holds no events, or a filter means no lock or task of it. A filter that leaves no rows
 /// is no error: the report is empty.
 pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(trace, options, CHUNK_ROWS)
+    report_in_chunks(trace, options, CHUNK_KEYS)
 }
 
-fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Result<Report, AnalyzeError> {
+fn report_in_chunks(trace: &Trace, options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
     if trace.event_count() == 0 {
         return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
     }
@@ -164,7 +164,7 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         by: options.by,
         tasks: chosen.tasks.as_ref(),
         window,
-        table: HoldTable::new(chunk_rows),
+        table: HoldTable::new(chunk_keys),
         spreads: is_extra.then(Spreads::default),
         trust: &mut trust,
     };

@@ -48,7 +48,13 @@ fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -
     };
     layout::table(&["wait_caused", "percent", "shares", "longest"], &cells, about, &names, width, out)?;
     layout::hidden(blame.rows_total - blame.rows.len(), out)?;
-    writeln!(out, "\n{}\n", sum(&blame.totals))
+    let sum = sum(&blame.totals);
+    let one_line = sum.join(" ");
+    if width.is_none_or(|width| one_line.len() <= width) {
+        writeln!(out, "\n{one_line}\n")
+    } else {
+        writeln!(out, "\n{}\n", sum.join("\n  "))
+    }
 }
 
 fn stacks(row: &Row) -> Vec<String> {
@@ -58,25 +64,20 @@ fn stacks(row: &Row) -> Vec<String> {
     [line("held", &row.holder_stack), line("waited", &row.waiter_stack)].into_iter().flatten().collect()
 }
 
-/// Exact, so that it can be checked.
-fn sum(totals: &Totals) -> String {
+/// The whole and its parts; exact, so that it can be checked.
+fn sum(totals: &Totals) -> Vec<String> {
     let parts = [
         (totals.hold_ns, "charged to holds"),
         (totals.gap_ns, "in no recorded hold"),
         (totals.owner_ns, "charged to the owner that the lock word named"),
         (totals.unknown_ns, "for holders that were not recorded"),
     ];
-    let parts: Vec<String> = parts
-        .iter()
-        .filter(|(ns, _)| *ns != 0)
-        .map(|(ns, what)| format!("{} {what}", units::exact(*ns)))
-        .collect();
-    let all = units::exact(totals.waited_ns);
-    if parts.is_empty() {
-        format!("waited {all} ns")
-    } else {
-        format!("waited {all} ns = {}", parts.join(" + "))
+    let mut sum = vec![format!("waited {} ns", units::exact(totals.waited_ns))];
+    for (ns, what) in parts.iter().filter(|(ns, _)| *ns != 0) {
+        let sign = if sum.len() == 1 { '=' } else { '+' };
+        sum.push(format!("{sign} {} {what}", units::exact(*ns)));
     }
+    sum
 }
 
 fn percent(part: i64, all: i64) -> String {

@@ -299,7 +299,7 @@ fn a_lock_is_found_by_address_id_whole_name_and_part_of_a_name() {
 }
 
 #[test]
-fn the_size_of_a_chunk_does_not_change_the_result() {
+fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
     let mut history = String::new();
     for i in 0..300 {
         let (task, lock, t) = (["A", "B", "C"][i % 3], ["m", "n"][i % 2], i * 100);
@@ -492,7 +492,7 @@ proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
 
     #[test]
-    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_rows in 1..9usize) {
+    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_keys in 1..9usize) {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, usize::MAX);
         let names = Names::read(&test.trace).unwrap();
@@ -513,7 +513,7 @@ proptest! {
             }
         }
         let options = Options { include_idle: true, columns: vec![Column::P99], ..by(By::Lock) };
-        let report = report_in_chunks(&test.trace, &options, chunk_rows).unwrap();
+        let report = report_in_chunks(&test.trace, &options, chunk_keys).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
