@@ -4,8 +4,8 @@
 //! what the numbers don't hold. Nothing is formatted here; `text`, `csv`, `json` and `lockprof` are skins.
 //!
 //! The way: events, through the interval engine, to sums by key; polars combines them where keys are many. So memory grows
-//! with the number of rows of the report, not with the trace. Every column is
-//! credited at the release, to the point of the acquisition, as FreeBSD does it.
+//! with the number of rows of the report, not with the trace. Every column is credited at the release, to the point of the
+//! acquisition, as FreeBSD does it.
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 

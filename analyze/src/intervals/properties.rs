@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
-use trace_format::{Event, EventKind, LockId, StackId, TaskId};
+use trace_format::{Event, EventKind, LockId, TaskId};
 
 use super::{
     Counts, Engine, Hold, Intervals, Outcome, Share, Sink, Wait,
@@ -27,11 +27,16 @@ fn run(events: &[Event], end_ns: i64) -> (Intervals, Counts) {
 
 /// The order in which intervals leave is no promise.
 fn in_order(mut intervals: Intervals) -> Intervals {
-    let number = |stack: Option<StackId>| stack.map(|stack| stack.0);
-    intervals
-        .holds
-        .sort_by_key(|h| (h.lock, h.task, h.start_ns, h.end_ns, h.mode, number(h.stack), h.wait_ns));
-    intervals.waits.sort_by_key(|w| (w.lock, w.task, w.start_ns, w.end_ns, w.mode, number(w.stack)));
+    intervals.holds.sort_by_key(|h| {
+        let which = (h.lock, h.task, h.start_ns, h.end_ns, h.mode, h.stack);
+        let waited = (h.contended, h.wait_ns, h.gap_ns);
+        let what = (h.waits_begun, h.wait_caused_ns, h.acquisitions, h.recursions);
+        (which, waited, what, h.state as u8, h.released_by)
+    });
+    intervals.waits.sort_by_key(|w| {
+        let which = (w.lock, w.task, w.start_ns, w.end_ns, w.mode, w.stack);
+        (which, w.wait_ns, w.gap_ns, w.owner)
+    });
     intervals
 }
 
