@@ -8,7 +8,10 @@ use std::str::FromStr as _;
 use std::{path::PathBuf, time::Duration};
 
 #[cfg(feature = "analyze")]
-use analyze::report::{By, Column};
+use analyze::{
+    blame::By as BlameBy,
+    report::{By, Column},
+};
 #[cfg(feature = "record")]
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -27,6 +30,7 @@ Examples:
   sudo klock record -- ./server --threads 8    record a program's locks into trace.parquet
   sudo klock record -a -d 10s                  record the whole machine for ten seconds
   klock analyze report                         which lock cost what
+  klock analyze blame                          who made whom wait
   klock plot --lock cache_lock -o lock.svg     one lock as a picture
 
 Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
@@ -201,6 +205,8 @@ pub(crate) struct Record {
 pub(crate) enum Analyze {
     /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
     Report(Report),
+    /// Who made whom wait: every nanosecond of waiting, by who held the lock meanwhile.
+    Blame(Blame),
 }
 
 /// How a result is written.
@@ -225,12 +231,20 @@ Columns, credited when the lock is released, to the place that took it:
   avg, wait_avg      total and wait_total divided by count
   cnt_hold           times that another task began to wait while the lock was held
   cnt_lock           acquisitions that had to wait
+  wait_caused        how long other tasks waited while the lock was held
+  holds_contended    holds in which another task began to wait; with -F
+  gap                of wait_total: while nobody held the lock; with -F
+  contention         cnt_lock divided by count; with -F
+With -F or -k, by reading the trace twice:
+  min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
+  spin, blocked, runq          what waits were spent with
 A dash stands for what the trace's sources could not measure.
 
 Examples:
   klock analyze report -n 10
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
+  klock analyze report -F wait_total,gap,wait_caused,holds_contended
   klock analyze report --format csv > report.csv")]
 pub(crate) struct Report {
     /// The trace.
@@ -242,6 +256,9 @@ pub(crate) struct Report {
     /// Sort by this column, largest first; name sorts upwards.
     #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
     pub(crate) sort: Column,
+    /// Show these columns, in this order; CSV has all by default, JSON always.
+    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]
+    pub(crate) columns: Vec<Column>,
     /// Show the first N rows.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<usize>,
@@ -263,6 +280,40 @@ pub(crate) struct Report {
     /// Only what ended before this time from the trace's begin.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) to: Option<Duration>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Each nanosecond of a wait is charged to the oldest hold that was open then, or to nobody; the rows add up to all that was
+waited, exactly. Where holds are not recorded, the owner that the lock word named is told, and marked as such.
+
+Examples:
+  klock analyze blame
+  klock analyze blame --by pair -n 5 --lock cache_lock
+  klock analyze blame busy.parquet --by task --format csv > blame.csv")]
+pub(crate) struct Blame {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What a row is: site (where the holder acquired the lock), task (the holder), or pair (holder's and waiter's site).
+    #[arg(long, value_name = "KEY", default_value = "site", value_parser = BlameBy::from_str)]
+    pub(crate) by: BlameBy,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Only this lock: an address, #ID, or a name.
+    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
+    pub(crate) lock: Option<String>,
+    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
+    pub(crate) kind: Vec<LockKind>,
+    /// Include condition variables, semaphores and barriers, on which waiting is idling.
+    #[arg(long, help_heading = "Filters")]
+    pub(crate) idle: bool,
     /// How to write it.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

@@ -1,17 +1,39 @@
 //! Holds and waits: what raw events mean.
 //!
-//! Events enter in the order of the trace, one pass; [`Hold`]s and [`Wait`]s leave into a [`Sink`] as they end. State
-//! is kept for open holds and open waits only. No file is touched, nothing is summed up and nothing is named: what
-//! an interval counts for is the business of [`report`](crate::report), how it looks that of the pictures.
+//! Events enter in the order of the trace, one pass; [`Hold`]s and [`Wait`]s leave into a [`Sink`] as they end, and who
+//! made whom wait as [`Share`]s. State is kept for open holds and open waits only. No file is touched, nothing is summed
+//! up and nothing is named: what an interval counts for is the business of [`report`](crate::report) and
+//! [`blame`](crate::blame), how it looks that of the pictures.
 //!
 //! What is not known is said, never guessed: nothing is paired across a `lost` event, an interval that is open at
 //! the end leaves as such, and contention is never inferred from a duration.
+//!
+//! # Blame
+//!
+//! Each instant of a wait is charged to one hold, or to nobody: to the oldest hold of another task that is open then, and
+//! where there is none, to the gap. A hold that somebody else's hold has followed which excludes it is over, even if its
+//! release comes late or never. Of holds that began in the same nanosecond, that of the smaller task id is the older one.
+//! So for each wait that was seen to begin, on a lock whose holds are recorded,
+//!
+//! ```text
+//! wait_ns = the shares of all holds + gap_ns
+//! ```
+//!
+//! to the nanosecond, however the wait ended, and the same for the sums of all waits of a lock.
 
 use trace_format::{LockId, LockKind, LockRow, Mode, RunInfo, StackId, TaskId};
 
+mod charge;
 mod engine;
 #[cfg(test)]
-pub(crate) mod model;
+pub(crate) mod histories;
+mod lock_state;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 pub use engine::Engine;
 
@@ -34,13 +56,23 @@ pub struct Hold {
     pub contended: bool,
     /// How long its owner waited, in ns; 0 if the lock was free, `None` if the wait's begin was not seen.
     pub wait_ns: Option<i64>,
+    /// Of that: while no other task's hold was open, in ns; `None` if that is not known.
+    pub gap_ns: Option<i64>,
+    /// Of that: asleep, in ns, if it waited and the source measured it.
+    pub blocked_ns: Option<i64>,
+    /// Of that: ready to run and without a CPU, in ns, if it waited and the source measured it.
+    pub runq_ns: Option<i64>,
     /// Waits of other tasks that began while it lasted, `start_ns <= begin < end_ns`. While several shared holds are
     /// open, a wait is charged to the oldest.
     pub waits_begun: i64,
+    /// Of all waits of other tasks: the time that is charged to this hold, in ns.
+    pub wait_caused_ns: i64,
     /// Acquisitions in it: 1, or more if its owner acquired a shared lock again at the same point.
     pub acquisitions: i64,
     /// How many further times its owner acquired an exclusive lock that it had: recursion, which is not counted.
     pub recursions: i64,
+    /// Which other task released it: the lock was handed over.
+    pub released_by: Option<TaskId>,
     /// Whether and how its end was seen.
     pub state: HoldState,
 }
@@ -79,8 +111,11 @@ pub struct Wait {
     pub stack: Option<StackId>,
     /// How it ended.
     pub outcome: Outcome,
-    /// How long the task waited, as the source measured it, in ns; `end_ns - start_ns` where it did not.
+    /// How long the task waited, in ns: `end_ns - start_ns`.
     pub wait_ns: i64,
+    /// Of that: while no other task's hold was open, in ns. The rest is charged to holds. `None` if the holds of this lock,
+    /// or the wait's begin, were not recorded.
+    pub gap_ns: Option<i64>,
     /// Of the wait: asleep, in ns, if the source measured it.
     pub blocked_ns: Option<i64>,
     /// Of the wait: ready to run and without a CPU, in ns, if the source measured it.
@@ -91,7 +126,7 @@ pub struct Wait {
     pub waker: Option<TaskId>,
     /// Where the waker was.
     pub waker_stack: Option<StackId>,
-    /// Which hold it is charged to.
+    /// Which hold it began in.
     pub charge: Charge,
 }
 
@@ -108,29 +143,59 @@ pub enum Outcome {
     CutByLoss,
 }
 
-/// Which hold a wait is charged to.
+/// Which hold a wait began in, and is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Charge {
-    /// To this hold of the same lock.
+    /// For this hold of the same lock.
     Hold {
         /// Its owner.
         task: TaskId,
         /// Its begin.
         start_ns: i64,
     },
-    /// To nobody: no hold of another task was open. The lock was being handed over, or its holder came before the
+    /// For nobody: no hold of another task was open. The lock was being handed over, or its holder came before the
     /// recording.
     Gap,
-    /// To nobody: the holds of this lock, or the wait's begin, were not recorded.
+    /// For nobody: the holds of this lock, or the wait's begin, were not recorded.
     Unknown,
+}
+
+/// A part of a wait that is charged to one hold, or to nobody. Those of one wait follow each other without a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whom the hold belongs to; `None` is the gap.
+    pub payer: Option<Payer>,
+    /// When it began, on the clock of its wait.
+    pub start_ns: i64,
+    /// How long, in ns.
+    pub ns: i64,
+}
+
+/// The hold that a share of a wait is charged to: of the same lock, by another task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payer {
+    /// Its owner.
+    pub task: TaskId,
+    /// Its begin, in ns of the trace's clock.
+    pub start_ns: i64,
+    /// Where it was acquired.
+    pub stack: Option<StackId>,
 }
 
 /// Where intervals go.
 pub trait Sink {
+    /// Whether shares are wanted. The sums that holds and waits carry come without: making shares takes a step per
+    /// waiter whenever something happens to a lock.
+    const SHARES: bool = false;
+
     /// A hold ended.
     fn hold(&mut self, hold: &Hold);
     /// A wait ended.
     fn wait(&mut self, wait: &Wait);
+    /// A share of `wait`, which may not have ended.
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        let _ = (wait, share);
+    }
 }
 
 /// Every interval, kept. For one lock, or for tests: it grows with the trace.
@@ -157,16 +222,22 @@ impl Sink for Intervals {
 pub struct Counts {
     /// Waits that began in the trace.
     pub waits_begun: u64,
-    /// Of those: charged to nobody, because no hold of another task was open.
+    /// How long those lasted together, in ns, where holds are recorded: however they ended, or until they were last seen.
+    pub waited_ns: i64,
+    /// Of that time: while no other task's hold was open. The rest is charged to holds.
+    pub gap_ns: i64,
+    /// Of the waits begun: counted for nobody, because no hold of another task was open.
     pub gap_waits: u64,
-    /// Of those: charged to nobody, because the source records no holds of this kind of lock.
+    /// Of those: counted for nobody, because the source records no holds of this kind of lock.
     pub unmeasured_waits: u64,
     /// Waits that are known only from their end and length. They are not among `waits_begun`.
     pub inferred_waits: u64,
     /// Ends of waits whose begin was not seen.
     pub begin_unseen: u64,
-    /// Releases by a task that held nothing.
+    /// Releases by a task that held nothing, and that no other task's hold explains.
     pub unpaired_releases: u64,
+    /// Holds that another task released.
+    pub hand_overs: u64,
     /// Holds whose release was not seen, because their owner acquired the lock anew after somebody else had had it.
     pub releases_unseen: u64,
     /// Holds that were dropped because their release is earlier than their acquisition.
@@ -191,6 +262,8 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug)]
 struct LockRule {
     measures_holds: bool,
+    /// Any number of tasks may hold it exclusively: a semaphore counts.
+    counts: bool,
     /// Readers take it without any function that could be recorded: of their holds only those that waited are seen to begin,
     /// and none to end.
     exclusive_only: bool,
@@ -201,7 +274,10 @@ impl Rules {
     /// The rules of a trace. A kind of lock that no source lists is taken as fully recorded, as in traces made by hand.
     pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
         let rule = |lock: &LockRow| LockRule {
-            measures_holds: info.source_of(lock.kind).is_none_or(|source| source.holds),
+            // What is waited for idly belongs to nobody.
+            measures_holds: !lock.kind.is_idle()
+                && info.source_of(lock.kind).is_none_or(|source| source.holds),
+            counts: lock.kind == LockKind::Semaphore,
             exclusive_only: lock.kind == LockKind::PercpuRwSem,
             kernel: lock.kind.is_kernel(),
         };
@@ -224,6 +300,11 @@ impl Rules {
     fn measures(&self, lock: LockId, mode: Mode) -> bool {
         let rule = self.lock(lock);
         rule.is_none_or(|rule| rule.measures_holds && !(rule.exclusive_only && mode == Mode::Shared))
+    }
+
+    /// Whether a hold of this mode can only begin when all others have ended.
+    fn excludes(&self, lock: LockId, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.lock(lock).is_some_and(|rule| rule.counts)
     }
 
     fn lock(&self, lock: LockId) -> Option<LockRule> {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`intervals`] is the heart: it says which task held or waited for which lock, and when. [`report`] adds intervals
-//! up into the columns of FreeBSD's LOCK_PROFILING(9); [`info`] says what a trace holds and how it was made. What is
+//! up into the columns of FreeBSD's LOCK_PROFILING(9), [`blame`] says who made whom wait; [`info`] says what a trace holds and how it was made. What is
 //! computed is plain data; skins turn it into text, CSV, JSON and pictures through `io::Write`.
 //!
 //! This crate never prints, never records and never starts anything. polars does the grouping and shows in no public
@@ -13,12 +13,16 @@
 
 #![warn(missing_docs)]
 
+pub mod blame;
+mod choices;
 pub mod error;
 pub mod info;
 pub mod intervals;
+mod layout;
 pub mod names;
 pub mod plot;
 pub mod report;
+mod scope;
 pub mod select;
 pub mod source;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use trace_format::{FormatError, LockId, LockKind, LockRow, StackId, TaskId, Task
 mod point;
 
 pub use point::Point;
-pub(crate) use point::{Points, UNKNOWN, shorten};
+pub(crate) use point::{Points, UNKNOWN, from_point, shorten};
 
 use crate::intervals::Rules;
 
@@ -114,6 +114,11 @@ impl Names {
 
     pub(crate) fn point_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
         let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
+        self.points.number(stack, kernel)
+    }
+
+    /// The number of a stack's point, read as that of a kernel or a user lock.
+    pub(crate) fn points_number(&self, kernel: bool, stack: Option<StackId>) -> u32 {
         self.points.number(stack, kernel)
     }
 

@@ -1,44 +1,50 @@
-//! The columns of FreeBSD's LOCK_PROFILING(9), by lock, by acquisition point, or by other keys.
+//! The columns of FreeBSD's LOCK_PROFILING(9) and who made others wait, by lock, by acquisition point, or by other keys.
 //!
 //! A trace and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block that says
 //! what the numbers don't hold. Nothing is formatted here; `text`, `csv`, `json` and `lockprof` are skins.
 //!
-//! The way: events, through the interval engine, to columns of holds, in chunks; polars sums each chunk up by key, and
-//! the sums at the end. So memory grows with the number of rows of the report, not with the trace. Every column is
-//! credited at the release, to the point of the acquisition, as FreeBSD does it.
+//! The way: events, through the interval engine, to sums by key; polars combines them where keys are many. So memory grows
+//! with the number of rows of the report, not with the trace. Every column is credited at the release, to the point of the
+//! acquisition, as FreeBSD does it.
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
-use trace_format::{Event, EventKind, LockKind, TaskId, Trace};
+use trace_format::{LockKind, TaskId, Trace};
 
 use crate::{
+    choices::choices,
     error::AnalyzeError,
-    intervals::{Engine, Hold, HoldState, Sink, Wait},
+    intervals::{Counts, Engine, Hold, HoldState, Sink, Wait},
     names::Names,
-    select::{self, LockSelector, TaskSelector},
+    scope::{Chosen, Walk, Wanted, Window},
+    select::{LockSelector, TaskSelector},
     source,
 };
 
+pub mod columns;
 pub mod csv;
 pub mod json;
 pub mod lockprof;
 pub mod text;
 
-mod key;
+pub(crate) mod key;
+mod spread;
 mod table;
 #[cfg(test)]
-mod tests;
-mod trust;
+pub(crate) mod tests;
+pub(crate) mod trust;
 
+pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
+use spread::Spreads;
 use table::{HoldTable, Sums};
 
-/// How many holds are kept before they are summed up.
-const CHUNK_ROWS: usize = 256 * 1024;
+/// How many keys are kept before their sums are set aside.
+const CHUNK_KEYS: usize = 256 * 1024;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +53,8 @@ pub struct Options {
     pub by: By,
     /// Descending by which column; equal rows by name.
     pub sort: Column,
+    /// Which columns will be looked at: [`Extra`] ones are made only if they are here or what is sorted by.
+    pub columns: Vec<Column>,
     /// At most so many rows; `None` is all.
     pub limit: Option<usize>,
     /// Only these locks.
@@ -61,50 +69,6 @@ pub struct Options {
     pub from_ns: Option<i64>,
     /// Only what was released before this time, in ns since the begin of the trace.
     pub to_ns: Option<i64>,
-}
-
-/// A word of the command line and its value, in one table for parsing, printing and help.
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)+
-        }
-
-        impl $name {
-            /// Every choice.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The word for it.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = AnalyzeError;
-
-            fn from_str(word: &str) -> Result<Self, AnalyzeError> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(AnalyzeError::UnknownWord {
-                        what: $what,
-                        word: word.to_owned(),
-                        known: [$($word),+].join(", "),
-                    }),
-                }
-            }
-        }
-    };
 }
 
 choices! {
@@ -125,33 +89,6 @@ choices! {
         Process = "process",
         /// All threads of one name.
         Comm = "comm",
-    }
-}
-
-choices! {
-    /// A column of the report.
-    Column, "column" {
-        /// Longest hold.
-        Max = "max",
-        /// Longest wait.
-        WaitMax = "wait_max",
-        /// Sum of holds.
-        Total = "total",
-        /// Sum of waits.
-        #[default]
-        WaitTotal = "wait_total",
-        /// Acquisitions.
-        Count = "count",
-        /// Average hold.
-        Avg = "avg",
-        /// Average wait.
-        WaitAvg = "wait_avg",
-        /// Waits that began while it was held.
-        CntHold = "cnt_hold",
-        /// Acquisitions that had to wait.
-        CntLock = "cnt_lock",
-        /// The row's name, ascending.
-        Name = "name",
     }
 }
 
@@ -188,107 +125,6 @@ pub struct Row {
     pub key: Key,
 }
 
-/// The columns of LOCK_PROFILING(9). Times are in nanoseconds; what was not measured is `None`, never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Columns {
-    /// Longest hold.
-    pub max_ns: Option<i64>,
-    /// Longest wait that ended in a hold.
-    pub wait_max_ns: Option<i64>,
-    /// Sum of holds.
-    pub total_ns: Option<i64>,
-    /// Sum of waits.
-    pub wait_total_ns: Option<i64>,
-    /// Acquisitions.
-    pub count: i64,
-    /// `total_ns` by the acquisitions whose hold was measured; 0 if there are none.
-    pub avg_ns: Option<i64>,
-    /// `wait_total_ns` by all acquisitions, not only those that waited; 0 if there are none.
-    pub wait_avg_ns: Option<i64>,
-    /// Waits of others that began while it was held, abandoned ones too.
-    pub cnt_hold: Option<i64>,
-    /// Acquisitions that had to wait.
-    pub cnt_lock: i64,
-}
-
-/// The columns as FreeBSD prints them: whole microseconds, truncated, nothing missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freebsd {
-    /// Longest hold, µs.
-    pub max: i64,
-    /// Longest wait, µs.
-    pub wait_max: i64,
-    /// Sum of holds, µs.
-    pub total: i64,
-    /// Sum of waits, µs.
-    pub wait_total: i64,
-    /// Acquisitions.
-    pub count: i64,
-    /// Average hold, µs.
-    pub avg: i64,
-    /// Average wait, µs.
-    pub wait_avg: i64,
-    /// Waits that began while it was held.
-    pub cnt_hold: i64,
-    /// Acquisitions that had to wait.
-    pub cnt_lock: i64,
-}
-
-impl Columns {
-    fn of(sums: &Sums) -> Self {
-        let measured = sums.measured > 0;
-        let waits_known = sums.waits_known > 0 || sums.count == 0;
-        Self {
-            max_ns: measured.then_some(sums.max_ns),
-            wait_max_ns: waits_known.then_some(sums.wait_max_ns),
-            total_ns: measured.then_some(sums.total_ns),
-            wait_total_ns: waits_known.then_some(sums.wait_total_ns),
-            count: sums.count,
-            avg_ns: measured.then(|| divide(sums.total_ns, sums.measured)),
-            wait_avg_ns: waits_known.then(|| divide(sums.wait_total_ns, sums.count)),
-            cnt_hold: measured.then_some(sums.cnt_hold),
-            cnt_lock: sums.cnt_lock,
-        }
-    }
-
-    /// The columns as FreeBSD prints them. What was not measured is 0 there, because its format knows no other word.
-    pub fn freebsd(&self) -> Freebsd {
-        let us = |ns: Option<i64>| ns.unwrap_or(0) / 1000;
-        Freebsd {
-            max: us(self.max_ns),
-            wait_max: us(self.wait_max_ns),
-            total: us(self.total_ns),
-            wait_total: us(self.wait_total_ns),
-            count: self.count,
-            // floor(floor(t / n) / 1000) = floor(t / (1000 n)), so the averages are FreeBSD's own.
-            avg: us(self.avg_ns),
-            wait_avg: us(self.wait_avg_ns),
-            cnt_hold: self.cnt_hold.unwrap_or(0),
-            cnt_lock: self.cnt_lock,
-        }
-    }
-
-    /// The value of a column; `None` where it was not measured, and for the name.
-    pub fn get(&self, column: Column) -> Option<i64> {
-        match column {
-            Column::Max => self.max_ns,
-            Column::WaitMax => self.wait_max_ns,
-            Column::Total => self.total_ns,
-            Column::WaitTotal => self.wait_total_ns,
-            Column::Count => Some(self.count),
-            Column::Avg => self.avg_ns,
-            Column::WaitAvg => self.wait_avg_ns,
-            Column::CntHold => self.cnt_hold,
-            Column::CntLock => Some(self.cnt_lock),
-            Column::Name => None,
-        }
-    }
-}
-
-fn divide(sum: i64, count: i64) -> i64 {
-    if count == 0 { 0 } else { sum / count }
-}
-
 /// Makes the report.
 ///
 /// # Errors
@@ -296,15 +132,21 @@ fn divide(sum: i64, count: i64) -> i64 {
 /// The trace can't be read or holds no events, or a filter means no lock or task of it. A filter that leaves no rows
 /// is no error: the report is empty.
 pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(trace, options, CHUNK_ROWS)
+    report_in_chunks(trace, options, CHUNK_KEYS)
 }
 
-fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Result<Report, AnalyzeError> {
+fn report_in_chunks(trace: &Trace, options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
     if trace.event_count() == 0 {
         return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
     }
     let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, options)?;
+    let wanted = Wanted {
+        lock: options.lock.as_ref(),
+        task: options.task.as_ref(),
+        kinds: &options.kinds,
+        include_idle: options.include_idle,
+    };
+    let chosen = Chosen::of(trace, &names, wanted)?;
     let start_ns = match (trace.info().clocks_start.monotonic_ns, options.from_ns.or(options.to_ns)) {
         // Only a window needs to know where the trace begins, before its first event is read.
         (0, Some(_)) => first_time(trace)?,
@@ -315,40 +157,34 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
         to_ns: options.to_ns.map(|ns| start_ns.saturating_add(ns)),
     };
 
-    let mut engine = Engine::new(names.rules(trace));
+    let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
     let mut trust = trust::Watch::default();
     let mut sums = Summing {
         names: &names,
         by: options.by,
         tasks: chosen.tasks.as_ref(),
         window,
-        table: HoldTable::new(chunk_rows),
+        table: HoldTable::new(chunk_keys),
+        spreads: is_extra.then(Spreads::default),
         trust: &mut trust,
     };
-    let mut events = Walk::default();
-    source::for_each(trace, |event| {
-        if window.to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
-            events.cut_short = true;
-            return ControlFlow::Break(());
-        }
-        events.see(event);
-        if event.lock.is_none_or(|lock| chosen.wants(lock.0)) {
-            engine.push(event, &mut sums);
-        } else if event.kind == EventKind::Wait && event.lock.is_some_and(|lock| chosen.is_idle(lock.0)) {
-            events.idle_waits += 1;
-        }
-        ControlFlow::Continue(())
-    })?;
-    let end_ns = match window.to_ns {
-        Some(to_ns) if events.cut_short => to_ns,
-        _ => events.last_ns.max(trace.info().clocks_end.monotonic_ns),
-    };
-    let counts = engine.finish(end_ns, &mut sums);
-    let table = sums.table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
+    let pass = Pass { trace, names: &names, chosen: &chosen, window };
+    let (events, counts) = pass.run(&mut sums)?;
+    let Summing { table, mut spreads, .. } = sums;
+    let table = table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
+    if let Some(spreads) = &mut spreads {
+        spreads.begin_second_pass();
+        pass.run(&mut Spreading {
+            names: &names,
+            by: options.by,
+            wanted: (chosen.tasks.as_ref(), window),
+            spreads,
+        })?;
+    }
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
     let rows_total = table.len();
-    let rows = rows(table, options, &names);
+    let rows = rows(table, spreads.as_ref(), options, &names);
     Ok(Report {
         by: options.by,
         rows,
@@ -358,12 +194,47 @@ fn report_in_chunks(trace: &Trace, options: &Options, chunk_rows: usize) -> Resu
     })
 }
 
+/// One reading of the events that the report is about.
+struct Pass<'a> {
+    trace: &'a Trace,
+    names: &'a Names,
+    chosen: &'a Chosen,
+    window: Window,
+}
+
+impl Pass<'_> {
+    fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
+        let mut engine = Engine::new(self.names.rules(self.trace));
+        let mut events = Walk::default();
+        source::for_each(self.trace, |event| {
+            if self.window.to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                events.cut_short = true;
+                return ControlFlow::Break(());
+            }
+            if events.see(event, self.chosen) {
+                engine.push(event, sink);
+            }
+            ControlFlow::Continue(())
+        })?;
+        let end_ns = match self.window.to_ns {
+            Some(to_ns) if events.cut_short => to_ns,
+            _ => events.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
+        };
+        let counts = engine.finish(end_ns, sink);
+        Ok((events, counts))
+    }
+}
+
 /// The rows that are shown. Only those get names: a report by site can have as many rows as there are locks times
 /// places.
-fn rows(table: Vec<(i64, Sums)>, options: &Options, names: &Names) -> Vec<Row> {
+fn rows(table: Vec<(i64, Sums)>, spreads: Option<&Spreads>, options: &Options, names: &Names) -> Vec<Row> {
     let limit = options.limit.unwrap_or(usize::MAX);
+    let columns = |number: i64, sums: &Sums| Columns {
+        extra: spreads.map(|spreads| spreads.extra(number)),
+        ..Columns::of(sums)
+    };
     let mut table: Vec<(i64, Columns)> =
-        table.into_iter().map(|(number, sums)| (number, Columns::of(&sums))).collect();
+        table.into_iter().map(|(number, sums)| (number, columns(number, &sums))).collect();
     if limit < table.len() && options.sort != Column::Name {
         let value = |row: &(i64, Columns)| std::cmp::Reverse(row.1.get(options.sort));
         table.sort_by_key(value);
@@ -399,92 +270,6 @@ fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
     Ok(first_ns)
 }
 
-/// Which locks and tasks the report is about.
-#[derive(Debug)]
-struct Chosen {
-    /// By lock id.
-    locks: Vec<bool>,
-    /// By lock id: left out because waiting for it is idling, and for no other reason.
-    idle: Vec<bool>,
-    tasks: Option<FxHashSet<TaskId>>,
-    everything: bool,
-}
-
-impl Chosen {
-    fn of(trace: &Trace, names: &Names, options: &Options) -> Result<Self, AnalyzeError> {
-        let named = match &options.lock {
-            Some(selector) => Some(FxHashSet::from_iter(select::lock_of(trace, names, selector)?)),
-            None => None,
-        };
-        let tasks = match &options.task {
-            Some(selector) => Some(FxHashSet::from_iter(select::tasks_of(names, selector)?)),
-            None => None,
-        };
-        let mut chosen = Self { locks: Vec::new(), idle: Vec::new(), tasks, everything: false };
-        for lock in names.locks() {
-            let by_name = named.as_ref().is_none_or(|named| named.contains(&lock.id));
-            let by_kind = options.kinds.is_empty() || options.kinds.contains(&lock.kind);
-            // Who names an idle lock, or its kind, asks for it.
-            let asked = options.include_idle || named.is_some() || !options.kinds.is_empty();
-            chosen.locks.push(by_name && by_kind && (asked || !lock.kind.is_idle()));
-            chosen.idle.push(by_name && by_kind && !asked && lock.kind.is_idle());
-        }
-        chosen.everything = named.is_none() && options.kinds.is_empty();
-        Ok(chosen)
-    }
-
-    fn wants(&self, lock: i32) -> bool {
-        // A lock that the side table does not have is nobody's in particular.
-        usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.everything)
-    }
-
-    fn is_idle(&self, lock: i32) -> bool {
-        usize::try_from(lock).ok().and_then(|at| self.idle.get(at)).copied().unwrap_or(false)
-    }
-
-    fn kinds(&self, names: &Names) -> FxHashSet<LockKind> {
-        names.locks().iter().filter(|lock| self.wants(lock.id.0)).map(|lock| lock.kind).collect()
-    }
-}
-
-/// Between which times, on the trace's clock, an end must lie to be counted.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    from_ns: Option<i64>,
-    to_ns: Option<i64>,
-}
-
-impl Window {
-    fn holds(self, ns: i64) -> bool {
-        self.from_ns.is_none_or(|from_ns| ns >= from_ns)
-    }
-}
-
-/// What was seen of the events themselves.
-#[derive(Debug, Default)]
-struct Walk {
-    events: u64,
-    first_ns: i64,
-    last_ns: i64,
-    lost_here: i64,
-    idle_waits: u64,
-    cut_short: bool,
-}
-
-impl Walk {
-    fn see(&mut self, event: &Event) {
-        if self.events == 0 {
-            self.first_ns = event.ts_ns;
-            self.last_ns = event.ts_ns;
-        }
-        self.events += 1;
-        self.last_ns = self.last_ns.max(event.ts_ns);
-        if event.kind == EventKind::Lost {
-            self.lost_here = self.lost_here.saturating_add(event.count.unwrap_or(0));
-        }
-    }
-}
-
 /// Takes intervals: credited ones to the table, the others to the trust block.
 struct Summing<'a> {
     names: &'a Names,
@@ -492,29 +277,57 @@ struct Summing<'a> {
     tasks: Option<&'a FxHashSet<TaskId>>,
     window: Window,
     table: HoldTable,
+    spreads: Option<Spreads>,
     trust: &'a mut trust::Watch,
 }
 
-impl Summing<'_> {
-    fn wants(&self, task: TaskId, end_ns: i64) -> bool {
-        self.window.holds(end_ns) && self.tasks.is_none_or(|tasks| tasks.contains(&task))
-    }
+/// Which intervals are wanted: those of some tasks, if not of all, that ended in the window.
+type WantedIntervals<'a> = (Option<&'a FxHashSet<TaskId>>, Window);
+
+fn wants((tasks, window): WantedIntervals<'_>, task: TaskId, end_ns: i64) -> bool {
+    window.holds(end_ns) && tasks.is_none_or(|tasks| tasks.contains(&task))
+}
+
+fn is_credited(hold: &Hold) -> bool {
+    matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
 }
 
 impl Sink for Summing<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.wants(hold.task, hold.end_ns) {
+        if !wants((self.tasks, self.window), hold.task, hold.end_ns) {
             return;
         }
         self.trust.hold(hold);
-        if matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly) {
-            self.table.push(key::number(hold, self.by, self.names), hold);
+        if is_credited(hold) {
+            let number = key::number(hold, self.by, self.names);
+            self.table.push(number, hold);
+            if let Some(spreads) = &mut self.spreads {
+                spreads.push(number, hold);
+            }
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.wants(wait.task, wait.end_ns) {
+        if wants((self.tasks, self.window), wait.task, wait.end_ns) {
             self.trust.wait(wait);
         }
     }
+}
+
+/// Takes the same holds once more.
+struct Spreading<'a> {
+    names: &'a Names,
+    by: By,
+    wanted: WantedIntervals<'a>,
+    spreads: &'a mut Spreads,
+}
+
+impl Sink for Spreading<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if is_credited(hold) && wants(self.wanted, hold.task, hold.end_ns) {
+            self.spreads.push(key::number(hold, self.by, self.names), hold);
+        }
+    }
+
+    fn wait(&mut self, _: &Wait) {}
 }

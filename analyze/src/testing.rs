@@ -67,11 +67,19 @@ impl Parts {
     }
 
     pub(crate) fn write(&self) -> TestTrace {
+        self.write_in_groups(usize::MAX)
+    }
+
+    /// The trace in row groups of so many rows.
+    pub(crate) fn write_in_groups(&self, rows: usize) -> TestTrace {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("trace.parquet");
         let mut writer = TraceWriter::create(&path, false).unwrap();
-        for event in &self.events {
-            writer.push(event).unwrap();
+        for group in self.events.chunks(rows) {
+            for event in group {
+                writer.push(event).unwrap();
+            }
+            writer.end_row_group().unwrap();
         }
         let info = RunInfo { trace_id: writer::new_trace_id(), ..self.info.clone() };
         writer.finish(&info, &self.stacks, &self.locks, &self.tasks).unwrap();

@@ -37,6 +37,9 @@ pub enum RecordError {
         /// Why the kernel side can't.
         refusal: Refusal,
     },
+    /// Only a thread that records itself can wait.
+    #[error("only a program that klock starts can wait for klock; give a command, or leave --lossless out")]
+    LosslessOfRunning,
     /// A process that runs already loads nothing more.
     #[error("only a program that klock starts records itself; give a command, or leave --pthread-probes out")]
     PreloadOfRunning,
@@ -123,6 +126,7 @@ impl RecordError {
             | Self::PthreadOfAll
             | Self::PthreadMinWait
             | Self::PreloadOfRunning
+            | Self::LosslessOfRunning
             | Self::Unfit(_)
             | Self::NoSuchLock(NoSuchLock::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,

@@ -138,6 +138,9 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         warnings
             .push("pthread calls are not recorded: --min-wait is for kernel locks and futexes".to_owned());
     }
+    if options.lossless && !matches!(options.target, Target::Command(_)) {
+        return Err(RecordError::LosslessOfRunning);
+    }
     let mut calls = Calls::default();
     if locks.pthread {
         calls = Calls::find(options, subject, explicit, &mut warnings)?;

@@ -1,5 +1,7 @@
 //! From arguments to library calls and from their values to an output, one file per command.
 
+#[cfg(feature = "analyze")]
+mod blame;
 #[cfg(feature = "record")]
 mod check;
 #[cfg(all(feature = "record", feature = "analyze"))]
@@ -25,6 +27,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Record(args) => record::run(&args),
         #[cfg(feature = "analyze")]
         Command::Analyze(crate::args::Analyze::Report(args)) => report::run(&args),
+        #[cfg(feature = "analyze")]
+        Command::Analyze(crate::args::Analyze::Blame(args)) => blame::run(&args),
         #[cfg(feature = "analyze")]
         Command::Plot(args) => plot::run(&args),
         #[cfg(feature = "analyze")]

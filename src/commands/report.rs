@@ -18,16 +18,16 @@ pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
     let trace = Trace::open(&args.trace)?;
     let report = report::report(&trace, &options(args))?;
     output::to_stdout(|out| match args.format {
-        Format::Text => write_text(out, &report),
-        Format::Csv => Ok(report::csv::write(&report, out)?),
+        Format::Text => Ok(report::text::write(&report, &args.columns, terminal_width(), out)?),
+        Format::Csv => Ok(report::csv::write(&report, &args.columns, out)?),
         Format::Json => Ok(report::json::write(&report, out)?),
     })?;
     Ok(if report.rows.is_empty() { Exit::Nothing } else { Exit::Done })
 }
 
-/// The report for people, as wide as the terminal.
+/// The usual columns of the report for people, as wide as the terminal.
 pub(super) fn write_text(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> {
-    Ok(report::text::write(report, terminal_width(), out)?)
+    Ok(report::text::write(report, &[], terminal_width(), out)?)
 }
 
 fn options(args: &args::Report) -> Options {
@@ -38,6 +38,7 @@ fn options(args: &args::Report) -> Options {
     Options {
         by: args.by,
         sort: args.sort,
+        columns: args.columns.clone(),
         limit: args.limit,
         lock,
         task,
@@ -49,7 +50,7 @@ fn options(args: &args::Report) -> Options {
 }
 
 /// Columns of the terminal that stdout is, or `None` if it is none.
-fn terminal_width() -> Option<usize> {
+pub(super) fn terminal_width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }

@@ -65,6 +65,43 @@ fn a_report_is_sorted_limited_and_filtered() {
 }
 
 #[test]
+fn the_columns_of_a_report_can_be_chosen() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let csv = folder.klock(&["analyze", "report", "-F", "gap,wait_caused,count", "--format", "csv"]);
+    assert!(csv.succeeds().starts_with("gap_ns,wait_caused_ns,count,name,"), "{}", csv.stdout);
+    assert!(csv.stdout.contains("\n100000,800000,2,"), "{}", csv.stdout);
+    let csv = folder.klock(&["analyze", "report", "-F", "p50,wait_p99", "-k", "p99", "--format", "csv"]);
+    assert!(csv.succeeds().contains("\n400000,900000,"), "{}", csv.stdout);
+    let text = folder.klock(&["analyze", "report", "-F", "holds_contended"]);
+    assert_eq!(text.succeeds().lines().next(), Some("holds_contended  lock"));
+    let unknown = folder.klock(&["analyze", "report", "-F", "cost"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("unknown column 'cost'"), "{}", unknown.stderr);
+}
+
+#[test]
+fn the_blame_adds_up_to_what_was_waited() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for by in ["site", "task", "pair"] {
+        let blame = folder.klock(&["analyze", "blame", "--by", by]);
+        let sum = "waited 900,000 ns = 800,000 charged to holds + 100,000 in no recorded hold";
+        assert!(blame.succeeds().contains(sum), "{}", blame.stdout);
+    }
+    let csv = folder.klock(&["analyze", "blame", "--by", "task", "--format", "csv"]);
+    assert!(csv.succeeds().contains("hold,800000,1,800000,a (pid 10),"), "{}", csv.stdout);
+    let json = folder.klock(&["analyze", "blame", "--lock", "cache_lock", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(json.succeeds()).unwrap();
+    assert_eq!(json["rows"][0]["holder"]["place"], "app.c:12");
+}
+
+#[test]
+fn where_nobody_waited_there_is_nobody_to_blame() {
+    let folder = Folder::new().with_trace(&one_wait()[..1]);
+    let blame = folder.klock(&["analyze", "blame"]);
+    assert_eq!(blame.code, Some(1), "{}", blame.stdout);
+}
+
+#[test]
 fn the_info_names_the_recording_and_counts_its_events() {
     let folder = Folder::new().with_trace(&one_wait());
     let info = folder.klock(&["info"]);

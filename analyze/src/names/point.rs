@@ -75,7 +75,7 @@ impl Points {
 }
 
 impl Point {
-    fn of(frame: &Frame) -> Self {
+    pub(crate) fn of(frame: &Frame) -> Self {
         let function = frame.symbol.clone();
         if let Some(file) = &frame.file {
             return Self { file: Some(file.clone()), line: frame.line, function, ..Self::default() };
@@ -132,9 +132,11 @@ pub(crate) fn shorten(file: &str) -> &str {
     file
 }
 
-/// Of a kernel lock: the innermost kernel frame outside the lock functions.
+/// Of a kernel lock: the innermost kernel frame outside the lock functions. The recorder's own frames are none at all:
+/// where nothing else is left of the kernel's stack, the program's tells more.
 fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
-    let mut kernel = frames.iter().filter(|frame| frame.kernel);
+    let recorder = |frame: &Frame| is_lock_function(frame, RECORDER_PREFIXES, RECORDER_NAMES);
+    let mut kernel = frames.iter().filter(|frame| frame.kernel && !recorder(frame));
     let mut outside = kernel.clone().filter(|frame| !is_lock_function(frame, KERNEL_PREFIXES, KERNEL_NAMES));
     outside
         .clone()
@@ -142,6 +144,13 @@ fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
         .or_else(|| outside.next())
         .or_else(|| kernel.next())
         .or_else(|| user_frame(frames))
+}
+
+/// The frames from the acquisition point on outwards; all of them if they are nothing but lock functions.
+pub(crate) fn from_point(frames: &[Frame], kernel: bool) -> &[Frame] {
+    let point = if kernel { kernel_frame(frames) } else { user_frame(frames) };
+    let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame, point)));
+    &frames[at.unwrap_or(0)..]
 }
 
 /// Of a user lock: the innermost user frame outside the lock functions. Kernel frames say how it slept, not where it
@@ -178,13 +187,34 @@ fn bare(symbol: &str) -> &str {
         .map_or(name, |end| &name[..end])
 }
 
-/// Kernel lock functions, without leading underscores, by their begin.
-const KERNEL_PREFIXES: &[&str] = &[
-    // What runs the recorder itself.
+/// What runs the recorder itself, without leading underscores, by its begin.
+const RECORDER_PREFIXES: &[&str] = &[
     "bpf_",
+    "kprobe_",
+    "kretprobe_",
+    "rethook_",
+    "arch_rethook_",
     "traceiter_contention_",
     "trace_contention_",
     "perf_trace_contention_",
+];
+
+/// The same by its whole name: how kprobes and BPF programs are entered.
+const RECORDER_NAMES: &[&str] = &[
+    "ftrace_trampoline",
+    "ftrace_caller",
+    "ftrace_call",
+    "ftrace_regs_caller",
+    "ftrace_regs_call",
+    "ftrace_ops_assist_func",
+    "arch_ftrace_ops_list_func",
+    "optimized_callback",
+    "trace_call_bpf",
+    "trampoline_handler",
+];
+
+/// Kernel lock functions, without leading underscores, by their begin.
+const KERNEL_PREFIXES: &[&str] = &[
     // kernel/locking/mutex.c, ww_mutex.h, osq_lock.c
     "mutex_lock",
     "mutex_trylock",
@@ -352,6 +382,13 @@ mod tests {
         let frames = |way| vec![way, kernel("mutex_lock"), kernel("ksys_lseek"), user("lseek")];
         assert_eq!(points(frames(kernel("bpf_trampoline_6442458768"))).0, "ksys_lseek");
         assert_eq!(points(frames(gone)).0, "ksys_lseek");
+        for way in
+            ["arch_rethook_trampoline", "kretprobe_trampoline", "__kretprobe_trampoline", "ftrace_trampoline"]
+        {
+            assert_eq!(points(frames(kernel(way))).0, "ksys_lseek");
+            assert_eq!(points(vec![kernel(way), user("lseek"), user("main")]).0, "lseek");
+            assert_eq!(points(vec![kernel(way)]).0, UNKNOWN);
+        }
     }
 
     #[test]

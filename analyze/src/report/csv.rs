@@ -3,46 +3,36 @@
 
 use std::io::{self, Write};
 
-use super::{Key, Report};
+use super::{Column, Key, Report, Unit};
 use crate::error::AnalyzeError;
 
-/// The columns that every report has, in their order.
-const COLUMNS: [&str; 10] = [
-    "max_ns",
-    "wait_max_ns",
-    "total_ns",
-    "wait_total_ns",
-    "count",
-    "avg_ns",
-    "wait_avg_ns",
-    "cnt_hold",
-    "cnt_lock",
-    "name",
-];
-
-/// Writes the report.
+/// Writes these columns of the report; without any, all that every report has.
 ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+pub fn write(
+    report: &Report,
+    columns: &[Column],
+    out: &mut (impl Write + ?Sized),
+) -> Result<(), AnalyzeError> {
+    let all: Vec<Column> = Column::ALL.iter().copied().filter(|column| !column.is_extra()).collect();
+    let wanted = if columns.is_empty() { &all } else { columns };
+    let numbers: Vec<Column> = wanted.iter().copied().filter(|column| *column != Column::Name).collect();
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS.iter().chain(Key::column_names(report.by))).map_err(cause)?;
+    let heads = numbers.iter().map(|column| {
+        let unit = match column.unit() {
+            Unit::Ns => "_ns",
+            Unit::Ppm => "_ppm",
+            Unit::Count | Unit::Text => "",
+        };
+        format!("{column}{unit}")
+    });
+    let about = ["name"].iter().chain(Key::column_names(report.by)).map(|name| (*name).to_owned());
+    csv.write_record(heads.chain(about)).map_err(cause)?;
     for row in &report.rows {
-        let c = &row.columns;
-        let numbers = [
-            c.max_ns,
-            c.wait_max_ns,
-            c.total_ns,
-            c.wait_total_ns,
-            Some(c.count),
-            c.avg_ns,
-            c.wait_avg_ns,
-            c.cnt_hold,
-            Some(c.cnt_lock),
-        ];
-        let mut fields: Vec<String> =
-            numbers.iter().map(|n| n.map_or_else(String::new, |n| n.to_string())).collect();
+        let number = |column: &Column| row.columns.get(*column).map_or_else(String::new, |n| n.to_string());
+        let mut fields: Vec<String> = numbers.iter().map(number).collect();
         fields.push(row.name.clone());
         fields.extend(row.key.column_values());
         csv.write_record(&fields).map_err(cause)?;
@@ -50,7 +40,7 @@ pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), Ana
     csv.flush().map_err(AnalyzeError::Write)
 }
 
-fn cause(error: csv::Error) -> AnalyzeError {
+pub(crate) fn cause(error: csv::Error) -> AnalyzeError {
     AnalyzeError::Write(match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

@@ -86,11 +86,11 @@ fn word<S: serde::Serializer>(kind: &Option<LockKind>, serializer: S) -> Result<
 }
 
 /// The number of a hold's row.
-pub(super) fn number(hold: &Hold, by: By, names: &Names) -> i64 {
+pub(crate) fn number(hold: &Hold, by: By, names: &Names) -> i64 {
     let class = || names.class_number(hold.lock).map_or(-1, i64::from);
     match by {
         By::Lock => i64::from(hold.lock.0),
-        By::Site => i64::from(names.point_number(hold.lock, hold.stack)) << 32 | (class() + 1),
+        By::Site => site_number(names.point_number(hold.lock, hold.stack), names.class_number(hold.lock)),
         By::Class => class(),
         By::Kind => {
             let kind = names.lock(hold.lock).map(|lock| lock.kind);
@@ -102,9 +102,14 @@ pub(super) fn number(hold: &Hold, by: By, names: &Names) -> i64 {
     }
 }
 
+/// The number of an acquisition point and a class of locks.
+pub(crate) fn site_number(point: u32, class: Option<u32>) -> i64 {
+    i64::from(point) << 32 | class.map_or(0, |class| i64::from(class) + 1)
+}
+
 impl Key {
     /// The key that [`number`] made.
-    pub(super) fn of_number(number: i64, by: By, names: &Names) -> Self {
+    pub(crate) fn of_number(number: i64, by: By, names: &Names) -> Self {
         let id = i32::try_from(number).unwrap_or(-1);
         let class = |number: i64| u32::try_from(number).ok().and_then(|number| names.class(number));
         match by {
@@ -160,7 +165,7 @@ impl Key {
     }
 
     /// What the row is called.
-    pub(super) fn label(&self, names: &Names) -> String {
+    pub(crate) fn label(&self, names: &Names) -> String {
         let class = |kind: &Option<LockKind>, name: &Option<String>| match (kind, name) {
             (Some(kind), Some(name)) => format!("{kind}:{}", printable(name)),
             (Some(kind), None) => kind.to_string(),
@@ -185,8 +190,19 @@ impl Key {
         }
     }
 
+    /// The same without the class of the locks, if the row has a place.
+    pub(crate) fn short_label(&self, names: &Names) -> String {
+        match self {
+            Self::Site { file: Some(_), function: Some(function), place, .. } => {
+                format!("{place} ({})", printable(function))
+            }
+            Self::Site { place, .. } => place.clone(),
+            _ => self.label(names),
+        }
+    }
+
     /// The names of the columns that identify a row.
-    pub(super) fn column_names(by: By) -> &'static [&'static str] {
+    pub(crate) fn column_names(by: By) -> &'static [&'static str] {
         match by {
             By::Lock => &["lock_id", "address", "kind", "pid"],
             By::Site => &["file", "line", "function", "place", "kind", "lock_name"],
@@ -199,7 +215,7 @@ impl Key {
     }
 
     /// Their values, safe to print; empty for what is not known.
-    pub(super) fn column_values(&self) -> Vec<String> {
+    pub(crate) fn column_values(&self) -> Vec<String> {
         fn number(n: &Option<i32>) -> String {
             n.map_or_else(String::new, |n| n.to_string())
         }

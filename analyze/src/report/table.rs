@@ -1,14 +1,15 @@
-//! Holds to sums by key, chunk by chunk, with polars.
+//! Holds to sums by key.
 //!
-//! Holds enter as columns of plain numbers. When a chunk is full, polars groups it by key; what leaves a chunk is one
-//! row of sums, maxima and counts per key, and those of all chunks are grouped once more at the end. Every column that
-//! can be combined from parts fits in: quantiles would bring a histogram per key.
+//! Each hold is added to the sums of its key as it comes. Keys that are many leave as a frame of partial sums, one chunk
+//! after the other; polars groups those by key, and gives the table in the order of the keys. Every column that can be
+//! combined from parts fits in: percentiles can't, and are in `spread`.
 
 use polars::{
     df,
     frame::DataFrame,
     prelude::{Expr, IntoLazy, LazyFrame, PolarsResult, UnionArgs, col, concat},
 };
+use rustc_hash::FxHashMap;
 
 use crate::intervals::{Hold, HoldState};
 
@@ -30,9 +31,34 @@ pub(super) struct Sums {
     pub(super) waits_known: i64,
     pub(super) cnt_hold: i64,
     pub(super) cnt_lock: i64,
+    pub(super) wait_caused_ns: i64,
+    pub(super) holds_contended: i64,
+    pub(super) gap_ns: i64,
+    /// Holds of which is known for how much of the wait nobody is charged, be it 0.
+    pub(super) gaps_known: i64,
 }
 
 impl Sums {
+    fn of(hold: &Hold) -> Self {
+        let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
+        let (wait_ns, gap_ns) = (hold.wait_ns.unwrap_or(0), hold.gap_ns.unwrap_or(0));
+        Self {
+            max_ns: hold_ns,
+            total_ns: hold_ns,
+            wait_max_ns: wait_ns,
+            wait_total_ns: wait_ns,
+            count: hold.acquisitions,
+            measured: if hold.state == HoldState::Complete { hold.acquisitions } else { 0 },
+            waits_known: i64::from(hold.wait_ns.is_some()),
+            cnt_hold: hold.waits_begun,
+            cnt_lock: i64::from(hold.contended),
+            wait_caused_ns: hold.wait_caused_ns,
+            holds_contended: i64::from(hold.waits_begun > 0),
+            gap_ns,
+            gaps_known: i64::from(hold.gap_ns.is_some()),
+        }
+    }
+
     pub(super) fn plus(self, other: &Self) -> Self {
         Self {
             max_ns: self.max_ns.max(other.max_ns),
@@ -44,6 +70,10 @@ impl Sums {
             waits_known: self.waits_known + other.waits_known,
             cnt_hold: self.cnt_hold + other.cnt_hold,
             cnt_lock: self.cnt_lock + other.cnt_lock,
+            wait_caused_ns: self.wait_caused_ns.saturating_add(other.wait_caused_ns),
+            holds_contended: self.holds_contended + other.holds_contended,
+            gap_ns: self.gap_ns.saturating_add(other.gap_ns),
+            gaps_known: self.gaps_known + other.gaps_known,
         }
     }
 }
@@ -51,44 +81,27 @@ impl Sums {
 /// Takes credited holds, one by one.
 #[derive(Debug)]
 pub(super) struct HoldTable {
-    chunk_rows: usize,
-    chunk: Chunk,
+    chunk_keys: usize,
+    chunk: FxHashMap<i64, Sums>,
     partials: Vec<DataFrame>,
     partial_rows: usize,
     failed: PolarsResult<()>,
 }
 
-/// The columns of the holds of a chunk.
-#[derive(Debug, Default)]
-struct Chunk {
-    key: Vec<i64>,
-    hold_ns: Vec<i64>,
-    wait_ns: Vec<Option<i64>>,
-    count: Vec<i64>,
-    measured: Vec<i64>,
-    cnt_hold: Vec<i64>,
-    cnt_lock: Vec<i64>,
-}
-
 impl HoldTable {
-    pub(super) fn new(chunk_rows: usize) -> Self {
-        let chunk = Chunk::default();
-        Self { chunk_rows, chunk, partials: Vec::new(), partial_rows: 0, failed: Ok(()) }
+    /// A table that keeps so many keys before they leave as a frame.
+    pub(super) fn new(chunk_keys: usize) -> Self {
+        let chunk = FxHashMap::default();
+        Self { chunk_keys, chunk, partials: Vec::new(), partial_rows: 0, failed: Ok(()) }
     }
 
     /// Adds a hold to the row `key`.
     pub(super) fn push(&mut self, key: i64, hold: &Hold) {
-        let measured = hold.state == HoldState::Complete;
-        let chunk = &mut self.chunk;
-        chunk.key.push(key);
-        chunk.hold_ns.push(hold.end_ns.saturating_sub(hold.start_ns));
-        chunk.wait_ns.push(hold.wait_ns);
-        chunk.count.push(hold.acquisitions);
-        chunk.measured.push(if measured { hold.acquisitions } else { 0 });
-        chunk.cnt_hold.push(hold.waits_begun);
-        chunk.cnt_lock.push(i64::from(hold.contended));
-        if chunk.key.len() >= self.chunk_rows && self.failed.is_ok() {
-            self.failed = self.sum_up();
+        let hold = Sums::of(hold);
+        let sums = self.chunk.entry(key).or_default();
+        *sums = sums.plus(&hold);
+        if self.chunk.len() >= self.chunk_keys && self.failed.is_ok() {
+            self.failed = self.end_chunk();
         }
     }
 
@@ -96,7 +109,7 @@ impl HoldTable {
     pub(super) fn finish(mut self) -> PolarsResult<Vec<(i64, Sums)>> {
         self.failed?;
         self.failed = Ok(());
-        self.sum_up()?;
+        self.end_chunk()?;
         self.combine()?;
         match self.partials.pop() {
             Some(frame) => rows(&frame),
@@ -104,38 +117,31 @@ impl HoldTable {
         }
     }
 
-    fn sum_up(&mut self) -> PolarsResult<()> {
-        let chunk = std::mem::take(&mut self.chunk);
-        if chunk.key.is_empty() {
+    fn end_chunk(&mut self) -> PolarsResult<()> {
+        if self.chunk.is_empty() {
             return Ok(());
         }
-        let Chunk { key, hold_ns, wait_ns, count, measured, cnt_hold, cnt_lock } = chunk;
+        let chunk: Vec<(i64, Sums)> = self.chunk.drain().collect();
+        let column =
+            |value: fn(&Sums) -> i64| chunk.iter().map(|(_, sums)| value(sums)).collect::<Vec<i64>>();
         let frame = df!(
-            "key" => key,
-            "hold_ns" => hold_ns,
-            "wait_ns" => wait_ns,
-            "count" => count,
-            "measured" => measured,
-            "cnt_hold" => cnt_hold,
-            "cnt_lock" => cnt_lock,
+            "key" => chunk.iter().map(|(key, _)| *key).collect::<Vec<i64>>(),
+            "max_ns" => column(|sums| sums.max_ns),
+            "total_ns" => column(|sums| sums.total_ns),
+            "wait_max_ns" => column(|sums| sums.wait_max_ns),
+            "wait_total_ns" => column(|sums| sums.wait_total_ns),
+            "count" => column(|sums| sums.count),
+            "measured" => column(|sums| sums.measured),
+            "waits_known" => column(|sums| sums.waits_known),
+            "cnt_hold" => column(|sums| sums.cnt_hold),
+            "cnt_lock" => column(|sums| sums.cnt_lock),
+            "wait_caused_ns" => column(|sums| sums.wait_caused_ns),
+            "holds_contended" => column(|sums| sums.holds_contended),
+            "gap_ns" => column(|sums| sums.gap_ns),
+            "gaps_known" => column(|sums| sums.gaps_known),
         )?;
-        let sums = frame
-            .lazy()
-            .group_by([col("key")])
-            .agg([
-                col("hold_ns").max().alias("max_ns"),
-                col("hold_ns").sum().alias("total_ns"),
-                col("wait_ns").max().alias("wait_max_ns"),
-                col("wait_ns").sum().alias("wait_total_ns"),
-                col("count").sum(),
-                col("measured").sum(),
-                col("wait_ns").count().cast(polars::prelude::DataType::Int64).alias("waits_known"),
-                col("cnt_hold").sum(),
-                col("cnt_lock").sum(),
-            ])
-            .collect()?;
-        self.partial_rows += sums.height();
-        self.partials.push(sums);
+        self.partial_rows += frame.height();
+        self.partials.push(frame);
         if self.partial_rows > MAX_PARTIAL_ROWS {
             self.combine()?;
         }
@@ -160,6 +166,10 @@ impl HoldTable {
                 sum("waits_known"),
                 sum("cnt_hold"),
                 sum("cnt_lock"),
+                sum("wait_caused_ns"),
+                sum("holds_contended"),
+                sum("gap_ns"),
+                sum("gaps_known"),
             ])
             .sort(["key"], polars::prelude::SortMultipleOptions::default())
             .collect()?;
@@ -175,6 +185,8 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
     let [wait_max, wait_total, count] = [column("wait_max_ns")?, column("wait_total_ns")?, column("count")?];
     let [measured, waits_known] = [column("measured")?, column("waits_known")?];
     let [cnt_hold, cnt_lock] = [column("cnt_hold")?, column("cnt_lock")?];
+    let [wait_caused, contended] = [column("wait_caused_ns")?, column("holds_contended")?];
+    let [gap, gaps_known] = [column("gap_ns")?, column("gaps_known")?];
     let row = |at: usize| {
         let sums = Sums {
             max_ns: max.get(at).unwrap_or(0),
@@ -186,6 +198,10 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
             waits_known: waits_known.get(at).unwrap_or(0),
             cnt_hold: cnt_hold.get(at).unwrap_or(0),
             cnt_lock: cnt_lock.get(at).unwrap_or(0),
+            wait_caused_ns: wait_caused.get(at).unwrap_or(0),
+            holds_contended: contended.get(at).unwrap_or(0),
+            gap_ns: gap.get(at).unwrap_or(0),
+            gaps_known: gaps_known.get(at).unwrap_or(0),
         };
         (key.get(at).unwrap_or(0), sums)
     };

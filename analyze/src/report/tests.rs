@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, Frame, RunInfo, Stack, StackId};
 
-use super::{By, Column, Columns, Options, Report, csv, json, lockprof, report, report_in_chunks, text};
+use super::{
+    By, Column, Columns, Extra, Options, Report, csv, json, lockprof, report, report_in_chunks, text,
+};
 use crate::{
     AnalyzeError,
     intervals::{self, HoldState, Intervals, Outcome},
@@ -214,7 +216,7 @@ fn a_source_without_holds_gives_waits_and_nulls() {
     assert_eq!((f.max_ns, f.total_ns, f.avg_ns, f.cnt_hold), (None, None, None, None));
     assert_eq!(report.trust.unmeasured_waits, 2);
     assert_eq!(report.trust.limits, ["free locks are not seen"]);
-    let text = skin(|out| text::write(&report, None, out));
+    let text = skin(|out| text::write(&report, &[], None, out));
     assert!(text.lines().nth(1).unwrap().trim_start().starts_with("-  "), "{text}");
 }
 
@@ -297,7 +299,7 @@ fn a_lock_is_found_by_address_id_whole_name_and_part_of_a_name() {
 }
 
 #[test]
-fn the_size_of_a_chunk_does_not_change_the_result() {
+fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
     let mut history = String::new();
     for i in 0..300 {
         let (task, lock, t) = (["A", "B", "C"][i % 3], ["m", "n"][i % 2], i * 100);
@@ -318,11 +320,39 @@ fn the_size_of_a_chunk_does_not_change_the_result() {
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,name,file,line,function,place,kind,lock_name
-500999,1205000,501899,2008000,2,250949,1004000,0,2,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
-1000500,0,1000500,0,1,1000500,0,3,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,name,file,line,function,place,kind,lock_name
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
 ";
-    assert_eq!(skin(|out| csv::write(&report, out)), expected);
+    assert_eq!(skin(|out| csv::write(&report, &[], out)), expected);
+}
+
+#[test]
+fn columns_that_are_asked_for_are_exact_and_say_what_waits_were_spent_with() {
+    let text = "lock m mutex\n0 A acquire m\n10 B wait m\n100 A release m\n110 B acquire m wait=100 blocked=60 runq=30
+        150 B release m\n200 A acquire m\n1200 A release m";
+    let columns = vec![
+        Column::Contention,
+        Column::Min,
+        Column::P50,
+        Column::P99,
+        Column::WaitP50,
+        Column::Spin,
+        Column::Blocked,
+        Column::Runq,
+    ];
+    let report = report_of(text, &Options { columns: columns.clone(), ..by(By::Lock) });
+    let csv = skin(|out| csv::write(&report, &columns, out));
+    assert!(
+        csv.starts_with("contention_ppm,min_ns,p50_ns,p99_ns,wait_p50_ns,spin_ns,blocked_ns,runq_ns,name,"),
+        "{csv}"
+    );
+    assert!(csv.contains("\n333333,40,100,1000,100,10,60,30,#0 m (mutex),"), "{csv}");
+    let text = skin(|out| text::write(&report, &columns, Some(80), out));
+    assert!(text.contains(" 33.3 %  40 ns  100 ns  1.00 µs"), "{text}");
+    let json = skin(|out| json::write(&report, out));
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&value["rows"][0]["p99_ns"], &value["rows"][0]["wait_p999_ns"]), (&1000.into(), &100.into()));
 }
 
 #[test]
@@ -340,13 +370,14 @@ fn the_json_has_rows_totals_and_trust() {
 fn the_text_has_units_and_ends_with_the_trust_block() {
     let report = report_of(T1, &by(By::Site));
     let expected = "    \
-    max  wait_max    total  wait_total  count      avg  wait_avg  cnt_hold  cnt_lock  acquired at (lock)
- 501 µs   1.21 ms   502 µs     2.01 ms      2   251 µs   1.00 ms         0         2  b.c:20 (mutex:m)
-1.00 ms         0  1.00 ms           0      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
+    max  wait_max    total  wait_total  wait_caused  count      avg  wait_avg  cnt_hold  cnt_lock  acquired at (lock)
+ 501 µs   1.21 ms   502 µs     2.01 ms       501 µs      2   251 µs   1.00 ms         0         2  b.c:20 (mutex:m)
+1.00 ms         0  1.00 ms           0      1.60 ms      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
 
 trust: 11 events over 1.51 ms, none lost
+  1 wait that ended without the lock: in wait_caused, not in wait_total
 ";
-    assert_eq!(skin(|out| text::write(&report, None, out)), expected);
+    assert_eq!(skin(|out| text::write(&report, &[], None, out)), expected);
 }
 
 #[test]
@@ -357,7 +388,7 @@ fn no_line_is_wider_than_the_terminal_and_no_name_is_cut_that_has_room() {
     history += &format!("99_000_000_000_777 B release {name}\n");
     let report = report_of(&history, &by(By::Lock));
     for width in [80, 100, 200] {
-        let text = skin(|out| text::write(&report, Some(width), out));
+        let text = skin(|out| text::write(&report, &[], Some(width), out));
         assert!(text.contains(&format!("#0 {name} (pthread_mutex)")), "{text}");
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}");
@@ -374,8 +405,8 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
     for key in By::ALL {
         let report = report(&test.trace, &by(*key)).unwrap();
         let skins = [
-            skin(|out| text::write(&report, Some(80), out)),
-            skin(|out| csv::write(&report, out)),
+            skin(|out| text::write(&report, &[], Some(80), out)),
+            skin(|out| csv::write(&report, &[], out)),
             skin(|out| json::write(&report, out)),
             skin(|out| lockprof::write(&report, out)),
         ];
@@ -391,7 +422,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
     );
 }
 
@@ -405,7 +436,7 @@ fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
     for key in By::ALL {
         for (from_ns, to_ns) in [(None, None), (Some(min), Some(max)), (Some(max), None)] {
             let report = report_of(&text, &Options { from_ns, to_ns, ..by(*key) });
-            skin(|out| text::write(&report, Some(80), out));
+            skin(|out| text::write(&report, &[], Some(80), out));
             skin(|out| lockprof::write(&report, out));
         }
     }
@@ -435,9 +466,16 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
     assert_eq!(skin(|out| report.trust.write(out).map_err(AnalyzeError::Write)), expected);
 }
 
+/// The smallest time that so many thousandths of all do not exceed.
+fn percentile(times: &[i64], rank: usize) -> Option<i64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
+}
+
 /// The trace of a random history, with stacks so that the first two are the same point.
-fn trace_of(events: Vec<Event>) -> testing::TestTrace {
-    let (info, locks) = intervals::model::surroundings();
+pub(crate) fn trace_of(events: Vec<Event>, group_rows: usize) -> testing::TestTrace {
+    let (info, locks) = intervals::histories::surroundings();
     let mut parts = testing::Parts::default();
     let frame = |line| Frame { file: Some("a.c".into()), line: Some(line), kernel: true, ..Frame::default() };
     let stack = |id, line| Stack { id: StackId(id), frames: vec![frame(line)] };
@@ -447,16 +485,16 @@ fn trace_of(events: Vec<Event>) -> testing::TestTrace {
     }
     parts.info = RunInfo { complete: true, ..info };
     (parts.locks, parts.events) = (locks, events);
-    parts.write()
+    parts.write_in_groups(group_rows)
 }
 
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
 
     #[test]
-    fn the_columns_are_the_sums_of_the_intervals(events in intervals::model::history(), chunk_rows in 1..9usize) {
+    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_keys in 1..9usize) {
         prop_assume!(!events.is_empty());
-        let test = trace_of(events);
+        let test = trace_of(events, usize::MAX);
         let names = Names::read(&test.trace).unwrap();
         let mut engine = intervals::Engine::new(names.rules(&test.trace));
         let (mut found, mut last_ns) = (Intervals::default(), 0);
@@ -474,16 +512,17 @@ proptest! {
                 expected.entry(hold.lock.0).or_default().push(hold);
             }
         }
-        let report = report_in_chunks(&test.trace, &by(By::Lock), chunk_rows).unwrap();
+        let options = Options { include_idle: true, columns: vec![Column::P99], ..by(By::Lock) };
+        let report = report_in_chunks(&test.trace, &options, chunk_keys).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
             let holds = &expected[&lock_id];
-            let measured: Vec<i64> = holds
-                .iter()
-                .filter(|hold| hold.state == HoldState::Complete)
-                .map(|hold| hold.end_ns - hold.start_ns)
-                .collect();
+            let complete = || holds.iter().filter(|hold| hold.state == HoldState::Complete);
+            let measured: Vec<i64> = complete().map(|hold| hold.end_ns - hold.start_ns).collect();
+            let contended = holds.iter().filter(|hold| hold.contended);
+            let contended: Vec<i64> = contended.filter_map(|hold| hold.wait_ns).collect();
+            let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
             let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
             let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
             let some = |values: &[i64], value: i64| (!values.is_empty()).then_some(value);
@@ -495,10 +534,26 @@ proptest! {
                 total_ns: some(&measured, total),
                 wait_total_ns: some(&waits, wait_total),
                 count,
-                avg_ns: some(&measured, total / count),
+                avg_ns: complete().map(|h| h.acquisitions).reduce(|a, b| a + b).map(|n| total / n),
                 wait_avg_ns: some(&waits, wait_total / count),
                 cnt_hold: some(&measured, holds.iter().map(|hold| hold.waits_begun).sum()),
                 cnt_lock: holds.iter().filter(|hold| hold.contended).count() as i64,
+                wait_caused_ns: some(&measured, holds.iter().map(|hold| hold.wait_caused_ns).sum()),
+                holds_contended: some(&measured, holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
+                gap_ns: some(&gaps, gaps.iter().sum()),
+                extra: Some(Extra {
+                    min_ns: measured.iter().min().copied(),
+                    p50_ns: percentile(&measured, 500),
+                    p90_ns: percentile(&measured, 900),
+                    p99_ns: percentile(&measured, 990),
+                    p999_ns: percentile(&measured, 999),
+                    wait_min_ns: contended.iter().min().copied(),
+                    wait_p50_ns: percentile(&contended, 500),
+                    wait_p90_ns: percentile(&contended, 900),
+                    wait_p99_ns: percentile(&contended, 990),
+                    wait_p999_ns: percentile(&contended, 999),
+                    ..Extra::default()
+                }),
             };
             prop_assert_eq!(row.columns, columns);
         }
@@ -508,6 +563,8 @@ proptest! {
         let charged = report.totals.cnt_hold.unwrap_or(0) as u64;
         let somewhere = charged + trust.gap_waits + trust.unmeasured_waits + trust.uncounted_waits;
         prop_assert_eq!(somewhere, trust.waits_begun);
+        let charged_ns = report.totals.wait_caused_ns.unwrap_or(0) + trust.gap_ns + trust.uncounted_wait_ns;
+        prop_assert_eq!(charged_ns, trust.waited_ns);
         let ended = found.waits.iter().filter(|w| matches!(w.outcome, Outcome::Acquired | Outcome::Abandoned(_)));
         let known = trust.waits_begun + trust.inferred_waits;
         prop_assert_eq!(ended.count() as u64 + trust.waits_open_at_end + trust.waits_cut_by_loss, known);

@@ -7,10 +7,10 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{LockKind, Trace, run_info::Named};
 
-use super::Walk;
 use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
     names::printable,
+    scope::Walk,
     units,
 };
 
@@ -37,6 +37,8 @@ pub struct Trust {
     pub waits_cut_by_loss: u64,
     /// Releases by a task that held nothing: it acquired before the recording, or unseen.
     pub unpaired_releases: u64,
+    /// Holds that another task than the owner released.
+    pub hand_overs: u64,
     /// Holds that were dropped because somebody else got the lock before their release was seen.
     pub releases_unseen: u64,
     /// Holds that were dropped because their release is earlier than their acquisition.
@@ -61,8 +63,18 @@ pub struct Trust {
     pub uncounted_waits: u64,
     /// Waits that are known only from their end and length: in no cnt_hold.
     pub inferred_waits: u64,
-    /// Waits that ended without the lock: counted in cnt_hold only.
+    /// Waits that ended without the lock: in cnt_hold and wait_caused only.
     pub abandoned_waits: u64,
+    /// How long those lasted together, in ns.
+    pub abandoned_wait_ns: i64,
+    /// How long all waits lasted that began, in ns, where holds are recorded: however they ended, or until they were last
+    /// seen. `wait_caused_ns` of all rows, `uncounted_wait_ns` and `gap_ns` add up to it, unless the report is of some
+    /// tasks or some time only.
+    pub waited_ns: i64,
+    /// Of that: charged to nobody, because no hold of another task was open.
+    pub gap_ns: i64,
+    /// Of that: charged to holds that are in no column, because they have no end.
+    pub uncounted_wait_ns: i64,
     /// Attempts that did not wait and found the lock taken: in no column.
     pub try_failures: u64,
     /// Waits on condition variables, semaphores and barriers, which the report leaves out.
@@ -91,18 +103,20 @@ const UNFINISHED: &str = "of an unknown cause";
 
 /// Counts intervals for the trust block.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     holds_cut_by_loss: u64,
     waits_cut_by_loss: u64,
     holds_open_at_end: u64,
     waits_open_at_end: u64,
     longest_open_wait_ns: Option<i64>,
     uncounted_waits: i64,
+    uncounted_wait_ns: i64,
     abandoned_waits: u64,
+    abandoned_wait_ns: i64,
 }
 
 impl Watch {
-    pub(super) fn hold(&mut self, hold: &Hold) {
+    pub(crate) fn hold(&mut self, hold: &Hold) {
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly => return,
             HoldState::OpenAtEnd => self.holds_open_at_end += 1,
@@ -110,12 +124,16 @@ impl Watch {
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
         }
         self.uncounted_waits += hold.waits_begun;
+        self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(hold.wait_caused_ns);
     }
 
-    pub(super) fn wait(&mut self, wait: &Wait) {
+    pub(crate) fn wait(&mut self, wait: &Wait) {
         match wait.outcome {
             Outcome::Acquired => {}
-            Outcome::Abandoned(_) => self.abandoned_waits += 1,
+            Outcome::Abandoned(_) => {
+                self.abandoned_waits += 1;
+                self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(wait.wait_ns);
+            }
             Outcome::CutByLoss => self.waits_cut_by_loss += 1,
             Outcome::OpenAtEnd => {
                 self.waits_open_at_end += 1;
@@ -125,7 +143,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn block(
+    pub(crate) fn block(
         self,
         trace: &Trace,
         walk: &Walk,
@@ -167,6 +185,7 @@ impl Watch {
             holds_cut_by_loss: self.holds_cut_by_loss,
             waits_cut_by_loss: self.waits_cut_by_loss,
             unpaired_releases: counts.unpaired_releases,
+            hand_overs: counts.hand_overs,
             releases_unseen: counts.releases_unseen,
             backwards: counts.backwards,
             begin_unseen: counts.begin_unseen,
@@ -179,6 +198,10 @@ impl Watch {
             uncounted_waits: u64::try_from(self.uncounted_waits).unwrap_or(0),
             inferred_waits: counts.inferred_waits,
             abandoned_waits: self.abandoned_waits,
+            abandoned_wait_ns: self.abandoned_wait_ns,
+            waited_ns: counts.waited_ns,
+            gap_ns: counts.gap_ns,
+            uncounted_wait_ns: self.uncounted_wait_ns,
             try_failures: counts.try_failures,
             idle_waits: walk.idle_waits,
             limits,
@@ -226,9 +249,11 @@ impl Trust {
             )?;
         }
         let lines = [
+            (self.abandoned_waits, "wait", "that ended without the lock: in wait_caused, not in wait_total"),
             (self.holds_cut_by_loss, "hold", "dropped, because events were lost while they lasted"),
             (self.waits_cut_by_loss, "wait", "dropped, because events were lost while they lasted"),
             (self.unpaired_releases, "release", "without an acquisition in the trace"),
+            (self.hand_overs, "hold", "released by another task than its owner"),
             (self.releases_unseen, "hold", "dropped, because the release was not seen"),
             (self.backwards, "hold", "dropped, because the release is earlier than the acquisition"),
             (self.begin_unseen, "wait", "whose begin was not seen: the time is in no column"),

@@ -126,9 +126,14 @@ fn hold(task: i32, start_ns: i64, end_ns: i64) -> Hold {
         stack: None,
         contended: false,
         wait_ns: Some(0),
+        gap_ns: Some(0),
+        blocked_ns: None,
+        runq_ns: None,
         waits_begun: 0,
+        wait_caused_ns: 0,
         acquisitions: 1,
         recursions: 0,
+        released_by: None,
         state: HoldState::Complete,
     }
 }
@@ -143,6 +148,7 @@ fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {
         stack: None,
         outcome: Outcome::Acquired,
         wait_ns: end_ns.saturating_sub(start_ns),
+        gap_ns: None,
         blocked_ns: None,
         runq_ns: None,
         owner: None,

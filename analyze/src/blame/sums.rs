@@ -1,0 +1,110 @@
+//! What is added up while the trace is read: shares of waits, by the stacks of holder and waiter.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, StackId, TaskId};
+
+use super::{By, Charged, Totals};
+use crate::{
+    intervals::{Hold, Share, Sink, Wait},
+    names::Names,
+    report::trust,
+};
+
+/// Who is charged, and who waited: stacks, not the places that they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spot {
+    pub(super) charged: Charged,
+    /// Of the lock; not if rows are tasks.
+    pub(super) class: Option<u32>,
+    /// Whether stacks are read as those of a kernel lock.
+    pub(super) kernel: bool,
+    pub(super) task: Option<TaskId>,
+    pub(super) holder: Option<StackId>,
+    pub(super) waiter: Option<StackId>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) ns: i64,
+    pub(super) shares: i64,
+    pub(super) longest_ns: i64,
+}
+
+impl Sums {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            ns: self.ns.saturating_add(other.ns),
+            shares: self.shares.saturating_add(other.shares),
+            longest_ns: self.longest_ns.max(other.longest_ns),
+        }
+    }
+}
+
+/// Takes shares of waits, and the waits that have none.
+pub(super) struct Shares<'a> {
+    by: By,
+    names: &'a Names,
+    pub(super) sums: FxHashMap<Spot, Sums>,
+    pub(super) trust: trust::Watch,
+}
+
+impl<'a> Shares<'a> {
+    pub(super) fn new(by: By, names: &'a Names) -> Self {
+        Self { by, names, sums: FxHashMap::default(), trust: trust::Watch::default() }
+    }
+
+    fn add(&mut self, charged: Charged, wait: &Wait, task: Option<TaskId>, holder: Option<StackId>, ns: i64) {
+        let lock: LockId = wait.lock;
+        let kernel = self.names.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
+        let class = self.names.class_number(lock);
+        let spot = match self.by {
+            By::Task => Spot { charged, class: None, kernel: false, task, holder: None, waiter: None },
+            By::Site => Spot { charged, class, kernel, task: None, holder, waiter: None },
+            By::Pair => Spot { charged, class, kernel, task: None, holder, waiter: wait.stack },
+        };
+        let sums = self.sums.entry(spot).or_default();
+        *sums = sums.plus(Sums { ns, shares: 1, longest_ns: ns });
+    }
+}
+
+impl Sink for Shares<'_> {
+    const SHARES: bool = true;
+
+    fn hold(&mut self, hold: &Hold) {
+        self.trust.hold(hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        self.trust.wait(wait);
+        if wait.gap_ns.is_none() {
+            let charged = if wait.owner.is_some() { Charged::Owner } else { Charged::Unknown };
+            self.add(charged, wait, wait.owner, None, wait.wait_ns);
+        }
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        match share.payer {
+            Some(payer) => self.add(Charged::Hold, wait, Some(payer.task), payer.stack, share.ns),
+            // Who had the lock then was not seen to take it, or not yet.
+            None if wait.owner.is_some() && share.start_ns == wait.start_ns => {
+                self.add(Charged::Owner, wait, wait.owner, None, share.ns);
+            }
+            None => self.add(Charged::Gap, wait, None, None, share.ns),
+        }
+    }
+}
+
+pub(super) fn totals(sums: &FxHashMap<Spot, Sums>) -> Totals {
+    let mut totals = Totals::default();
+    for (spot, sums) in sums {
+        let part = match spot.charged {
+            Charged::Hold => &mut totals.hold_ns,
+            Charged::Gap => &mut totals.gap_ns,
+            Charged::Owner => &mut totals.owner_ns,
+            Charged::Unknown => &mut totals.unknown_ns,
+        };
+        *part = part.saturating_add(sums.ns);
+        totals.waited_ns = totals.waited_ns.saturating_add(sums.ns);
+    }
+    totals
+}

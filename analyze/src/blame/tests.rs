@@ -1,0 +1,269 @@
+//! Who made whom wait: the worked example, what is not known, and what everything adds up to.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::{Blame, By, Charged, Options, Row, Totals, blame, csv, json, text};
+use crate::{
+    AnalyzeError,
+    intervals::histories,
+    report::{self, tests::trace_of},
+    testing,
+};
+
+/// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
+const T1: &str = "
+    lock m mutex
+    1_000_000 A acquire m k:mutex_lock<k:a.c:10:get<k:sys_get
+    1_200_000 B wait    m k:mutex_lock<k:b.c:20:put<k:sys_put
+    1_300_000 C wait    m k:mutex_lock<k:b.c:20:put<k:sys_put
+    1_500_000 D try_fail m k:d.c:1 errno=16
+    1_600_000 E wait    m k:e.c:1:peek
+    1_700_000 E abandon m k:e.c:1:peek wait=100_000 errno=110
+    2_000_500 A release m k:a.c:11
+    2_003_000 B acquire m k:b.c:20:put wait=803_000
+    2_503_999 B release m k:b.c:21
+    2_505_000 C acquire m k:b.c:20:put wait=1_205_000
+    2_505_900 C release m k:b.c:21
+";
+
+fn by(by: By) -> Options {
+    Options { by, ..Options::default() }
+}
+
+fn blame_of(text: &str, options: &Options) -> Blame {
+    blame(&testing::trace(text).trace, options).unwrap()
+}
+
+fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn figures(blame: &Blame) -> Vec<(&str, i64, i64, i64)> {
+    fn of(row: &Row) -> (&str, i64, i64, i64) {
+        (&row.name, row.wait_caused_ns, row.shares, row.longest_ns)
+    }
+    blame.rows.iter().map(of).collect()
+}
+
+#[test]
+fn the_worked_example_adds_up_to_the_nanosecond() {
+    let blame = blame_of(T1, &by(By::Site));
+    assert_eq!(
+        figures(&blame),
+        [
+            ("a.c:10 (get) (mutex:m)", 800_500 + 700_500 + 100_000, 3, 800_500),
+            ("b.c:20 (put) (mutex:m)", 500_999, 1, 500_999),
+            ("(no recorded hold) (mutex:m)", 2_500 + 2_500 + 1_001, 3, 2_500),
+        ]
+    );
+    let totals = blame.totals;
+    assert_eq!((totals.waited_ns, totals.hold_ns, totals.gap_ns), (2_108_000, 2_101_999, 6_001));
+}
+
+#[test]
+fn by_task_it_says_who_held_the_lock() {
+    let blame = blame_of(T1, &by(By::Task));
+    assert_eq!(
+        figures(&blame),
+        [
+            ("A (tid 101, pid 100)", 1_601_000, 3, 800_500),
+            ("B (tid 102, pid 100)", 500_999, 1, 500_999),
+            ("(no recorded hold)", 6_001, 3, 2_500),
+        ]
+    );
+}
+
+#[test]
+fn a_pair_is_told_with_both_stacks_from_the_points_outwards() {
+    let blame = blame_of(T1, &by(By::Pair));
+    assert_eq!(
+        figures(&blame)[..3],
+        [
+            ("a.c:10 (get) <- b.c:20 (put) (mutex:m)", 1_501_000, 2, 800_500),
+            ("b.c:20 (put) <- b.c:20 (put) (mutex:m)", 500_999, 1, 500_999),
+            ("a.c:10 (get) <- e.c:1 (peek) (mutex:m)", 100_000, 1, 100_000),
+        ]
+    );
+    let first = &blame.rows[0];
+    assert_eq!(
+        (first.holder_stack.join(" "), first.waiter_stack.join(" ")),
+        ("get sys_get".into(), "put sys_put".into())
+    );
+}
+
+#[test]
+fn the_text_has_percents_stacks_the_exact_sum_and_the_trust_block() {
+    let expected = "\
+wait_caused  percent  shares  longest  held at <- waited for at (lock)
+    1.50 ms   71.2 %       2   800 µs  a.c:10 (get) <- b.c:20 (put) (mutex:m)
+      held    get < sys_get
+      waited  put < sys_put
+     501 µs   23.8 %       1   501 µs  b.c:20 (put) <- b.c:20 (put) (mutex:m)
+      held    put
+      waited  put < sys_put
+     100 µs    4.7 %       1   100 µs  a.c:10 (get) <- e.c:1 (peek) (mutex:m)
+      held    get < sys_get
+      waited  peek
+    6.00 µs    0.3 %       3  2.50 µs  (no recorded hold) <- b.c:20 (put) (mutex:m)
+      waited  put < sys_put
+
+waited 2,108,000 ns = 2,101,999 charged to holds + 6,001 in no recorded hold
+
+trust: 11 events over 1.51 ms, none lost
+  1 wait that ended without the lock: in wait_caused, not in wait_total
+";
+    let blame = blame_of(T1, &by(By::Pair));
+    assert_eq!(skin(|out| text::write(&blame, None, out)), expected);
+    let narrow = skin(|out| text::write(&blame, Some(60), out));
+    assert!(
+        narrow.contains(
+            "\nwaited 2,108,000 ns\n  = 2,101,999 charged to holds\n  + 6,001 in no recorded hold\n"
+        )
+    );
+    for line in narrow.lines().take_while(|line| !line.starts_with("trust")) {
+        assert!(line.chars().count() <= 60, "{line}");
+    }
+}
+
+#[test]
+fn without_holds_the_owner_that_the_lock_word_named_is_told_as_such() {
+    let text = "source kernel_contended kinds=mutex holds=no\nlock m mutex
+        10 B wait m k:b.c:1 peer=A\n30 B acquire m k:b.c:1 wait=20\n40 C wait m k:b.c:1\n45 C acquire m k:b.c:1 wait=5";
+    let by_task = blame_of(text, &by(By::Task));
+    assert_eq!(
+        figures(&by_task),
+        [("A (tid 102, pid 100), the owner by the lock word", 20, 1, 20), ("(holder not recorded)", 5, 1, 5)]
+    );
+    assert_eq!((by_task.rows[0].charged_to, by_task.rows[1].charged_to), (Charged::Owner, Charged::Unknown));
+    let totals = Totals { waited_ns: 25, owner_ns: 20, unknown_ns: 5, ..Totals::default() };
+    assert_eq!(by_task.totals, totals);
+    let by_site = blame_of(text, &by(By::Site));
+    let names: Vec<&str> = by_site.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["(the owner by the lock word) (mutex:m)", "(holder not recorded) (mutex:m)"]);
+}
+
+#[test]
+fn until_the_first_recorded_hold_the_owner_that_the_lock_word_named_is_charged() {
+    let text = "10 B wait m b.c:1 peer=A\n30 A acquire m a.c:1\n40 A release m\n45 B acquire m b.c:1 wait=35";
+    let by_task = blame_of(text, &by(By::Task));
+    assert_eq!(
+        figures(&by_task),
+        [
+            ("A (tid 102, pid 100), the owner by the lock word", 20, 1, 20),
+            ("A (tid 102, pid 100)", 10, 1, 10),
+            ("(no recorded hold)", 5, 1, 5),
+        ]
+    );
+}
+
+#[test]
+fn who_never_gives_the_lock_back_is_blamed_until_the_end() {
+    let blame = blame_of("10 A acquire m a.c:1\n20 B wait m b.c:1\n110 C try_fail m c.c:1", &by(By::Site));
+    assert_eq!(figures(&blame), [("a.c:1 (pthread_mutex:m)", 90, 1, 90)]);
+    assert_eq!(blame.trust.waits_open_at_end, 1);
+}
+
+#[test]
+fn idle_waits_are_nobodys_fault_unless_asked_for() {
+    let text = "lock c condvar\n10 A wait c\n30 A acquire c wait=20\n40 B try_fail m";
+    let blame = blame_of(text, &by(By::Site));
+    assert_eq!((blame.rows.len(), blame.trust.idle_waits), (0, 1));
+    assert!(skin(|out| text::write(&blame, None, out)).starts_with("nothing to show: nobody waited"));
+    let with_idle = blame_of(text, &Options { include_idle: true, ..by(By::Site) });
+    assert_eq!(figures(&with_idle), [("(holder not recorded) (condvar:c)", 20, 1, 20)]);
+}
+
+#[test]
+fn rows_are_limited_and_the_sum_is_of_all() {
+    let blame = blame_of(T1, &Options { limit: Some(1), ..by(By::Pair) });
+    assert_eq!((blame.rows.len(), blame.rows_total, blame.totals.waited_ns), (1, 4, 2_108_000));
+    assert!(skin(|out| text::write(&blame, Some(100), out)).contains("... 3 more rows\n"));
+}
+
+#[test]
+fn the_csv_has_a_column_for_all_that_identifies_holder_and_waiter() {
+    let text = skin(|out| csv::write(&blame_of(T1, &by(By::Pair)), out));
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next().unwrap(),
+        "charged_to,wait_caused_ns,shares,longest_ns,name,holder_file,holder_line,holder_function,holder_place,\
+         holder_kind,holder_lock_name,waiter_file,waiter_line,waiter_function,waiter_place,waiter_kind,\
+         waiter_lock_name,holder_stack,waiter_stack"
+    );
+    assert_eq!(
+        lines.next().unwrap(),
+        "hold,1501000,2,800500,a.c:10 (get) <- b.c:20 (put) (mutex:m),a.c,10,get,a.c:10,mutex,m,b.c,20,put,b.c:20,\
+         mutex,m,get;sys_get,put;sys_put"
+    );
+    assert!(text.contains("gap,6001,3,2500,(no recorded hold) <- b.c:20 (put) (mutex:m),,,,,mutex,m,b.c"));
+    for key in By::ALL {
+        let text = skin(|out| csv::write(&blame_of(T1, &by(*key)), out));
+        let fields: Vec<usize> =
+            ::csv::Reader::from_reader(text.as_bytes()).records().map(|r| r.unwrap().len()).collect();
+        assert!(fields.len() >= 3, "{text}");
+    }
+}
+
+#[test]
+fn the_json_has_rows_totals_and_trust() {
+    let text = skin(|out| json::write(&blame_of(T1, &by(By::Pair)), out));
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["by"], "pair");
+    assert_eq!(value["rows"][0]["holder"]["function"], "get");
+    assert_eq!(value["rows"][0]["waiter_stack"][1], "sys_put");
+    assert_eq!(
+        (&value["totals"]["waited_ns"], &value["rows"][3]["charged_to"]),
+        (&2_108_000.into(), &"gap".into())
+    );
+}
+
+#[test]
+fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
+    let evil = "x\u{1b}[2J\u{202e}\u{9b}";
+    let test = testing::trace(&format!(
+        "lock m pthread_mutex name={evil}\ntask A comm={evil}\n1 A acquire m {evil}.c:1:{evil}\n2 B wait m {evil}\n9 A release m"
+    ));
+    for key in By::ALL {
+        let blame = blame(&test.trace, &by(*key)).unwrap();
+        let skins = [
+            skin(|out| text::write(&blame, Some(80), out)),
+            skin(|out| csv::write(&blame, out)),
+            skin(|out| json::write(&blame, out)),
+        ];
+        for text in skins {
+            assert!(text.chars().all(|c| c == '\n' || !crate::names::is_unsafe(c)), "{key}: {text:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
+
+    #[test]
+    fn the_rows_add_up_to_all_that_was_waited_however_the_file_is_cut(
+        events in histories::history(),
+        group_rows in 1..20usize,
+    ) {
+        prop_assume!(!events.is_empty());
+        let (test, cut) = (trace_of(events.clone(), usize::MAX), trace_of(events, group_rows));
+        let options = report::Options { include_idle: true, ..report::Options::default() };
+        let report = report::report(&test.trace, &options).unwrap();
+        for key in By::ALL {
+            let options = Options { include_idle: true, ..by(*key) };
+            let blame = blame(&test.trace, &options).unwrap();
+            let Totals { waited_ns, hold_ns, gap_ns, owner_ns, unknown_ns } = blame.totals;
+            prop_assert_eq!(hold_ns + gap_ns + owner_ns + unknown_ns, waited_ns);
+            prop_assert_eq!(blame.rows.iter().map(|row| row.wait_caused_ns).sum::<i64>(), waited_ns);
+            let (charged, gaps) = (report.trust.waited_ns - report.trust.gap_ns, report.trust.gap_ns);
+            prop_assert_eq!(hold_ns, charged);
+            prop_assert!(gap_ns <= gaps && gaps <= gap_ns + owner_ns, "{} {} {}", gap_ns, gaps, owner_ns);
+
+            let in_groups = super::blame(&cut.trace, &options).unwrap();
+            prop_assert_eq!((in_groups.rows, in_groups.totals, in_groups.trust), (blame.rows, blame.totals, blame.trust));
+        }
+        let in_groups = report::report(&cut.trace, &options).unwrap();
+        prop_assert_eq!(in_groups, report);
+    }
+}

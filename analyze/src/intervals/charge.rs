@@ -1,0 +1,128 @@
+//! Who is charged for the waits on a lock, instant by instant.
+//!
+//! Time passes between two events of a lock that have different times, and all that passes is charged then, to who
+//! was the oldest owner meanwhile. Events of equal time come in any order, from several CPUs; what they did to each
+//! other is settled when the first event with another time arrives. So the order of rows decides nothing but the order of
+//! what one task did.
+//!
+//! All who wait are charged to the same hold, unless one of them has a hold itself. So a step is an addition, however
+//! many wait: what nobody is charged for adds up in one sum, and a wait knows how large that was when it began.
+
+use super::{
+    Charge, Counts, Payer, Share, Sink, Wait,
+    lock_state::{LockState, OpenHold, OpenWait},
+};
+
+impl LockState {
+    /// Lets time pass until `ts_ns`.
+    pub(super) fn advance(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+        if ts_ns <= self.now_ns {
+            return;
+        }
+        self.settle(counts, sink);
+        if self.measured && !self.waits.is_empty() {
+            self.charge(ts_ns.saturating_sub(self.now_ns), sink);
+        }
+        self.now_ns = ts_ns;
+    }
+
+    /// All events of `now_ns` are known: holds that began then supersede what they exclude, and waits that began
+    /// then are counted for the oldest hold that is open.
+    pub(super) fn settle(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
+        if !std::mem::take(&mut self.fresh) {
+            return;
+        }
+        let first = self.holds.partition_point(|open| open.since_ns < self.now_ns);
+        // A task's own holds stay in their order.
+        self.holds[first..].sort_by_key(|open| open.hold.task);
+        for at in first..self.holds.len() {
+            let (older, newer) = self.holds.split_at_mut(at);
+            for open in older {
+                let excluded = open.excludes || newer[0].excludes;
+                open.superseded |= excluded && open.hold.task != newer[0].hold.task;
+            }
+        }
+
+        let fresh = self.waits.iter_mut().map(|open| &mut open.wait).rev();
+        let fresh = fresh.take_while(|wait| wait.charge == Charge::Unknown);
+        for wait in self.ended.iter_mut().chain(fresh) {
+            wait.charge = match payer(&mut self.holds, wait) {
+                Some(OpenHold { hold, .. }) => {
+                    hold.waits_begun += 1;
+                    Charge::Hold { task: hold.task, start_ns: hold.start_ns }
+                }
+                None => {
+                    counts.gap_waits += 1;
+                    Charge::Gap
+                }
+            };
+        }
+        for wait in self.ended.drain(..) {
+            sink.wait(&wait);
+        }
+    }
+
+    /// Charges everyone's wait for the next `ns`.
+    fn charge<S: Sink>(&mut self, ns: i64, sink: &mut S) {
+        if S::SHARES || self.own_waits > 0 {
+            return self.charge_each(ns, sink);
+        }
+        match self.holds.iter_mut().find(|open| !open.superseded) {
+            Some(OpenHold { hold, .. }) => {
+                let waiters = i64::try_from(self.waits.len()).unwrap_or(i64::MAX);
+                hold.wait_caused_ns = hold.wait_caused_ns.saturating_add(ns.saturating_mul(waiters));
+            }
+            None => self.gap_ns = self.gap_ns.saturating_add(ns),
+        }
+    }
+
+    fn charge_each<S: Sink>(&mut self, ns: i64, sink: &mut S) {
+        for open in &mut self.waits {
+            let payer = payer(&mut self.holds, &open.wait).map(|open| {
+                open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
+                Payer { task: open.hold.task, start_ns: open.hold.start_ns, stack: open.hold.stack }
+            });
+            if payer.is_none() {
+                open.gap_from_ns = open.gap_from_ns.saturating_sub(ns);
+            }
+            if S::SHARES {
+                match &mut open.run {
+                    Some(share) if share.payer == payer => share.ns = share.ns.saturating_add(ns),
+                    _ => {
+                        open.share(sink);
+                        open.run = Some(Share { payer, start_ns: self.now_ns, ns });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A wait that ends at `now_ns`, and what is charged to nobody of it.
+    pub(super) fn finished(&self, mut open: OpenWait, counts: &mut Counts, sink: &mut impl Sink) -> Wait {
+        open.share(sink);
+        let mut wait = open.wait;
+        wait.end_ns = self.now_ns;
+        wait.wait_ns = wait.end_ns.saturating_sub(wait.start_ns);
+        if self.measured {
+            let gap_ns = self.gap_ns.saturating_sub(open.gap_from_ns);
+            wait.gap_ns = Some(gap_ns);
+            counts.waited_ns = counts.waited_ns.saturating_add(wait.wait_ns);
+            counts.gap_ns = counts.gap_ns.saturating_add(gap_ns);
+        }
+        wait
+    }
+}
+
+impl OpenWait {
+    /// Hands out what is charged since the last share.
+    fn share(&mut self, sink: &mut impl Sink) {
+        if let Some(share) = self.run.take() {
+            sink.share(&self.wait, &share);
+        }
+    }
+}
+
+/// The hold that a wait is charged to right now.
+fn payer<'a>(holds: &'a mut [OpenHold], wait: &Wait) -> Option<&'a mut OpenHold> {
+    holds.iter_mut().find(|open| !open.superseded && open.hold.task != wait.task)
+}
