@@ -153,6 +153,7 @@ fn assert_exact(recorded: &Recorded, stdout: &str) {
 }
 
 #[test]
+#[ignore = "wants both processors for itself; run by cargo xtask test"]
 fn ten_million_acquisitions_are_recorded_to_the_last_one_at_the_default_sizes() {
     let place = Place::new();
     let program = place.program("known_pairs");

@@ -124,6 +124,8 @@ impl<'a> Session<'a> {
             for &pid in &subject.processes {
                 kernel.see(pid, &symbols);
             }
+            // A process may end at any moment from now on, and its mappings with it.
+            symbols.wait_for_mappings(MAPPINGS);
         }
         if let Some(command) = &mut command {
             command.go()?;
