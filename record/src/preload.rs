@@ -53,7 +53,8 @@ pub struct Wish {
 }
 
 /// Bytes of a thread's ring, if nothing else is asked for and the machine has memory for it: what a thread that does nothing but
-/// lock records in a tenth of a second. Of 16 MiB two such threads on two processors lost events in one run out of three.
+/// lock records in a tenth of a second. Two such threads on two processors fill them now and then all the same, where klock may not
+/// ask for more processor time than they have.
 pub const RING_BYTES: u64 = 64 << 20;
 /// Rings of that size that a region has room for.
 const RINGS: u64 = 16;
