@@ -22,6 +22,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),
+    // Not for itself: it brings the allocator that locks.
+    ("jemalloc-config", "libjemalloc-dev"),
 ];
 
 /// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.
