@@ -23,7 +23,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),
     // Not for itself: it brings the allocator that locks.
-    ("jemalloc-config", "libjemalloc-dev"),
+    ("jeprof", "libjemalloc-dev"),
 ];
 
 /// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.
