@@ -34,7 +34,7 @@ pub struct NewLock {
 }
 
 /// The size of a lock of this kind with glibc on x86-64, in bytes; `None` if no function of the C library takes it.
-pub const fn bytes_of(kind: LockKind) -> Option<u64> {
+const fn bytes_of(kind: LockKind) -> Option<u64> {
     match kind {
         LockKind::PthreadMutex => Some(40),
         LockKind::PthreadRwLock => Some(56),
@@ -43,6 +43,11 @@ pub const fn bytes_of(kind: LockKind) -> Option<u64> {
         LockKind::Barrier | LockKind::UserSemaphore => Some(32),
         _ => None,
     }
+}
+
+/// Whether the futex word at `word` is a part of the C library's lock of this kind that begins at `start`.
+pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
+    bytes_of(kind).is_some_and(|bytes| word.wrapping_sub(start) < bytes)
 }
 
 /// All locks that were seen.
@@ -131,7 +136,7 @@ impl Locks {
     /// The lock of the C library of which the futex word at `word` is a part: its address and kind.
     pub fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
         let (&(found, address), &kind) = self.pthread.range(..=(space, word)).next_back()?;
-        (found == space && word - address < bytes_of(kind)?).then_some((address, kind))
+        (found == space && has_word(kind, address, word)).then_some((address, kind))
     }
 
     /// The locks that were first seen since the last call.

@@ -3,6 +3,7 @@
 use trace_format::{Event, LockId, LockKind, StackId, TaskId};
 
 use super::super::{Sums, pthread::Part};
+use crate::locks::has_word;
 
 /// A wait that has not ended.
 #[derive(Clone, Copy, Debug)]
@@ -73,25 +74,10 @@ impl Open {
     /// Which part of the wait uses the futex word.
     pub(super) fn part_of(&self, word: u64) -> Option<Part> {
         let condition = self.condition.as_ref();
-        if condition.is_some_and(|c| within(word, c.address, bytes_of(LockKind::CondVar))) {
+        if condition.is_some_and(|c| has_word(LockKind::CondVar, c.address, word)) {
             return Some(Part::Condition);
         }
         let kind = if condition.is_some() { LockKind::PthreadMutex } else { self.kind };
-        within(word, self.address, bytes_of(kind)).then_some(Part::Lock)
+        has_word(kind, self.address, word).then_some(Part::Lock)
     }
-}
-
-/// The size of a lock of glibc on 64-bit Linux, in bytes.
-const fn bytes_of(kind: LockKind) -> u64 {
-    match kind {
-        LockKind::PthreadMutex => 40,
-        LockKind::PthreadRwLock => 56,
-        LockKind::CondVar => 48,
-        LockKind::Barrier | LockKind::UserSemaphore => 32,
-        _ => 4,
-    }
-}
-
-fn within(word: u64, start: u64, bytes: u64) -> bool {
-    word.wrapping_sub(start) < bytes
 }

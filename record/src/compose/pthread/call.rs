@@ -8,7 +8,7 @@ use trace_format::{
 use super::object::{kind_of, mode_of};
 use crate::{
     compose::{Moment, OpenWait, Sums},
-    locks::bytes_of,
+    locks::has_word,
 };
 
 /// A call that is open.
@@ -170,5 +170,5 @@ impl Call {
 }
 
 fn within(word: u64, start: u64, object: u8) -> bool {
-    bytes_of(kind_of(object)).is_some_and(|bytes| word.wrapping_sub(start) < bytes)
+    has_word(kind_of(object), start, word)
 }
