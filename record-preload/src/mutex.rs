@@ -70,10 +70,12 @@ unsafe fn attempt(mutex: Lock) -> c_int {
 #[cold]
 unsafe fn attempt_robust(mutex: Lock) -> c_int {
     // SAFETY: a mutex.
-    match unsafe { real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST) } {
-        libc::ETIMEDOUT => libc::EBUSY,
-        answer => answer,
-    }
+    answer_of_try(unsafe { real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST) })
+}
+
+/// What a wait until long ago answered, in the words of a try.
+fn answer_of_try(answer: c_int) -> c_int {
+    if answer == libc::ETIMEDOUT { libc::EBUSY } else { answer }
 }
 
 /// Whom a call waits for that found the mutex taken; `None` if it is refused instead.
@@ -164,10 +166,7 @@ pub(crate) unsafe extern "C" fn clocklock(
             || {
                 // A clock that it does not take is refused even if the mutex is free, and which ones it takes depends on the
                 // mutex: a time long past answers without a wait.
-                match real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST) {
-                    libc::ETIMEDOUT => libc::EBUSY,
-                    answer => answer,
-                }
+                answer_of_try(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
             || real::MUTEX_CLOCKLOCK.get()(mutex, clock, until),
