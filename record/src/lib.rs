@@ -38,6 +38,7 @@ pub mod subject;
 pub mod symbols;
 pub mod tasks;
 pub mod uprobes;
+mod urgent;
 
 use trace_format::TraceWriter;
 

@@ -29,6 +29,7 @@ use crate::{
     plan::{Attach, By, DESCRIPTOR_RING_BYTES, Plan},
     ring::Rings,
     uprobes::Libc,
+    urgent::urgent,
 };
 
 mod error;
@@ -246,7 +247,7 @@ impl Loaded {
     /// The frames of a stack, leaf first.
     pub fn frames(&self, id: i32) -> Option<Vec<u64>> {
         let id = u32::try_from(id).ok()?;
-        let stack = self.stacks.get(&id, 0).ok()?;
+        let stack = urgent(|| self.stacks.get(&id, 0)).ok()?;
         Some(stack.frames().iter().map(|frame| frame.ip).collect())
     }
 
@@ -255,7 +256,7 @@ impl Loaded {
         let mut all = Vec::new();
         for index in 0..program::COUNT {
             let key = u32::try_from(index).unwrap_or(u32::MAX);
-            let values = self.counters.get(&key, 0).map_err(map_error("COUNTERS"))?;
+            let values = urgent(|| self.counters.get(&key, 0)).map_err(map_error("COUNTERS"))?;
             for (cpu, counters) in (0..).zip(values.iter()) {
                 all.push(Counted { program: index, cpu, counters: counters.0 });
             }

@@ -15,6 +15,8 @@ use aya::maps::{Array, MapData, MapError};
 use aya_obj::generated::{BPF_F_TEST_RUN_ON_CPU, bpf_attr, bpf_cmd};
 use trace_format::peek::{PEEK_BYTES, WirePeek};
 
+use crate::urgent::urgent;
+
 /// Memory of a kernel: the running one, or in tests one that was made by hand.
 pub trait Memory {
     /// Fills `into` with what is at the address.
@@ -110,7 +112,7 @@ impl Peek {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        let Answer(answer) = self.answer.get(&0, 0).map_err(io::Error::other)?;
+        let Answer(answer) = urgent(|| self.answer.get(&0, 0)).map_err(io::Error::other)?;
         Ok(answer)
     }
 }

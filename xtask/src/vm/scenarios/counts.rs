@@ -1,5 +1,8 @@
 //! Known counts: `fixtures/programs/known_kernel.c` says how often each of its threads took which lock; the trace must say
 //! the same, acquisitions and releases, to one. Of its futex word: waits in vain, and wake calls.
+//!
+//! A kernel that is preemptible inside itself may skip programs while another task of any kind is put off the CPU in the
+//! middle of a BPF call. It counts that, for all tasks together; a recording that it happened to is made again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +14,7 @@ use super::{Files, Finding, Place, Scenario, Setting, contended::last_line, thou
 pub(super) const FENTRY: Scenario = Scenario {
     name: "counts-fentry",
     place: Place::Everywhere,
-    seconds: |_| 120,
+    seconds: |_| 240,
     script: |setting| script(setting, "fentry"),
     check: |files, setting, finding| check(files, setting, finding, FENTRY_PART),
 };
@@ -19,22 +22,32 @@ pub(super) const FENTRY: Scenario = Scenario {
 pub(super) const KPROBE: Scenario = Scenario {
     name: "counts-kprobe",
     place: Place::Everywhere,
-    seconds: |_| 180,
+    seconds: |_| 360,
     script: |setting| script(setting, "kprobe"),
     check: |files, setting, finding| check(files, setting, finding, "counts, kprobe"),
 };
 
 const FENTRY_PART: &str = "counts, fentry";
 const THREADS: u32 = 4;
+const ATTEMPTS: u32 = 3;
+/// What `klock check` says of the way that it would take.
+const BY_FENTRY: &str = "by fentry";
+const BY_KPROBES: &str = "by kprobes";
 
 fn script(setting: &Setting, way: &str) -> String {
     let calls = if setting.short { 3000 } else { 20000 };
+    let own = if way == "fentry" { BY_FENTRY } else { BY_KPROBES };
     format!(
         "klock check > check\n\
          dmesg | wc -l > lines\n\
+         for attempt in $(seq {ATTEMPTS}); do\n\
          klock record --locks kernel,futex --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
          for operation in lseek fchmod getdents console futex; do known_kernel $WORK $operation {THREADS} {calls}; done' \
          > known 2> record; echo $? > record.status\n\
+         echo $attempt > attempts\n\
+         grep -q '{own}' check || break\n\
+         klock info --json t.parquet | grep -q '\"recursion_misses\": [1-9]' || break\n\
+         done\n\
          dmesg | wc -l >> lines\n"
     )
 }
@@ -154,7 +167,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     // The kernel counts recursion of all tasks and programs together; whether any of it was of these locks, the counts tell.
     let lost_here = lost - trace.info().loss.recursion_misses;
     // Asked for a way that it would not take here, klock may miss what it then counts as lost.
-    let own_way = files.text("check").contains(if part == FENTRY_PART { "by fentry" } else { "by kprobes" });
+    let own_way = files.text("check").contains(if part == FENTRY_PART { BY_FENTRY } else { BY_KPROBES });
     let other_ways_loss = part == FENTRY_PART && !own_way;
     finding.must(lost_here == 0 || other_ways_loss, || {
         format!("{lost} events were lost: {}", causes(&trace.info().loss))
@@ -208,6 +221,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     }
     finding.must(waits.waits > 0 && waits.wait_ns > 0, || "no wait".to_owned());
     finding.figure(part, "lost", thousands(lost));
+    finding.figure(part, "recordings", files.text("attempts").trim());
     Ok(())
 }
 
