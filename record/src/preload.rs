@@ -164,6 +164,12 @@ impl Preload {
         }
     }
 
+    /// Whether what was recorded should wait, because the rings fill and there is room for it: on a busy machine the thread that
+    /// empties them is what the processors have to be left to.
+    pub fn gives_way(&self) -> bool {
+        self.intake.is_pressed() && !self.spool.is_half_full()
+    }
+
     /// The time up to which everything that was taken in can be composed.
     pub fn due_ns(&self) -> u64 {
         if self.lanes.pending() == 0 { 0 } else { self.lanes.settled_ns() }

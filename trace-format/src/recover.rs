@@ -33,8 +33,10 @@ pub struct Recovered {
     pub events: u64,
     /// Bytes behind the last whole row group, which were cut off.
     pub cut_bytes: u64,
-    /// Stacks without frames: they were not looked up yet.
+    /// Stacks of addresses alone: they were not looked up yet.
     pub bare_stacks: u64,
+    /// Time of the last event, if there is one.
+    pub last_ns: Option<i64>,
     /// How it was made, as the trace says it now.
     pub info: RunInfo,
 }
@@ -87,11 +89,12 @@ pub fn recover(path: &Path) -> Result<Recovered, FormatError> {
     let mut tables = Tables::of(checkpoints);
     let paths = TracePaths::of(path);
     tables.write(&paths, &info)?;
-    tables.complete(&Trace::open(path)?)?;
+    let last_ns = tables.complete(&Trace::open(path)?)?;
     tables.write(&paths, &info)?;
     fs::remove_file(&journal_path).map_err(|source| FormatError::Io { path: journal_path, source })?;
-    let bare = tables.stacks.iter().filter(|stack| stack.frames.is_empty()).count();
-    Ok(Recovered { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, info })
+    let bare = |stack: &&Stack| stack.frames.iter().all(|frame| frame.module.is_none());
+    let bare = tables.stacks.iter().filter(bare).count();
+    Ok(Recovered { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, last_ns, info })
 }
 
 /// Without a journal it is whole, or beyond help.
@@ -158,12 +161,15 @@ impl Tables {
         tables
     }
 
-    /// What only the events know: when each lock was last seen, and which stacks there must be.
-    fn complete(&mut self, trace: &Trace) -> Result<(), FormatError> {
+    /// What only the events know: when each lock was last seen, and which stacks there must be. Returns the time of the last
+    /// event.
+    fn complete(&mut self, trace: &Trace) -> Result<Option<i64>, FormatError> {
+        let mut last_ns = None;
         let init = self.locks.iter().filter_map(|lock| lock.init_stack).map(|stack| stack.0).max();
         let mut highest = init.unwrap_or(-1);
         for batch in trace.events()? {
             for event in batch?.iter() {
+                last_ns = last_ns.max(Some(event.ts_ns));
                 let stacks = event.stack.into_iter().chain(event.peer_stack);
                 highest = stacks.map(|stack| stack.0).fold(highest, i32::max);
                 let lock = event.lock.and_then(|lock| self.locks.get_mut(usize::try_from(lock.0).ok()?));
@@ -175,7 +181,7 @@ impl Tables {
         while (self.stacks.len() as i64) <= i64::from(highest) {
             self.stacks.push(bare_stack(self.stacks.len() as i32));
         }
-        Ok(())
+        Ok(last_ns)
     }
 
     fn write(&self, paths: &TracePaths, info: &RunInfo) -> Result<(), FormatError> {

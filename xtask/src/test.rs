@@ -66,6 +66,7 @@ const PARTS: &[Part] = &[
     ("interop", || part_of_tests("klock", "interop", &[])),
     ("live pthread", || part_of_tests("klock", "live_pthread", &["gcc"])),
     ("live preload", || part_of_tests("klock", "live_preload", &["gcc"])),
+    ("live kills", || part_of_tests("klock", "live_kills", &["gcc"])),
     ("live conformance", || part_of_tests("klock", "live_conformance", &["gcc"])),
     ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
     ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),

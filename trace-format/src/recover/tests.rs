@@ -27,7 +27,7 @@ fn task(id: i32) -> TaskRow {
 }
 
 fn stack(id: i32) -> Stack {
-    Stack { id: StackId(id), frames: vec![Frame { address: Some(7), ..Frame::default() }] }
+    Stack { id: StackId(id), frames: vec![Frame { module: Some("a".into()), ..Frame::default() }] }
 }
 
 fn event(ts_ns: i64) -> Event {
