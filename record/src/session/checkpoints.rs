@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Time between two checkpoints. With a round and a write it is less than a second that is lost if klock is killed.
-const EVERY: Duration = Duration::from_millis(800);
+const EVERY: Duration = Duration::from_millis(500);
 /// The first one comes sooner: even the shortest recording is worth something.
 const FIRST: Duration = Duration::from_millis(50);
 /// How often the thread that knows names is asked for what it found.
