@@ -1,7 +1,7 @@
 //! Kills recorders and what they record, at random moments: what was recorded until less than a second before is a trace, at
 //! once or after `klock recover`, and nothing else is left. No part of it needs root.
 //!
-//! `KLOCK_KILLS` is how many runs are killed (200).
+//! `KLOCK_KILLS` is how many runs are killed (150).
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 #![allow(clippy::print_stdout, reason = "the figure is worth reading")]
@@ -24,7 +24,7 @@ mod support;
 use support::{Running, fixture};
 
 /// At the same time: they mostly sleep.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 4;
 /// Killed at the latest so long after the program began.
 const LATEST: Duration = Duration::from_millis(2500);
 /// What may be missing at the end of a trace.
@@ -134,7 +134,7 @@ fn run(folder: &Path, klock: &Path, program: &Path, victim: Victim, after: Durat
 #[test]
 #[ignore = "kills some hundred recorders; run by cargo xtask test"]
 fn runs_that_are_killed_at_any_moment_leave_a_trace_up_to_a_second_before_and_nothing_else() {
-    let kills: usize = std::env::var("KLOCK_KILLS").map_or(200, |text| text.parse().unwrap());
+    let kills: usize = std::env::var("KLOCK_KILLS").map_or(150, |text| text.parse().unwrap());
     let outer = tempfile::tempdir().unwrap();
     fs::set_permissions(outer.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = |from: &Path, name: &str| -> PathBuf {
