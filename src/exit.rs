@@ -20,6 +20,9 @@ pub(crate) enum Exit {
     /// Not permitted, or not supported by this machine.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording needs permissions"))]
     NotPossible,
+    /// The trace lost too much to be ranked.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis ranks"))]
+    TooMuchLost,
     /// The disk failed.
     Disk,
     /// The recorded command's own status.
@@ -34,6 +37,7 @@ impl From<Exit> for ExitCode {
             Exit::Nothing => 1,
             Exit::BadInput => 2,
             Exit::NotPossible => 3,
+            Exit::TooMuchLost => 4,
             Exit::Disk => 5,
             Exit::Command(code) => code,
         })
@@ -88,9 +92,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         }
         #[cfg(feature = "analyze")]
         if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>()
-            && analyze.nothing_found()
+            && (analyze.nothing_found() || analyze.too_much_lost())
         {
-            return Exit::Nothing;
+            return if analyze.too_much_lost() { Exit::TooMuchLost } else { Exit::Nothing };
         }
         #[cfg(feature = "record")]
         if let Some(record) = cause.downcast_ref::<record::RecordError>() {

@@ -8,8 +8,10 @@ use std::{borrow::Cow, fmt::Write as _, hash::Hash};
 use rustc_hash::FxHashMap;
 use trace_format::{FormatError, LockId, LockKind, LockRow, StackId, TaskId, TaskRow, Trace};
 
+mod chain;
 mod point;
 
+use chain::Chains;
 pub use point::Point;
 pub(crate) use point::{Points, UNKNOWN, from_point, shorten};
 
@@ -25,6 +27,10 @@ pub struct Names {
     class_of: Vec<u32>,
     comms: Vec<Option<String>>,
     comm_of: Vec<u32>,
+    cgroups: Vec<Option<String>>,
+    cgroup_of: Vec<u32>,
+    /// Only if they were asked for.
+    chains: Chains,
 }
 
 /// All locks of one kind and name: what FreeBSD merges into one row.
@@ -47,7 +53,15 @@ impl Names {
         let class = |lock: &LockRow| Class { kind: lock.kind, name: lock.name.clone() };
         let (classes, class_of) = numbered(locks.iter().map(class));
         let (comms, comm_of) = numbered(tasks.iter().map(|task| task.comm.clone()));
-        Self { locks, tasks, points, classes, class_of, comms, comm_of }
+        let (cgroups, cgroup_of) = numbered(tasks.iter().map(|task| task.cgroup.clone()));
+        let chains = Chains::default();
+        Self { locks, tasks, points, classes, class_of, comms, comm_of, cgroups, cgroup_of, chains }
+    }
+
+    /// Keeps the functions of each stack, too: so many from the acquisition point outwards, or all.
+    pub(crate) fn read_chains(&mut self, trace: &Trace, depth: Option<usize>) -> Result<(), FormatError> {
+        self.chains = Chains::of(&trace.stacks()?, depth.unwrap_or(usize::MAX));
+        Ok(())
     }
 
     /// Every lock, by id.
@@ -126,6 +140,24 @@ impl Names {
         self.points.point(number)
     }
 
+    /// The number of what is kept of a stack, if [`read_chains`](Self::read_chains) kept it.
+    pub(crate) fn chain_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
+        let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
+        self.chains.number(stack, kernel)
+    }
+
+    pub(crate) fn chain_of_number(&self, number: u32) -> &[String] {
+        self.chains.chain(number)
+    }
+
+    pub(crate) fn cgroup_number(&self, task: TaskId) -> Option<u32> {
+        usize::try_from(task.0).ok().and_then(|at| self.cgroup_of.get(at)).copied()
+    }
+
+    pub(crate) fn cgroup_of_number(&self, number: u32) -> Option<&str> {
+        self.cgroups.get(number as usize)?.as_deref()
+    }
+
     pub(crate) fn class_number(&self, lock: LockId) -> Option<u32> {
         usize::try_from(lock.0).ok().and_then(|at| self.class_of.get(at)).copied()
     }
@@ -140,6 +172,14 @@ impl Names {
 
     pub(crate) fn comm_of_number(&self, number: u32) -> Option<&str> {
         self.comms.get(number as usize)?.as_deref()
+    }
+}
+
+/// The function of a frame, or what else is known of it; safe to print.
+pub(crate) fn function(frame: &trace_format::Frame) -> String {
+    match &frame.symbol {
+        Some(symbol) => printable(symbol).into_owned(),
+        None => Point::of(frame).place(),
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashSet;
 use serde::Serialize;
-use trace_format::{LockKind, Trace, run_info::Named};
+use trace_format::{Trace, run_info::Named};
 
 use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
-    names::printable,
-    scope::Walk,
+    loss,
+    names::{Names, printable},
+    scope::{Chosen, Walk},
     units,
 };
 
@@ -21,10 +21,14 @@ pub struct Trust {
     pub events: u64,
     /// From the begin of the recording to its end, in ns.
     pub span_ns: i64,
+    /// Events that the trace holds, read or not.
+    pub recorded: u64,
     /// Events that are missing.
     pub lost: u64,
     /// The same by cause, only causes that occurred.
     pub lost_by_cause: Vec<Cause>,
+    /// Where most of them are missing, and when, in words; empty if the trace does not say.
+    pub lost_where: String,
     /// Of the recorded events: those whose stack is missing.
     pub stacks_lost: u64,
     /// Of the recorded waits: those whose blocked and run-queue times are missing.
@@ -98,6 +102,9 @@ pub struct Cause {
     pub events: u64,
 }
 
+/// The cause that more memory would have prevented.
+const RING: &str = "the ring was full";
+
 /// The cause where the recorder could not write any down.
 const UNFINISHED: &str = "of an unknown cause";
 
@@ -146,16 +153,18 @@ impl Watch {
     pub(crate) fn block(
         self,
         trace: &Trace,
-        walk: &Walk,
-        counts: &Counts,
-        kinds: &FxHashSet<LockKind>,
+        (walk, counts): (&Walk, &Counts),
+        chosen: &Chosen,
+        names: &Names,
     ) -> Trust {
+        let kinds = chosen.kinds(names);
         let info = trace.info();
         let loss = &info.loss;
         let recorded_ns = info.span_ns();
         let mut lost_by_cause: Vec<Cause> = [
-            ("the ring was full", loss.ring_full),
+            (RING, loss.ring_full),
             ("the probe was already running", loss.guard),
+            ("what a probe had to remember found no place", loss.no_place),
             ("the kernel skipped the probe", loss.recursion_misses),
             ("the record made no sense", loss.undecodable),
         ]
@@ -177,8 +186,10 @@ impl Watch {
         Trust {
             events: walk.events,
             span_ns: if recorded_ns > 0 { recorded_ns } else { walk.last_ns.saturating_sub(walk.first_ns) },
+            recorded: trace.event_count(),
             lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
             lost_by_cause,
+            lost_where: loss::place(walk, chosen.start_ns, names),
             stacks_lost: loss.stacks,
             wait_states_lost: loss.wait_states,
             late: loss.late,
@@ -213,6 +224,15 @@ impl Watch {
 }
 
 impl Trust {
+    pub(crate) fn lost_in_rings(&self) -> bool {
+        self.lost_by_cause.iter().any(|cause| cause.cause == RING)
+    }
+
+    /// Writes the warning, if there is one to give before a table.
+    pub(crate) fn warn(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        self.warning().map_or(Ok(()), |warning| writeln!(out, "{warning}\n"))
+    }
+
     /// Writes the block: one line if there is nothing to say, a few if there is.
     ///
     /// # Errors
@@ -220,7 +240,7 @@ impl Trust {
     /// Those of `out`.
     pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
-        let lost = match self.lost_by_cause.as_slice() {
+        let mut lost = match self.lost_by_cause.as_slice() {
             [] => "none lost".to_owned(),
             [one] => format!("{} lost because {}", n(one.events), one.cause),
             several => {
@@ -229,6 +249,9 @@ impl Trust {
                 format!("{} lost: {}", n(self.lost), causes.join(", "))
             }
         };
+        if !self.lost_where.is_empty() {
+            lost.push_str(&format!(", {}", self.lost_where));
+        }
         let mut first =
             format!("trust: {} events over {}, {lost}", n(self.events), units::duration(self.span_ns));
         if self.holds_open_at_end > 0 {
