@@ -10,6 +10,7 @@ use std::{path::PathBuf, time::Duration};
 #[cfg(feature = "analyze")]
 use analyze::{
     blame::By as BlameBy,
+    diff::{Align, Condition, Metric},
     hist::Of,
     report::{By, Column},
     rows::Format,
@@ -38,7 +39,7 @@ Examples:
   klock plot --lock cache_lock -o lock.svg     one lock as a picture
 
 Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
-4 the trace lost too much to rank, 5 the disk failed. klock record -- COMMAND passes on COMMAND's.")]
+4 the trace lost too much to rank, 5 the disk failed, 6 a --fail-if condition holds. klock record -- COMMAND passes on COMMAND's.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -215,6 +216,8 @@ pub(crate) enum Analyze {
     Timeline(Timeline),
     /// How long waits or holds are: how many in each power of two.
     Hist(Hist),
+    /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
+    Diff(Diff),
     /// The events as they were recorded, with names.
     #[command(after_help = RAW_HELP)]
     Events(Raw),
@@ -287,6 +290,44 @@ pub(crate) struct Hist {
     #[command(flatten)]
     pub(crate) filters: Filters,
     /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Metrics: wait_total, total (holds), count, cnt_lock, wait_caused, all per second; wait_p50, wait_p99, p50, p99 (of holds).
+Each trace is cut into 40 periods, which are drawn again and again; 95 % of the changes between draws lie in the interval.
+
+Examples:
+  klock analyze diff before.parquet after.parquet
+  klock analyze diff before.parquet after.parquet --by site --metric wait_p99
+  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so")]
+pub(crate) struct Diff {
+    /// The trace to compare with.
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// The trace to compare.
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// What is the same in both: lock (by name, or where it was initialised or acquired), init, site, stack, kind or comm.
+    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = Align::from_str)]
+    pub(crate) by: Align,
+    /// What to show, and by the difference of what to sort.
+    #[arg(short = 'k', long, value_name = "METRIC", default_value = "wait_total", value_parser = Metric::from_str)]
+    pub(crate) metric: Metric,
+    /// End with 6 if this became of all locks that are looked at together, and is more than chance: 'wait_p99 > +10%'.
+    #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
+    pub(crate) fail_if: Vec<Condition>,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events of one of them were lost.
     #[arg(long)]
     pub(crate) allow_loss: bool,
     #[command(flatten)]
@@ -395,12 +436,13 @@ Examples:
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
   klock analyze report -F wait_total,gap,wait_caused,holds_contended
-  klock analyze report --format csv > report.csv")]
+  klock analyze report --format csv > report.csv
+  klock analyze report --by host web-*.parquet")]
 pub(crate) struct Report {
-    /// The trace.
+    /// The trace, or several as one: files, directories of them.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What a row is: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm or cgroup.
+    pub(crate) traces: Vec<PathBuf>,
+    /// What a row is: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or host.
     #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
     pub(crate) by: By,
     /// With --by stack: so many functions of it, from the acquisition point outwards.

@@ -1,7 +1,7 @@
 //! Errors to exit codes, and to the one line on stderr that says what is wrong and what to do next.
 //!
 //! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too much to
-//! rank, 5 the disk failed. A command that was recorded passes on its own status.
+//! rank, 5 the disk failed, 6 a condition of --fail-if holds. A command that was recorded passes on its own status.
 
 use std::{io, process::ExitCode};
 
@@ -25,6 +25,9 @@ pub(crate) enum Exit {
     TooMuchLost,
     /// The disk failed.
     Disk,
+    /// A comparison came out as it must not.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis compares"))]
+    Worse,
     /// The recorded command's own status.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording runs commands"))]
     Command(u8),
@@ -39,6 +42,7 @@ impl From<Exit> for ExitCode {
             Exit::NotPossible => 3,
             Exit::TooMuchLost => 4,
             Exit::Disk => 5,
+            Exit::Worse => 6,
             Exit::Command(code) => code,
         })
     }

@@ -75,6 +75,12 @@ pub enum AnalyzeError {
         /// How many there may be.
         most: i64,
     },
+    /// A condition on a comparison that is none.
+    #[error("'{text}' is no condition; write a metric, > or <, and percents: wait_total > +20%")]
+    BadCondition {
+        /// What was given.
+        text: String,
+    },
     /// A word that an option does not know.
     #[error("unknown {what} '{word}'; give one of {known}")]
     UnknownWord {

@@ -15,6 +15,7 @@
 
 pub mod blame;
 mod choices;
+pub mod diff;
 pub mod error;
 pub mod filter;
 pub mod hist;

@@ -31,6 +31,7 @@ pub struct Names {
     cgroup_of: Vec<u32>,
     /// Only if they were asked for.
     chains: Chains,
+    host: Option<String>,
 }
 
 /// All locks of one kind and name: what FreeBSD merges into one row.
@@ -46,7 +47,8 @@ impl Names {
     /// Reads the side tables of `trace`.
     pub fn read(trace: &Trace) -> Result<Self, FormatError> {
         let points = Points::of(&trace.stacks()?);
-        Ok(Self::new(trace.locks()?, trace.tasks()?, points))
+        let host = Some(trace.info().host.name.clone()).filter(|host| !host.is_empty());
+        Ok(Self { host, ..Self::new(trace.locks()?, trace.tasks()?, points) })
     }
 
     fn new(locks: Vec<LockRow>, tasks: Vec<TaskRow>, points: Points) -> Self {
@@ -55,7 +57,8 @@ impl Names {
         let (comms, comm_of) = numbered(tasks.iter().map(|task| task.comm.clone()));
         let (cgroups, cgroup_of) = numbered(tasks.iter().map(|task| task.cgroup.clone()));
         let chains = Chains::default();
-        Self { locks, tasks, points, classes, class_of, comms, comm_of, cgroups, cgroup_of, chains }
+        let host = None;
+        Self { locks, tasks, points, classes, class_of, comms, comm_of, cgroups, cgroup_of, chains, host }
     }
 
     /// Keeps the functions of each stack, too: so many from the acquisition point outwards, or all.
@@ -144,6 +147,11 @@ impl Names {
     pub(crate) fn chain_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
         let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
         self.chains.number(stack, kernel)
+    }
+
+    /// The machine's name.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     pub(crate) fn chain_of_number(&self, number: u32) -> &[String] {

@@ -19,8 +19,7 @@ use crate::{
     filter::Filter,
     intervals::{Hold, HoldState, Outcome, Sink, Wait},
     loss,
-    names::Names,
-    scope::{Chosen, Pass},
+    scope::Pass,
 };
 
 pub mod columns;
@@ -30,7 +29,8 @@ pub mod rows;
 pub mod text;
 
 pub(crate) mod key;
-mod spread;
+mod parts;
+pub(crate) mod spread;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,6 +40,7 @@ pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
+use parts::{Numbers, Part};
 use spread::Spreads;
 use table::{HoldTable, Sums};
 
@@ -87,6 +88,8 @@ choices! {
         Stack = "stack",
         /// All tasks of one control group.
         Cgroup = "cgroup",
+        /// One machine.
+        Host = "host",
     }
 }
 
@@ -96,6 +99,8 @@ pub struct Report {
     /// What a row is.
     #[serde(serialize_with = "word")]
     pub by: By,
+    /// Of how many traces it is.
+    pub traces: usize,
     /// The rows, sorted and limited.
     pub rows: Vec<Row>,
     /// How many rows there were before the limit.
@@ -120,6 +125,9 @@ pub struct Row {
     pub cut_by_loss: u64,
     /// What the row is called; safe to print.
     pub name: String,
+    /// In a report of several traces, which one it is of, if it is of one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// What the row is about.
     #[serde(flatten)]
     pub key: Key,
@@ -132,41 +140,53 @@ pub struct Row {
 /// The trace can't be read or holds no events, or a filter means no lock or task of it. A filter that leaves no rows
 /// is no error: the report is empty.
 pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(trace, options, CHUNK_KEYS)
+    report_in_chunks(&[trace], options, CHUNK_KEYS)
 }
 
-fn report_in_chunks(trace: &Trace, options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
-    let mut names = Names::read(trace)?;
-    if options.by == By::Stack {
-        names.read_chains(trace, options.depth)?;
-    }
-    let chosen = Chosen::of(trace, &names, &options.filter)?;
+/// Makes one report of several traces, at least one: of other machines or times. Rows of the same place, class or name are one row.
+///
+/// # Errors
+///
+/// As [`report`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
+pub fn report_of(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
+    report_in_chunks(&traces.iter().collect::<Vec<_>>(), options, CHUNK_KEYS)
+}
+
+fn report_in_chunks(traces: &[&Trace], options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
+    let parts = parts::of(traces, options)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
-    let mut trust = trust::Watch::default();
-    let mut sums = Summing {
-        names: &names,
-        by: options.by,
-        chosen: &chosen,
-        table: HoldTable::new(chunk_keys),
-        spreads: is_extra.then(Spreads::default),
-        cut: FxHashMap::default(),
-        trust: &mut trust,
-    };
-    let pass = Pass { trace, names: &names, chosen: &chosen };
-    let (events, counts) = pass.run(&mut sums)?;
-    let Summing { table, mut spreads, cut, .. } = sums;
-    let trust = trust.block(trace, (&events, &counts), &chosen, &names);
-    loss::check(trace, &trust, options.allow_loss)?;
+    let mut numbers = Numbers::new(parts.len());
+    let mut table = HoldTable::new(chunk_keys);
+    let mut spreads = is_extra.then(Spreads::default);
+    let (mut cut, mut trust): (FxHashMap<i64, u64>, Option<Trust>) = (FxHashMap::default(), None);
+    for (at, part) in parts.iter().enumerate() {
+        let watch = trust::Watch::default();
+        let (table, spreads, cut) = (&mut table, spreads.as_mut(), &mut cut);
+        let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
+        let mut sums = Summing { numbering, table, spreads, cut, trust: watch };
+        let (events, counts) = part.pass().run(&mut sums)?;
+        let of_part = sums.trust.block(part.trace, (&events, &counts), &part.chosen, &part.names);
+        loss::check(part.trace, &of_part, options.allow_loss)?;
+        trust = Some(match trust {
+            Some(trust) => trust.and(of_part),
+            None => of_part,
+        });
+    }
     let table = table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
     if let Some(spreads) = &mut spreads {
         spreads.begin_second_pass();
-        pass.run(&mut Spreading { names: &names, by: options.by, chosen: &chosen, spreads })?;
+        for (at, part) in parts.iter().enumerate() {
+            let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
+            part.pass().run(&mut Spreading { numbering, spreads })?;
+        }
     }
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
     let rows_total = table.len();
-    let rows = shown_rows(table, (spreads.as_ref(), &cut), options, &names);
-    Ok(Report { by: options.by, rows, rows_total, totals: Columns::of(&totals), trust })
+    let name = |number| numbers.name(number, &parts, options.by);
+    let rows = shown_rows(table, (spreads.as_ref(), &cut), options, name);
+    let trust = trust.unwrap_or_default();
+    Ok(Report { by: options.by, traces: parts.len(), rows, rows_total, totals: Columns::of(&totals), trust })
 }
 
 /// The rows that are shown. Only those get names: a report by site can have as many rows as there are locks times
@@ -175,7 +195,7 @@ fn shown_rows(
     table: Vec<(i64, Sums)>,
     (spreads, cut): (Option<&Spreads>, &FxHashMap<i64, u64>),
     options: &Options,
-    names: &Names,
+    name: impl Fn(i64) -> (Key, String, Option<String>),
 ) -> Vec<Row> {
     let limit = options.limit.unwrap_or(usize::MAX);
     let columns = |number: i64, sums: &Sums| Columns {
@@ -193,9 +213,9 @@ fn shown_rows(
         table.truncate(end);
     }
     let row = |(number, columns)| {
-        let key = Key::of_number(number, options.by, names);
+        let (key, name, trace) = name(number);
         let cut_by_loss = cut.get(&number).copied().unwrap_or(0);
-        Row { columns, cut_by_loss, name: key.label(names), key }
+        Row { columns, cut_by_loss, name, trace, key }
     };
     let mut rows: Vec<Row> = table.into_iter().map(row).collect();
     sort(&mut rows, options.sort);
@@ -211,44 +231,62 @@ fn sort(rows: &mut [Row], column: Column) {
     });
 }
 
-/// Takes intervals: credited ones to the table, the others to the trust block.
-struct Summing<'a> {
-    names: &'a Names,
-    by: By,
-    chosen: &'a Chosen,
-    table: HoldTable,
-    spreads: Option<Spreads>,
-    /// By row: what is missing from it.
-    cut: FxHashMap<i64, u64>,
-    trust: &'a mut trust::Watch,
+impl Part<'_> {
+    fn pass(&self) -> Pass<'_> {
+        Pass { trace: self.trace, names: &self.names, chosen: &self.chosen }
+    }
 }
 
 pub(crate) fn is_credited(hold: &Hold) -> bool {
     matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
 }
 
+/// Numbers the rows of one trace.
+struct Numbering<'a> {
+    numbers: &'a mut Numbers,
+    part: &'a Part<'a>,
+    at: usize,
+    by: By,
+}
+
+impl Numbering<'_> {
+    fn row(&mut self, subject: impl Into<key::Subject>) -> i64 {
+        self.numbers.row(subject.into(), self.at, &self.part.names, self.by)
+    }
+}
+
+/// Takes intervals: credited ones to the table, the others to the trust block.
+struct Summing<'a> {
+    numbering: Numbering<'a>,
+    table: &'a mut HoldTable,
+    spreads: Option<&'a mut Spreads>,
+    /// By row: what is missing from it.
+    cut: &'a mut FxHashMap<i64, u64>,
+    trust: trust::Watch,
+}
+
 impl Sink for Summing<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_hold(hold) {
+        if !self.numbering.part.chosen.wants_hold(hold) {
             return;
         }
         self.trust.hold(hold);
         if is_credited(hold) {
-            let number = key::number(hold.into(), self.by, self.names);
+            let number = self.numbering.row(hold);
             self.table.push(number, hold);
             if let Some(spreads) = &mut self.spreads {
                 spreads.push(number, hold);
             }
         } else if hold.state == HoldState::CutByLoss {
-            *self.cut.entry(key::number(hold.into(), self.by, self.names)).or_default() += 1;
+            *self.cut.entry(self.numbering.row(hold)).or_default() += 1;
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.chosen.wants_wait(wait) {
+        if self.numbering.part.chosen.wants_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome == Outcome::CutByLoss {
-                *self.cut.entry(key::number(wait.into(), self.by, self.names)).or_default() += 1;
+                *self.cut.entry(self.numbering.row(wait)).or_default() += 1;
             }
         }
     }
@@ -256,16 +294,14 @@ impl Sink for Summing<'_> {
 
 /// Takes the same holds once more.
 struct Spreading<'a> {
-    names: &'a Names,
-    by: By,
-    chosen: &'a Chosen,
+    numbering: Numbering<'a>,
     spreads: &'a mut Spreads,
 }
 
 impl Sink for Spreading<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if is_credited(hold) && self.chosen.wants_hold(hold) {
-            self.spreads.push(key::number(hold.into(), self.by, self.names), hold);
+        if is_credited(hold) && self.numbering.part.chosen.wants_hold(hold) {
+            self.spreads.push(self.numbering.row(hold), hold);
         }
     }
 

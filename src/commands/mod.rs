@@ -7,6 +7,8 @@ mod check;
 #[cfg(all(feature = "record", feature = "analyze"))]
 mod demo;
 #[cfg(feature = "analyze")]
+mod diff;
+#[cfg(feature = "analyze")]
 mod filters;
 #[cfg(feature = "analyze")]
 mod hist;
@@ -24,6 +26,8 @@ mod record;
 mod report;
 #[cfg(feature = "analyze")]
 mod timeline;
+#[cfg(feature = "analyze")]
+mod traces;
 
 #[cfg(feature = "analyze")]
 use analyze::raw::What;
@@ -65,6 +69,7 @@ fn analyze(args: Analyze) -> anyhow::Result<Exit> {
         Analyze::Blame(args) => blame::run(&args),
         Analyze::Timeline(args) => timeline::run(&args),
         Analyze::Hist(args) => hist::run(&args),
+        Analyze::Diff(args) => diff::run(&args),
         Analyze::Events(args) => raw::run(&args, What::Events),
         Analyze::Waits(args) => raw::run(&args, What::Waits),
         Analyze::Holds(args) => raw::run(&args, What::Holds),

@@ -6,14 +6,13 @@ use analyze::{
     report::{self, Options, Report},
     rows::Format,
 };
-use trace_format::Trace;
 
-use super::{filters::filter, out};
+use super::{filters::filter, out, traces};
 use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
-    let report = report::report(&trace, &options(args))?;
+    let traces = traces::open(&args.traces)?;
+    let report = report::report_of(&traces, &options(args))?;
     out::warn_of(&args.output, &report.trust);
     out::write(&args.output, |width, out| match args.output.format {
         Format::Text => Ok(report::text::write(&report, &args.columns, width, out)?),

@@ -266,3 +266,29 @@ fn a_report_for_a_document_has_the_columns_of_the_text() {
         stack.stdout
     );
 }
+
+#[test]
+fn several_files_or_a_directory_of_them_are_one_report() {
+    let folder = Folder::new().with_trace(&one_wait());
+    std::fs::create_dir(folder.path("more")).unwrap();
+    crate::support::write_trace(
+        &folder.path("more/other.parquet"),
+        "ffffffffffffffffffffffffffffffff",
+        &one_wait(),
+    );
+    let count = |args: &[&str]| {
+        let csv = folder.klock(&[&["analyze", "report", "-F", "count", "--format", "csv"], args].concat());
+        csv.succeeds().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let both = count(&["--by", "site", "trace.parquet", "more"]);
+    assert_eq!(
+        both,
+        ["4,app.c:12 (work) (pthread_mutex:cache_lock),app.c,12,work,app.c:12,pthread_mutex,cache_lock,0,"]
+    );
+    let files = ["--by", "lock", "trace.parquet", "trace.locks.parquet", "more/other.parquet"];
+    let locks = count(&files);
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    assert!(locks[0].starts_with("2,other: #0 cache_lock (pthread_mutex),0,"), "{locks:?}");
+    std::fs::create_dir(folder.path("none")).unwrap();
+    folder.klock(&["analyze", "report", "none"]).fails(2, &["none", "no trace"]);
+}

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What a row is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum Key {
     /// One lock.
@@ -89,6 +89,11 @@ pub enum Key {
         /// Its path (v2).
         cgroup: Option<String>,
     },
+    /// All tasks of one machine.
+    Host {
+        /// Its name.
+        host: Option<String>,
+    },
     /// All threads of one name.
     Comm {
         /// The name.
@@ -106,6 +111,12 @@ pub(crate) struct Subject {
     lock: LockId,
     task: TaskId,
     stack: Option<StackId>,
+}
+
+impl From<LockId> for Subject {
+    fn from(lock: LockId) -> Self {
+        Self { lock, task: TaskId(-1), stack: None }
+    }
 }
 
 impl From<&Hold> for Subject {
@@ -127,6 +138,7 @@ pub(crate) fn number(hold: Subject, by: By, names: &Names) -> i64 {
         By::Lock => i64::from(hold.lock.0),
         By::Site => site_number(names.point_number(hold.lock, hold.stack), names.class_number(hold.lock)),
         By::Stack => site_number(names.chain_number(hold.lock, hold.stack), names.class_number(hold.lock)),
+        By::Host => 0,
         By::Cgroup => names.cgroup_number(hold.task).map_or(-1, i64::from),
         By::Class => class(),
         By::Kind => {
@@ -179,6 +191,7 @@ impl Key {
                     lock_name: class.and_then(|class| class.name.clone()),
                 }
             }
+            By::Host => Self::Host { host: names.host().map(str::to_owned) },
             By::Cgroup => {
                 let cgroup = u32::try_from(number).ok().and_then(|number| names.cgroup_of_number(number));
                 Self::Cgroup { cgroup: cgroup.map(str::to_owned) }
@@ -242,7 +255,7 @@ impl Key {
             Self::Stack { stack, kind, lock_name } => {
                 format!("{} ({})", printable(&stack.join(" < ")), class(kind, lock_name))
             }
-            Self::Cgroup { cgroup } => comm(cgroup),
+            Self::Cgroup { cgroup: name } | Self::Host { host: name } => comm(name),
         }
     }
 
@@ -269,6 +282,7 @@ impl Key {
             By::Comm => &["comm"],
             By::Stack => &["stack", "kind", "lock_name"],
             By::Cgroup => &["cgroup"],
+            By::Host => &["host"],
         }
     }
 
@@ -301,7 +315,7 @@ impl Key {
                 let frames: Vec<String> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
                 vec![printable(&frames.join(";")).into_owned(), kind(k), text(lock_name)]
             }
-            Self::Cgroup { cgroup } => vec![text(cgroup)],
+            Self::Cgroup { cgroup: name } | Self::Host { host: name } => vec![text(name)],
         }
     }
 }

@@ -29,12 +29,18 @@ pub fn write(
     fields.push(Field::text("name").shown(super::text::heading(report.by), Value::Text, (0, 0)));
     fields.extend(Key::column_names(report.by).iter().map(|name| key_field(name)));
     fields.push(Field::number("cut_by_loss"));
+    if report.traces > 1 {
+        fields.push(Field::text("trace"));
+    }
     let mut out = rows::writer(format, &fields, None, out)?;
     for row in &report.rows {
         let mut cells: Vec<Cell<'_>> = numbers.iter().map(|column| row.columns.get(*column).into()).collect();
         cells.push(row.name.as_str().into());
         cells.extend(key_cells(Some(&row.key), report.by));
         cells.push(i64::try_from(row.cut_by_loss).unwrap_or(i64::MAX).into());
+        if report.traces > 1 {
+            cells.push(row.trace.as_deref().into());
+        }
         out.push(&cells)?;
     }
     out.finish()

@@ -339,7 +339,7 @@ fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
         let whole = report(&test.trace, &by(*key)).unwrap();
         assert_eq!(whole.totals.count, 300);
         for rows in [1, 7, 299, 300] {
-            assert_eq!(report_in_chunks(&test.trace, &by(*key), rows).unwrap(), whole, "{key}, {rows}");
+            assert_eq!(report_in_chunks(&[&test.trace], &by(*key), rows).unwrap(), whole, "{key}, {rows}");
         }
     }
 }
@@ -577,6 +577,46 @@ fn whole_stacks_and_parts_of_them_are_rows() {
 }
 
 #[test]
+fn several_traces_are_one_report_in_which_places_are_the_same_and_locks_are_not() {
+    let of_host = |host: &str, text: &str| {
+        let mut parts = testing::Parts::parse(text);
+        parts.info.host.name = host.to_owned();
+        parts.write()
+    };
+    // The same place has other numbers in the second trace.
+    let one = of_host("one", "1 A acquire m a.c:1\n5 A release m");
+    let two = of_host("two", "1 A acquire x b.c:1\n2 A release x\n3 A acquire m a.c:1\n9 A release m");
+    let traces = [one.trace, two.trace];
+    let of = |key: By| {
+        let options = Options { sort: Column::Total, columns: vec![Column::P50], ..by(key) };
+        super::report_of(&traces, &options).unwrap()
+    };
+    let figures = |key| {
+        let report = of(key);
+        let row =
+            |row: super::Row| (row.name, row.columns.total_ns, row.columns.extra.and_then(|e| e.p999_ns));
+        report.rows.into_iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        figures(By::Site),
+        [
+            ("a.c:1 (pthread_mutex:m)".to_owned(), Some(10), Some(6)),
+            ("b.c:1 (pthread_mutex:x)".to_owned(), Some(1), Some(1)),
+        ]
+    );
+    assert_eq!(figures(By::Host)[0], ("two".to_owned(), Some(7), Some(6)));
+    let locks = of(By::Lock);
+    assert_eq!(locks.rows[0].name, "two: #1 m (pthread_mutex)");
+    assert_eq!((locks.rows.len(), locks.traces, locks.trust.events), (3, 2, 6));
+    assert!(skin(|out| rows::write(&locks, &[], Format::Csv, out)).contains(",0,two\n"));
+    // What is in one of them only is no error.
+    let filter = Filter { lock: "x".parse().ok(), ..Filter::default() };
+    assert_eq!(super::report_of(&traces, &Options { filter, ..by(By::Lock) }).unwrap().totals.count, 1);
+    let filter = Filter { lock: "nosuch".parse().ok(), ..Filter::default() };
+    assert!(super::report_of(&traces, &Options { filter, ..by(By::Lock) }).unwrap_err().nothing_found());
+}
+
+#[test]
 fn owners_change_and_waiters_are_counted_at_their_most() {
     let text =
         "10 A acquire m\n20 B wait m\n25 C wait m\n30 A release m\n31 B acquire m wait=11\n40 B release m
@@ -634,7 +674,7 @@ proptest! {
             }
         }
         let options = Options { filter: Filter { include_idle: true, ..Filter::default() }, columns: vec![Column::P99], ..by(By::Lock) };
-        let report = report_in_chunks(&test.trace, &options, chunk_keys).unwrap();
+        let report = report_in_chunks(&[&test.trace], &options, chunk_keys).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };

@@ -79,6 +79,7 @@ pub(super) fn heading(by: By) -> &'static str {
         By::Comm => "command",
         By::Stack => "acquired at < called by (lock)",
         By::Cgroup => "control group",
+        By::Host => "host",
     }
 }
 

@@ -233,6 +233,71 @@ impl Trust {
         self.warning().map_or(Ok(()), |warning| writeln!(out, "{warning}\n"))
     }
 
+    /// What the numbers of two traces don't hold.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        let counts: [(&mut u64, u64); 22] = [
+            (&mut self.events, other.events),
+            (&mut self.recorded, other.recorded),
+            (&mut self.stacks_lost, other.stacks_lost),
+            (&mut self.wait_states_lost, other.wait_states_lost),
+            (&mut self.late, other.late),
+            (&mut self.holds_cut_by_loss, other.holds_cut_by_loss),
+            (&mut self.waits_cut_by_loss, other.waits_cut_by_loss),
+            (&mut self.unpaired_releases, other.unpaired_releases),
+            (&mut self.hand_overs, other.hand_overs),
+            (&mut self.releases_unseen, other.releases_unseen),
+            (&mut self.backwards, other.backwards),
+            (&mut self.begin_unseen, other.begin_unseen),
+            (&mut self.holds_open_at_end, other.holds_open_at_end),
+            (&mut self.waits_open_at_end, other.waits_open_at_end),
+            (&mut self.waits_begun, other.waits_begun),
+            (&mut self.gap_waits, other.gap_waits),
+            (&mut self.unmeasured_waits, other.unmeasured_waits),
+            (&mut self.uncounted_waits, other.uncounted_waits),
+            (&mut self.inferred_waits, other.inferred_waits),
+            (&mut self.abandoned_waits, other.abandoned_waits),
+            (&mut self.try_failures, other.try_failures),
+            (&mut self.idle_waits, other.idle_waits),
+        ];
+        for (sum, more) in counts {
+            *sum = sum.saturating_add(more);
+        }
+        let times: [(&mut i64, i64); 5] = [
+            (&mut self.span_ns, other.span_ns),
+            (&mut self.abandoned_wait_ns, other.abandoned_wait_ns),
+            (&mut self.waited_ns, other.waited_ns),
+            (&mut self.gap_ns, other.gap_ns),
+            (&mut self.uncounted_wait_ns, other.uncounted_wait_ns),
+        ];
+        for (sum, more) in times {
+            *sum = sum.saturating_add(more);
+        }
+        for cause in other.lost_by_cause {
+            match self.lost_by_cause.iter_mut().find(|known| known.cause == cause.cause) {
+                Some(known) => known.events = known.events.saturating_add(cause.events),
+                None => self.lost_by_cause.push(cause),
+            }
+        }
+        if other.lost > self.lost {
+            self.lost_where = other.lost_where;
+        }
+        self.lost = self.lost.saturating_add(other.lost);
+        self.longest_open_wait_ns = self.longest_open_wait_ns.max(other.longest_open_wait_ns);
+        let new = other.limits.into_iter().filter(|limit| !self.limits.contains(limit));
+        let new: Vec<String> = new.collect();
+        self.limits.extend(new);
+        self.complete &= other.complete;
+        if self.stop_reason != other.stop_reason {
+            self.stop_reason = format!("{}; {}", self.stop_reason, other.stop_reason);
+        }
+        for cost in other.probe_cost_ns {
+            if !self.probe_cost_ns.iter().any(|known| known.name == cost.name) {
+                self.probe_cost_ns.push(cost);
+            }
+        }
+        self
+    }
+
     /// Writes the block: one line if there is nothing to say, a few if there is.
     ///
     /// # Errors
