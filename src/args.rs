@@ -36,6 +36,7 @@ Examples:
   sudo klock record -a -d 10s                  record the whole machine for ten seconds
   klock analyze report                         which lock cost what
   klock analyze blame                          who made whom wait
+  klock analyze diff old.parquet new.parquet   what became longer
   klock plot --lock cache_lock -o lock.svg     one lock as a picture
 
 Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
@@ -313,7 +314,7 @@ pub(crate) struct Diff {
     /// The trace to compare.
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
-    /// What is the same in both: lock (by name, or where it was initialised or acquired), init, site, stack, kind or comm.
+    /// What is the same in both: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
     #[arg(long, value_name = "KEY", default_value = "lock", value_parser = Align::from_str)]
     pub(crate) by: Align,
     /// What to show, and by the difference of what to sort.

@@ -19,7 +19,7 @@ use crate::{
     filter::Filter,
     intervals::{Hold, Sink, Wait},
     loss,
-    names::Names,
+    names::{self, Names, Point},
     report::{By, Key, Trust, is_credited, key, trust::Watch},
     scope::{Chosen, Pass, last_time},
 };
@@ -62,12 +62,12 @@ pub struct Options {
 choices! {
     /// What is the same in both traces.
     Align, "key" {
-        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, at one place.
+        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, in one function.
         #[default]
         Lock = "lock",
-        /// Locks that were initialised at one place, otherwise as `lock`.
+        /// Locks that were initialised in one function; where that was not seen, acquired.
         Init = "init",
-        /// One acquisition point and class of locks.
+        /// One function that acquires, and class of locks: lines differ from build to build.
         Site = "site",
         /// One stack and class of locks.
         Stack = "stack",
@@ -243,14 +243,39 @@ fn label(by: Align, lock: Option<LockId>, number: i64, names: &Names) -> String 
             (Some(row), _) => {
                 Key::of_number(key::number(row.id.into(), By::Class, names), By::Class, names).label(names)
             }
-            (None, Some((row, point))) => format!("{} initialised at {}", row.kind, point.label()),
-            (None, None) => of(By::Site),
+            (None, Some((row, point))) => {
+                format!("{} initialised in {}", row.kind, lasting(point).unwrap_or_else(|| point.label()))
+            }
+            (None, None) => site(number, names),
         },
-        Align::Site => of(By::Site),
+        Align::Site => site(number, names),
         Align::Stack => of(By::Stack),
         Align::Kind => of(By::Kind),
         Align::Comm => of(By::Comm),
     }
+}
+
+/// An acquisition point and class of locks, by what lasts of the point.
+fn site(number: i64, names: &Names) -> String {
+    let key = Key::of_number(number, By::Site, names);
+    let point = names.point_of_number((number >> 32) as u32);
+    match (&key, lasting(point)) {
+        (Key::Site { kind, lock_name, .. }, Some(place)) => {
+            let class = Key::Class { kind: *kind, lock_name: lock_name.clone() };
+            format!("{place} ({})", class.label(names))
+        }
+        _ => key.label(names),
+    }
+}
+
+/// The function and the name of its file: lines move when a program changes, and directories when it is built elsewhere.
+fn lasting(point: &Point) -> Option<String> {
+    let function = names::printable(point.function.as_ref()?);
+    let file = point.file.as_deref().or(point.module.as_deref());
+    Some(match file.and_then(|file| file.rsplit('/').next()) {
+        Some(file) => format!("{function} in {}", names::printable(file)),
+        None => function.into_owned(),
+    })
 }
 
 /// Takes intervals into the periods of their keys.

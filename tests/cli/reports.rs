@@ -292,3 +292,33 @@ fn several_files_or_a_directory_of_them_are_one_report() {
     std::fs::create_dir(folder.path("none")).unwrap();
     folder.klock(&["analyze", "report", "none"]).fails(2, &["none", "no trace"]);
 }
+
+#[test]
+fn two_traces_are_compared_and_a_condition_ends_with_its_own_code() {
+    let folder = Folder::new().with_trace(&one_wait());
+    // The same a hundred times, a hundred times as fast, and with waits of a third.
+    let many = |wait: i64| -> Vec<Event> {
+        let at = |run: i64| move |event: Event| Event { ts_ns: event.ts_ns / 100 + run * 29_000, ..event };
+        let shorter = move |event: Event| match event.kind {
+            EventKind::Wait => Event { ts_ns: event.ts_ns + 900_000 - wait, ..event },
+            _ => event,
+        };
+        (0..100).flat_map(|run| one_wait().into_iter().map(shorter).map(at(run))).collect()
+    };
+    let sorted = |name: &str, wait: i64| {
+        let mut events = many(wait);
+        events.sort_by_key(|event| event.ts_ns);
+        crate::support::write_trace(&folder.path(name), &"f".repeat(32), &events);
+    };
+    sorted("slow.parquet", 900_000);
+    sorted("fast.parquet", 300_000);
+    let diff =
+        |args: &[&str]| folder.klock(&[&["analyze", "diff", "fast.parquet", "slow.parquet"], args].concat());
+    assert!(diff(&[]).succeeds().contains("+200 %"), "{}", diff(&[]).stdout);
+    assert!(diff(&["--format", "md"]).succeeds().contains("pthread\\_mutex:cache\\_lock"));
+    diff(&["--fail-if", "wait_total > +300%", "--by", "site"]).succeeds();
+    let worse = diff(&["--fail-if", "wait_total > +20%", "--format", "csv"]);
+    assert_eq!(worse.code, Some(6), "{}", worse.stderr);
+    assert!(worse.stderr.contains("wait_total > +20% holds") && worse.stdout.starts_with("metric,base,new,"));
+    assert_eq!(diff(&["--fail-if", "wait_total > 5ms"]).code, Some(2));
+}

@@ -77,6 +77,21 @@ fn keys_add_up_to_all_and_what_is_in_one_trace_only_has_come_or_gone() {
 }
 
 #[test]
+fn a_place_is_the_same_on_another_line_and_in_another_directory() {
+    let at = |place: &str| {
+        testing::trace(&format!("0 A acquire m {place}\n9 A release m\n1_000_000_000 A try_fail m"))
+    };
+    let (base, new) = (at("/old/src/a.c:10:put"), at("/new/a.c:12:put"));
+    let names = |by, base: &testing::TestTrace, new: &testing::TestTrace| -> Vec<String> {
+        let found = of(base, new, &Options { by, ..Options::default() });
+        found.rows.into_iter().map(|row| row.name).collect()
+    };
+    assert_eq!(names(Align::Site, &base, &new), ["put in a.c (pthread_mutex:m)"]);
+    assert_eq!(names(Align::Site, &base, &at("/new/a.c:12:get")).len(), 2);
+    assert_eq!(names(Align::Stack, &base, &new), ["put (pthread_mutex:m)"]);
+}
+
+#[test]
 fn a_condition_is_met_by_what_is_beyond_its_limit_and_more_than_chance() {
     let (base, new) = (run(0x10, 400, 100_000), run(0x10, 400, 200_000));
     let worse = of(&base, &new, &Options::default());

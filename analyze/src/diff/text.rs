@@ -59,6 +59,7 @@ fn cells(change: &Change) -> Vec<String> {
     let by = match change.change {
         Some(by) => percent(by),
         None if has_come => "new".to_owned(),
+        None if change.base.is_some_and(|base| base > 0.0) => "gone".to_owned(),
         None => "-".to_owned(),
     };
     let (low, high) =
