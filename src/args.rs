@@ -16,8 +16,10 @@ use analyze::{
     rows::Format,
 };
 #[cfg(feature = "record")]
+use clap::ValueEnum;
+#[cfg(feature = "record")]
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 #[cfg(feature = "record")]
 use record::LockChoice;
 use trace_format::LockKind;

@@ -1,9 +1,9 @@
 //! `klock analyze report`: filters to options, the report to the skin that was asked for.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 
 use analyze::{
-    report::{self, Options, Report},
+    report::{self, Options},
     rows::Format,
 };
 
@@ -23,7 +23,8 @@ pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
 }
 
 /// The usual columns of the report for people, as wide as the terminal.
-pub(super) fn write_text(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> {
+#[cfg(feature = "record")]
+pub(super) fn write_text(out: &mut dyn io::Write, report: &report::Report) -> anyhow::Result<()> {
     Ok(report::text::write(report, &[], terminal_width(), out)?)
 }
 

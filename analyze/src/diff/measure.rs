@@ -14,6 +14,9 @@ use crate::{
     report::spread::{bucket, bucket_end},
 };
 
+/// Of fewer waits or holds, a quantile has no interval.
+const FEW: u64 = 20;
+
 choices! {
     /// What is compared.
     Metric, "metric" {
@@ -48,6 +51,10 @@ impl Metric {
     /// Whether its values are times, not numbers of things.
     pub const fn is_time(self) -> bool {
         !matches!(self, Self::Count | Self::CntLock)
+    }
+
+    const fn is_of_waits(self) -> bool {
+        matches!(self, Self::WaitP50 | Self::WaitP99)
     }
 
     const fn is_quantile(self) -> bool {
@@ -124,6 +131,13 @@ impl Periods {
         }
     }
 
+    /// How many waits or holds a quantile is of.
+    fn times(&self, metric: Metric) -> u64 {
+        let of_waits = metric.is_of_waits();
+        let of = |cell: &Cell| (if of_waits { &cell.waits } else { &cell.holds }).values().sum::<u64>();
+        self.cells.values().map(of).sum()
+    }
+
     /// The metric over all periods; 0 if there is nothing that it could be of.
     pub(super) fn rate(&self, metric: Metric, span_ns: i64) -> f64 {
         self.value(metric, span_ns, &[1; PERIODS]).unwrap_or(0.0)
@@ -150,7 +164,7 @@ impl Periods {
 fn quantile<'a>(metric: Metric, cells: impl Iterator<Item = (u64, &'a Cell)>) -> Option<f64> {
     let mut all: BTreeMap<u32, u64> = BTreeMap::new();
     for (times, cell) in cells.filter(|(times, _)| *times > 0) {
-        let of = if matches!(metric, Metric::WaitP50 | Metric::WaitP99) { &cell.waits } else { &cell.holds };
+        let of = if metric.is_of_waits() { &cell.waits } else { &cell.holds };
         for (bucket, count) in of {
             *all.entry(*bucket).or_default() += count * times;
         }
@@ -174,6 +188,10 @@ impl Change {
         };
         let once = [1; PERIODS];
         let (was, is) = (value(base, &once), value(new, &once));
+        let few = |(periods, _): (&Periods, i64)| metric.is_quantile() && periods.times(metric) < FEW;
+        if few(base) || few(new) {
+            return Self { metric, base: was, new: is, change: ratio(was, is), interval: None };
+        }
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut drawn: Vec<f64> = Vec::with_capacity(DRAWS);
         // A quantile costs a pass over all buckets, and settles sooner.
