@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::Trace;
+use trace_format::{LockId, Trace};
 
 use crate::{
     error::AnalyzeError,
     filter::Filter,
-    intervals::{Hold, HoldState, Outcome, Sink, Wait},
+    intervals::{Hold, HoldState, Outcome, Rules, Sink, Wait},
     loss,
     names::Names,
     report::{By, Key, Trust, key, trust::Watch},
@@ -100,8 +100,8 @@ pub struct Series {
 pub struct Cell {
     /// How long tasks waited, in ns: twice as long as the period if two did.
     pub wait_ns: i64,
-    /// How long tasks held it, in ns; 0 also where holds are not recorded.
-    pub hold_ns: i64,
+    /// How long tasks held it, in ns; `None` if holds are not recorded.
+    pub hold_ns: Option<i64>,
     /// Waits that began.
     pub waits: i64,
     /// Holds that began.
@@ -109,10 +109,18 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Whether nothing happened.
+    fn is_empty(&self) -> bool {
+        self.wait_ns == 0 && self.hold_ns.unwrap_or(0) == 0 && self.waits == 0 && self.holds == 0
+    }
+
     fn plus(self, other: Self) -> Self {
         Self {
             wait_ns: self.wait_ns.saturating_add(other.wait_ns),
-            hold_ns: self.hold_ns.saturating_add(other.hold_ns),
+            hold_ns: match (self.hold_ns, other.hold_ns) {
+                (Some(ns), Some(more)) => Some(ns.saturating_add(more)),
+                (known, None) | (None, known) => known,
+            },
             waits: self.waits + other.waits,
             holds: self.holds + other.holds,
         }
@@ -166,6 +174,7 @@ pub fn timeline(trace: &Trace, options: &Options) -> Result<Timeline, AnalyzeErr
     }
     let mut filling = Filling {
         names: &names,
+        rules: names.rules(trace),
         by: options.by,
         chosen: &chosen,
         window: (from_ns, to_ns),
@@ -178,10 +187,14 @@ pub fn timeline(trace: &Trace, options: &Options) -> Result<Timeline, AnalyzeErr
     let trust = trust.block(trace, (&events, &counts), &chosen, &names);
     loss::check(trace, &trust, options.allow_loss)?;
 
-    let series = |(number, gathered): (i64, Gathered)| {
+    let series = |(number, mut gathered): (i64, Gathered)| {
+        for cell in gathered.cells.values_mut() {
+            // Where holds are recorded and there is none, it is 0.
+            cell.hold_ns = gathered.measured.then_some(cell.hold_ns.unwrap_or(0));
+        }
         let key = Key::of_number(number, options.by, &names);
         let total = gathered.cells.values().fold(Cell::default(), |sum, cell| sum.plus(*cell));
-        let Gathered { cells, cut_by_loss } = gathered;
+        let Gathered { cells, cut_by_loss, .. } = gathered;
         Series { name: key.label(&names), key: Some(key), total, cut_by_loss, cells }
     };
     let mut keys: Vec<Series> =
@@ -233,11 +246,14 @@ fn round_period(span_ns: i64) -> i64 {
 struct Gathered {
     cells: BTreeMap<i64, Cell>,
     cut_by_loss: u64,
+    /// Whether holds of any of its locks are recorded.
+    measured: bool,
 }
 
 /// Takes intervals and puts them into the cells that they lie in.
 struct Filling<'a> {
     names: &'a Names,
+    rules: Rules,
     by: By,
     chosen: &'a Chosen,
     window: (i64, i64),
@@ -248,9 +264,17 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Adds the parts of an interval to the periods of `key`, and 1 to that of its begin.
-    fn add(&mut self, key: i64, (start_ns, end_ns): (i64, i64), part: fn(i64) -> Cell, one: Cell) {
+    fn add(
+        &mut self,
+        (lock, key): (LockId, i64),
+        (start_ns, end_ns): (i64, i64),
+        part: fn(i64) -> Cell,
+        one: Cell,
+    ) {
+        let measured = self.rules.measures_holds(lock);
         let (from_ns, to_ns) = self.window;
         let gathered = self.keys.entry(key).or_default();
+        gathered.measured |= measured;
         let period = |ns: i64| ns.saturating_sub(from_ns) / self.period_ns;
         if (from_ns..=to_ns).contains(&start_ns) {
             // What begins with the last nanosecond belongs to the last period.
@@ -279,9 +303,9 @@ impl Sink for Filling<'_> {
         let key = key::number(hold.into(), self.by, self.names);
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
-                let part = |ns| Cell { hold_ns: ns, ..Cell::default() };
+                let part = |ns| Cell { hold_ns: Some(ns), ..Cell::default() };
                 let one = Cell { holds: 1, ..Cell::default() };
-                self.add(key, (hold.start_ns, hold.end_ns), part, one);
+                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), part, one);
             }
             HoldState::CutByLoss => self.keys.entry(key).or_default().cut_by_loss += 1,
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
@@ -299,7 +323,12 @@ impl Sink for Filling<'_> {
         } else {
             let part = |ns| Cell { wait_ns: ns, ..Cell::default() };
             let one = Cell { waits: 1, ..Cell::default() };
-            self.add(key, (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns)), part, one);
+            self.add(
+                (wait.lock, key),
+                (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns)),
+                part,
+                one,
+            );
         }
     }
 }

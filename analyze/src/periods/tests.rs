@@ -35,7 +35,7 @@ fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String 
 }
 
 fn cells(timeline: &Timeline, at: usize) -> Vec<(i64, i64, i64, i64, i64)> {
-    let cell = |(number, c): (&i64, &Cell)| (*number, c.wait_ns, c.hold_ns, c.waits, c.holds);
+    let cell = |(number, c): (&i64, &Cell)| (*number, c.wait_ns, c.hold_ns.unwrap_or(-1), c.waits, c.holds);
     timeline.keys[at].cells.iter().map(cell).collect()
 }
 
@@ -65,7 +65,7 @@ fn the_keys_with_the_most_waiting_are_shown_and_the_others_are_one() {
         of(TEXT, &Options { period_ns: Some(100), limit: Some(1), by: By::Site, ..Options::default() });
     assert_eq!(timeline.keys[0].name, "b.c:1 (pthread_mutex:m)");
     let others = timeline.others.as_ref().unwrap();
-    assert_eq!((timeline.others_count, others.total.hold_ns), (2, 250 + 80));
+    assert_eq!((timeline.others_count, others.total.hold_ns), (2, Some(250 + 80)));
     let shown = skin(|out| text::write(&timeline, Some(80), out));
     assert!(shown.contains("\n2 other keys\n"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
@@ -74,6 +74,21 @@ fn the_keys_with_the_most_waiting_are_shown_and_the_others_are_one() {
     assert!(csv.contains("\n100,200,0,100,0,0,(others),,,"), "{csv}");
     let json: serde_json::Value = serde_json::from_str(&skin(|out| json::write(&timeline, out))).unwrap();
     assert_eq!(json["keys"][0]["cells"]["1"]["wait_ns"], 100);
+}
+
+#[test]
+fn holds_that_are_not_recorded_are_not_zero() {
+    let timeline = of(
+        "source kernel_contended kinds=mutex holds=no\nlock m mutex\n1 A wait m k:a.c:1\n9 A acquire m k:a.c:1 wait=8",
+        &Options::default(),
+    );
+    assert_eq!((timeline.keys[0].total.hold_ns, timeline.keys[0].total.wait_ns), (None, 8));
+    let csv = skin(|out| rows::write(&timeline, Format::Csv, out));
+    assert!(csv.contains("\n0,1,1,,1,0,#0 m (mutex),"), "{csv}");
+    assert!(
+        skin(|out| text::write(&timeline, None, out))
+            .contains("      all      8 ns         -        1        1")
+    );
 }
 
 #[test]
@@ -145,8 +160,9 @@ proptest! {
         for series in &whole.keys {
             let Some(Key::Lock { lock_id, .. }) = series.key else { panic!("{:?}", series.key) };
             for (number, cell) in &series.cells {
-                if (cell.wait_ns, cell.hold_ns) != (0, 0) {
-                    cells.insert((lock_id, *number), (cell.wait_ns, cell.hold_ns));
+                let hold_ns = cell.hold_ns.unwrap_or(0);
+                if (cell.wait_ns, hold_ns) != (0, 0) {
+                    cells.insert((lock_id, *number), (cell.wait_ns, hold_ns));
                 }
             }
         }

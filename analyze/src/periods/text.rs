@@ -67,7 +67,7 @@ fn block(
     let mut quiet = 0;
     for number in 0..timeline.periods() {
         let cell = series.cells.get(&number).unwrap_or(&none);
-        if *cell == none {
+        if cell.is_empty() {
             quiet += 1;
             continue;
         }
@@ -89,6 +89,7 @@ fn skipped(quiet: &mut i64, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
 }
 
 fn numbers(cell: &Cell) -> String {
-    let (wait, hold) = (units::duration(cell.wait_ns), units::duration(cell.hold_ns));
+    let wait = units::duration(cell.wait_ns);
+    let hold = cell.hold_ns.map_or_else(|| "-".to_owned(), units::duration);
     format!("{wait:>8}  {hold:>8}  {:>7}  {:>7}", units::count(cell.waits), units::count(cell.holds))
 }
