@@ -21,7 +21,9 @@ impl Condition {
     /// every limit.
     pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
         let change = diff.all.change(self.metric);
-        let has_come = change.base.unwrap_or(0.0) == 0.0 && change.new.unwrap_or(0.0) > 0.0;
+        // What was not measured is not nothing.
+        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
+        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
         let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
         let is_met = match change.change {
             Some(by) => beyond(by) && change.is_certain(),

@@ -83,6 +83,8 @@ pub struct Change {
 pub(super) struct Periods {
     cells: BTreeMap<usize, Cell>,
     pub(super) cut_by_loss: u64,
+    /// Whether the end of any hold was seen.
+    measured: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -108,6 +110,7 @@ impl Periods {
             *cell.waits.entry(bucket(wait_ns)).or_default() += 1;
         }
         if hold.state == HoldState::Complete {
+            self.measured = true;
             let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
             cell.hold_ns = cell.hold_ns.saturating_add(hold_ns);
             *cell.holds.entry(bucket(hold_ns)).or_default() += 1;
@@ -116,6 +119,7 @@ impl Periods {
 
     pub(super) fn add(&mut self, other: &Self) {
         self.cut_by_loss += other.cut_by_loss;
+        self.measured |= other.measured;
         for (period, more) in &other.cells {
             let cell = self.cells.entry(*period).or_default();
             cell.wait_ns = cell.wait_ns.saturating_add(more.wait_ns);
@@ -148,6 +152,9 @@ impl Periods {
         let cells = self.cells.iter().map(|(period, cell)| (u64::from(times[*period]), cell));
         if metric.is_quantile() {
             return quantile(metric, cells);
+        }
+        if !self.measured && matches!(metric, Metric::Total | Metric::WaitCaused) {
+            return None;
         }
         let of = |cell: &Cell| match metric {
             Metric::WaitTotal => cell.wait_ns,

@@ -77,6 +77,22 @@ fn keys_add_up_to_all_and_what_is_in_one_trace_only_has_come_or_gone() {
 }
 
 #[test]
+fn holds_that_are_not_recorded_are_neither_nothing_nor_news() {
+    let text = |holds: &str| {
+        format!(
+            "source s kinds=mutex holds={holds}\nlock m mutex\n0 A acquire m k:a.c:1\n9 A release m\n1_000_000_000 A acquire m k:a.c:1"
+        )
+    };
+    let (base, new) = (testing::trace(&text("no")), testing::trace(&text("yes")));
+    let found = of(&base, &new, &Options::default());
+    assert_eq!(
+        (found.all.change(Metric::Total).base, found.all.change(Metric::Total).new),
+        (None, Some(9.0))
+    );
+    assert!("total > 1%".parse::<Condition>().unwrap().met(&found).is_none());
+}
+
+#[test]
 fn a_place_is_the_same_on_another_line_and_in_another_directory() {
     let at = |place: &str| {
         testing::trace(&format!("0 A acquire m {place}\n9 A release m\n1_000_000_000 A try_fail m"))
