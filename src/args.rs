@@ -10,14 +10,21 @@ use std::{path::PathBuf, time::Duration};
 #[cfg(feature = "analyze")]
 use analyze::{
     blame::By as BlameBy,
+    diff::{Align, Condition, Metric},
+    hist::Of,
     report::{By, Column},
+    rows::Format,
 };
 #[cfg(feature = "record")]
+use clap::ValueEnum;
+#[cfg(feature = "record")]
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 #[cfg(feature = "record")]
 use record::LockChoice;
 use trace_format::LockKind;
+#[cfg(feature = "analyze")]
+use trace_format::Mode;
 
 /// Record every acquire, wait and release of locks, and see which lock costs what.
 ///
@@ -31,10 +38,11 @@ Examples:
   sudo klock record -a -d 10s                  record the whole machine for ten seconds
   klock analyze report                         which lock cost what
   klock analyze blame                          who made whom wait
+  klock analyze diff old.parquet new.parquet   what became longer
   klock plot --lock cache_lock -o lock.svg     one lock as a picture
 
 Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
-4 the trace lost too much to rank, 5 the disk failed. klock record -- COMMAND passes on COMMAND's.")]
+4 the trace lost too much to rank, 5 the disk failed, 6 a --fail-if condition holds. klock record -- COMMAND passes on COMMAND's.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -209,18 +217,202 @@ pub(crate) enum Analyze {
     Report(Report),
     /// Who made whom wait: every nanosecond of waiting, by who held the lock meanwhile.
     Blame(Blame),
+    /// Waiting and holding through time: how much of it lies in each period.
+    Timeline(Timeline),
+    /// How long waits or holds are: how many in each power of two.
+    Hist(Hist),
+    /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
+    Diff(Diff),
+    /// The events as they were recorded, with names.
+    #[command(after_help = RAW_HELP)]
+    Events(Raw),
+    /// Every wait: who, for what, from when to when, in whose hold it began.
+    #[command(after_help = RAW_HELP)]
+    Waits(Raw),
+    /// Every hold: who, of what, from when to when, what it made others wait.
+    #[command(after_help = RAW_HELP)]
+    Holds(Raw),
 }
 
-/// How a result is written.
 #[cfg(feature = "analyze")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people.
-    Text,
-    /// RFC 4180, times in nanoseconds.
-    Csv,
-    /// One object, times in nanoseconds.
-    Json,
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+A wait or hold that is longer than a period is split over those that it lies in; what happens at one moment counts where it
+happens. Waits that were given up count too, and what is still open at the end counts until then.
+
+Examples:
+  klock analyze timeline
+  klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
+  klock analyze timeline --format csv > timeline.csv")]
+pub(crate) struct Timeline {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What has a timeline of its own: lock, site, stack, class, kind, task, process, comm or cgroup.
+    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
+    pub(crate) by: By,
+    /// With --by stack: so many functions of it, from the acquisition point outwards.
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
+    /// How long a period is; a round time that gives some twenty, if not given.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) period: Option<Duration>,
+    /// Show the N keys with the most waiting, and the others as one; in text 3, elsewhere all.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  klock analyze hist                            all waits
+  klock analyze hist --of hold --by lock -n 5
+  klock analyze hist --lock cache_lock --by site --format csv > hist.csv")]
+pub(crate) struct Hist {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What is counted: wait (those that ended with the lock) or hold.
+    #[arg(long, value_name = "TIME", default_value = "wait", value_parser = Of::from_str)]
+    pub(crate) of: Of,
+    /// What has a histogram of its own: lock, site, stack, class, kind, task, process, comm or cgroup; without, one for all.
+    #[arg(long, value_name = "KEY", value_parser = By::from_str)]
+    pub(crate) by: Option<By>,
+    /// With --by stack: so many functions of it, from the acquisition point outwards.
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
+    /// Show the N keys with the longest time together; in text 3, elsewhere all.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Metrics: wait_total, total (holds), count, cnt_lock, wait_caused, all per second; wait_p50, wait_p99, p50, p99 (of holds).
+Each trace is cut into 40 periods, which are drawn again and again; 95 % of the changes between draws lie in the interval.
+
+Examples:
+  klock analyze diff before.parquet after.parquet
+  klock analyze diff before.parquet after.parquet --by site --metric wait_p99
+  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so")]
+pub(crate) struct Diff {
+    /// The trace to compare with.
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// The trace to compare.
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// What is the same in both: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
+    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = Align::from_str)]
+    pub(crate) by: Align,
+    /// What to show, and by the difference of what to sort.
+    #[arg(short = 'k', long, value_name = "METRIC", default_value = "wait_total", value_parser = Metric::from_str)]
+    pub(crate) metric: Metric,
+    /// End with 6 if this became of all locks that are looked at together, and is more than chance: 'wait_p99 > +10%'.
+    #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
+    pub(crate) fail_if: Vec<Condition>,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events of one of them were lost.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(feature = "analyze")]
+const RAW_HELP: &str = "\
+Text shows what fits; CSV, JSON (an object per line) and Parquet have every column, times in nanoseconds since the trace's begin.
+Rows are written as the trace is read: memory does not grow with it. Waits and holds come in the order in which they end.
+
+Examples:
+  klock analyze events --lock cache_lock -n 50
+  klock analyze waits --min-wait 1ms --from 2s --to 3s
+  klock analyze holds --format parquet -o holds.parquet";
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Raw {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What of a trace a table is about.
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Filters {
+    /// Only this lock: an address, #ID, or a name.
+    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
+    pub(crate) lock: Option<String>,
+    /// Only this task: a thread or process id, or a name.
+    #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
+    pub(crate) task: Option<String>,
+    /// Only threads of these names.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
+    pub(crate) comm: Vec<String>,
+    /// Only where a function of the stack has this in its name.
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
+    pub(crate) symbol: Option<String>,
+    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
+    pub(crate) kind: Vec<LockKind>,
+    /// Include condition variables, semaphores and barriers, on which waiting is idling.
+    #[arg(long, help_heading = "Filters")]
+    pub(crate) idle: bool,
+    /// Only exclusive or only shared holds and waits.
+    #[arg(long, value_name = "MODE", value_parser = Mode::from_str, help_heading = "Filters")]
+    pub(crate) mode: Option<Mode>,
+    /// Only waits of at least this time, and what was acquired by them: 100us, 2ms.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    pub(crate) min_wait: Option<Duration>,
+    /// Only what ended after this time from the trace's begin: 500ms, 1.5s.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    pub(crate) from: Option<Duration>,
+    /// Only what ended before this time from the trace's begin.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    pub(crate) to: Option<Duration>,
+}
+
+/// How and where a result is written.
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Output {
+    /// How to write it: text, csv, json, md (Markdown) or parquet; but in text, times are in nanoseconds.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
+    pub(crate) format: Format,
+    /// Write to FILE instead of stdout.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace a file that exists.
+    #[arg(short, long, help_heading = "Output")]
+    pub(crate) force: bool,
 }
 
 #[cfg(feature = "analyze")]
@@ -237,6 +429,8 @@ Columns, credited when the lock is released, to the place that took it:
   holds_contended    holds in which another task began to wait; with -F
   gap                of wait_total: while nobody held the lock; with -F
   contention         cnt_lock divided by count; with -F
+  owner_changes      holds before which another task had the lock; with -F
+  max_waiters        the most tasks that waited at one time; with -F
 With -F or -k, by reading the trace twice:
   min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
   spin, blocked, runq          what waits were spent with
@@ -247,14 +441,18 @@ Examples:
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
   klock analyze report -F wait_total,gap,wait_caused,holds_contended
-  klock analyze report --format csv > report.csv")]
+  klock analyze report --format csv > report.csv
+  klock analyze report --by host web-*.parquet")]
 pub(crate) struct Report {
-    /// The trace.
+    /// The trace, or several as one: files, directories of them.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What a row is: lock, site (acquisition point), class (kind and name), kind, task, process or comm.
+    pub(crate) traces: Vec<PathBuf>,
+    /// What a row is: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or host.
     #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
     pub(crate) by: By,
+    /// With --by stack: so many functions of it, from the acquisition point outwards.
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
     /// Sort by this column, largest first; name sorts upwards.
     #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
     pub(crate) sort: Column,
@@ -264,27 +462,13 @@ pub(crate) struct Report {
     /// Show the first N rows.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Only this lock: an address, #ID, or a name.
-    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
-    pub(crate) lock: Option<String>,
-    /// Only this task: a thread or process id, or a name.
-    #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
-    pub(crate) task: Option<String>,
-    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
-    pub(crate) kind: Vec<LockKind>,
-    /// Include condition variables, semaphores and barriers, on which waiting is idling.
-    #[arg(long, help_heading = "Filters")]
-    pub(crate) idle: bool,
-    /// Only what ended after this time from the trace's begin: 500ms, 1.5s.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
-    pub(crate) from: Option<Duration>,
-    /// Only what ended before this time from the trace's begin.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
-    pub(crate) to: Option<Duration>,
-    /// How to write it.
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[cfg(feature = "analyze")]
@@ -307,18 +491,13 @@ pub(crate) struct Blame {
     /// Show the first N rows.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Only this lock: an address, #ID, or a name.
-    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
-    pub(crate) lock: Option<String>,
-    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
-    pub(crate) kind: Vec<LockKind>,
-    /// Include condition variables, semaphores and barriers, on which waiting is idling.
-    #[arg(long, help_heading = "Filters")]
-    pub(crate) idle: bool,
-    /// How to write it.
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[cfg(feature = "analyze")]

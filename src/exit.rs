@@ -1,7 +1,7 @@
 //! Errors to exit codes, and to the one line on stderr that says what is wrong and what to do next.
 //!
 //! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too much to
-//! rank, 5 the disk failed. A command that was recorded passes on its own status.
+//! rank, 5 the disk failed, 6 a condition of --fail-if holds. A command that was recorded passes on its own status.
 
 use std::{io, process::ExitCode};
 
@@ -20,8 +20,14 @@ pub(crate) enum Exit {
     /// Not permitted, or not supported by this machine.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording needs permissions"))]
     NotPossible,
+    /// The trace lost too much to be ranked.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis ranks"))]
+    TooMuchLost,
     /// The disk failed.
     Disk,
+    /// A comparison came out as it must not.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis compares"))]
+    Worse,
     /// The recorded command's own status.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording runs commands"))]
     Command(u8),
@@ -34,7 +40,9 @@ impl From<Exit> for ExitCode {
             Exit::Nothing => 1,
             Exit::BadInput => 2,
             Exit::NotPossible => 3,
+            Exit::TooMuchLost => 4,
             Exit::Disk => 5,
+            Exit::Worse => 6,
             Exit::Command(code) => code,
         })
     }
@@ -88,9 +96,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         }
         #[cfg(feature = "analyze")]
         if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>()
-            && analyze.nothing_found()
+            && (analyze.nothing_found() || analyze.too_much_lost())
         {
-            return Exit::Nothing;
+            return if analyze.too_much_lost() { Exit::TooMuchLost } else { Exit::Nothing };
         }
         #[cfg(feature = "record")]
         if let Some(record) = cause.downcast_ref::<record::RecordError>() {

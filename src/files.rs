@@ -4,7 +4,8 @@
 //! that a reader never sees half a picture.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -59,13 +60,34 @@ pub(crate) fn check_new(path: &Path, replace: bool) -> Result<(), OutputError> {
 /// Writes a whole file: beside its place first, then renamed.
 pub(crate) fn write_file(path: &Path, replace: bool, content: &[u8]) -> Result<(), OutputError> {
     check_new(path, replace)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
+    let partial = partial(path);
     let written = fs::write(&partial, content).and_then(|()| fs::rename(&partial, path));
     written.map_err(|error| {
         // The error that matters is the first one; a partial file that can't be removed is only litter.
         let _ = fs::remove_file(&partial);
         OutputError::Write(path.to_owned(), error)
     })
+}
+
+/// The same of what `write` writes piece by piece. An error of `write` comes back as it is, and leaves no file.
+pub(crate) fn stream_file(
+    path: &Path,
+    replace: bool,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    check_new(path, replace)?;
+    let partial = partial(path);
+    let failed = |error| OutputError::Write(path.to_owned(), error);
+    let mut out = BufWriter::new(fs::File::create(&partial).map_err(failed)?);
+    let written = write(&mut out)
+        .and_then(|()| Ok(out.flush().and_then(|()| fs::rename(&partial, path)).map_err(failed)?));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&partial);
+    })
+}
+
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
 }

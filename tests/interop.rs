@@ -64,8 +64,13 @@ fn rows(text: &str) -> Rows {
 
 #[track_caller]
 fn assert_query_equals_report(python: &Path, trace: &Path) -> Rows {
-    let by_klock =
-        run(klock().args(["analyze", "report"]).arg(trace).args(["--by", "lock", "--format", "csv"]));
+    let by_klock = run(klock().args(["analyze", "report"]).arg(trace).args([
+        "--by",
+        "lock",
+        "--format",
+        "csv",
+        "--allow-loss",
+    ]));
     assert!(by_klock.status.success(), "{}", by_klock.stderr);
     let by_query = run(Command::new(python)
         .arg(root().join("tests/python/report_by_lock.py"))

@@ -3,31 +3,30 @@
 //! A trace and [`Options`] enter, a [`Blame`] leaves: rows of time in nanoseconds that add up to all that was waited,
 //! and the [`Trust`] block. The interval engine hands out each wait in shares; they are added up by holder and, if the
 //! rows are pairs, by waiter. So memory grows with the number of stacks, not with the trace. Nothing is formatted here;
-//! `text`, `csv` and `json` are skins.
+//! `text`, `rows` and `json` are skins.
 //!
 //! All holds count, also those without an end: who never gives a lock back is who should be found.
 
-use std::{fmt, ops::ControlFlow, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Frame, LockKind, Stack, StackId, Trace};
+use trace_format::{Stack, StackId, Trace};
 
 use crate::{
     choices::choices,
     error::AnalyzeError,
-    intervals::Engine,
-    names::{self, Names, Point},
+    filter::Filter,
+    loss,
+    names::{self, Names},
     report::{self, Key, Trust, key},
-    scope::{Chosen, Walk, Wanted},
-    select::LockSelector,
-    source,
+    scope::{Chosen, Pass},
 };
 
 use sums::{Shares, Spot, Sums};
 
-pub mod csv;
 pub mod json;
+pub mod rows;
 pub mod text;
 
 mod sums;
@@ -41,12 +40,10 @@ pub struct Options {
     pub by: By,
     /// At most so many rows; `None` is all.
     pub limit: Option<usize>,
-    /// Only these locks.
-    pub lock: Option<LockSelector>,
-    /// Only locks of these kinds; empty is all but those that tasks wait for idly.
-    pub kinds: Vec<LockKind>,
-    /// Condition variables, semaphores and barriers too.
-    pub include_idle: bool,
+    /// What of the trace; of intervals, which waits.
+    pub filter: Filter,
+    /// Also if the trace lost too much for the order of rows to mean anything.
+    pub allow_loss: bool,
 }
 
 choices! {
@@ -125,6 +122,8 @@ pub struct Row {
     pub shares: i64,
     /// The longest of them, in ns.
     pub longest_ns: i64,
+    /// How many are of waits that lasted while events were lost, and so were longer.
+    pub cut_by_loss: i64,
     /// What the row is called; safe to print.
     pub name: String,
     /// Who held the lock: an acquisition point with the locks' class, or a task. With a gap, the class alone.
@@ -145,37 +144,18 @@ pub struct Row {
 /// The trace can't be read or holds no events, or a filter means no lock of it. A table without rows is no error:
 /// nobody waited.
 pub fn blame(trace: &Trace, options: &Options) -> Result<Blame, AnalyzeError> {
-    if trace.event_count() == 0 {
-        return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
-    }
     let names = Names::read(trace)?;
-    let wanted = Wanted {
-        lock: options.lock.as_ref(),
-        task: None,
-        kinds: &options.kinds,
-        include_idle: options.include_idle,
-    };
-    let chosen = Chosen::of(trace, &names, wanted)?;
-
-    let mut engine = Engine::new(names.rules(trace));
-    let mut shares = Shares::new(options.by, &names);
-    let mut events = Walk::default();
-    source::for_each(trace, |event| {
-        if events.see(event, &chosen) {
-            engine.push(event, &mut shares);
-        }
-        ControlFlow::Continue(())
-    })?;
-    let end_ns = events.last_ns.max(trace.info().clocks_end.monotonic_ns);
-    let counts = engine.finish(end_ns, &mut shares);
-
+    let chosen = Chosen::of(trace, &names, &options.filter)?;
+    let mut shares = Shares::new(options.by, &names, &chosen);
+    let (events, counts) = Pass { trace, names: &names, chosen: &chosen }.run(&mut shares)?;
     let Shares { sums, trust, .. } = shares;
+    let trust = trust.block(trace, (&events, &counts), &chosen, &names);
+    loss::check(trace, &trust, options.allow_loss)?;
     let totals = sums::totals(&sums);
-    let mut rows = rows(sums, options.by, &names);
+    let mut rows = named_rows(sums, options.by, &names);
     let rows_total = rows.len();
     rows.truncate(options.limit.unwrap_or(usize::MAX));
     let rows = finish(rows, trace)?;
-    let trust = trust.block(trace, &events, &counts, &chosen.kinds(&names));
     Ok(Blame { by: options.by, rows, rows_total, totals, trust })
 }
 
@@ -190,7 +170,7 @@ struct Unnamed {
 }
 
 /// From stacks to places: one row for all stacks through the same points.
-fn rows(sums: FxHashMap<Spot, Sums>, by: By, names: &Names) -> Vec<Unnamed> {
+fn named_rows(sums: FxHashMap<Spot, Sums>, by: By, names: &Names) -> Vec<Unnamed> {
     let mut found: FxHashMap<(Charged, Option<i64>, Option<i64>), Unnamed> = FxHashMap::default();
     for (spot, sums) in sums {
         let site = |stack| key::site_number(names.points_number(spot.kernel, stack), spot.class);
@@ -265,13 +245,14 @@ fn finish(rows: Vec<Unnamed>, trace: &Trace) -> Result<Vec<Row>, AnalyzeError> {
     let frames = |stack: Option<StackId>, kernel: bool| -> Vec<String> {
         let stack = stack.and_then(|id| stacks.get(&id));
         let frames = stack.map_or(&[][..], |stack| names::from_point(&stack.frames, kernel));
-        frames.iter().filter(|frame| kernel || !frame.kernel).map(function).collect()
+        frames.iter().filter(|frame| kernel || !frame.kernel).map(names::function).collect()
     };
     let row = |Unnamed { sums, name, holder, waiter, heaviest: (_, spot) }| Row {
         charged_to: spot.charged,
         wait_caused_ns: sums.ns,
         shares: sums.shares,
         longest_ns: sums.longest_ns,
+        cut_by_loss: sums.cut,
         name,
         holder,
         waiter,
@@ -279,12 +260,4 @@ fn finish(rows: Vec<Unnamed>, trace: &Trace) -> Result<Vec<Row>, AnalyzeError> {
         waiter_stack: frames(spot.waiter, spot.kernel),
     };
     Ok(rows.into_iter().map(row).collect())
-}
-
-/// The function of a frame, or what else is known of it; safe to print.
-fn function(frame: &Frame) -> String {
-    match &frame.symbol {
-        Some(symbol) => names::printable(symbol).into_owned(),
-        None => Point::of(frame).place(),
-    }
 }

@@ -43,6 +43,44 @@ pub enum AnalyzeError {
         /// What was asked for.
         wanted: String,
     },
+    /// No function of the trace is meant.
+    #[error(
+        "no function whose name contains '{wanted}' in the trace's {stacks} stacks; give a part of a name that `--by stack` shows"
+    )]
+    SymbolNotFound {
+        /// What was asked for.
+        wanted: String,
+        /// Where it was looked for.
+        stacks: usize,
+    },
+    /// Too much is missing to rank what is left.
+    #[error("{}: {share} of the events are missing ({detail}), too much to rank what is left; {advice}, or see what is left with --allow-loss", path.display())]
+    TooMuchLost {
+        /// Its events' file.
+        path: PathBuf,
+        /// Which part of all events is missing.
+        share: String,
+        /// Why, where and when they were lost.
+        detail: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// A period of a timeline is too short.
+    #[error(
+        "{periods} periods are too many, {most} the most; give a longer --period, or less of the trace with --from and --to"
+    )]
+    TooManyPeriods {
+        /// How many there would be.
+        periods: i64,
+        /// How many there may be.
+        most: i64,
+    },
+    /// A condition on a comparison that is none.
+    #[error("'{text}' is no condition; write a metric, > or <, and percents: wait_total > +20%")]
+    BadCondition {
+        /// What was given.
+        text: String,
+    },
     /// A word that an option does not know.
     #[error("unknown {what} '{word}'; give one of {known}")]
     UnknownWord {
@@ -70,7 +108,18 @@ pub enum AnalyzeError {
 impl AnalyzeError {
     /// Whether the trace is fine and just has nothing to show: exit code 1, not 2.
     pub fn nothing_found(&self) -> bool {
-        matches!(self, Self::Empty { .. } | Self::LockNotFound { .. } | Self::TaskNotFound { .. })
+        matches!(
+            self,
+            Self::Empty { .. }
+                | Self::LockNotFound { .. }
+                | Self::TaskNotFound { .. }
+                | Self::SymbolNotFound { .. }
+        )
+    }
+
+    /// Whether the trace lost too much: exit code 4.
+    pub fn too_much_lost(&self) -> bool {
+        matches!(self, Self::TooMuchLost { .. })
     }
 }
 

@@ -67,6 +67,11 @@ pub struct Hold {
     pub waits_begun: i64,
     /// Of all waits of other tasks: the time that is charged to this hold, in ns.
     pub wait_caused_ns: i64,
+    /// The most tasks that waited at one time while it was the hold that they were charged to.
+    pub max_waiters: i64,
+    /// Whether another task had the lock before: the task of the hold that began before this one is another. Holds that ended in
+    /// the nanosecond of their begin are passed over, and so are all before lost events.
+    pub owner_changed: bool,
     /// Acquisitions in it: 1, or more if its owner acquired a shared lock again at the same point.
     pub acquisitions: i64,
     /// How many further times its owner acquired an exclusive lock that it had: recursion, which is not counted.
@@ -195,6 +200,10 @@ pub trait Sink {
     /// A share of `wait`, which may not have ended.
     fn share(&mut self, wait: &Wait, share: &Share) {
         let _ = (wait, share);
+    }
+    /// Whether the rest of the trace need not be read.
+    fn has_enough(&self) -> bool {
+        false
     }
 }
 

@@ -78,11 +78,32 @@ pub(crate) fn table(
     Ok(())
 }
 
+/// The name of a row, behind an exclamation mark if something of it is missing.
+pub(crate) fn marked(name: &str, incomplete: bool) -> String {
+    if incomplete { format!("! {name}") } else { name.to_owned() }
+}
+
+/// A bar for `value`, where `most` is as long as the room: blocks of an eighth, at least one for anything but 0.
+pub(crate) fn bar(value: i64, most: i64, room: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if value <= 0 || most <= 0 {
+        return String::new();
+    }
+    let eighths = (value as f64 / most as f64 * (room * 8) as f64).round().max(1.0) as usize;
+    let eighths = eighths.min(room * 8);
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
 /// Says how many rows are not shown, if any.
 pub(crate) fn hidden(rows: usize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    if rows > 0 {
-        let what = if rows == 1 { "row" } else { "rows" };
-        writeln!(out, "... {} more {what}", units::exact(i64::try_from(rows).unwrap_or(i64::MAX)))?;
+    more(rows, "row", out)
+}
+
+/// The same of other things.
+pub(crate) fn more(count: usize, what: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    if count > 0 {
+        let ending = if count == 1 { "" } else { "s" };
+        writeln!(out, "... {} more {what}{ending}", units::exact(i64::try_from(count).unwrap_or(i64::MAX)))?;
     }
     Ok(())
 }

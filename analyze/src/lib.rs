@@ -15,13 +15,20 @@
 
 pub mod blame;
 mod choices;
+pub mod diff;
 pub mod error;
+pub mod filter;
+pub mod hist;
 pub mod info;
 pub mod intervals;
 mod layout;
+pub mod loss;
 pub mod names;
+pub mod periods;
 pub mod plot;
+pub mod raw;
 pub mod report;
+pub mod rows;
 mod scope;
 pub mod select;
 pub mod source;
@@ -31,3 +38,4 @@ pub mod timeline;
 pub mod units;
 
 pub use error::AnalyzeError;
+pub use filter::Filter;

@@ -8,8 +8,10 @@ use std::{borrow::Cow, fmt::Write as _, hash::Hash};
 use rustc_hash::FxHashMap;
 use trace_format::{FormatError, LockId, LockKind, LockRow, StackId, TaskId, TaskRow, Trace};
 
+mod chain;
 mod point;
 
+use chain::Chains;
 pub use point::Point;
 pub(crate) use point::{Points, UNKNOWN, from_point, shorten};
 
@@ -25,6 +27,11 @@ pub struct Names {
     class_of: Vec<u32>,
     comms: Vec<Option<String>>,
     comm_of: Vec<u32>,
+    cgroups: Vec<Option<String>>,
+    cgroup_of: Vec<u32>,
+    /// Only if they were asked for.
+    chains: Chains,
+    host: Option<String>,
 }
 
 /// All locks of one kind and name: what FreeBSD merges into one row.
@@ -40,14 +47,24 @@ impl Names {
     /// Reads the side tables of `trace`.
     pub fn read(trace: &Trace) -> Result<Self, FormatError> {
         let points = Points::of(&trace.stacks()?);
-        Ok(Self::new(trace.locks()?, trace.tasks()?, points))
+        let host = Some(trace.info().host.name.clone()).filter(|host| !host.is_empty());
+        Ok(Self { host, ..Self::new(trace.locks()?, trace.tasks()?, points) })
     }
 
     fn new(locks: Vec<LockRow>, tasks: Vec<TaskRow>, points: Points) -> Self {
         let class = |lock: &LockRow| Class { kind: lock.kind, name: lock.name.clone() };
         let (classes, class_of) = numbered(locks.iter().map(class));
         let (comms, comm_of) = numbered(tasks.iter().map(|task| task.comm.clone()));
-        Self { locks, tasks, points, classes, class_of, comms, comm_of }
+        let (cgroups, cgroup_of) = numbered(tasks.iter().map(|task| task.cgroup.clone()));
+        let chains = Chains::default();
+        let host = None;
+        Self { locks, tasks, points, classes, class_of, comms, comm_of, cgroups, cgroup_of, chains, host }
+    }
+
+    /// Keeps the functions of each stack, too: so many from the acquisition point outwards, or all.
+    pub(crate) fn read_chains(&mut self, trace: &Trace, depth: Option<usize>) -> Result<(), FormatError> {
+        self.chains = Chains::of(&trace.stacks()?, depth.unwrap_or(usize::MAX));
+        Ok(())
     }
 
     /// Every lock, by id.
@@ -126,6 +143,29 @@ impl Names {
         self.points.point(number)
     }
 
+    /// The number of what is kept of a stack, if [`read_chains`](Self::read_chains) kept it.
+    pub(crate) fn chain_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
+        let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
+        self.chains.number(stack, kernel)
+    }
+
+    /// The machine's name.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    pub(crate) fn chain_of_number(&self, number: u32) -> &[String] {
+        self.chains.chain(number)
+    }
+
+    pub(crate) fn cgroup_number(&self, task: TaskId) -> Option<u32> {
+        usize::try_from(task.0).ok().and_then(|at| self.cgroup_of.get(at)).copied()
+    }
+
+    pub(crate) fn cgroup_of_number(&self, number: u32) -> Option<&str> {
+        self.cgroups.get(number as usize)?.as_deref()
+    }
+
     pub(crate) fn class_number(&self, lock: LockId) -> Option<u32> {
         usize::try_from(lock.0).ok().and_then(|at| self.class_of.get(at)).copied()
     }
@@ -140,6 +180,14 @@ impl Names {
 
     pub(crate) fn comm_of_number(&self, number: u32) -> Option<&str> {
         self.comms.get(number as usize)?.as_deref()
+    }
+}
+
+/// The function of a frame, or what else is known of it; safe to print.
+pub(crate) fn function(frame: &trace_format::Frame) -> String {
+    match &frame.symbol {
+        Some(symbol) => printable(symbol).into_owned(),
+        None => Point::of(frame).place(),
     }
 }
 

@@ -1,36 +1,36 @@
 //! The columns of FreeBSD's LOCK_PROFILING(9) and who made others wait, by lock, by acquisition point, or by other keys.
 //!
 //! A trace and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block that says
-//! what the numbers don't hold. Nothing is formatted here; `text`, `csv`, `json` and `lockprof` are skins.
+//! what the numbers don't hold. Nothing is formatted here; `text`, `rows`, `json` and `lockprof` are skins.
 //!
 //! The way: events, through the interval engine, to sums by key; polars combines them where keys are many. So memory grows
 //! with the number of rows of the report, not with the trace. Every column is credited at the release, to the point of the
 //! acquisition, as FreeBSD does it.
 
-use std::{fmt, ops::ControlFlow, str::FromStr};
+use std::{fmt, str::FromStr};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::{LockKind, TaskId, Trace};
+use trace_format::Trace;
 
 use crate::{
     choices::choices,
     error::AnalyzeError,
-    intervals::{Counts, Engine, Hold, HoldState, Sink, Wait},
-    names::Names,
-    scope::{Chosen, Walk, Wanted, Window},
-    select::{LockSelector, TaskSelector},
-    source,
+    filter::Filter,
+    intervals::{Hold, HoldState, Outcome, Sink, Wait},
+    loss,
+    scope::Pass,
 };
 
 pub mod columns;
-pub mod csv;
 pub mod json;
 pub mod lockprof;
+pub mod rows;
 pub mod text;
 
 pub(crate) mod key;
-mod spread;
+mod parts;
+pub(crate) mod spread;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,6 +40,7 @@ pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
+use parts::{Numbers, Part};
 use spread::Spreads;
 use table::{HoldTable, Sums};
 
@@ -57,18 +58,12 @@ pub struct Options {
     pub columns: Vec<Column>,
     /// At most so many rows; `None` is all.
     pub limit: Option<usize>,
-    /// Only these locks.
-    pub lock: Option<LockSelector>,
-    /// Only the holds of these tasks.
-    pub task: Option<TaskSelector>,
-    /// Only locks of these kinds; empty is all but those that tasks wait for idly.
-    pub kinds: Vec<LockKind>,
-    /// Condition variables, semaphores and barriers too.
-    pub include_idle: bool,
-    /// Only what was released at or after this time, in ns since the begin of the trace.
-    pub from_ns: Option<i64>,
-    /// Only what was released before this time, in ns since the begin of the trace.
-    pub to_ns: Option<i64>,
+    /// What of the trace.
+    pub filter: Filter,
+    /// With [`By::Stack`]: so many frames, from the acquisition point outwards; `None` is all.
+    pub depth: Option<usize>,
+    /// Also if the trace lost too much for the order of rows to mean anything.
+    pub allow_loss: bool,
 }
 
 choices! {
@@ -89,6 +84,12 @@ choices! {
         Process = "process",
         /// All threads of one name.
         Comm = "comm",
+        /// One stack from the acquisition point outwards, or a part of it, and class of locks.
+        Stack = "stack",
+        /// All tasks of one control group.
+        Cgroup = "cgroup",
+        /// One machine.
+        Host = "host",
     }
 }
 
@@ -98,6 +99,8 @@ pub struct Report {
     /// What a row is.
     #[serde(serialize_with = "word")]
     pub by: By,
+    /// Of how many traces it is.
+    pub traces: usize,
     /// The rows, sorted and limited.
     pub rows: Vec<Row>,
     /// How many rows there were before the limit.
@@ -118,8 +121,13 @@ pub struct Row {
     /// The columns.
     #[serde(flatten)]
     pub columns: Columns,
+    /// Holds and waits of the row that are in no column, because events were lost while they lasted.
+    pub cut_by_loss: u64,
     /// What the row is called; safe to print.
     pub name: String,
+    /// In a report of several traces, which one it is of, if it is of one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// What the row is about.
     #[serde(flatten)]
     pub key: Key,
@@ -132,102 +140,63 @@ pub struct Row {
 /// The trace can't be read or holds no events, or a filter means no lock or task of it. A filter that leaves no rows
 /// is no error: the report is empty.
 pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(trace, options, CHUNK_KEYS)
+    report_in_chunks(&[trace], options, CHUNK_KEYS)
 }
 
-fn report_in_chunks(trace: &Trace, options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
-    if trace.event_count() == 0 {
-        return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
-    }
-    let names = Names::read(trace)?;
-    let wanted = Wanted {
-        lock: options.lock.as_ref(),
-        task: options.task.as_ref(),
-        kinds: &options.kinds,
-        include_idle: options.include_idle,
-    };
-    let chosen = Chosen::of(trace, &names, wanted)?;
-    let start_ns = match (trace.info().clocks_start.monotonic_ns, options.from_ns.or(options.to_ns)) {
-        // Only a window needs to know where the trace begins, before its first event is read.
-        (0, Some(_)) => first_time(trace)?,
-        (start_ns, _) => start_ns,
-    };
-    let window = Window {
-        from_ns: options.from_ns.map(|ns| start_ns.saturating_add(ns)),
-        to_ns: options.to_ns.map(|ns| start_ns.saturating_add(ns)),
-    };
+/// Makes one report of several traces, at least one: of other machines or times. Rows of the same place, class or name are one row.
+///
+/// # Errors
+///
+/// As [`report`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
+pub fn report_of(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
+    report_in_chunks(&traces.iter().collect::<Vec<_>>(), options, CHUNK_KEYS)
+}
 
+fn report_in_chunks(traces: &[&Trace], options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
+    let parts = parts::of(traces, options)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
-    let mut trust = trust::Watch::default();
-    let mut sums = Summing {
-        names: &names,
-        by: options.by,
-        tasks: chosen.tasks.as_ref(),
-        window,
-        table: HoldTable::new(chunk_keys),
-        spreads: is_extra.then(Spreads::default),
-        trust: &mut trust,
-    };
-    let pass = Pass { trace, names: &names, chosen: &chosen, window };
-    let (events, counts) = pass.run(&mut sums)?;
-    let Summing { table, mut spreads, .. } = sums;
+    let mut numbers = Numbers::new(parts.len());
+    let mut table = HoldTable::new(chunk_keys);
+    let mut spreads = is_extra.then(Spreads::default);
+    let (mut cut, mut trust): (FxHashMap<i64, u64>, Option<Trust>) = (FxHashMap::default(), None);
+    for (at, part) in parts.iter().enumerate() {
+        let watch = trust::Watch::default();
+        let (table, spreads, cut) = (&mut table, spreads.as_mut(), &mut cut);
+        let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
+        let mut sums = Summing { numbering, table, spreads, cut, trust: watch };
+        let (events, counts) = part.pass().run(&mut sums)?;
+        let of_part = sums.trust.block(part.trace, (&events, &counts), &part.chosen, &part.names);
+        loss::check(part.trace, &of_part, options.allow_loss)?;
+        trust = Some(match trust {
+            Some(trust) => trust.and(of_part),
+            None => of_part,
+        });
+    }
     let table = table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
     if let Some(spreads) = &mut spreads {
         spreads.begin_second_pass();
-        pass.run(&mut Spreading {
-            names: &names,
-            by: options.by,
-            wanted: (chosen.tasks.as_ref(), window),
-            spreads,
-        })?;
+        for (at, part) in parts.iter().enumerate() {
+            let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
+            part.pass().run(&mut Spreading { numbering, spreads })?;
+        }
     }
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
     let rows_total = table.len();
-    let rows = rows(table, spreads.as_ref(), options, &names);
-    Ok(Report {
-        by: options.by,
-        rows,
-        rows_total,
-        totals: Columns::of(&totals),
-        trust: trust.block(trace, &events, &counts, &chosen.kinds(&names)),
-    })
-}
-
-/// One reading of the events that the report is about.
-struct Pass<'a> {
-    trace: &'a Trace,
-    names: &'a Names,
-    chosen: &'a Chosen,
-    window: Window,
-}
-
-impl Pass<'_> {
-    fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
-        let mut engine = Engine::new(self.names.rules(self.trace));
-        let mut events = Walk::default();
-        source::for_each(self.trace, |event| {
-            if self.window.to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
-                events.cut_short = true;
-                return ControlFlow::Break(());
-            }
-            if events.see(event, self.chosen) {
-                engine.push(event, sink);
-            }
-            ControlFlow::Continue(())
-        })?;
-        let end_ns = match self.window.to_ns {
-            Some(to_ns) if events.cut_short => to_ns,
-            _ => events.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
-        };
-        let counts = engine.finish(end_ns, sink);
-        Ok((events, counts))
-    }
+    let name = |number| numbers.name(number, &parts, options.by);
+    let rows = shown_rows(table, (spreads.as_ref(), &cut), options, name);
+    let trust = trust.unwrap_or_default();
+    Ok(Report { by: options.by, traces: parts.len(), rows, rows_total, totals: Columns::of(&totals), trust })
 }
 
 /// The rows that are shown. Only those get names: a report by site can have as many rows as there are locks times
 /// places.
-fn rows(table: Vec<(i64, Sums)>, spreads: Option<&Spreads>, options: &Options, names: &Names) -> Vec<Row> {
+fn shown_rows(
+    table: Vec<(i64, Sums)>,
+    (spreads, cut): (Option<&Spreads>, &FxHashMap<i64, u64>),
+    options: &Options,
+    name: impl Fn(i64) -> (Key, String, Option<String>),
+) -> Vec<Row> {
     let limit = options.limit.unwrap_or(usize::MAX);
     let columns = |number: i64, sums: &Sums| Columns {
         extra: spreads.map(|spreads| spreads.extra(number)),
@@ -244,8 +213,9 @@ fn rows(table: Vec<(i64, Sums)>, spreads: Option<&Spreads>, options: &Options, n
         table.truncate(end);
     }
     let row = |(number, columns)| {
-        let key = Key::of_number(number, options.by, names);
-        Row { columns, name: key.label(names), key }
+        let (key, name, trace) = name(number);
+        let cut_by_loss = cut.get(&number).copied().unwrap_or(0);
+        Row { columns, cut_by_loss, name, trace, key }
     };
     let mut rows: Vec<Row> = table.into_iter().map(row).collect();
     sort(&mut rows, options.sort);
@@ -261,71 +231,77 @@ fn sort(rows: &mut [Row], column: Column) {
     });
 }
 
-fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
-    let mut first_ns = 0;
-    source::for_each(trace, |event| {
-        first_ns = event.ts_ns;
-        ControlFlow::Break(())
-    })?;
-    Ok(first_ns)
+impl Part<'_> {
+    fn pass(&self) -> Pass<'_> {
+        Pass { trace: self.trace, names: &self.names, chosen: &self.chosen }
+    }
+}
+
+pub(crate) fn is_credited(hold: &Hold) -> bool {
+    matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
+}
+
+/// Numbers the rows of one trace.
+struct Numbering<'a> {
+    numbers: &'a mut Numbers,
+    part: &'a Part<'a>,
+    at: usize,
+    by: By,
+}
+
+impl Numbering<'_> {
+    fn row(&mut self, subject: impl Into<key::Subject>) -> i64 {
+        self.numbers.row(subject.into(), self.at, &self.part.names, self.by)
+    }
 }
 
 /// Takes intervals: credited ones to the table, the others to the trust block.
 struct Summing<'a> {
-    names: &'a Names,
-    by: By,
-    tasks: Option<&'a FxHashSet<TaskId>>,
-    window: Window,
-    table: HoldTable,
-    spreads: Option<Spreads>,
-    trust: &'a mut trust::Watch,
-}
-
-/// Which intervals are wanted: those of some tasks, if not of all, that ended in the window.
-type WantedIntervals<'a> = (Option<&'a FxHashSet<TaskId>>, Window);
-
-fn wants((tasks, window): WantedIntervals<'_>, task: TaskId, end_ns: i64) -> bool {
-    window.holds(end_ns) && tasks.is_none_or(|tasks| tasks.contains(&task))
-}
-
-fn is_credited(hold: &Hold) -> bool {
-    matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
+    numbering: Numbering<'a>,
+    table: &'a mut HoldTable,
+    spreads: Option<&'a mut Spreads>,
+    /// By row: what is missing from it.
+    cut: &'a mut FxHashMap<i64, u64>,
+    trust: trust::Watch,
 }
 
 impl Sink for Summing<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !wants((self.tasks, self.window), hold.task, hold.end_ns) {
+        if !self.numbering.part.chosen.wants_hold(hold) {
             return;
         }
         self.trust.hold(hold);
         if is_credited(hold) {
-            let number = key::number(hold, self.by, self.names);
+            let number = self.numbering.row(hold);
             self.table.push(number, hold);
             if let Some(spreads) = &mut self.spreads {
                 spreads.push(number, hold);
             }
+        } else if hold.state == HoldState::CutByLoss {
+            *self.cut.entry(self.numbering.row(hold)).or_default() += 1;
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if wants((self.tasks, self.window), wait.task, wait.end_ns) {
+        if self.numbering.part.chosen.wants_wait(wait) {
             self.trust.wait(wait);
+            if wait.outcome == Outcome::CutByLoss {
+                *self.cut.entry(self.numbering.row(wait)).or_default() += 1;
+            }
         }
     }
 }
 
 /// Takes the same holds once more.
 struct Spreading<'a> {
-    names: &'a Names,
-    by: By,
-    wanted: WantedIntervals<'a>,
+    numbering: Numbering<'a>,
     spreads: &'a mut Spreads,
 }
 
 impl Sink for Spreading<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if is_credited(hold) && wants(self.wanted, hold.task, hold.end_ns) {
-            self.spreads.push(key::number(hold, self.by, self.names), hold);
+        if is_credited(hold) && self.numbering.part.chosen.wants_hold(hold) {
+            self.spreads.push(self.numbering.row(hold), hold);
         }
     }
 

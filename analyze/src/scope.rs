@@ -1,54 +1,81 @@
 //! Which part of a trace a table is about, and what was seen of the events on the way.
+//!
+//! A [`Filter`] and the names of a trace enter, a [`Chosen`] leaves that answers for an event, a hold or a wait. [`Pass`] is one
+//! reading of the events that it lets through, into a sink. Nothing is added up here but what the trust block needs.
 
-use rustc_hash::FxHashSet;
-use trace_format::{Event, EventKind, LockKind, TaskId, Trace};
+use std::ops::ControlFlow;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{Event, EventKind, LockKind, Mode, StackId, TaskId, Trace};
 
 use crate::{
     error::AnalyzeError,
+    filter::Filter,
+    intervals::{Counts, Engine, Hold, Sink, Wait},
     names::Names,
-    select::{self, LockSelector, TaskSelector},
+    select, source,
 };
 
-/// What was asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) lock: Option<&'a LockSelector>,
-    pub(crate) task: Option<&'a TaskSelector>,
-    pub(crate) kinds: &'a [LockKind],
-    pub(crate) include_idle: bool,
-}
-
-/// Which locks and tasks the table is about.
+/// Which locks and intervals a table is about.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     /// By lock id.
     locks: Vec<bool>,
     /// By lock id: left out because waiting for it is idling, and for no other reason.
     idle: Vec<bool>,
-    pub(crate) tasks: Option<FxHashSet<TaskId>>,
     everything: bool,
+    tasks: Option<FxHashSet<TaskId>>,
+    /// By stack id.
+    stacks: Option<Vec<bool>>,
+    mode: Option<Mode>,
+    min_wait_ns: Option<i64>,
+    pub(crate) window: Window,
+    /// The time from which those of a filter count.
+    pub(crate) start_ns: i64,
+}
+
+/// Between which times, on the trace's clock, an end must lie to be counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from_ns: Option<i64>,
+    pub(crate) to_ns: Option<i64>,
 }
 
 impl Chosen {
-    pub(crate) fn of(trace: &Trace, names: &Names, wanted: Wanted<'_>) -> Result<Self, AnalyzeError> {
-        let named = match wanted.lock {
+    pub(crate) fn of(trace: &Trace, names: &Names, filter: &Filter) -> Result<Self, AnalyzeError> {
+        if trace.event_count() == 0 {
+            return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
+        }
+        let named = match &filter.lock {
             Some(selector) => Some(FxHashSet::from_iter(select::lock_of(trace, names, selector)?)),
             None => None,
         };
-        let tasks = match wanted.task {
-            Some(selector) => Some(FxHashSet::from_iter(select::tasks_of(names, selector)?)),
-            None => None,
+        let start_ns = match trace.info().clocks_start.monotonic_ns {
+            0 => first_time(trace)?,
+            start_ns => start_ns,
         };
-        let mut chosen = Self { locks: Vec::new(), idle: Vec::new(), tasks, everything: false };
+        let mut chosen = Self {
+            locks: Vec::new(),
+            idle: Vec::new(),
+            everything: named.is_none() && filter.kinds.is_empty(),
+            tasks: tasks(names, filter)?,
+            stacks: stacks(trace, filter)?,
+            mode: filter.mode,
+            min_wait_ns: filter.min_wait_ns,
+            window: Window {
+                from_ns: filter.from_ns.map(|ns| start_ns.saturating_add(ns)),
+                to_ns: filter.to_ns.map(|ns| start_ns.saturating_add(ns)),
+            },
+            start_ns,
+        };
         for lock in names.locks() {
             let by_name = named.as_ref().is_none_or(|named| named.contains(&lock.id));
-            let by_kind = wanted.kinds.is_empty() || wanted.kinds.contains(&lock.kind);
+            let by_kind = filter.kinds.is_empty() || filter.kinds.contains(&lock.kind);
             // Who names an idle lock, or its kind, asks for it.
-            let asked = wanted.include_idle || named.is_some() || !wanted.kinds.is_empty();
+            let asked = filter.include_idle || named.is_some() || !filter.kinds.is_empty();
             chosen.locks.push(by_name && by_kind && (asked || !lock.kind.is_idle()));
             chosen.idle.push(by_name && by_kind && !asked && lock.kind.is_idle());
         }
-        chosen.everything = named.is_none() && wanted.kinds.is_empty();
         Ok(chosen)
     }
 
@@ -57,20 +84,93 @@ impl Chosen {
         usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.everything)
     }
 
-    pub(crate) fn is_idle(&self, lock: i32) -> bool {
+    fn is_idle(&self, lock: i32) -> bool {
         usize::try_from(lock).ok().and_then(|at| self.idle.get(at)).copied().unwrap_or(false)
     }
 
     pub(crate) fn kinds(&self, names: &Names) -> FxHashSet<LockKind> {
         names.locks().iter().filter(|lock| self.wants(lock.id.0)).map(|lock| lock.kind).collect()
     }
+
+    /// Whether the hold is wanted, and ended in the window.
+    pub(crate) fn wants_hold(&self, hold: &Hold) -> bool {
+        self.window.holds(hold.end_ns) && self.wants_any_time(hold)
+    }
+
+    /// The same of a wait.
+    pub(crate) fn wants_wait(&self, wait: &Wait) -> bool {
+        self.window.holds(wait.end_ns) && self.wants_wait_any_time(wait)
+    }
+
+    /// Whether the hold is wanted, whenever it ended.
+    pub(crate) fn wants_any_time(&self, hold: &Hold) -> bool {
+        self.wants_of(hold.task, hold.mode, hold.stack, hold.wait_ns)
+    }
+
+    /// The same of a wait.
+    pub(crate) fn wants_wait_any_time(&self, wait: &Wait) -> bool {
+        self.wants_of(wait.task, wait.mode, wait.stack, Some(wait.wait_ns))
+    }
+
+    /// Whether a row of the events is wanted. Of a lost one there is nothing to know.
+    pub(crate) fn wants_event(&self, event: &Event) -> bool {
+        let is_of = |task: TaskId| self.tasks.as_ref().is_none_or(|tasks| tasks.contains(&task));
+        let in_window = self.window.holds(event.ts_ns);
+        if event.kind == EventKind::Lost {
+            return in_window;
+        }
+        in_window
+            && event.lock.map_or(self.everything, |lock| self.wants(lock.0))
+            && event.task.map_or(self.tasks.is_none(), is_of)
+            && self.mode.is_none_or(|mode| event.mode == Some(mode))
+            && self.wants_stack(event.stack)
+            && self.min_wait_ns.is_none_or(|ns| event.wait_ns.is_some_and(|wait_ns| wait_ns >= ns))
+    }
+
+    fn wants_of(&self, task: TaskId, mode: Mode, stack: Option<StackId>, wait_ns: Option<i64>) -> bool {
+        self.tasks.as_ref().is_none_or(|tasks| tasks.contains(&task))
+            && self.mode.is_none_or(|wanted| wanted == mode)
+            && self.wants_stack(stack)
+            && self.min_wait_ns.is_none_or(|ns| wait_ns.is_some_and(|wait_ns| wait_ns >= ns))
+    }
+
+    fn wants_stack(&self, stack: Option<StackId>) -> bool {
+        let Some(wanted) = &self.stacks else { return true };
+        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
+        at.and_then(|at| wanted.get(at)).copied().unwrap_or(false)
+    }
 }
 
-/// Between which times, on the trace's clock, an end must lie to be counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) from_ns: Option<i64>,
-    pub(crate) to_ns: Option<i64>,
+fn tasks(names: &Names, filter: &Filter) -> Result<Option<FxHashSet<TaskId>>, AnalyzeError> {
+    let mut chosen: Option<FxHashSet<TaskId>> = match &filter.task {
+        Some(selector) => Some(FxHashSet::from_iter(select::tasks_of(names, selector)?)),
+        None => None,
+    };
+    if !filter.comms.is_empty() {
+        let mut named = FxHashSet::default();
+        for comm in &filter.comms {
+            named.extend(select::tasks_of(names, &select::TaskSelector::Comm(comm.clone()))?);
+        }
+        chosen = Some(match chosen {
+            Some(tasks) => tasks.intersection(&named).copied().collect(),
+            None => named,
+        });
+    }
+    Ok(chosen)
+}
+
+fn stacks(trace: &Trace, filter: &Filter) -> Result<Option<Vec<bool>>, AnalyzeError> {
+    let Some(wanted) = &filter.symbol else { return Ok(None) };
+    let has = |symbol: &Option<String>| symbol.as_deref().is_some_and(|symbol| symbol.contains(wanted));
+    let stacks: Vec<bool> =
+        trace.stacks()?.iter().map(|stack| stack.frames.iter().any(|frame| has(&frame.symbol))).collect();
+    if !stacks.contains(&true) {
+        return Err(AnalyzeError::SymbolNotFound {
+            wanted: crate::names::printable(wanted).into_owned(),
+            stacks: stacks.len(),
+        });
+    }
+    Ok(Some(stacks))
 }
 
 impl Window {
@@ -86,6 +186,10 @@ pub(crate) struct Walk {
     pub(crate) first_ns: i64,
     pub(crate) last_ns: i64,
     pub(crate) lost_here: i64,
+    /// Of those, by whose they are: a CPU's, or a task's.
+    pub(crate) lost_by: FxHashMap<(Option<i32>, Option<TaskId>), i64>,
+    /// When the first and the last loss were marked.
+    pub(crate) lost_between: Option<(i64, i64)>,
     pub(crate) idle_waits: u64,
     pub(crate) cut_short: bool,
 }
@@ -100,11 +204,71 @@ impl Walk {
         self.events += 1;
         self.last_ns = self.last_ns.max(event.ts_ns);
         if event.kind == EventKind::Lost {
-            self.lost_here = self.lost_here.saturating_add(event.count.unwrap_or(0));
+            self.lose(event);
         }
         let Some(lock) = event.lock else { return true };
         let wanted = chosen.wants(lock.0);
         self.idle_waits += u64::from(!wanted && event.kind == EventKind::Wait && chosen.is_idle(lock.0));
         wanted
     }
+
+    fn lose(&mut self, event: &Event) {
+        let count = event.count.unwrap_or(0);
+        self.lost_here = self.lost_here.saturating_add(count);
+        let of = if event.task.is_some() { None } else { event.cpu };
+        *self.lost_by.entry((of, event.task)).or_default() += count;
+        let (first, _) = self.lost_between.unwrap_or((event.ts_ns, event.ts_ns));
+        self.lost_between = Some((first, event.ts_ns));
+    }
+}
+
+/// One reading of the events that a table is about.
+pub(crate) struct Pass<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) names: &'a Names,
+    pub(crate) chosen: &'a Chosen,
+}
+
+impl Pass<'_> {
+    /// Reads them into the sink, until it has had enough.
+    pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
+        let mut engine = Engine::new(self.names.rules(self.trace));
+        let mut events = Walk::default();
+        let to_ns = self.chosen.window.to_ns;
+        source::for_each(self.trace, |event| {
+            if to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                events.cut_short = true;
+                return ControlFlow::Break(());
+            }
+            if events.see(event, self.chosen) {
+                engine.push(event, sink);
+            }
+            if sink.has_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let end_ns = match to_ns {
+            Some(to_ns) if events.cut_short => to_ns,
+            _ => events.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
+        };
+        let counts = engine.finish(end_ns, sink);
+        Ok((events, counts))
+    }
+}
+
+/// The latest time of any event.
+pub(crate) fn last_time(trace: &Trace) -> Result<i64, AnalyzeError> {
+    let mut last_ns = i64::MIN;
+    source::for_each(trace, |event| {
+        last_ns = last_ns.max(event.ts_ns);
+        ControlFlow::Continue(())
+    })?;
+    Ok(last_ns)
+}
+
+fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
+    let mut first_ns = 0;
+    source::for_each(trace, |event| {
+        first_ns = event.ts_ns;
+        ControlFlow::Break(())
+    })?;
+    Ok(first_ns)
 }

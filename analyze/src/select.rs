@@ -9,6 +9,7 @@ use trace_format::{LockId, TaskId, Trace};
 
 use crate::{
     error::AnalyzeError,
+    filter::Filter,
     names::Names,
     report::{self, Options},
 };
@@ -107,7 +108,8 @@ pub fn one_lock(trace: &Trace, selector: &LockSelector) -> Result<LockId, Analyz
 
 /// The labels of the locks with the most waiting, idle kinds left out: `#3 hot_mutex (pthread_mutex)`.
 fn busiest(trace: &Trace, of: Option<LockSelector>) -> Vec<String> {
-    let options = Options { limit: Some(SUGGESTIONS), lock: of, ..Options::default() };
+    let filter = Filter { lock: of, ..Filter::default() };
+    let options = Options { limit: Some(SUGGESTIONS), filter, allow_loss: true, ..Options::default() };
     // A suggestion that can't be made is none; the error that it belongs to is what counts.
     report::report(trace, &options)
         .map(|report| report.rows.into_iter().map(|row| row.name).collect())

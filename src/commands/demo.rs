@@ -24,7 +24,7 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     record(args, &trace_path)?;
 
     let trace = Trace::open(&trace_path)?;
-    let options = report::Options { limit: Some(12), ..report::Options::default() };
+    let options = report::Options { limit: Some(12), allow_loss: true, ..report::Options::default() };
     let report = report::report(&trace, &options)?;
     output::to_stdout(|out| reporting::write_text(out, &report))?;
 

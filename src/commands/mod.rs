@@ -7,15 +7,34 @@ mod check;
 #[cfg(all(feature = "record", feature = "analyze"))]
 mod demo;
 #[cfg(feature = "analyze")]
+mod diff;
+#[cfg(feature = "analyze")]
+mod filters;
+#[cfg(feature = "analyze")]
+mod hist;
+#[cfg(feature = "analyze")]
 mod info;
 #[cfg(feature = "analyze")]
+mod out;
+#[cfg(feature = "analyze")]
 mod plot;
+#[cfg(feature = "analyze")]
+mod raw;
 #[cfg(feature = "record")]
 mod record;
 mod recover;
 #[cfg(feature = "analyze")]
 mod report;
+#[cfg(feature = "analyze")]
+mod timeline;
+#[cfg(feature = "analyze")]
+mod traces;
 
+#[cfg(feature = "analyze")]
+use analyze::raw::What;
+
+#[cfg(feature = "analyze")]
+use crate::args::Analyze;
 use crate::{
     args::{Args, Command},
     exit::Exit,
@@ -27,9 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         #[cfg(feature = "record")]
         Command::Record(args) => record::run(&args),
         #[cfg(feature = "analyze")]
-        Command::Analyze(crate::args::Analyze::Report(args)) => report::run(&args),
-        #[cfg(feature = "analyze")]
-        Command::Analyze(crate::args::Analyze::Blame(args)) => blame::run(&args),
+        Command::Analyze(args) => analyze(args),
         #[cfg(feature = "analyze")]
         Command::Plot(args) => plot::run(&args),
         #[cfg(feature = "analyze")]
@@ -44,5 +61,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
             crate::demo::workload::run(args.duration);
             Ok(Exit::Done)
         }
+    }
+}
+
+#[cfg(feature = "analyze")]
+fn analyze(args: Analyze) -> anyhow::Result<Exit> {
+    match args {
+        Analyze::Report(args) => report::run(&args),
+        Analyze::Blame(args) => blame::run(&args),
+        Analyze::Timeline(args) => timeline::run(&args),
+        Analyze::Hist(args) => hist::run(&args),
+        Analyze::Diff(args) => diff::run(&args),
+        Analyze::Events(args) => raw::run(&args, What::Events),
+        Analyze::Waits(args) => raw::run(&args, What::Waits),
+        Analyze::Holds(args) => raw::run(&args, What::Holds),
     }
 }

@@ -1,51 +1,42 @@
 //! `klock analyze report`: filters to options, the report to the skin that was asked for.
 
-use std::{
-    io::{self, IsTerminal as _, Write},
-    time::Duration,
+use std::io::{self, IsTerminal as _};
+
+use analyze::{
+    report::{self, Options},
+    rows::Format,
 };
 
-use analyze::report::{self, Options, Report};
-use trace_format::Trace;
-
-use crate::{
-    args::{self, Format},
-    exit::Exit,
-    output,
-};
+use super::{filters::filter, out, traces};
+use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
-    let report = report::report(&trace, &options(args))?;
-    output::to_stdout(|out| match args.format {
-        Format::Text => Ok(report::text::write(&report, &args.columns, terminal_width(), out)?),
-        Format::Csv => Ok(report::csv::write(&report, &args.columns, out)?),
+    let traces = traces::open(&args.traces)?;
+    let report = report::report_of(&traces, &options(args))?;
+    out::warn_of(&args.output, &report.trust);
+    out::write(&args.output, |width, out| match args.output.format {
+        Format::Text => Ok(report::text::write(&report, &args.columns, width, out)?),
         Format::Json => Ok(report::json::write(&report, out)?),
+        format => Ok(report::rows::write(&report, &args.columns, format, out)?),
     })?;
     Ok(if report.rows.is_empty() { Exit::Nothing } else { Exit::Done })
 }
 
 /// The usual columns of the report for people, as wide as the terminal.
-pub(super) fn write_text(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> {
+#[cfg(feature = "record")]
+pub(super) fn write_text(out: &mut dyn io::Write, report: &report::Report) -> anyhow::Result<()> {
     Ok(report::text::write(report, &[], terminal_width(), out)?)
 }
 
 fn options(args: &args::Report) -> Options {
-    // Every word is a lock or task that may be asked for; whether it exists is for the trace to say.
-    let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
-    let Ok(task) = args.task.as_deref().map(str::parse).transpose();
-    let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     Options {
         by: args.by,
         sort: args.sort,
         columns: args.columns.clone(),
         limit: args.limit,
-        lock,
-        task,
-        kinds: args.kind.clone(),
-        include_idle: args.idle,
-        from_ns: args.from.map(ns),
-        to_ns: args.to.map(ns),
+        filter: filter(&args.filters),
+        depth: args.depth,
+        allow_loss: args.allow_loss,
     }
 }
 

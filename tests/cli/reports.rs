@@ -5,6 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use trace_format::{Event, EventKind};
+
 use crate::support::{Folder, one_wait};
 
 #[test]
@@ -88,7 +90,7 @@ fn the_blame_adds_up_to_what_was_waited() {
         assert!(blame.succeeds().contains(sum), "{}", blame.stdout);
     }
     let csv = folder.klock(&["analyze", "blame", "--by", "task", "--format", "csv"]);
-    assert!(csv.succeeds().contains("hold,800000,1,800000,a (pid 10),"), "{}", csv.stdout);
+    assert!(csv.succeeds().contains("hold,800000,888888,1,800000,0,a (pid 10),"), "{}", csv.stdout);
     let json = folder.klock(&["analyze", "blame", "--lock", "cache_lock", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(json.succeeds()).unwrap();
     assert_eq!(json["rows"][0]["holder"]["place"], "app.c:12");
@@ -134,4 +136,189 @@ fn a_pipe_that_closes_early_is_no_error() {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+}
+
+/// A trace of which nearly all is missing.
+fn mostly_lost() -> Vec<Event> {
+    let mut events = one_wait();
+    events.push(Event { count: Some(95), ..Event::new(2_600_000, EventKind::Lost, 3) });
+    events
+}
+
+#[test]
+fn a_trace_that_lost_too_much_is_not_ranked_and_the_refusal_says_where_it_was_lost() {
+    let folder = Folder::new().with_trace(&mostly_lost());
+    for command in ["report", "blame", "timeline", "hist"] {
+        let words = ["trace.parquet", "94.1 %", "on CPU 3", "record again", "--allow-loss"];
+        folder.klock(&["analyze", command]).fails(4, &words);
+        let allowed = folder.klock(&["analyze", command, "--allow-loss"]);
+        assert!(
+            allowed.succeeds().starts_with("warning: 94.1 % of the events are missing"),
+            "{}",
+            allowed.stdout
+        );
+        let csv = folder.klock(&["analyze", command, "--allow-loss", "--format", "csv"]);
+        assert!(
+            !csv.succeeds().contains("warning") && csv.stderr.contains("warning: 94.1 %"),
+            "{}",
+            csv.stderr
+        );
+    }
+    // What is not ranked may be looked at.
+    for command in ["events", "waits", "holds"] {
+        folder.klock(&["analyze", command]).succeeds();
+    }
+}
+
+#[test]
+fn every_event_wait_and_hold_can_be_had_in_every_format() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for (command, rows) in [("events", 5), ("waits", 1), ("holds", 2)] {
+        let csv = folder.klock(&["analyze", command, "--format", "csv"]);
+        assert_eq!(csv.succeeds().lines().count(), rows + 1, "{}", csv.stdout);
+        let json = folder.klock(&["analyze", command, "--format", "json"]);
+        assert_eq!(json.succeeds().lines().count(), rows);
+        let first: serde_json::Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+        assert_eq!(first["lock"], "#0 cache_lock");
+        let text = folder.klock(&["analyze", command, "-n", "1"]);
+        assert!(text.succeeds().contains("app.c:12") && text.stdout.contains("\ntrust: "), "{}", text.stdout);
+        let file = format!("{command}.parquet");
+        folder.klock(&["analyze", command, "--format", "parquet", "-o", &file]).succeeds();
+        assert_eq!(std::fs::read(folder.path(&file)).unwrap()[..4], *b"PAR1");
+        folder.klock(&["analyze", command, "-o", &file]).fails(2, &[&file, "exists", "-f"]);
+        assert!(!folder.path(&format!("{file}.partial")).exists());
+    }
+    let wait = folder.klock(&["analyze", "waits", "--format", "csv"]);
+    assert!(
+        wait.succeeds().contains("\n200000,1100000,900000,acquired,,exclusive,100000,"),
+        "{}",
+        wait.stdout
+    );
+    assert_eq!(folder.klock(&["analyze", "waits", "--min-wait", "1s"]).code, Some(1));
+}
+
+#[test]
+fn a_timeline_splits_what_is_longer_than_a_period() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let csv = folder.klock(&["analyze", "timeline", "--period", "1ms", "--format", "csv"]);
+    assert_eq!(
+        csv.succeeds().lines().map(|line| line.split(",#0").next().unwrap()).collect::<Vec<_>>()[1..],
+        ["0,1000000,800000,1000000,1,1", "1000000,2000000,100000,400000,0,1"],
+        "{}",
+        csv.stdout
+    );
+    let text = folder.klock(&["analyze", "timeline", "--period", "1ms", "--by", "task"]);
+    assert!(text.succeeds().contains("0    800 µs         0        1        0  ██"), "{}", text.stdout);
+    folder.klock(&["analyze", "timeline", "--period", "1ns"]).fails(2, &["--period", "100000"]);
+}
+
+#[test]
+fn a_histogram_has_a_bar_for_each_power_of_two() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let text = folder.klock(&["analyze", "hist"]);
+    assert!(
+        text.succeeds().contains("1 wait, 900 µs together\n  524 µs ..  1.05 ms         1  100.0 %  ██"),
+        "{}",
+        text.stdout
+    );
+    let csv = folder.klock(&["analyze", "hist", "--of", "hold", "--by", "task", "--format", "csv"]);
+    assert!(csv.succeeds().contains("\n524288,1048575,1,a (pid 10),0,10,10,a\n"), "{}", csv.stdout);
+}
+
+#[test]
+fn all_tables_have_the_same_filters() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for command in ["report", "blame", "timeline", "hist", "events", "waits", "holds"] {
+        let ended = |filter: &[&str]| folder.klock(&[&["analyze", command], filter].concat());
+        for filter in [
+            &["--lock", "cache_lock"][..],
+            &["--lock", "#0", "--kind", "pthread_mutex", "--mode", "exclusive"],
+            &["--comm", "a,b", "--task", "10", "--symbol", "work"],
+            &["--from", "100us", "--to", "1s", "--min-wait", "0"],
+        ] {
+            ended(filter).succeeds();
+        }
+        for (filter, code) in [
+            (&["--symbol", "nosuch"][..], 1),
+            (&["--comm", "nobody"], 1),
+            (&["--mode", "shared"], 1),
+            (&["--mode", "sideways"], 2),
+        ] {
+            let ended = ended(filter);
+            assert_eq!(ended.code, Some(code), "{command} {filter:?}: {}{}", ended.stdout, ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_report_for_a_document_has_the_columns_of_the_text() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let md = folder.klock(&["analyze", "report", "--format", "md", "-F", "wait_total,count"]);
+    assert_eq!(
+        md.succeeds(),
+        "| wait\\_total | count | lock |\n| ---: | ---: | --- |\n| 900 µs | 2 | \\#0 cache\\_lock (pthread\\_mutex) |\n"
+    );
+    folder.klock(&["analyze", "blame", "--format", "md"]).succeeds();
+    let stack = folder.klock(&["analyze", "report", "--by", "stack", "--depth", "1", "--format", "csv"]);
+    assert!(
+        stack.succeeds().contains(",work (pthread_mutex:cache_lock),work,pthread_mutex,cache_lock,0"),
+        "{}",
+        stack.stdout
+    );
+}
+
+#[test]
+fn several_files_or_a_directory_of_them_are_one_report() {
+    let folder = Folder::new().with_trace(&one_wait());
+    std::fs::create_dir(folder.path("more")).unwrap();
+    crate::support::write_trace(
+        &folder.path("more/other.parquet"),
+        "ffffffffffffffffffffffffffffffff",
+        &one_wait(),
+    );
+    let count = |args: &[&str]| {
+        let csv = folder.klock(&[&["analyze", "report", "-F", "count", "--format", "csv"], args].concat());
+        csv.succeeds().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let both = count(&["--by", "site", "trace.parquet", "more"]);
+    assert_eq!(
+        both,
+        ["4,app.c:12 (work) (pthread_mutex:cache_lock),app.c,12,work,app.c:12,pthread_mutex,cache_lock,0,"]
+    );
+    let files = ["--by", "lock", "trace.parquet", "trace.locks.parquet", "more/other.parquet"];
+    let locks = count(&files);
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    assert!(locks[0].starts_with("2,other: #0 cache_lock (pthread_mutex),0,"), "{locks:?}");
+    std::fs::create_dir(folder.path("none")).unwrap();
+    folder.klock(&["analyze", "report", "none"]).fails(2, &["none", "no trace"]);
+}
+
+#[test]
+fn two_traces_are_compared_and_a_condition_ends_with_its_own_code() {
+    let folder = Folder::new().with_trace(&one_wait());
+    // The same a hundred times, a hundred times as fast, and with waits of a third.
+    let many = |wait: i64| -> Vec<Event> {
+        let at = |run: i64| move |event: Event| Event { ts_ns: event.ts_ns / 100 + run * 29_000, ..event };
+        let shorter = move |event: Event| match event.kind {
+            EventKind::Wait => Event { ts_ns: event.ts_ns + 900_000 - wait, ..event },
+            _ => event,
+        };
+        (0..100).flat_map(|run| one_wait().into_iter().map(shorter).map(at(run))).collect()
+    };
+    let sorted = |name: &str, wait: i64| {
+        let mut events = many(wait);
+        events.sort_by_key(|event| event.ts_ns);
+        crate::support::write_trace(&folder.path(name), &"f".repeat(32), &events);
+    };
+    sorted("slow.parquet", 900_000);
+    sorted("fast.parquet", 300_000);
+    let diff =
+        |args: &[&str]| folder.klock(&[&["analyze", "diff", "fast.parquet", "slow.parquet"], args].concat());
+    assert!(diff(&[]).succeeds().contains("+200 %"), "{}", diff(&[]).stdout);
+    assert!(diff(&["--format", "md"]).succeeds().contains("pthread\\_mutex:cache\\_lock"));
+    diff(&["--fail-if", "wait_total > +300%", "--by", "site"]).succeeds();
+    let worse = diff(&["--fail-if", "wait_total > +20%", "--format", "csv"]);
+    assert_eq!(worse.code, Some(6), "{}", worse.stderr);
+    assert!(worse.stderr.contains("wait_total > +20% holds") && worse.stdout.starts_with("metric,base,new,"));
+    assert_eq!(diff(&["--fail-if", "wait_total > 5ms"]).code, Some(2));
 }

@@ -2,11 +2,12 @@
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{Blame, By, Charged, Options, Row, Totals, blame, csv, json, text};
+use super::{Blame, By, Charged, Options, Row, Totals, blame, json, rows, text};
 use crate::{
-    AnalyzeError,
+    AnalyzeError, Filter,
     intervals::histories,
     report::{self, tests::trace_of},
+    rows::Format,
     testing,
 };
 
@@ -27,7 +28,7 @@ const T1: &str = "
 ";
 
 fn by(by: By) -> Options {
-    Options { by, ..Options::default() }
+    Options { by, allow_loss: true, ..Options::default() }
 }
 
 fn blame_of(text: &str, options: &Options) -> Blame {
@@ -171,7 +172,10 @@ fn idle_waits_are_nobodys_fault_unless_asked_for() {
     let blame = blame_of(text, &by(By::Site));
     assert_eq!((blame.rows.len(), blame.trust.idle_waits), (0, 1));
     assert!(skin(|out| text::write(&blame, None, out)).starts_with("nothing to show: nobody waited"));
-    let with_idle = blame_of(text, &Options { include_idle: true, ..by(By::Site) });
+    let with_idle = blame_of(
+        text,
+        &Options { filter: Filter { include_idle: true, ..Filter::default() }, ..by(By::Site) },
+    );
     assert_eq!(figures(&with_idle), [("(holder not recorded) (condvar:c)", 20, 1, 20)]);
 }
 
@@ -184,22 +188,24 @@ fn rows_are_limited_and_the_sum_is_of_all() {
 
 #[test]
 fn the_csv_has_a_column_for_all_that_identifies_holder_and_waiter() {
-    let text = skin(|out| csv::write(&blame_of(T1, &by(By::Pair)), out));
+    let text = skin(|out| rows::write(&blame_of(T1, &by(By::Pair)), Format::Csv, out));
     let mut lines = text.lines();
     assert_eq!(
         lines.next().unwrap(),
-        "charged_to,wait_caused_ns,shares,longest_ns,name,holder_file,holder_line,holder_function,holder_place,\
+        "charged_to,wait_caused_ns,part_ppm,shares,longest_ns,cut_by_loss,name,holder_file,holder_line,holder_function,holder_place,\
          holder_kind,holder_lock_name,waiter_file,waiter_line,waiter_function,waiter_place,waiter_kind,\
          waiter_lock_name,holder_stack,waiter_stack"
     );
     assert_eq!(
         lines.next().unwrap(),
-        "hold,1501000,2,800500,a.c:10 (get) <- b.c:20 (put) (mutex:m),a.c,10,get,a.c:10,mutex,m,b.c,20,put,b.c:20,\
+        "hold,1501000,712049,2,800500,0,a.c:10 (get) <- b.c:20 (put) (mutex:m),a.c,10,get,a.c:10,mutex,m,b.c,20,put,b.c:20,\
          mutex,m,get;sys_get,put;sys_put"
     );
-    assert!(text.contains("gap,6001,3,2500,(no recorded hold) <- b.c:20 (put) (mutex:m),,,,,mutex,m,b.c"));
+    assert!(
+        text.contains("gap,6001,2846,3,2500,0,(no recorded hold) <- b.c:20 (put) (mutex:m),,,,,mutex,m,b.c")
+    );
     for key in By::ALL {
-        let text = skin(|out| csv::write(&blame_of(T1, &by(*key)), out));
+        let text = skin(|out| rows::write(&blame_of(T1, &by(*key)), Format::Csv, out));
         let fields: Vec<usize> =
             ::csv::Reader::from_reader(text.as_bytes()).records().map(|r| r.unwrap().len()).collect();
         assert!(fields.len() >= 3, "{text}");
@@ -229,13 +235,36 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
         let blame = blame(&test.trace, &by(*key)).unwrap();
         let skins = [
             skin(|out| text::write(&blame, Some(80), out)),
-            skin(|out| csv::write(&blame, out)),
+            skin(|out| rows::write(&blame, Format::Csv, out)),
             skin(|out| json::write(&blame, out)),
         ];
         for text in skins {
             assert!(text.chars().all(|c| c == '\n' || !crate::names::is_unsafe(c)), "{key}: {text:?}");
         }
     }
+}
+
+#[test]
+fn filters_choose_waits_as_wholes() {
+    let waited = |filter: Filter| blame_of(T1, &Options { filter, ..by(By::Site) }).totals.waited_ns;
+    let all = Filter::default;
+    assert_eq!(waited(Filter { min_wait_ns: Some(803_000), ..all() }), 803_000 + 1_205_000);
+    assert_eq!(waited(Filter { comms: vec!["E".into()], ..all() }), 100_000);
+    assert_eq!(waited(Filter { symbol: Some("sys_pu".into()), ..all() }), 803_000 + 1_205_000);
+    assert_eq!(waited(Filter { to_ns: Some(1_100_000), ..all() }), 803_000 + 800_000 + 100_000);
+    assert_eq!(waited(Filter { from_ns: Some(1_300_000), ..all() }), 1_205_000);
+}
+
+#[test]
+fn what_lost_too_much_blames_nobody_and_rows_that_loss_touched_are_marked() {
+    let text =
+        "10 A acquire m a.c:1\n20 B wait m b.c:1\n40 - lost count=9\n50 A acquire m a.c:1\n60 A release m";
+    let test = testing::trace(text);
+    assert!(blame(&test.trace, &Options::default()).unwrap_err().too_much_lost());
+    let blame = blame_of(text, &by(By::Site));
+    assert_eq!((blame.rows[0].wait_caused_ns, blame.rows[0].cut_by_loss), (20, 1));
+    let shown = skin(|out| text::write(&blame, None, out));
+    assert!(shown.starts_with("warning: 64.3 %") && shown.contains("! a.c:1 (pthread_mutex:m)"), "{shown}");
 }
 
 proptest! {
@@ -248,10 +277,10 @@ proptest! {
     ) {
         prop_assume!(!events.is_empty());
         let (test, cut) = (trace_of(events.clone(), usize::MAX), trace_of(events, group_rows));
-        let options = report::Options { include_idle: true, ..report::Options::default() };
+        let options = report::Options { filter: Filter { include_idle: true, ..Filter::default() }, allow_loss: true, ..report::Options::default() };
         let report = report::report(&test.trace, &options).unwrap();
         for key in By::ALL {
-            let options = Options { include_idle: true, ..by(*key) };
+            let options = Options { filter: Filter { include_idle: true, ..Filter::default() }, ..by(*key) };
             let blame = blame(&test.trace, &options).unwrap();
             let Totals { waited_ns, hold_ns, gap_ns, owner_ns, unknown_ns } = blame.totals;
             prop_assert_eq!(hold_ns + gap_ns + owner_ns + unknown_ns, waited_ns);

@@ -20,7 +20,8 @@ pub fn write(
     width: Option<usize>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    table(blame, width, out).and_then(|()| blame.trust.write(out)).map_err(AnalyzeError::Write)
+    let written = blame.trust.warn(out).and_then(|()| table(blame, width, out));
+    written.and_then(|()| blame.trust.write(out)).map_err(AnalyzeError::Write)
 }
 
 fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -39,13 +40,10 @@ fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -
         .collect();
     let stacks: Vec<Vec<String>> =
         blame.rows.iter().map(|row| if blame.by == By::Pair { stacks(row) } else { Vec::new() }).collect();
-    let names: Vec<Name<'_>> =
-        blame.rows.iter().zip(&stacks).map(|(row, more)| Name { name: &row.name, more }).collect();
-    let about = match blame.by {
-        By::Site => "held at (lock)",
-        By::Task => "held by",
-        By::Pair => "held at <- waited for at (lock)",
-    };
+    let names: Vec<String> =
+        blame.rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
+    let names: Vec<Name<'_>> = names.iter().zip(&stacks).map(|(name, more)| Name { name, more }).collect();
+    let about = heading(blame.by);
     layout::table(&["wait_caused", "percent", "shares", "longest"], &cells, about, &names, width, out)?;
     layout::hidden(blame.rows_total - blame.rows.len(), out)?;
     let sum = sum(&blame.totals);
@@ -54,6 +52,14 @@ fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -
         writeln!(out, "\n{one_line}\n")
     } else {
         writeln!(out, "\n{}\n", sum.join("\n  "))
+    }
+}
+
+pub(super) fn heading(by: By) -> &'static str {
+    match by {
+        By::Site => "held at (lock)",
+        By::Task => "held by",
+        By::Pair => "held at <- waited for at (lock)",
     }
 }
 

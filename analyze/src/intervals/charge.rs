@@ -36,6 +36,9 @@ impl LockState {
         // A task's own holds stay in their order.
         self.holds[first..].sort_by_key(|open| open.hold.task);
         for at in first..self.holds.len() {
+            let task = self.holds[at].hold.task;
+            let before = self.last_owner.replace(task);
+            self.holds[at].hold.owner_changed = before.is_some_and(|before| before != task);
             let (older, newer) = self.holds.split_at_mut(at);
             for open in older {
                 let excluded = open.excludes || newer[0].excludes;
@@ -71,15 +74,21 @@ impl LockState {
             Some(OpenHold { hold, .. }) => {
                 let waiters = i64::try_from(self.waits.len()).unwrap_or(i64::MAX);
                 hold.wait_caused_ns = hold.wait_caused_ns.saturating_add(ns.saturating_mul(waiters));
+                hold.max_waiters = hold.max_waiters.max(waiters);
             }
             None => self.gap_ns = self.gap_ns.saturating_add(ns),
         }
     }
 
     fn charge_each<S: Sink>(&mut self, ns: i64, sink: &mut S) {
+        for open in &mut self.holds {
+            open.waiters = 0;
+        }
         for open in &mut self.waits {
             let payer = payer(&mut self.holds, &open.wait).map(|open| {
                 open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
+                open.waiters += 1;
+                open.hold.max_waiters = open.hold.max_waiters.max(open.waiters);
                 Payer { task: open.hold.task, start_ns: open.hold.start_ns, stack: open.hold.stack }
             });
             if payer.is_none() {

@@ -36,6 +36,8 @@ pub(super) struct LockState {
     pub(super) own_waits: usize,
     /// For how long nobody was charged, whoever waited.
     pub(super) gap_ns: i64,
+    /// Whose hold was the last to begin and to last.
+    pub(super) last_owner: Option<TaskId>,
     /// Whether all holds were seen to begin.
     whole: bool,
 }
@@ -49,6 +51,8 @@ pub(super) struct OpenHold {
     pub(super) excludes: bool,
     /// Somebody else got the lock since in a way that excludes this hold: its release came late, or never will.
     pub(super) superseded: bool,
+    /// Who is charged to it right now, while that is counted one by one.
+    pub(super) waiters: i64,
     point: Option<i64>,
     /// Acquires less releases.
     depth: i64,
@@ -114,6 +118,7 @@ impl LockState {
             ended: Vec::new(),
             own_waits: 0,
             gap_ns: 0,
+            last_owner: None,
             whole: false,
         }
     }
@@ -154,6 +159,8 @@ impl LockState {
             runq_ns: at.event.runq_ns.filter(|_| waited.contended),
             waits_begun: 0,
             wait_caused_ns: 0,
+            max_waiters: 0,
+            owner_changed: false,
             acquisitions: 1,
             recursions: 0,
             released_by: None,
@@ -175,7 +182,8 @@ impl LockState {
             return;
         }
         let (since_ns, whole) = (self.now_ns, self.whole);
-        self.holds.push(OpenHold { hold, since_ns, excludes, superseded: false, point, depth: 1, whole });
+        let (superseded, waiters, depth) = (false, 0, 1);
+        self.holds.push(OpenHold { hold, since_ns, excludes, superseded, waiters, point, depth, whole });
         self.fresh = true;
     }
 

@@ -206,6 +206,8 @@ impl Model {
             runq_ns: None,
             waits_begun: 0,
             wait_caused_ns: 0,
+            max_waiters: 0,
+            owner_changed: false,
             acquisitions: 1,
             recursions: 0,
             released_by: None,
@@ -329,6 +331,7 @@ impl Model {
 
     /// Who is charged for each nanosecond of each wait.
     fn blame(&mut self, segment: &Segment<'_>) {
+        let mut waiters: BTreeMap<(usize, i64), i64> = BTreeMap::new();
         for at in segment.first_wait..self.waits.len() {
             let ModelWait { mut wait, inferred, .. } = self.waits[at].clone();
             wait.wait_ns = wait.end_ns - wait.start_ns;
@@ -339,7 +342,10 @@ impl Model {
                     let hold = payer.map(|at| (self.holds[at].hold.task, self.holds[at].hold.start_ns));
                     *self.shares.entry((wait.lock, wait.task, hold)).or_default() += 1;
                     match payer {
-                        Some(at) => self.holds[at].hold.wait_caused_ns += 1,
+                        Some(at) => {
+                            self.holds[at].hold.wait_caused_ns += 1;
+                            *waiters.entry((at, ns)).or_default() += 1;
+                        }
                         None => gap_ns += 1,
                     }
                 }
@@ -349,10 +355,32 @@ impl Model {
             }
             self.waits[at].wait = wait;
         }
+        for ((at, _), waiters) in waiters {
+            let hold = &mut self.holds[at].hold;
+            hold.max_waiters = hold.max_waiters.max(waiters);
+        }
+        self.owners(segment);
         for held in &mut self.holds[segment.first_hold..] {
             if let Some(waited) = held.waited {
                 held.hold.gap_ns = self.waits[waited].wait.gap_ns;
             }
+        }
+    }
+
+    /// Whose hold began before each hold, of those that last.
+    fn owners(&mut self, segment: &Segment<'_>) {
+        let lasts = |held: &ModelHold| {
+            let is_hold = held.hold.state != HoldState::AcquisitionOnly;
+            is_hold && held.until.is_none_or(|until| until > held.since)
+        };
+        let mut order: Vec<usize> =
+            (segment.first_hold..self.holds.len()).filter(|at| lasts(&self.holds[*at])).collect();
+        order.sort_by_key(|at| {
+            (self.holds[*at].hold.lock, self.holds[*at].since, self.holds[*at].hold.task, *at)
+        });
+        for pair in order.windows(2) {
+            let (before, hold) = (self.holds[pair[0]].hold, &mut self.holds[pair[1]].hold);
+            hold.owner_changed = before.lock == hold.lock && before.task != hold.task;
         }
     }
 

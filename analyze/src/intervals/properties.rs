@@ -30,7 +30,8 @@ fn in_order(mut intervals: Intervals) -> Intervals {
     intervals.holds.sort_by_key(|h| {
         let which = (h.lock, h.task, h.start_ns, h.end_ns, h.mode, h.stack);
         let waited = (h.contended, h.wait_ns, h.gap_ns);
-        let what = (h.waits_begun, h.wait_caused_ns, h.acquisitions, h.recursions);
+        let what =
+            (h.waits_begun, h.wait_caused_ns, h.acquisitions, h.recursions, h.max_waiters, h.owner_changed);
         (which, waited, what, h.state as u8, h.released_by)
     });
     intervals.waits.sort_by_key(|w| {

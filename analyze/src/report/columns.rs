@@ -37,6 +37,10 @@ choices! {
         Gap = "gap",
         /// Acquisitions that had to wait, by all.
         Contention = "contention",
+        /// Holds that came after one of another task.
+        OwnerChanges = "owner_changes",
+        /// Most tasks that waited for a hold at one time.
+        MaxWaiters = "max_waiters",
         /// Shortest hold.
         Min = "min",
         /// Median of the holds.
@@ -96,6 +100,10 @@ pub struct Columns {
     pub holds_contended: Option<i64>,
     /// Of `wait_total_ns`: while no other task's hold was open. The rest is in somebody's `wait_caused_ns`.
     pub gap_ns: Option<i64>,
+    /// Holds before which another task had the lock.
+    pub owner_changes: Option<i64>,
+    /// The most tasks that waited for one of its holds at one time.
+    pub max_waiters: Option<i64>,
     /// Those that were asked for: they cost a second reading of the trace.
     #[serde(flatten)]
     pub extra: Option<Extra>,
@@ -173,6 +181,8 @@ impl Columns {
             wait_caused_ns: measured.then_some(sums.wait_caused_ns),
             holds_contended: measured.then_some(sums.holds_contended),
             gap_ns: (sums.gaps_known > 0 || sums.count == 0).then_some(sums.gap_ns),
+            owner_changes: measured.then_some(sums.owner_changes),
+            max_waiters: measured.then_some(sums.max_waiters),
             extra: None,
         }
     }
@@ -213,6 +223,8 @@ impl Columns {
             Column::Contention => {
                 (self.count > 0).then(|| self.cnt_lock.saturating_mul(1_000_000) / self.count)
             }
+            Column::OwnerChanges => self.owner_changes,
+            Column::MaxWaiters => self.max_waiters,
             Column::Min => extra(|extra| extra.min_ns),
             Column::P50 => extra(|extra| extra.p50_ns),
             Column::P90 => extra(|extra| extra.p90_ns),
@@ -248,7 +260,12 @@ impl Column {
     /// What its value is.
     pub const fn unit(self) -> Unit {
         match self {
-            Self::Count | Self::CntHold | Self::CntLock | Self::HoldsContended => Unit::Count,
+            Self::Count
+            | Self::CntHold
+            | Self::CntLock
+            | Self::HoldsContended
+            | Self::OwnerChanges
+            | Self::MaxWaiters => Unit::Count,
             Self::Contention => Unit::Ppm,
             Self::Name => Unit::Text,
             _ => Unit::Ns,

@@ -24,16 +24,26 @@ pub(crate) fn write_value(
 ) -> Result<(), AnalyzeError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| AnalyzeError::Compute(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);
-    for c in text.chars() {
-        // The only line feeds are those of the layout: serde_json escapes C0 in strings.
-        if c != '\n' && names::is_unsafe(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                safe.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            safe.push(c);
+    // The only line feeds are those of the layout: serde_json escapes C0 in strings.
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            safe.push('\n');
         }
+        write_safe(line, &mut safe);
     }
     safe.push('\n');
     out.write_all(safe.as_bytes()).map_err(AnalyzeError::Write)
+}
+
+/// Adds JSON in which what could drive a terminal is written as `\uXXXX`.
+pub(crate) fn write_safe(json: &str, out: &mut String) {
+    for c in json.chars() {
+        if names::is_unsafe(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
 }

@@ -2,16 +2,16 @@
 //! name.
 
 use serde::Serialize;
-use trace_format::{LockId, LockKind, TaskId};
+use trace_format::{LockId, LockKind, StackId, TaskId};
 
 use super::By;
 use crate::{
-    intervals::Hold,
+    intervals::{Hold, Wait},
     names::{Names, UNKNOWN, printable},
 };
 
 /// What a row is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum Key {
     /// One lock.
@@ -74,6 +74,26 @@ pub enum Key {
         /// Its name.
         comm: Option<String>,
     },
+    /// A stack, or the part of it next to the acquisition point, and the class of the locks that are acquired there.
+    Stack {
+        /// Its functions, the acquisition point's first.
+        stack: Vec<String>,
+        /// The locks' kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+        /// The locks' name.
+        lock_name: Option<String>,
+    },
+    /// All tasks of one control group.
+    Cgroup {
+        /// Its path (v2).
+        cgroup: Option<String>,
+    },
+    /// All tasks of one machine.
+    Host {
+        /// Its name.
+        host: Option<String>,
+    },
     /// All threads of one name.
     Comm {
         /// The name.
@@ -85,12 +105,41 @@ fn word<S: serde::Serializer>(kind: &Option<LockKind>, serializer: S) -> Result<
     kind.map(LockKind::as_str).serialize(serializer)
 }
 
-/// The number of a hold's row.
-pub(crate) fn number(hold: &Hold, by: By, names: &Names) -> i64 {
+/// What a row's key is made of: of a hold where it was acquired, of a wait where it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    lock: LockId,
+    task: TaskId,
+    stack: Option<StackId>,
+}
+
+impl From<LockId> for Subject {
+    fn from(lock: LockId) -> Self {
+        Self { lock, task: TaskId(-1), stack: None }
+    }
+}
+
+impl From<&Hold> for Subject {
+    fn from(hold: &Hold) -> Self {
+        Self { lock: hold.lock, task: hold.task, stack: hold.stack }
+    }
+}
+
+impl From<&Wait> for Subject {
+    fn from(wait: &Wait) -> Self {
+        Self { lock: wait.lock, task: wait.task, stack: wait.stack }
+    }
+}
+
+/// The number of a row.
+pub(crate) fn number(hold: Subject, by: By, names: &Names) -> i64 {
     let class = || names.class_number(hold.lock).map_or(-1, i64::from);
     match by {
         By::Lock => i64::from(hold.lock.0),
         By::Site => site_number(names.point_number(hold.lock, hold.stack), names.class_number(hold.lock)),
+        By::Stack => site_number(names.chain_number(hold.lock, hold.stack), names.class_number(hold.lock)),
+        By::Host => 0,
+        By::Cgroup => names.cgroup_number(hold.task).map_or(-1, i64::from),
         By::Class => class(),
         By::Kind => {
             let kind = names.lock(hold.lock).map(|lock| lock.kind);
@@ -133,6 +182,19 @@ impl Key {
                     kind: class.map(|class| class.kind),
                     lock_name: class.and_then(|class| class.name.clone()),
                 }
+            }
+            By::Stack => {
+                let class = class((number & 0xffff_ffff) - 1);
+                Self::Stack {
+                    stack: names.chain_of_number((number >> 32) as u32).to_vec(),
+                    kind: class.map(|class| class.kind),
+                    lock_name: class.and_then(|class| class.name.clone()),
+                }
+            }
+            By::Host => Self::Host { host: names.host().map(str::to_owned) },
+            By::Cgroup => {
+                let cgroup = u32::try_from(number).ok().and_then(|number| names.cgroup_of_number(number));
+                Self::Cgroup { cgroup: cgroup.map(str::to_owned) }
             }
             By::Class => {
                 let class = class(number);
@@ -187,6 +249,13 @@ impl Key {
             Self::Process { pid: Some(pid), comm: name } => format!("{} (pid {pid})", comm(name)),
             Self::Process { pid: None, .. } => UNKNOWN.to_owned(),
             Self::Comm { comm: name } => comm(name),
+            Self::Stack { stack, kind, lock_name } if stack.is_empty() => {
+                format!("{UNKNOWN} ({})", class(kind, lock_name))
+            }
+            Self::Stack { stack, kind, lock_name } => {
+                format!("{} ({})", printable(&stack.join(" < ")), class(kind, lock_name))
+            }
+            Self::Cgroup { cgroup: name } | Self::Host { host: name } => comm(name),
         }
     }
 
@@ -211,6 +280,9 @@ impl Key {
             By::Task => &["task_id", "pid", "tid", "comm"],
             By::Process => &["pid", "comm"],
             By::Comm => &["comm"],
+            By::Stack => &["stack", "kind", "lock_name"],
+            By::Cgroup => &["cgroup"],
+            By::Host => &["host"],
         }
     }
 
@@ -239,6 +311,11 @@ impl Key {
             }
             Self::Process { pid, comm } => vec![number(pid), text(comm)],
             Self::Comm { comm } => vec![text(comm)],
+            Self::Stack { stack, kind: k, lock_name } => {
+                let frames: Vec<String> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
+                vec![printable(&frames.join(";")).into_owned(), kind(k), text(lock_name)]
+            }
+            Self::Cgroup { cgroup: name } | Self::Host { host: name } => vec![text(name)],
         }
     }
 }

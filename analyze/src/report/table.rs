@@ -36,6 +36,8 @@ pub(super) struct Sums {
     pub(super) gap_ns: i64,
     /// Holds of which is known for how much of the wait nobody is charged, be it 0.
     pub(super) gaps_known: i64,
+    pub(super) owner_changes: i64,
+    pub(super) max_waiters: i64,
 }
 
 impl Sums {
@@ -56,6 +58,8 @@ impl Sums {
             holds_contended: i64::from(hold.waits_begun > 0),
             gap_ns,
             gaps_known: i64::from(hold.gap_ns.is_some()),
+            owner_changes: i64::from(hold.owner_changed),
+            max_waiters: hold.max_waiters,
         }
     }
 
@@ -74,6 +78,8 @@ impl Sums {
             holds_contended: self.holds_contended + other.holds_contended,
             gap_ns: self.gap_ns.saturating_add(other.gap_ns),
             gaps_known: self.gaps_known + other.gaps_known,
+            owner_changes: self.owner_changes + other.owner_changes,
+            max_waiters: self.max_waiters.max(other.max_waiters),
         }
     }
 }
@@ -139,6 +145,8 @@ impl HoldTable {
             "holds_contended" => column(|sums| sums.holds_contended),
             "gap_ns" => column(|sums| sums.gap_ns),
             "gaps_known" => column(|sums| sums.gaps_known),
+            "owner_changes" => column(|sums| sums.owner_changes),
+            "max_waiters" => column(|sums| sums.max_waiters),
         )?;
         self.partial_rows += frame.height();
         self.partials.push(frame);
@@ -170,6 +178,8 @@ impl HoldTable {
                 sum("holds_contended"),
                 sum("gap_ns"),
                 sum("gaps_known"),
+                sum("owner_changes"),
+                col("max_waiters").max(),
             ])
             .sort(["key"], polars::prelude::SortMultipleOptions::default())
             .collect()?;
@@ -187,6 +197,7 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
     let [cnt_hold, cnt_lock] = [column("cnt_hold")?, column("cnt_lock")?];
     let [wait_caused, contended] = [column("wait_caused_ns")?, column("holds_contended")?];
     let [gap, gaps_known] = [column("gap_ns")?, column("gaps_known")?];
+    let [owner_changes, max_waiters] = [column("owner_changes")?, column("max_waiters")?];
     let row = |at: usize| {
         let sums = Sums {
             max_ns: max.get(at).unwrap_or(0),
@@ -202,6 +213,8 @@ fn rows(frame: &DataFrame) -> PolarsResult<Vec<(i64, Sums)>> {
             holds_contended: contended.get(at).unwrap_or(0),
             gap_ns: gap.get(at).unwrap_or(0),
             gaps_known: gaps_known.get(at).unwrap_or(0),
+            owner_changes: owner_changes.get(at).unwrap_or(0),
+            max_waiters: max_waiters.get(at).unwrap_or(0),
         };
         (key.get(at).unwrap_or(0), sums)
     };

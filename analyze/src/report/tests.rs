@@ -6,12 +6,13 @@ use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, Frame, RunInfo, Stack, StackId};
 
 use super::{
-    By, Column, Columns, Extra, Options, Report, csv, json, lockprof, report, report_in_chunks, text,
+    By, Column, Columns, Extra, Options, Report, json, lockprof, report, report_in_chunks, rows, text,
 };
 use crate::{
-    AnalyzeError,
+    AnalyzeError, Filter,
     intervals::{self, HoldState, Intervals, Outcome},
     names::Names,
+    rows::Format,
     source, testing,
 };
 
@@ -38,7 +39,7 @@ const T1_TABLE: &str = "
 ";
 
 fn by(by: By) -> Options {
-    Options { by, ..Options::default() }
+    Options { by, allow_loss: true, ..Options::default() }
 }
 
 fn report_of(text: &str, options: &Options) -> Report {
@@ -226,9 +227,15 @@ fn idle_waits_stay_out_unless_asked_for() {
         "lock c condvar\n10 A wait c\n30 A acquire c wait=20\n31 A release c\n40 A acquire m\n50 A release m";
     let report = report_of(text, &by(By::Lock));
     assert_eq!((report.rows.len(), report.trust.idle_waits, report.trust.waits_begun), (1, 1, 0));
-    let with_idle = report_of(text, &Options { include_idle: true, ..by(By::Lock) });
+    let with_idle = report_of(
+        text,
+        &Options { filter: Filter { include_idle: true, ..Filter::default() }, ..by(By::Lock) },
+    );
     assert_eq!((with_idle.rows.len(), with_idle.trust.idle_waits), (2, 0));
-    let by_name = report_of(text, &Options { lock: Some("c".parse().unwrap()), ..by(By::Lock) });
+    let by_name = report_of(
+        text,
+        &Options { filter: Filter { lock: Some("c".parse().unwrap()), ..Filter::default() }, ..by(By::Lock) },
+    );
     assert_eq!(by_name.rows.len(), 1);
 }
 
@@ -249,17 +256,26 @@ fn rows_are_sorted_descending_with_nulls_last_and_ties_by_name() {
 
 #[test]
 fn a_task_filter_keeps_its_holds_with_what_others_waited_for_them() {
-    let report = report_of(T1, &Options { task: Some("A".parse().unwrap()), ..by(By::Site) });
+    let report = report_of(
+        T1,
+        &Options { filter: Filter { task: Some("A".parse().unwrap()), ..Filter::default() }, ..by(By::Site) },
+    );
     assert_eq!(report.rows.len(), 1);
     assert_eq!(report.rows[0].columns.cnt_hold, Some(3));
-    let by_tid = report_of(T1, &Options { task: Some("102".parse().unwrap()), ..by(By::Site) });
+    let by_tid = report_of(
+        T1,
+        &Options {
+            filter: Filter { task: Some("102".parse().unwrap()), ..Filter::default() },
+            ..by(By::Site)
+        },
+    );
     assert_eq!(by_tid.totals.count, 1);
 }
 
 #[test]
 fn a_window_counts_what_was_released_in_it() {
     let window = |from_ns, to_ns| {
-        let options = Options { from_ns, to_ns, ..by(By::Site) };
+        let options = Options { filter: Filter { from_ns, to_ns, ..Filter::default() }, ..by(By::Site) };
         report_of(T1, &options).totals
     };
     // Relative to the first event at 1 000 000.
@@ -272,9 +288,21 @@ fn a_window_counts_what_was_released_in_it() {
 #[test]
 fn an_unknown_lock_or_task_and_an_empty_trace_are_nothing_found() {
     let fails = |text: &str, options: &Options| report(&testing::trace(text).trace, options).unwrap_err();
-    let lock = fails(T1, &Options { lock: Some("nosuch\u{1b}".parse().unwrap()), ..by(By::Lock) });
+    let lock = fails(
+        T1,
+        &Options {
+            filter: Filter { lock: Some("nosuch\u{1b}".parse().unwrap()), ..Filter::default() },
+            ..by(By::Lock)
+        },
+    );
     assert_eq!(lock.to_string(), "no lock 'nosuch\\u{1b}' in the trace; the busiest are #0 m (mutex)");
-    let task = fails(T1, &Options { task: Some("nobody".parse().unwrap()), ..by(By::Lock) });
+    let task = fails(
+        T1,
+        &Options {
+            filter: Filter { task: Some("nobody".parse().unwrap()), ..Filter::default() },
+            ..by(By::Lock)
+        },
+    );
     let empty = fails("lock m mutex", &by(By::Lock));
     assert!(empty.to_string().contains("trace.parquet: the trace holds no events; "), "{empty}");
     for error in [lock, task, empty] {
@@ -311,7 +339,7 @@ fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
         let whole = report(&test.trace, &by(*key)).unwrap();
         assert_eq!(whole.totals.count, 300);
         for rows in [1, 7, 299, 300] {
-            assert_eq!(report_in_chunks(&test.trace, &by(*key), rows).unwrap(), whole, "{key}, {rows}");
+            assert_eq!(report_in_chunks(&[&test.trace], &by(*key), rows).unwrap(), whole, "{key}, {rows}");
         }
     }
 }
@@ -320,11 +348,11 @@ fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,name,file,line,function,place,kind,lock_name
-500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m
-1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,name,file,line,function,place,kind,lock_name,cut_by_loss
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
 ";
-    assert_eq!(skin(|out| csv::write(&report, &[], out)), expected);
+    assert_eq!(skin(|out| rows::write(&report, &[], Format::Csv, out)), expected);
 }
 
 #[test]
@@ -342,7 +370,7 @@ fn columns_that_are_asked_for_are_exact_and_say_what_waits_were_spent_with() {
         Column::Runq,
     ];
     let report = report_of(text, &Options { columns: columns.clone(), ..by(By::Lock) });
-    let csv = skin(|out| csv::write(&report, &columns, out));
+    let csv = skin(|out| rows::write(&report, &columns, Format::Csv, out));
     assert!(
         csv.starts_with("contention_ppm,min_ns,p50_ns,p99_ns,wait_p50_ns,spin_ns,blocked_ns,runq_ns,name,"),
         "{csv}"
@@ -406,7 +434,7 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_skin() {
         let report = report(&test.trace, &by(*key)).unwrap();
         let skins = [
             skin(|out| text::write(&report, &[], Some(80), out)),
-            skin(|out| csv::write(&report, &[], out)),
+            skin(|out| rows::write(&report, &[], Format::Csv, out)),
             skin(|out| json::write(&report, out)),
             skin(|out| lockprof::write(&report, out)),
         ];
@@ -422,7 +450,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
     );
 }
 
@@ -435,7 +463,10 @@ fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
     );
     for key in By::ALL {
         for (from_ns, to_ns) in [(None, None), (Some(min), Some(max)), (Some(max), None)] {
-            let report = report_of(&text, &Options { from_ns, to_ns, ..by(*key) });
+            let report = report_of(
+                &text,
+                &Options { filter: Filter { from_ns, to_ns, ..Filter::default() }, ..by(*key) },
+            );
             skin(|out| text::write(&report, &[], Some(80), out));
             skin(|out| lockprof::write(&report, out));
         }
@@ -454,7 +485,7 @@ fn the_trust_block_says_only_what_there_is_to_say() {
     parts.info.loss.stacks = 1;
     let report = report(&parts.write().trace, &by(By::Lock)).unwrap();
     let expected = "\
-trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the end, counted nowhere
+trust: 7 events over 7 ns, 5 lost because the ring was full, all on CPU 0, before 3 ns; 1 hold open at the end, counted nowhere
   the recording was not finished: what came after the last whole row group is missing
   1 hold dropped, because events were lost while they lasted
   1 wait dropped, because events were lost while they lasted
@@ -464,6 +495,136 @@ trust: 7 events over 7 ns, 5 lost because the ring was full; 1 hold open at the 
   spinning is not seen
 ";
     assert_eq!(skin(|out| report.trust.write(out).map_err(AnalyzeError::Write)), expected);
+}
+
+/// Six events in the trace, of which three are about `m`, and so many lost on CPU 0.
+fn with_lost(lost: u64) -> testing::TestTrace {
+    let mut parts = testing::Parts::parse(
+        "10 A acquire m a.c:1\n20 A release m\n30 A acquire m a.c:1\n1_500 - lost count=1\n2_000 A acquire m a.c:1\n2_500 A release m",
+    );
+    parts.info.loss.ring_full = lost;
+    parts.events[3].count = i64::try_from(lost).ok();
+    parts.write()
+}
+
+#[test]
+fn what_lost_too_much_is_not_ranked_unless_that_is_asked_for() {
+    let lost = with_lost(4);
+    let error = report(&lost.trace, &Options::default()).unwrap_err();
+    assert!(error.too_much_lost() && !error.nothing_found());
+    let words = error.to_string();
+    for part in [
+        "40.0 % of the events are missing",
+        "the ring was full, all on CPU 0, before 1.49 µs",
+        "--ring",
+        "--allow-loss",
+    ] {
+        assert!(words.contains(part), "no '{part}' in: {words}");
+    }
+    let report = report(&lost.trace, &by(By::Lock)).unwrap();
+    assert_eq!((report.rows[0].columns.count, report.rows[0].cut_by_loss), (2, 1));
+    let shown = skin(|out| text::write(&report, &[Column::Count], None, out));
+    assert!(shown.starts_with("warning: 40.0 % of the events are missing (the ring was full"), "{shown}");
+    assert!(shown.contains("    2  ! #0 m (pthread_mutex)"), "{shown}");
+}
+
+#[test]
+fn a_loss_is_said_first_above_a_thousandth_and_stops_the_ranking_above_a_twentieth() {
+    let trust = |lost, recorded| super::Trust { lost, recorded, ..Default::default() };
+    assert_eq!(
+        (trust(1, 999).lost_ppm(), trust(0, 0).lost_ppm(), trust(1, 0).lost_ppm()),
+        (1000, 0, 1_000_000)
+    );
+    assert_eq!(trust(1, 999).warning(), None);
+    assert!(trust(2, 999).warning().unwrap().contains("0.20 %"));
+    assert!(trust(u64::MAX, u64::MAX).warning().unwrap().contains("50.0 %"));
+}
+
+#[test]
+fn filters_choose_among_intervals_and_change_nothing_of_them() {
+    let count = |filter: Filter| {
+        let report = report_of(T1, &Options { filter, ..by(By::Site) });
+        (report.totals.count, report.totals.wait_caused_ns)
+    };
+    let all = Filter::default;
+    assert_eq!(count(all()), (3, Some(2_101_999)));
+    assert_eq!(count(Filter { min_wait_ns: Some(900_000), ..all() }), (1, Some(0)));
+    assert_eq!(count(Filter { mode: Some(trace_format::Mode::Shared), ..all() }), (0, None));
+    assert_eq!(count(Filter { comms: vec!["B".into(), "C".into()], ..all() }), (2, Some(500_999)));
+    let text = "1 A acquire m get<serve\n2 A release m\n3 A acquire m put<serve\n9 A release m";
+    let by_symbol = |symbol: &str| Options {
+        filter: Filter { symbol: Some(symbol.to_owned()), ..all() },
+        ..by(By::Site)
+    };
+    assert_eq!(report_of(text, &by_symbol("serve")).totals.count, 2);
+    assert_eq!(report_of(text, &by_symbol("pu")).totals.total_ns, Some(6));
+    let error = report(&testing::trace(text).trace, &by_symbol("nosuch")).unwrap_err();
+    assert!(error.nothing_found(), "{error}");
+}
+
+#[test]
+fn whole_stacks_and_parts_of_them_are_rows() {
+    let text = "1 A acquire m get<serve<main\n2 A release m\n3 A acquire m get<serve<run\n9 A release m
+                11 A acquire m get<idle\n12 A release m";
+    let names = |depth| {
+        let report = report_of(text, &Options { depth, sort: Column::Name, ..by(By::Stack) });
+        report.rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+    };
+    let class = |stack: &str| format!("{stack} (pthread_mutex:m)");
+    assert_eq!(names(Some(1)), [class("get")]);
+    assert_eq!(names(Some(2)), [class("get < idle"), class("get < serve")]);
+    assert_eq!(names(None), [class("get < idle"), class("get < serve < main"), class("get < serve < run")]);
+}
+
+#[test]
+fn several_traces_are_one_report_in_which_places_are_the_same_and_locks_are_not() {
+    let of_host = |host: &str, text: &str| {
+        let mut parts = testing::Parts::parse(text);
+        parts.info.host.name = host.to_owned();
+        parts.write()
+    };
+    // The same place has other numbers in the second trace.
+    let one = of_host("one", "1 A acquire m a.c:1\n5 A release m");
+    let two = of_host("two", "1 A acquire x b.c:1\n2 A release x\n3 A acquire m a.c:1\n9 A release m");
+    let traces = [one.trace, two.trace];
+    let of = |key: By| {
+        let options = Options { sort: Column::Total, columns: vec![Column::P50], ..by(key) };
+        super::report_of(&traces, &options).unwrap()
+    };
+    let figures = |key| {
+        let report = of(key);
+        let row =
+            |row: super::Row| (row.name, row.columns.total_ns, row.columns.extra.and_then(|e| e.p999_ns));
+        report.rows.into_iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        figures(By::Site),
+        [
+            ("a.c:1 (pthread_mutex:m)".to_owned(), Some(10), Some(6)),
+            ("b.c:1 (pthread_mutex:x)".to_owned(), Some(1), Some(1)),
+        ]
+    );
+    assert_eq!(figures(By::Host)[0], ("two".to_owned(), Some(7), Some(6)));
+    let locks = of(By::Lock);
+    assert_eq!(locks.rows[0].name, "two: #1 m (pthread_mutex)");
+    assert_eq!((locks.rows.len(), locks.traces, locks.trust.events), (3, 2, 6));
+    assert!(skin(|out| rows::write(&locks, &[], Format::Csv, out)).contains(",0,two\n"));
+    // What is in one of them only is no error.
+    let filter = Filter { lock: "x".parse().ok(), ..Filter::default() };
+    assert_eq!(super::report_of(&traces, &Options { filter, ..by(By::Lock) }).unwrap().totals.count, 1);
+    let filter = Filter { lock: "nosuch".parse().ok(), ..Filter::default() };
+    assert!(super::report_of(&traces, &Options { filter, ..by(By::Lock) }).unwrap_err().nothing_found());
+}
+
+#[test]
+fn owners_change_and_waiters_are_counted_at_their_most() {
+    let text =
+        "10 A acquire m\n20 B wait m\n25 C wait m\n30 A release m\n31 B acquire m wait=11\n40 B release m
+                41 B acquire m\n42 B release m\n43 C acquire m wait=18\n50 C release m";
+    let m = row(&report_of(text, &by(By::Lock)), "m");
+    assert_eq!((m.owner_changes, m.max_waiters), (Some(2), Some(2)));
+    let b = row(&report_of(text, &by(By::Task)), "B");
+    assert_eq!((b.owner_changes, b.max_waiters), (Some(1), Some(1)));
 }
 
 /// The smallest time that so many thousandths of all do not exceed.
@@ -512,8 +673,8 @@ proptest! {
                 expected.entry(hold.lock.0).or_default().push(hold);
             }
         }
-        let options = Options { include_idle: true, columns: vec![Column::P99], ..by(By::Lock) };
-        let report = report_in_chunks(&test.trace, &options, chunk_keys).unwrap();
+        let options = Options { filter: Filter { include_idle: true, ..Filter::default() }, columns: vec![Column::P99], ..by(By::Lock) };
+        let report = report_in_chunks(&[&test.trace], &options, chunk_keys).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
@@ -541,6 +702,8 @@ proptest! {
                 wait_caused_ns: some(&measured, holds.iter().map(|hold| hold.wait_caused_ns).sum()),
                 holds_contended: some(&measured, holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
                 gap_ns: some(&gaps, gaps.iter().sum()),
+                owner_changes: some(&measured, holds.iter().filter(|hold| hold.owner_changed).count() as i64),
+                max_waiters: some(&measured, holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
                 extra: Some(Extra {
                     min_ns: measured.iter().min().copied(),
                     p50_ns: percentile(&measured, 500),
@@ -556,6 +719,10 @@ proptest! {
                 }),
             };
             prop_assert_eq!(row.columns, columns);
+            let of_lock = |lock: trace_format::LockId| lock.0 == lock_id;
+            let holds = found.holds.iter().filter(|h| of_lock(h.lock) && h.state == HoldState::CutByLoss);
+            let waits = found.waits.iter().filter(|w| of_lock(w.lock) && w.outcome == Outcome::CutByLoss);
+            prop_assert_eq!(row.cut_by_loss, (holds.count() + waits.count()) as u64);
         }
 
         // Every wait is somewhere.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The columns with numbers that are shown where nobody chose any.
-const NUMBERS: [Column; 10] = [
+pub(super) const NUMBERS: [Column; 10] = [
     Column::Max,
     Column::WaitMax,
     Column::Total,
@@ -37,7 +37,8 @@ pub fn write(
     width: Option<usize>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    table(report, columns, width, out).and_then(|()| report.trust.write(out)).map_err(AnalyzeError::Write)
+    let written = report.trust.warn(out).and_then(|()| table(report, columns, width, out));
+    written.and_then(|()| report.trust.write(out)).map_err(AnalyzeError::Write)
 }
 
 fn table(
@@ -59,13 +60,15 @@ fn table(
         .map(|row| numbers.iter().map(|column| cell(&row.columns, *column)).collect())
         .collect();
     let heads: Vec<&str> = numbers.iter().map(|column| column.as_str()).collect();
-    let names: Vec<Name<'_>> = report.rows.iter().map(|row| row.name.as_str().into()).collect();
+    let names: Vec<String> =
+        report.rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
+    let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     layout::table(&heads, &cells, heading(report.by), &names, width, out)?;
     layout::hidden(report.rows_total - report.rows.len(), out)?;
     writeln!(out)
 }
 
-fn heading(by: By) -> &'static str {
+pub(super) fn heading(by: By) -> &'static str {
     match by {
         By::Lock => "lock",
         By::Site => "acquired at (lock)",
@@ -74,6 +77,9 @@ fn heading(by: By) -> &'static str {
         By::Task => "task",
         By::Process => "process",
         By::Comm => "command",
+        By::Stack => "acquired at < called by (lock)",
+        By::Cgroup => "control group",
+        By::Host => "host",
     }
 }
 

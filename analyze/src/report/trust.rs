@@ -3,14 +3,14 @@
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashSet;
 use serde::Serialize;
-use trace_format::{LockKind, Trace, run_info::Named};
+use trace_format::{Trace, run_info::Named};
 
 use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
-    names::printable,
-    scope::Walk,
+    loss,
+    names::{Names, printable},
+    scope::{Chosen, Walk},
     units,
 };
 
@@ -21,10 +21,14 @@ pub struct Trust {
     pub events: u64,
     /// From the begin of the recording to its end, in ns.
     pub span_ns: i64,
+    /// Events that the trace holds, read or not.
+    pub recorded: u64,
     /// Events that are missing.
     pub lost: u64,
     /// The same by cause, only causes that occurred.
     pub lost_by_cause: Vec<Cause>,
+    /// Where most of them are missing, and when, in words; empty if the trace does not say.
+    pub lost_where: String,
     /// Of the recorded events: those whose stack is missing.
     pub stacks_lost: u64,
     /// Of the recorded waits: those whose blocked and run-queue times are missing.
@@ -98,6 +102,9 @@ pub struct Cause {
     pub events: u64,
 }
 
+/// The cause that more memory would have prevented.
+const RING: &str = "the ring was full";
+
 /// The cause where the recorder could not write any down.
 const UNFINISHED: &str = "of an unknown cause";
 
@@ -146,16 +153,18 @@ impl Watch {
     pub(crate) fn block(
         self,
         trace: &Trace,
-        walk: &Walk,
-        counts: &Counts,
-        kinds: &FxHashSet<LockKind>,
+        (walk, counts): (&Walk, &Counts),
+        chosen: &Chosen,
+        names: &Names,
     ) -> Trust {
+        let kinds = chosen.kinds(names);
         let info = trace.info();
         let loss = &info.loss;
         let recorded_ns = info.span_ns();
         let mut lost_by_cause: Vec<Cause> = [
-            ("the ring was full", loss.ring_full),
+            (RING, loss.ring_full),
             ("the probe was already running", loss.guard),
+            ("what a probe had to remember found no place", loss.no_place),
             ("the kernel skipped the probe", loss.recursion_misses),
             ("the record made no sense", loss.undecodable),
         ]
@@ -177,8 +186,10 @@ impl Watch {
         Trust {
             events: walk.events,
             span_ns: if recorded_ns > 0 { recorded_ns } else { walk.last_ns.saturating_sub(walk.first_ns) },
+            recorded: trace.event_count(),
             lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
             lost_by_cause,
+            lost_where: loss::place(walk, chosen.start_ns, names),
             stacks_lost: loss.stacks,
             wait_states_lost: loss.wait_states,
             late: loss.late,
@@ -213,6 +224,80 @@ impl Watch {
 }
 
 impl Trust {
+    pub(crate) fn lost_in_rings(&self) -> bool {
+        self.lost_by_cause.iter().any(|cause| cause.cause == RING)
+    }
+
+    /// Writes the warning, if there is one to give before a table.
+    pub(crate) fn warn(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        self.warning().map_or(Ok(()), |warning| writeln!(out, "{warning}\n"))
+    }
+
+    /// What the numbers of two traces don't hold.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        let counts: [(&mut u64, u64); 22] = [
+            (&mut self.events, other.events),
+            (&mut self.recorded, other.recorded),
+            (&mut self.stacks_lost, other.stacks_lost),
+            (&mut self.wait_states_lost, other.wait_states_lost),
+            (&mut self.late, other.late),
+            (&mut self.holds_cut_by_loss, other.holds_cut_by_loss),
+            (&mut self.waits_cut_by_loss, other.waits_cut_by_loss),
+            (&mut self.unpaired_releases, other.unpaired_releases),
+            (&mut self.hand_overs, other.hand_overs),
+            (&mut self.releases_unseen, other.releases_unseen),
+            (&mut self.backwards, other.backwards),
+            (&mut self.begin_unseen, other.begin_unseen),
+            (&mut self.holds_open_at_end, other.holds_open_at_end),
+            (&mut self.waits_open_at_end, other.waits_open_at_end),
+            (&mut self.waits_begun, other.waits_begun),
+            (&mut self.gap_waits, other.gap_waits),
+            (&mut self.unmeasured_waits, other.unmeasured_waits),
+            (&mut self.uncounted_waits, other.uncounted_waits),
+            (&mut self.inferred_waits, other.inferred_waits),
+            (&mut self.abandoned_waits, other.abandoned_waits),
+            (&mut self.try_failures, other.try_failures),
+            (&mut self.idle_waits, other.idle_waits),
+        ];
+        for (sum, more) in counts {
+            *sum = sum.saturating_add(more);
+        }
+        let times: [(&mut i64, i64); 5] = [
+            (&mut self.span_ns, other.span_ns),
+            (&mut self.abandoned_wait_ns, other.abandoned_wait_ns),
+            (&mut self.waited_ns, other.waited_ns),
+            (&mut self.gap_ns, other.gap_ns),
+            (&mut self.uncounted_wait_ns, other.uncounted_wait_ns),
+        ];
+        for (sum, more) in times {
+            *sum = sum.saturating_add(more);
+        }
+        for cause in other.lost_by_cause {
+            match self.lost_by_cause.iter_mut().find(|known| known.cause == cause.cause) {
+                Some(known) => known.events = known.events.saturating_add(cause.events),
+                None => self.lost_by_cause.push(cause),
+            }
+        }
+        if other.lost > self.lost {
+            self.lost_where = other.lost_where;
+        }
+        self.lost = self.lost.saturating_add(other.lost);
+        self.longest_open_wait_ns = self.longest_open_wait_ns.max(other.longest_open_wait_ns);
+        let new = other.limits.into_iter().filter(|limit| !self.limits.contains(limit));
+        let new: Vec<String> = new.collect();
+        self.limits.extend(new);
+        self.complete &= other.complete;
+        if self.stop_reason != other.stop_reason {
+            self.stop_reason = format!("{}; {}", self.stop_reason, other.stop_reason);
+        }
+        for cost in other.probe_cost_ns {
+            if !self.probe_cost_ns.iter().any(|known| known.name == cost.name) {
+                self.probe_cost_ns.push(cost);
+            }
+        }
+        self
+    }
+
     /// Writes the block: one line if there is nothing to say, a few if there is.
     ///
     /// # Errors
@@ -220,7 +305,7 @@ impl Trust {
     /// Those of `out`.
     pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
-        let lost = match self.lost_by_cause.as_slice() {
+        let mut lost = match self.lost_by_cause.as_slice() {
             [] => "none lost".to_owned(),
             [one] => format!("{} lost because {}", n(one.events), one.cause),
             several => {
@@ -229,6 +314,9 @@ impl Trust {
                 format!("{} lost: {}", n(self.lost), causes.join(", "))
             }
         };
+        if !self.lost_where.is_empty() {
+            lost.push_str(&format!(", {}", self.lost_where));
+        }
         let mut first =
             format!("trust: {} events over {}, {lost}", n(self.events), units::duration(self.span_ns));
         if self.holds_open_at_end > 0 {

@@ -131,6 +131,8 @@ fn hold(task: i32, start_ns: i64, end_ns: i64) -> Hold {
         runq_ns: None,
         waits_begun: 0,
         wait_caused_ns: 0,
+        max_waiters: 0,
+        owner_changed: false,
         acquisitions: 1,
         recursions: 0,
         released_by: None,

@@ -1,0 +1,101 @@
+//! What lies in which bucket, and that all that a report counts is in one.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::{Bucket, Histogram, Of, Options, bucket, histogram, json, rows, text};
+use crate::{
+    AnalyzeError, Filter,
+    intervals::histories,
+    report::{self, By, tests::trace_of},
+    rows::Format,
+    testing,
+};
+
+const TEXT: &str = "
+    0 A acquire m a.c:1
+    50 B wait m b.c:1
+    250 A release m
+    260 B acquire m b.c:1 wait=210
+    261 B release m
+    310 A acquire n a.c:2
+    310 A release n
+    320 A acquire n a.c:2
+    329 A release n
+";
+
+fn of(options: &Options) -> Histogram {
+    histogram(&testing::trace(TEXT).trace, options).unwrap()
+}
+
+fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_bucket_is_a_power_of_two_and_zero_has_its_own() {
+    assert_eq!([-5, 0, 1, 2, 3, 4, 1023, 1024, i64::MAX].map(bucket), [0, 0, 1, 2, 2, 3, 10, 11, 63]);
+}
+
+#[test]
+fn holds_of_each_lock_are_counted_and_empty_buckets_between_are_kept() {
+    let found = of(&Options { of: Of::Hold, by: Some(By::Lock), ..Options::default() });
+    let [m, n] = found.keys.as_slice() else { panic!("{found:?}") };
+    assert_eq!((m.name.as_str(), m.count, m.total_ns), ("#0 m (pthread_mutex)", 2, 251));
+    let counts = |buckets: &[Bucket]| buckets.iter().map(|b| (b.from_ns, b.count)).collect::<Vec<_>>();
+    assert_eq!(counts(&m.buckets), [(1, 1), (2, 0), (4, 0), (8, 0), (16, 0), (32, 0), (64, 0), (128, 1)]);
+    assert_eq!(counts(&n.buckets), [(0, 1), (1, 0), (2, 0), (4, 0), (8, 1)]);
+    let shown = skin(|out| text::write(&found, Some(80), out));
+    assert!(shown.contains("  128 ns ..   256 ns         1   50.0 %  █"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+}
+
+#[test]
+fn waits_are_those_that_ended_with_the_lock_and_all_keys_are_one_by_default() {
+    let found = of(&Options::default());
+    assert_eq!((found.keys[0].name.as_str(), found.keys[0].total_ns), ("all", 210));
+    assert_eq!(found.keys[0].buckets, [Bucket { from_ns: 128, to_ns: 255, count: 1 }]);
+    let csv = skin(|out| rows::write(&found, Format::Csv, out));
+    assert_eq!(csv, "from_ns,to_ns,count,name\n128,255,1,all\n");
+    let json: serde_json::Value = serde_json::from_str(&skin(|out| json::write(&found, out))).unwrap();
+    assert_eq!((&json["of"], &json["keys"][0]["count"]), (&"wait".into(), &1.into()));
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(50) })]
+
+    #[test]
+    fn all_that_a_report_adds_up_is_in_one_bucket(events in histories::history()) {
+        prop_assume!(!events.is_empty());
+        let test = trace_of(events, 9);
+        let filter = Filter { include_idle: true, ..Filter::default() };
+        for by in By::ALL {
+            let options = report::Options { by: *by, filter: filter.clone(), ..report::Options::default() };
+            let report = report::report(&test.trace, &options).unwrap();
+            for of in Of::ALL {
+                let options = Options { of: *of, by: Some(*by), filter: filter.clone(), ..Options::default() };
+                let found = histogram(&test.trace, &options).unwrap();
+                for key in &found.keys {
+                    prop_assert_eq!(key.buckets.iter().map(|bucket| bucket.count).sum::<u64>(), key.count);
+                    let same = |row: &&report::Row| Some(&row.key) == key.key.as_ref();
+                    let row = report.rows.iter().find(same).expect("a row of the key");
+                    let (total_ns, most) = match of {
+                        Of::Hold => (row.columns.total_ns, row.columns.count),
+                        Of::Wait => (row.columns.wait_total_ns, row.columns.cnt_lock),
+                    };
+                    prop_assert_eq!(Some(key.total_ns), total_ns);
+                    prop_assert!(key.count as i64 <= most);
+                    let ends = (key.buckets.first().unwrap(), key.buckets.last().unwrap());
+                    prop_assert!(ends.0.count > 0 && ends.1.count > 0);
+                }
+                let all: i64 = found.keys.iter().map(|key| key.total_ns).sum();
+                let expected = match of {
+                    Of::Hold => report.totals.total_ns,
+                    Of::Wait => report.totals.wait_total_ns,
+                };
+                prop_assert_eq!(all, expected.unwrap_or(0));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a trace holds, row by row and with names: events as they were recorded, and the holds and waits that they make.
+//!
+//! A trace and [`Options`] enter, rows leave into a [`Rows`] as the trace is read, for an analysis of one's own; what comes back is the
+//! [`Trust`] block. Nothing is added up and nothing kept but what is open, so memory does not grow with the trace. Events come in the
+//! order of the file, holds and waits in the order in which they end.
+
+use std::{fmt, ops::ControlFlow, str::FromStr};
+
+use trace_format::Trace;
+
+use crate::{
+    choices::choices,
+    error::AnalyzeError,
+    filter::Filter,
+    intervals::{Counts, Hold, Sink, Wait},
+    names::Names,
+    report::{Trust, trust::Watch},
+    rows::{Field, Rows},
+    scope::{Chosen, Pass, Walk},
+    source,
+};
+
+mod events;
+mod intervals;
+mod labels;
+#[cfg(test)]
+mod tests;
+
+use labels::Labels;
+
+choices! {
+    /// What a row is.
+    What, "kind of row" {
+        /// One event.
+        #[default]
+        Events = "events",
+        /// One task's wait for one lock.
+        Waits = "waits",
+        /// One task's hold of one lock.
+        Holds = "holds",
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What a row is.
+    pub what: What,
+    /// What of the trace. Of events, those with a wait of at least the least time, and those in the window.
+    pub filter: Filter,
+    /// At most so many rows; `None` is all.
+    pub limit: Option<u64>,
+}
+
+/// The columns of such rows.
+pub fn fields(what: What) -> Vec<Field> {
+    match what {
+        What::Events => events::fields(),
+        What::Waits => intervals::wait_fields(),
+        What::Holds => intervals::hold_fields(),
+    }
+}
+
+/// What is to be known before the first row: loss, as far as the footer tells it.
+pub fn warning(trace: &Trace) -> Option<String> {
+    let recorded = trace.event_count();
+    let lost = trace.info().loss.events();
+    Trust { lost, recorded, ..Trust::default() }.warning()
+}
+
+/// Writes the rows; says how many there were, and what they don't hold.
+///
+/// # Errors
+///
+/// The trace can't be read or holds no events, a filter means nothing in it, or what `rows` says.
+pub fn write(trace: &Trace, options: &Options, rows: &mut dyn Rows) -> Result<(u64, Trust), AnalyzeError> {
+    let names = Names::read(trace)?;
+    let chosen = Chosen::of(trace, &names, &options.filter)?;
+    let labels = Labels::new(&names, chosen.start_ns);
+    let mut out = Out { labels, chosen: &chosen, limit: options.limit, rows, written: 0, failed: Ok(()) };
+    let mut watch = Watch::default();
+    let (walk, counts) = if options.what == What::Events {
+        (out.events(trace)?, Counts::default())
+    } else {
+        let mut sink = Intervals { out: &mut out, what: options.what, watch: &mut watch };
+        Pass { trace, names: &names, chosen: &chosen }.run(&mut sink)?
+    };
+    out.failed?;
+    out.rows.finish()?;
+    Ok((out.written, watch.block(trace, (&walk, &counts), &chosen, &names)))
+}
+
+/// Where rows go, until there are enough.
+struct Out<'a> {
+    labels: Labels<'a>,
+    chosen: &'a Chosen,
+    limit: Option<u64>,
+    rows: &'a mut dyn Rows,
+    written: u64,
+    failed: Result<(), AnalyzeError>,
+}
+
+impl Out<'_> {
+    fn is_full(&self) -> bool {
+        self.failed.is_err() || self.limit.is_some_and(|limit| self.written >= limit)
+    }
+
+    fn events(&mut self, trace: &Trace) -> Result<Walk, AnalyzeError> {
+        let mut walk = Walk::default();
+        let to_ns = self.chosen.window.to_ns;
+        source::for_each(trace, |event| {
+            if self.is_full() || to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                return ControlFlow::Break(());
+            }
+            walk.see(event, self.chosen);
+            if self.chosen.wants_event(event) {
+                self.written += 1;
+                self.failed = events::push(event, &mut self.labels, self.rows);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(walk)
+    }
+}
+
+/// Takes the intervals of which the rows are.
+struct Intervals<'a, 'b> {
+    out: &'a mut Out<'b>,
+    what: What,
+    watch: &'a mut Watch,
+}
+
+impl Sink for Intervals<'_, '_> {
+    fn hold(&mut self, hold: &Hold) {
+        // What is open when the reading is broken off is no news.
+        if self.out.is_full() || !self.out.chosen.wants_hold(hold) {
+            return;
+        }
+        self.watch.hold(hold);
+        if self.what == What::Holds {
+            self.out.written += 1;
+            self.out.failed = intervals::push_hold(hold, &mut self.out.labels, self.out.rows);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.out.is_full() || !self.out.chosen.wants_wait(wait) {
+            return;
+        }
+        self.watch.wait(wait);
+        if self.what == What::Waits {
+            self.out.written += 1;
+            self.out.failed = intervals::push_wait(wait, &mut self.out.labels, self.out.rows);
+        }
+    }
+
+    fn has_enough(&self) -> bool {
+        self.out.is_full()
+    }
+}

@@ -1,0 +1,156 @@
+//! Rows of events, holds and waits against the intervals of the engine.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::{Options, What, fields, write};
+use crate::{
+    AnalyzeError, Filter,
+    intervals::{Engine, Intervals, histories},
+    names::Names,
+    report::{Trust, tests::trace_of},
+    rows::{Cell, Rows},
+    testing,
+};
+use trace_format::Trace;
+
+/// Rows as text, kept.
+#[derive(Default)]
+struct Kept(Vec<Vec<String>>);
+
+impl Rows for Kept {
+    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
+        let text = |cell: &Cell<'_>| match cell {
+            Cell::Null => "-".to_owned(),
+            Cell::Int(number) => number.to_string(),
+            Cell::Text(text) => text.clone().into_owned(),
+        };
+        self.0.push(cells.iter().map(text).collect());
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), AnalyzeError> {
+        Ok(())
+    }
+}
+
+fn kept(trace: &Trace, options: &Options) -> (Vec<Vec<String>>, Trust) {
+    let mut kept = Kept::default();
+    let (written, trust) = write(trace, options, &mut kept).unwrap();
+    assert_eq!(written, kept.0.len() as u64);
+    assert!(kept.0.iter().all(|row| row.len() == fields(options.what).len()));
+    (kept.0, trust)
+}
+
+/// These columns of the rows.
+fn columns(what: What, rows: &[Vec<String>], names: &[&str]) -> Vec<String> {
+    let fields = fields(what);
+    let at = |name: &&str| fields.iter().position(|field| field.name == *name).expect("a column");
+    let at: Vec<usize> = names.iter().map(at).collect();
+    rows.iter().map(|row| at.iter().map(|at| row[*at].as_str()).collect::<Vec<_>>().join(" ")).collect()
+}
+
+const TEXT: &str = "
+    task A pid=1 tid=11 comm=worker
+    10 A acquire m a.c:1:get
+    20 B wait m b.c:2:put
+    50 A release m a.c:9:drop
+    53 B acquire m b.c:2:put wait=33
+    60 C try_fail m c.c:1 errno=16
+    70 B release m b.c:3
+    80 - lost count=2
+";
+
+#[test]
+fn events_are_told_with_names_in_the_order_of_the_file() {
+    let test = testing::trace(TEXT);
+    let (rows, trust) = kept(&test.trace, &Options::default());
+    let shown =
+        columns(What::Events, &rows, &["time_ns", "event", "task", "lock", "wait_ns", "site", "count"]);
+    assert_eq!(shown[0], "0 acquire worker 11 #0 m 0 a.c:1 (get) -");
+    assert_eq!(shown[1], "10 wait B 102 #0 m - b.c:2 (put) -");
+    assert_eq!(shown[6], "70 lost - - - - 2");
+    assert_eq!((rows.len(), trust.events, trust.lost), (7, 7, 2));
+}
+
+#[test]
+fn waits_and_holds_are_told_with_their_ends_and_causes() {
+    let test = testing::trace(TEXT);
+    let of = |what| kept(&test.trace, &Options { what, ..Options::default() }).0;
+    let wait =
+        ["start_ns", "end_ns", "wait_ns", "gap_ns", "outcome", "began_in", "holder", "hold_start_ns", "site"];
+    assert_eq!(
+        columns(What::Waits, &of(What::Waits), &wait),
+        ["10 43 33 3 acquired hold worker 11 0 b.c:2 (put)"]
+    );
+    let hold =
+        ["start_ns", "hold_ns", "wait_ns", "state", "wait_caused_ns", "max_waiters", "owner_changed", "comm"];
+    assert_eq!(
+        columns(What::Holds, &of(What::Holds), &hold),
+        ["0 40 0 complete 30 1 0 worker", "43 17 33 complete 0 0 1 B"]
+    );
+}
+
+#[test]
+fn rows_are_filtered_and_limited_and_what_is_beyond_is_not_read() {
+    let test = testing::trace(TEXT);
+    let count =
+        |what, filter: Filter| kept(&test.trace, &Options { what, filter, ..Options::default() }).0.len();
+    let by_comm = || Filter { comms: vec!["worker".into()], ..Filter::default() };
+    assert_eq!((count(What::Events, by_comm()), count(What::Holds, by_comm())), (3, 1));
+    let window = || Filter { from_ns: Some(10), to_ns: Some(43), ..Filter::default() };
+    assert_eq!((count(What::Events, window()), count(What::Waits, window())), (2, 1));
+    let (rows, trust) = kept(&test.trace, &Options { limit: Some(2), ..Options::default() });
+    assert_eq!((rows.len(), trust.events), (2, 2));
+    let one = Options { what: What::Holds, limit: Some(1), ..Options::default() };
+    let (rows, trust) = kept(&test.trace, &one);
+    assert_eq!((rows.len(), trust.events), (1, 3));
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(200) })]
+
+    #[test]
+    fn the_rows_are_the_events_and_the_intervals_of_the_engine_however_the_file_is_cut(
+        events in histories::history(),
+        group_rows in 1..20usize,
+    ) {
+        prop_assume!(!events.is_empty());
+        let test = trace_of(events.clone(), group_rows);
+        let names = Names::read(&test.trace).unwrap();
+        let mut engine = Engine::new(names.rules(&test.trace));
+        let mut found = Intervals::default();
+        events.iter().for_each(|event| engine.push(event, &mut found));
+        engine.finish(events.last().unwrap().ts_ns.max(events.iter().map(|e| e.ts_ns).max().unwrap()), &mut found);
+        let filter = Filter { include_idle: true, ..Filter::default() };
+        let of = |what| {
+            let rows = kept(&test.trace, &Options { what, filter: filter.clone(), ..Options::default() }).0;
+            let numbers: &[&str] = match what {
+                What::Events => &["event", "wait_ns", "task_id", "lock_id", "stack_id"],
+                What::Waits => &["wait_ns", "gap_ns", "task_id", "lock_id", "stack_id"],
+                What::Holds => &["hold_ns", "wait_caused_ns", "max_waiters", "owner_changed", "acquisitions"],
+            };
+            columns(what, &rows, numbers)
+        };
+        let or = |number: Option<i64>| number.map_or("-".to_owned(), |number| number.to_string());
+        let id = |id: Option<i32>| or(id.map(i64::from));
+        let expected: Vec<String> = events.iter().map(|e| {
+            let ids = (id(e.task.map(|t| t.0)), id(e.lock.map(|l| l.0)), id(e.stack.map(|s| s.0)));
+            format!("{} {} {} {} {}", e.kind, or(e.wait_ns), ids.0, ids.1, ids.2)
+        }).collect();
+        // What is of no lock is only shown where all locks are.
+        let of_locks = events.iter().all(|event| event.kind == trace_format::EventKind::Lost || event.lock.is_some());
+        prop_assume!(of_locks);
+        prop_assert_eq!(of(What::Events), expected);
+        let waits: Vec<String> = found.waits.iter().map(|w| {
+            let ids = (w.task.0, w.lock.0, id(w.stack.map(|s| s.0)));
+            format!("{} {} {} {} {}", w.wait_ns, or(w.gap_ns), ids.0, ids.1, ids.2)
+        }).collect();
+        prop_assert_eq!(of(What::Waits), waits);
+        let holds: Vec<String> = found.holds.iter().map(|h| {
+            let known = |ns: i64| or((h.state != crate::intervals::HoldState::AcquisitionOnly).then_some(ns));
+            let of = (known(h.end_ns - h.start_ns), known(h.wait_caused_ns), known(h.max_waiters));
+            format!("{} {} {} {} {}", of.0, of.1, of.2, known(h.owner_changed.into()), h.acquisitions)
+        }).collect();
+        prop_assert_eq!(of(What::Holds), holds);
+    }
+}

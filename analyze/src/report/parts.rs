@@ -1,0 +1,113 @@
+//! The traces that a report is of, and the numbers of its rows over all of them.
+//!
+//! A trace numbers locks, tasks and places for itself. With several traces, a row is the same row in another one if its [`Key`] is: a place, a
+//! class, a name. A lock, a task or a process of one trace is none of another, whatever its number is. With a single trace a row keeps
+//! the number that it has there, and nothing is looked up.
+
+use rustc_hash::FxHashMap;
+use trace_format::Trace;
+
+use super::{By, Key, Options, key};
+use crate::{error::AnalyzeError, names::Names, scope::Chosen};
+
+/// One trace.
+pub(super) struct Part<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) names: Names,
+    pub(super) chosen: Chosen,
+    /// What it is called among others.
+    label: String,
+}
+
+/// The traces in which there is something to look for. At least one; if there is none, the error of the first.
+pub(super) fn of<'a>(traces: &[&'a Trace], options: &Options) -> Result<Vec<Part<'a>>, AnalyzeError> {
+    let labels = labels(traces);
+    let (mut parts, mut nothing) = (Vec::new(), None);
+    for (trace, label) in traces.iter().zip(labels) {
+        let mut names = Names::read(trace)?;
+        if options.by == By::Stack {
+            names.read_chains(trace, options.depth)?;
+        }
+        match Chosen::of(trace, &names, &options.filter) {
+            Ok(chosen) => parts.push(Part { trace, names, chosen, label }),
+            // What is not in one of the traces may be in another.
+            Err(error) if error.nothing_found() && traces.len() > 1 => nothing = nothing.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match nothing {
+        Some(error) if parts.is_empty() => Err(error),
+        _ => Ok(parts),
+    }
+}
+
+/// Hosts, where that tells the traces apart, otherwise files, as far as they differ.
+fn labels(traces: &[&Trace]) -> Vec<String> {
+    let safe = |text: &str| crate::names::printable(text).into_owned();
+    let path = |trace: &&Trace| safe(&trace.paths().events.display().to_string());
+    let stem = |trace: &&Trace| {
+        let stem = trace.paths().events.file_stem().unwrap_or_default();
+        safe(&stem.to_string_lossy())
+    };
+    let host = |trace: &&Trace| safe(&trace.info().host.name);
+    let tells_apart = |labels: &Vec<String>| {
+        let mut sorted: Vec<&String> = labels.iter().collect();
+        sorted.sort_unstable();
+        sorted.windows(2).all(|pair| pair[0] != pair[1]) && labels.iter().all(|label| !label.is_empty())
+    };
+    let hosts: Vec<String> = traces.iter().map(host).collect();
+    let stems: Vec<String> = traces.iter().map(stem).collect();
+    [hosts, stems].into_iter().find(tells_apart).unwrap_or_else(|| traces.iter().map(path).collect())
+}
+
+/// The numbers of rows.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    several: bool,
+    known: FxHashMap<(Option<usize>, Key), i64>,
+    /// By number: a trace and the number that the row has there.
+    rows: Vec<(usize, i64)>,
+    /// By trace: from its numbers to those over all.
+    by_part: Vec<FxHashMap<i64, i64>>,
+}
+
+impl Numbers {
+    pub(super) fn new(parts: usize) -> Self {
+        Self { several: parts > 1, by_part: vec![FxHashMap::default(); parts], ..Self::default() }
+    }
+
+    /// The number of a row of the trace `at`.
+    pub(super) fn row(&mut self, subject: key::Subject, at: usize, names: &Names, by: By) -> i64 {
+        let local = key::number(subject, by, names);
+        if !self.several {
+            return local;
+        }
+        let (known, rows) = (&mut self.known, &mut self.rows);
+        *self.by_part[at].entry(local).or_insert_with(|| {
+            let key = (is_of_one(by).then_some(at), Key::of_number(local, by, names));
+            *known.entry(key).or_insert_with(|| {
+                rows.push((at, local));
+                i64::try_from(rows.len()).unwrap_or(i64::MAX) - 1
+            })
+        })
+    }
+
+    /// The row of a number: its key, its name, and if it is of one of several traces, which.
+    pub(super) fn name(&self, number: i64, parts: &[Part<'_>], by: By) -> (Key, String, Option<String>) {
+        let row = usize::try_from(number).ok().and_then(|at| self.rows.get(at)).copied();
+        let (at, local) = row.filter(|_| self.several).unwrap_or((0, number));
+        let Part { names, label, .. } = &parts[at];
+        let key = Key::of_number(local, by, names);
+        let name = key.label(names);
+        if self.several && is_of_one(by) {
+            (key, format!("{label}: {name}"), Some(label.clone()))
+        } else {
+            (key, name, None)
+        }
+    }
+}
+
+/// Whether such a row is never one of another trace, too.
+fn is_of_one(by: By) -> bool {
+    matches!(by, By::Lock | By::Task | By::Process)
+}

@@ -1,0 +1,35 @@
+//! Where an analysis goes: stdout, or a file that appears whole or not at all, and how a warning gets there.
+
+use std::io::{IsTerminal as _, Write};
+
+use analyze::{report::Trust, rows::Format};
+use anyhow::bail;
+
+use super::report::terminal_width;
+use crate::{args::Output, files, output};
+
+/// Lets `write` write to where the arguments say; it gets the width of the terminal, if it is one.
+pub(super) fn write(
+    args: &Output,
+    write: impl FnOnce(Option<usize>, &mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match &args.output {
+        Some(path) => files::stream_file(path, args.force, |out| write(None, out)),
+        None if args.format == Format::Parquet && std::io::stdout().is_terminal() => {
+            bail!("Parquet is nothing for a terminal; give -o FILE")
+        }
+        None => output::to_stdout(|out| write(terminal_width(), out)),
+    }
+}
+
+/// What a table warns of, where its format has no place for it.
+pub(super) fn warn(args: &Output, warning: Option<String>) {
+    if let Some(warning) = warning.filter(|_| args.format != Format::Text || args.output.is_some()) {
+        eprintln!("klock: {warning}");
+    }
+}
+
+/// The same of a table that is finished.
+pub(super) fn warn_of(args: &Output, trust: &Trust) {
+    warn(args, trust.warning());
+}

@@ -1,0 +1,34 @@
+//! `klock analyze events`, `waits` and `holds`: the rows to the format that was asked for, as they come.
+
+use analyze::{
+    raw::{self, Options, What},
+    rows::{self, Format},
+};
+use trace_format::Trace;
+
+use super::{filters::filter, out};
+use crate::{args, exit::Exit};
+
+pub(super) fn run(args: &args::Raw, what: What) -> anyhow::Result<Exit> {
+    let trace = Trace::open(&args.trace)?;
+    let options = Options { what, filter: filter(&args.filters), limit: args.limit };
+    let format = args.output.format;
+    let mut written = 0;
+    let warning = raw::warning(&trace);
+    out::warn(&args.output, warning.clone());
+    out::write(&args.output, |width, out| {
+        if let Some(warning) = warning.filter(|_| format == Format::Text) {
+            writeln!(out, "{warning}\n")?;
+        }
+        let mut rows = rows::writer(format, &raw::fields(what), width, out)?;
+        let (count, trust) = raw::write(&trace, &options, &mut *rows)?;
+        drop(rows);
+        written = count;
+        if format == Format::Text {
+            writeln!(out)?;
+            trust.write(out)?;
+        }
+        Ok(())
+    })?;
+    Ok(if written == 0 { Exit::Nothing } else { Exit::Done })
+}
