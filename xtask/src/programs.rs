@@ -1,6 +1,7 @@
 //! Real programs under the in-process recorder: the loads of fixtures/loads, each alone and recorded, in turns, as an ordinary user
 //! where this is root. Prints a table, or writes it into docs/programs.md: what the program locked, how often it waited, what was
-//! lost, how much slower it was by its own count, and its hottest lock with the place in the code that waited most for it.
+//! lost, how much slower it was by its own count, what an acquisition cost it in processor time, and its hottest lock with the
+//! place in the code that waited most for it.
 
 use std::{
     fs,
@@ -49,21 +50,23 @@ struct Load {
     kind: Option<&'static str>,
     /// Its locks are futexes, which only root can record.
     as_root: bool,
+    /// It does as much in each run, so that processor times can be compared.
+    same_work: bool,
 }
 
 const LOADS: &[Load] = &[
-    Load { name: "sysbench", kind: None, as_root: false },
-    Load { name: "stress-ng", kind: None, as_root: false },
-    Load { name: "redis", kind: None, as_root: false },
-    Load { name: "memcached", kind: None, as_root: false },
+    Load { name: "sysbench", kind: None, as_root: false, same_work: true },
+    Load { name: "stress-ng", kind: None, as_root: false, same_work: true },
+    Load { name: "redis", kind: None, as_root: false, same_work: true },
+    Load { name: "memcached", kind: None, as_root: false, same_work: true },
     // Its own locks are atomic words; who has to wait sleeps on a semaphore.
-    Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false },
-    Load { name: "cpp", kind: None, as_root: false },
-    Load { name: "rust", kind: Some("futex"), as_root: true },
-    Load { name: "python", kind: None, as_root: false },
-    Load { name: "java-version", kind: None, as_root: false },
-    Load { name: "java-threads", kind: None, as_root: false },
-    Load { name: "node", kind: None, as_root: false },
+    Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false, same_work: false },
+    Load { name: "cpp", kind: None, as_root: false, same_work: true },
+    Load { name: "rust", kind: Some("futex"), as_root: true, same_work: true },
+    Load { name: "python", kind: None, as_root: false, same_work: true },
+    Load { name: "java-version", kind: None, as_root: false, same_work: true },
+    Load { name: "java-threads", kind: None, as_root: false, same_work: true },
+    Load { name: "node", kind: None, as_root: false, same_work: true },
 ];
 
 /// A folder in which anybody may write, with what the loads need; removed when it is dropped.
@@ -77,6 +80,8 @@ struct Ran {
     version: String,
     figure: f64,
     unit: String,
+    /// Processor time of the program, in seconds.
+    cpu_s: f64,
 }
 
 /// Runs the loads and prints.
@@ -107,6 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "alone",
         "recorded",
         "slower",
+        "added ns",
         "hottest lock",
         "waits most at",
     ];
@@ -148,6 +154,7 @@ impl Yard {
     fn row(&self, load: &Load, rounds: u32) -> Result<Result<Vec<String>, String>> {
         let trace = self.folder.join(format!("{}.parquet", load.name));
         let (mut alone, mut recorded, mut slower) = (Vec::new(), Vec::new(), Vec::new());
+        let mut added_s = Vec::new();
         let (mut program, mut unit) = (String::new(), String::new());
         for _ in 0..rounds {
             let without = match self.once(load, None)? {
@@ -160,6 +167,7 @@ impl Yard {
             };
             let is_time = without.unit == "s";
             slower.push(if is_time { with.figure / without.figure } else { without.figure / with.figure });
+            added_s.push(with.cpu_s - without.cpu_s);
             alone.push(without.figure);
             recorded.push(with.figure);
             (program, unit) = (without.version, without.unit);
@@ -183,6 +191,7 @@ impl Yard {
                 slower[0],
                 slower.last().copied().unwrap_or_default()
             ),
+            if load.same_work { per_acquisition(median(added_s), acquired) } else { String::new() },
             lock,
             place,
         ]))
@@ -197,8 +206,13 @@ impl Yard {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o777))?;
         }
         let klock = self.folder.join("klock");
-        let record =
-            trace.map(|trace| format!("{} record --quiet -f -o {} --", klock.display(), trace.display()));
+        let timed = self.folder.join("loads/timed");
+        let record = match trace {
+            Some(trace) => {
+                format!("{} record --quiet -f -o {} -- {}", klock.display(), trace.display(), timed.display())
+            }
+            None => timed.display().to_string(),
+        };
         // A load that ends with 77 says what is missing.
         let script = "cd \"$WORK\" && { bash \"$LOAD\"; s=$?; [ $s = 77 ] && echo 77 || exit $s; }";
         let run = if host::is_root() && !load.as_root {
@@ -214,7 +228,7 @@ impl Yard {
             .env("TMPDIR", &work)
             .env("LOAD", self.folder.join(file))
             .env("FIXTURES", self.folder.join("programs"))
-            .env("RECORD", record.unwrap_or_default())
+            .env("RECORD", record)
             .minutes(3)
             .read()?;
         let lines: Vec<&str> = printed.lines().collect();
@@ -228,7 +242,9 @@ impl Yard {
             bail!("{}.sh did not say VERSION and FIGURE: {printed}", load.name)
         };
         let figure = number.parse().with_context(|| number.to_owned())?;
-        Ok(Ok(Ran { version: version.to_owned(), figure, unit: unit.to_owned() }))
+        let cpu = fs::read_to_string(work.join("cpu")).context("the program left no processor time")?;
+        let cpu_s = cpu.split_whitespace().filter_map(|seconds| seconds.parse::<f64>().ok()).sum();
+        Ok(Ok(Ran { version: version.to_owned(), figure, unit: unit.to_owned(), cpu_s }))
     }
 
     fn report(&self, trace: &Path, options: &[&str]) -> Result<Value> {
@@ -290,6 +306,11 @@ fn acquisitions(report: &Value) -> (u64, u64) {
 
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format!("{:.3} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Nanoseconds of seconds that so many acquisitions cost, with their releases.
+fn per_acquisition(seconds: f64, acquired: u64) -> String {
+    if acquired == 0 { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
 }
 
 fn figure(number: f64, unit: &str) -> String {
