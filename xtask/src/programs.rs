@@ -21,6 +21,9 @@ use crate::{
 };
 
 const ROUNDS: u32 = 3;
+const FEW: u64 = 1_000_000;
+/// A place that is longer is shown without the types of its arguments.
+const LONG: usize = 60;
 /// What a load ends with if its program is not there.
 const MISSING: &str = "77";
 
@@ -270,9 +273,10 @@ impl Yard {
         let name = name.strip_prefix(&format!("{id} ")).unwrap_or(name);
         let place = site.map_or(String::new(), |site| {
             let place = site["place"].as_str().unwrap_or_default();
-            let place = place.strip_prefix(&*self.folder.to_string_lossy()).unwrap_or(place);
+            let place = place.strip_prefix(&format!("{}/", self.folder.display())).unwrap_or(place);
             match site["function"].as_str().filter(|_| !site["file"].is_null()) {
-                Some(function) => format!("{} ({function})", place.trim_start_matches('/')),
+                Some(function) => format!("{} ({function})", place),
+                None if place.len() > LONG => without_arguments(place),
                 None => place.to_owned(),
             }
         });
@@ -308,16 +312,43 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format!("{:.3} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// Nanoseconds of seconds that so many acquisitions cost, with their releases.
+/// Nanoseconds of seconds that so many acquisitions cost, with their releases. Few don't stand out of what a run costs more
+/// or less than another one.
 fn per_acquisition(seconds: f64, acquired: u64) -> String {
-    if acquired == 0 { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
+    if acquired < FEW { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
 }
 
 fn figure(number: f64, unit: &str) -> String {
     if unit == "s" { format!("{number:.3} s") } else { format!("{number:.0} {unit}") }
 }
 
+/// `a::b(int, c<d>)+0x10` as `a::b+0x10`.
+fn without_arguments(place: &str) -> String {
+    let (open, close) = (place.find('('), place.rfind(')'));
+    match (open, close) {
+        (Some(open), Some(close)) if open < close => format!("{}{}", &place[..open], &place[close + 1..]),
+        _ => place.to_owned(),
+    }
+}
+
 /// As Markdown's code, in a cell.
 fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_its_arguments_keeps_its_offset() {
+        assert_eq!(without_arguments("a::b(int, c<d>&)+0x10"), "a::b+0x10");
+        assert_eq!(without_arguments("plain+0x10"), "plain+0x10");
+    }
+
+    #[test]
+    fn few_acquisitions_say_nothing_about_one() {
+        assert_eq!(per_acquisition(0.1, 2_000_000), "+50");
+        assert_eq!(per_acquisition(0.1, 20_000), "");
+    }
 }
