@@ -275,7 +275,7 @@ impl Yard {
             let place = site["place"].as_str().unwrap_or_default();
             let place = place.strip_prefix(&format!("{}/", self.folder.display())).unwrap_or(place);
             match site["function"].as_str().filter(|_| !site["file"].is_null()) {
-                Some(function) => format!("{} ({function})", place),
+                Some(function) => format!("{place} ({function})"),
                 None if place.len() > LONG => without_arguments(place),
                 None => place.to_owned(),
             }
