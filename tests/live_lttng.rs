@@ -31,8 +31,9 @@ struct Lttng<'a> {
 impl<'a> Lttng<'a> {
     fn start(place: &'a Place) -> Self {
         let home = place.directory("lttng");
-        let daemon =
-            Running::start(place.command("lttng-sessiond").arg("--no-kernel").env("LTTNG_HOME", &home));
+        let daemon = Running::start(
+            place.command("lttng-sessiond").arg("--no-kernel").current_dir("/").env("LTTNG_HOME", &home),
+        );
         let lttng = Self { place, home, _daemon: daemon };
         for _ in 0..100 {
             if run(&mut lttng.command(&["list"])).status.success() {

@@ -7,7 +7,8 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -117,9 +118,24 @@ impl Place {
         entries.map(|entry| entry.expect("an entry").path()).collect()
     }
 
+    /// No temporary file, and soon no process that works in the folder; a socket ends with its process.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         assert_eq!(self.left(), Vec::<PathBuf>::new());
+        let begun = Instant::now();
+        while let processes @ [_, ..] = &self.processes()[..] {
+            assert!(begun.elapsed() < Duration::from_secs(5), "{processes:?} are left");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The processes that work in the folder, as far as we may see them.
+    fn processes(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir("/proc").expect("a directory").filter_map(|entry| Some(entry.ok()?.path()));
+        let here = |process: &PathBuf| {
+            fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.folder.path()))
+        };
+        all.filter(here).collect()
     }
 }
 
