@@ -55,6 +55,8 @@ pub(crate) enum Command {
     /// What a trace holds and how it was made.
     #[cfg(feature = "analyze")]
     Info(Info),
+    /// Finish the trace of a recorder that was killed.
+    Recover(Recover),
     /// What this machine can record, and what is in the way.
     #[cfg(feature = "record")]
     Check(Check),
@@ -354,6 +356,16 @@ pub(crate) struct Info {
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+A recorder keeps a journal beside the trace (trace.parquet.journal) while it runs. From both, klock recover makes a
+trace of everything up to less than a second before the recorder was killed.")]
+pub(crate) struct Recover {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
 }
 
 #[cfg(feature = "record")]

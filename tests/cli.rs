@@ -6,6 +6,8 @@
 mod bad_input;
 #[path = "cli/recording.rs"]
 mod recording;
+#[path = "cli/recovery.rs"]
+mod recovery;
 #[path = "cli/reports.rs"]
 mod reports;
 #[path = "cli/support.rs"]

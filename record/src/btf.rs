@@ -48,7 +48,9 @@ pub struct LockOffsets {
 impl KernelTypes {
     /// Reads them from a BTF file.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let btf = Btf::from_file(path).map_err(|e| e.to_string())?;
+        // Whole: read in pieces, as the library does it, it takes a system call for each type.
+        let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+        let btf = Btf::from_bytes(&bytes).map_err(|e| e.to_string())?;
         let offset = |name: &str, members: &[&str]| {
             let all = offsets(&btf, name)?;
             all.into_iter().find_map(|(member, offset)| members.contains(&member.as_str()).then_some(offset))

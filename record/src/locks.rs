@@ -144,13 +144,16 @@ impl Locks {
         std::mem::take(&mut self.new)
     }
 
+    /// The name of a lock was found.
+    pub fn name(&mut self, id: LockId, name: String) {
+        if let Some(row) = self.rows.get_mut(id.0 as usize) {
+            row.name = Some(name);
+        }
+    }
+
     /// The rows, by id, with the names that were found.
     pub fn into_rows(mut self, names: impl IntoIterator<Item = (LockId, String)>) -> Vec<LockRow> {
-        for (id, name) in names {
-            if let Some(row) = self.rows.get_mut(id.0 as usize) {
-                row.name = Some(name);
-            }
-        }
+        names.into_iter().for_each(|(id, name)| self.name(id, name));
         self.rows
     }
 

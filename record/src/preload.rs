@@ -53,9 +53,9 @@ pub struct Wish {
 }
 
 /// Bytes of a thread's ring, if nothing else is asked for and the machine has memory for it: what a thread that does nothing but
-/// lock records in a tenth of a second. Two such threads on two processors fill them now and then all the same, where klock may not
-/// ask for more processor time than they have.
-pub const RING_BYTES: u64 = 64 << 20;
+/// lock records in a quarter of a second. Half of it was too little now and then: memory that is touched for the first time can
+/// hold up the thread that empties the rings for longer than a tenth of a second.
+pub const RING_BYTES: u64 = 128 << 20;
 /// Rings of that size that a region has room for.
 const RINGS: u64 = 16;
 /// Bytes of the smallest ring: what a thread records in a slice of processor time fits.
@@ -162,6 +162,12 @@ impl Preload {
                 return some;
             }
         }
+    }
+
+    /// Whether what was recorded should wait, because the rings fill and there is room for it: on a busy machine the thread that
+    /// empties them is what the processors have to be left to.
+    pub fn gives_way(&self) -> bool {
+        self.intake.is_pressed() && !self.spool.is_half_full()
     }
 
     /// The time up to which everything that was taken in can be composed.

@@ -29,8 +29,10 @@ use crate::{
     tasks::Tasks,
 };
 
+mod checkpoints;
 mod kernel_side;
 
+use checkpoints::Checkpoints;
 use kernel_side::KernelSide;
 
 /// How often the rings are drained. A ring of the default size holds what a CPU can record in ten times this.
@@ -69,6 +71,8 @@ pub(crate) struct Session<'a> {
     events: u64,
     lost: u64,
     told: (Instant, u64),
+    trace_id: String,
+    checkpoints: Checkpoints,
     /// The command was told to end.
     told_to_end: Option<Instant>,
 }
@@ -149,6 +153,8 @@ impl<'a> Session<'a> {
             events: 0,
             lost: 0,
             told: (now, 0),
+            trace_id: new_trace_id(),
+            checkpoints: Checkpoints::new(now),
             told_to_end: None,
         })
     }
@@ -164,6 +170,9 @@ impl<'a> Session<'a> {
                 kernel.probe_new_processes(&mut self.warnings);
             }
             self.tell(sink, progress);
+            if !self.checkpoint(sink) {
+                return "the trace could not be written".to_owned();
+            }
             if let Some(reason) = self.reason_to_stop(sink, stop) {
                 return reason;
             }
@@ -216,10 +225,11 @@ impl<'a> Session<'a> {
     fn round(&mut self, sink: &Sink) -> bool {
         let Self { kernel, preload, orderer, composer, symbols, .. } = self;
         let complete_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
-        if let Some(preload) = preload {
+        let gives_way = preload.as_ref().is_some_and(Preload::gives_way);
+        if let Some(preload) = preload.as_mut().filter(|_| !gives_way) {
             preload.take_in();
         }
-        let written = self.compose(self.previous_ns, MOST_STEPS, sink) && self.push_rows(sink);
+        let written = gives_way || self.compose(self.previous_ns, MOST_STEPS, sink) && self.push_rows(sink);
         self.pass_on_new();
         self.symbols.round(self.composed_ns as i64);
         self.previous_ns = complete_ns.unwrap_or(u64::MAX);
@@ -247,7 +257,9 @@ impl<'a> Session<'a> {
 
     /// Whether a round would find work to do at once.
     fn has_more(&self) -> bool {
-        self.preload.as_ref().is_some_and(|preload| preload.has_more() || self.composed_ns < preload.due_ns())
+        self.preload.as_ref().is_some_and(|preload| {
+            !preload.gives_way() && (preload.has_more() || self.composed_ns < preload.due_ns())
+        })
     }
 
     /// Composes the records of both sides in the order of time: up to `kernel_ns`, up to which the kernel side's are all
@@ -292,6 +304,7 @@ impl<'a> Session<'a> {
     fn pass_on_new(&mut self) {
         for (id, raw) in self.composer.stacks.take_new() {
             let frames = self.raw_frames(&raw);
+            self.checkpoints.see(id, &frames);
             self.symbols.stack(id, frames);
         }
         for lock in self.composer.locks.take_new() {
@@ -390,15 +403,35 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Makes a checkpoint, if one is due. `false` if the trace can't be written.
+    fn checkpoint(&mut self, sink: &Sink) -> bool {
+        let Self { checkpoints, symbols, composer, events, .. } = self;
+        let now = Instant::now();
+        checkpoints.collect(symbols, &mut composer.locks, now);
+        let Some(side) = checkpoints.due(*events, &composer.locks, composer.tasks.rows(), now) else {
+            return true;
+        };
+        let loss = self.loss_so_far().unwrap_or_default();
+        let info = RunInfo { complete: false, ..self.run_info(loss, "", clocks_now()) };
+        sink.checkpoint(info, side)
+    }
+
+    /// What was lost until now; `None` if the counters can't be read.
+    fn loss_so_far(&self) -> Option<Loss> {
+        let mut loss = Loss::default();
+        if let Some(kernel) = &self.kernel {
+            kernel.add_counters_to(&mut loss).ok()?;
+        }
+        self.add_preload_to(&mut loss);
+        Some(loss)
+    }
+
     fn tell(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) {
         let since = self.told.0.elapsed();
         if since < TELL {
             return;
         }
-        let mut loss = Loss::default();
-        let told = self.kernel.as_ref().is_none_or(|kernel| kernel.add_counters_to(&mut loss).is_ok());
-        if told {
-            self.add_preload_to(&mut loss);
+        if let Some(loss) = self.loss_so_far() {
             self.lost = loss.events();
         }
         let new = self.events - self.told.1;
@@ -457,7 +490,7 @@ impl<'a> Session<'a> {
             sources.extend(preload::sources(futexes, &self.options.filters));
         }
         RunInfo {
-            trace_id: new_trace_id(),
+            trace_id: self.trace_id.clone(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
             host: procfs::host_now(),
             command_line: self.options.command_line.clone(),

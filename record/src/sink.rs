@@ -1,27 +1,31 @@
-//! Rows in, files out, on a thread of its own. The channel is bounded: when the disk is slow, the rings fill, and what
-//! does not fit is counted there. A failure of the disk ends the recording with the file's name.
+//! Rows and checkpoints in, files out, on a thread of its own. The channel is bounded: when the disk is slow, the rings fill,
+//! and what does not fit is counted there. A failure of the disk ends the recording with the file's name.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+        mpsc::{self, Receiver, SyncSender},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
-use trace_format::{Event, FormatError, TraceWriter};
+use trace_format::{Event, FormatError, RunInfo, SideRows, TraceWriter};
 
 /// Batches that may wait for the disk.
 const BATCHES: usize = 64;
-/// A row group closes at least this often: so much is lost at most if the recorder is killed.
-const ROW_GROUP_TIME: Duration = Duration::from_secs(1);
+
+/// What the thread gets.
+#[derive(Debug)]
+enum Message {
+    Rows(Vec<Event>),
+    Checkpoint(Box<(RunInfo, SideRows)>),
+}
 
 /// The thread that writes the events.
 #[derive(Debug)]
 pub struct Sink {
-    batches: SyncSender<Vec<Event>>,
+    inbox: SyncSender<Message>,
     thread: JoinHandle<Result<TraceWriter, FormatError>>,
     bytes: Arc<AtomicU64>,
 }
@@ -29,19 +33,25 @@ pub struct Sink {
 impl Sink {
     /// Starts the thread.
     pub fn start(writer: TraceWriter) -> std::io::Result<Self> {
-        let (batches, inbox) = mpsc::sync_channel(BATCHES);
+        let (sender, inbox) = mpsc::sync_channel(BATCHES);
         let bytes = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&bytes);
         let thread = std::thread::Builder::new()
             .name("klock-writer".to_owned())
             .spawn(move || write_all(writer, &inbox, &told))?;
-        Ok(Self { batches, thread, bytes })
+        Ok(Self { inbox: sender, thread, bytes })
     }
 
     /// Hands rows over; waits while too many are on their way. `false` if the writer failed: [`finish`](Self::finish)
     /// says why.
     pub fn push(&self, rows: Vec<Event>) -> bool {
-        rows.is_empty() || self.batches.send(rows).is_ok()
+        rows.is_empty() || self.inbox.send(Message::Rows(rows)).is_ok()
+    }
+
+    /// What was handed over so far survives from here on even if this process is killed, together with these rows of the side
+    /// tables. `false` if the writer failed.
+    pub fn checkpoint(&self, info: RunInfo, side: SideRows) -> bool {
+        self.inbox.send(Message::Checkpoint(Box::new((info, side)))).is_ok()
     }
 
     /// Bytes of the events' file so far.
@@ -51,7 +61,7 @@ impl Sink {
 
     /// Waits until all rows are with the writer, and gives it back.
     pub fn finish(self) -> Result<TraceWriter, FormatError> {
-        drop(self.batches);
+        drop(self.inbox);
         match self.thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -61,23 +71,17 @@ impl Sink {
 
 fn write_all(
     mut writer: TraceWriter,
-    inbox: &Receiver<Vec<Event>>,
+    inbox: &Receiver<Message>,
     bytes: &AtomicU64,
 ) -> Result<TraceWriter, FormatError> {
-    let mut closed = Instant::now();
-    loop {
-        let left = ROW_GROUP_TIME.saturating_sub(closed.elapsed());
-        match inbox.recv_timeout(left) {
-            Ok(rows) => rows.iter().try_for_each(|row| writer.push(row))?,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(writer),
-        }
-        if closed.elapsed() >= ROW_GROUP_TIME {
-            writer.end_row_group()?;
-            closed = Instant::now();
+    for message in inbox {
+        match message {
+            Message::Rows(rows) => rows.iter().try_for_each(|row| writer.push(row))?,
+            Message::Checkpoint(told) => writer.checkpoint(&told.0, &told.1)?,
         }
         bytes.store(writer.bytes(), Ordering::Relaxed);
     }
+    Ok(writer)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct Owner {
 /// What the thread found out.
 #[derive(Debug, Default)]
 pub struct Resolved {
-    /// All stacks, by id.
+    /// The stacks: in the end all, by id.
     pub stacks: Vec<Stack>,
     /// The names of the locks that have one.
     pub names: Vec<(LockId, String)>,
@@ -121,6 +121,8 @@ enum Order {
         kind: LockKind,
     },
     Barrier(Sender<()>),
+    /// What was found since the last time.
+    Tell(Sender<Resolved>),
     Finish,
 }
 
@@ -177,6 +179,11 @@ impl Symbols {
         self.order(Order::Barrier(done));
         // Whatever comes back: there is nothing more to wait for.
         let _ = wait.recv_timeout(timeout);
+    }
+
+    /// Asks what was found since this was last asked. The answer comes when the thread gets round to it.
+    pub fn ask(&self, answer: Sender<Resolved>) {
+        self.order(Order::Tell(answer));
     }
 
     /// Waits for all look-ups. `None` if the thread died.

@@ -12,6 +12,7 @@ mod info;
 mod plot;
 #[cfg(feature = "record")]
 mod record;
+mod recover;
 #[cfg(feature = "analyze")]
 mod report;
 
@@ -33,6 +34,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Plot(args) => plot::run(&args),
         #[cfg(feature = "analyze")]
         Command::Info(args) => info::run(&args),
+        Command::Recover(args) => recover::run(&args),
         #[cfg(feature = "record")]
         Command::Check(_) => check::run(),
         #[cfg(all(feature = "record", feature = "analyze"))]

@@ -30,9 +30,7 @@ fn a_trace_that_was_cut_off_is_never_taken_for_the_whole() {
     let folder = Folder::new().with_trace(&one_wait());
     let whole = fs::read(folder.path("trace.parquet")).unwrap();
     fs::write(folder.path("trace.parquet"), &whole[..whole.len() / 2]).unwrap();
-    folder
-        .klock(&["analyze", "report"])
-        .fails(2, &["trace.parquet", "no Parquet footer", "copy or record it again"]);
+    folder.klock(&["analyze", "report"]).fails(2, &["trace.parquet", "no Parquet footer", "copy it again"]);
 }
 
 #[test]

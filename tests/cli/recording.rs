@@ -14,7 +14,7 @@ fn a_command_that_does_not_exist_is_named_and_leaves_no_file() {
     folder
         .klock(&["record", "--", "no-such-program-anywhere"])
         .fails(2, &["no-such-program-anywhere", "not found"]);
-    assert!(!folder.path("trace.parquet").exists());
+    assert!(!folder.path("trace.parquet").exists() && !folder.path("trace.parquet.journal").exists());
 }
 
 #[test]

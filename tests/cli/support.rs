@@ -7,8 +7,8 @@ use std::{
 
 use tempfile::TempDir;
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId,
-    TaskRow, TraceWriter,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, SideRows, Stack, StackId,
+    TaskId, TaskRow, TraceWriter,
     run_info::{Clocks, Source},
 };
 
@@ -109,19 +109,16 @@ pub(crate) fn run_info(trace_id: &str) -> RunInfo {
     }
 }
 
-pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
-    let mut writer = TraceWriter::create(path, true).unwrap();
-    for event in events {
-        writer.push(event).unwrap();
-    }
+/// The rows of the side tables.
+pub(crate) fn side_rows() -> SideRows {
     let frame = Frame {
+        module: Some("/bin/app".to_owned()),
         symbol: Some("work".to_owned()),
         file: Some("app.c".to_owned()),
         line: Some(12),
         ..Frame::default()
     };
-    let stacks = [Stack { id: StackId(0), frames: vec![frame] }];
-    let locks = [LockRow {
+    let lock = LockRow {
         id: LockId(0),
         address: Some(0x6093_88f0),
         kind: LockKind::PthreadMutex,
@@ -131,7 +128,7 @@ pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
         init_stack: None,
         first_ns: 1_000_000,
         last_ns: 2_500_000,
-    }];
+    };
     let task = |id, comm: &str| TaskRow {
         id: TaskId(id),
         pid: 10,
@@ -141,5 +138,23 @@ pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
         exit_ns: None,
         cgroup: None,
     };
-    writer.finish(&run_info(trace_id), &stacks, &locks, &[task(0, "a"), task(1, "b")]).unwrap();
+    SideRows {
+        stacks: vec![Stack { id: StackId(0), frames: vec![frame] }],
+        locks: vec![lock],
+        tasks: vec![task(0, "a"), task(1, "b")],
+    }
+}
+
+/// A trace that is being written: the events are in its buffer.
+pub(crate) fn begin_trace(path: &Path, events: &[Event]) -> TraceWriter {
+    let mut writer = TraceWriter::create(path, true).unwrap();
+    for event in events {
+        writer.push(event).unwrap();
+    }
+    writer
+}
+
+pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
+    let SideRows { stacks, locks, tasks } = side_rows();
+    begin_trace(path, events).finish(&run_info(trace_id), &stacks, &locks, &tasks).unwrap();
 }

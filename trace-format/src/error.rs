@@ -33,7 +33,8 @@ pub enum FormatError {
     },
     /// It begins as Parquet and has no footer: the recorder was killed, or the copy is not whole.
     #[error(
-        "{}: no Parquet footer at the end (offset {size}): the recorder was killed or the copy is incomplete; copy or record it again",
+        "{}: no Parquet footer at the end (offset {size}): the recorder was killed or the copy is incomplete; finish it with \
+         `klock recover`, or copy it again",
         path.display()
     )]
     NoFooter {
@@ -41,6 +42,23 @@ pub enum FormatError {
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
+    },
+    /// There is no journal, or nothing in it, to finish the trace from.
+    #[error(
+        "{}: nothing to finish it from: {} is missing, was copied apart, or was begun less than a second before the end",
+        path.display(), journal.display()
+    )]
+    NothingToRecover {
+        /// Which file.
+        path: PathBuf,
+        /// Where its journal belongs.
+        journal: PathBuf,
+    },
+    /// It has its footer.
+    #[error("{}: the trace is whole; there is nothing to recover", path.display())]
+    Whole {
+        /// Which file.
+        path: PathBuf,
     },
     /// Parquet, but nothing that klock wrote.
     #[error("{}: a Parquet file but no klock trace (its footer has no `klock` entry); give a file that `klock record` wrote", path.display())]

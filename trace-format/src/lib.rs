@@ -29,9 +29,13 @@ pub mod error;
 #[cfg(feature = "std")]
 pub mod event;
 #[cfg(feature = "std")]
+pub mod journal;
+#[cfg(feature = "std")]
 pub mod paths;
 #[cfg(feature = "std")]
 pub mod reader;
+#[cfg(feature = "std")]
+pub mod recover;
 #[cfg(feature = "std")]
 pub mod run_info;
 #[cfg(feature = "std")]
@@ -45,7 +49,9 @@ pub mod writer;
 pub use {
     error::FormatError,
     event::{Event, EventKind, LockId, Mode, StackId, TaskId},
+    journal::SideRows,
     reader::{Batch, Trace},
+    recover::{Recovered, recover},
     run_info::RunInfo,
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
     writer::TraceWriter,

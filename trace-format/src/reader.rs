@@ -311,6 +311,11 @@ fn open_file(path: &Path) -> Result<File, FormatError> {
     File::open(path).map_err(|source| FormatError::Io { path: path.to_owned(), source })
 }
 
+/// Whether it is Parquet from its first bytes to its last ones.
+pub(crate) fn check_whole(path: &Path) -> Result<(), FormatError> {
+    check_magic(path, &mut open_file(path)?)
+}
+
 /// The footer, with words as dictionaries; tells apart the ways in which a file can fail to have one.
 fn load(path: &Path) -> Result<ArrowReaderMetadata, FormatError> {
     let mut file = open_file(path)?;

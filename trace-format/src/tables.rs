@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::{LockId, StackId, TaskId, UnknownWord, words};
 
 words! {
@@ -71,7 +73,8 @@ words! {
 }
 
 /// One instruction of a stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Frame {
     /// The address that ran, as it was in memory. `None` in a redacted trace.
     pub address: Option<u64>,
@@ -96,7 +99,7 @@ pub struct Frame {
 }
 
 /// One stack: kernel frames before user frames, leaf first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     /// Its id.
     pub id: StackId,
@@ -105,7 +108,7 @@ pub struct Stack {
 }
 
 /// One incarnation of a lock: from its first event, or its initialisation, to its last.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRow {
     /// Its id.
     pub id: LockId,
@@ -128,7 +131,7 @@ pub struct LockRow {
 }
 
 /// One incarnation of a task: a thread, from its birth or exec to its end or next exec.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
     /// Its id.
     pub id: TaskId,

@@ -1,8 +1,9 @@
 //! Rows in, files out: a streaming writer for the events, and the three side tables at the end.
 //!
 //! Memory is bounded: rows are buffered up to one batch, batches up to one row group, and the caller closes row
-//! groups by the clock ([`TraceWriter::end_row_group`]). The footer, with the loss counters in it, is written by
-//! [`TraceWriter::finish`]; until then the file has none, so that a part can't be taken for the whole.
+//! groups by the clock ([`TraceWriter::end_row_group`], [`TraceWriter::checkpoint`]). The footer, with the loss counters in
+//! it, is written by [`TraceWriter::finish`]; until then the file has none, so that a part can't be taken for the whole, and a
+//! [`journal`](crate::journal) stands beside it, from which [`recover`](crate::recover()) finishes it.
 
 use std::{
     collections::hash_map::RandomState,
@@ -30,6 +31,7 @@ use parquet::{
 use crate::{
     FormatError,
     event::Event,
+    journal::{Journal, SideRows},
     paths::TracePaths,
     run_info::{KEY, RunInfo, SidecarInfo, Version},
     schema::{self, Column},
@@ -51,6 +53,10 @@ pub struct TraceWriter {
     writer: ArrowWriter<CountingFile>,
     buffer: columns::EventColumns,
     rows: u64,
+    /// None beside what is no file: a device, a pipe.
+    journal: Option<Journal>,
+    /// Row groups of which the journal tells.
+    told: usize,
 }
 
 /// The sizes of what was written.
@@ -80,10 +86,19 @@ impl TraceWriter {
         let schema = schema::arrow_schema(schema::EVENTS);
         let options =
             ArrowWriterOptions::new().with_properties(event_properties()).with_skip_arrow_metadata(true);
-        let writer =
-            ArrowWriter::try_new_with_options(CountingFile { file, bytes: 0 }, Arc::clone(&schema), options)
-                .map_err(|source| parquet_error(path, "the header", source))?;
-        Ok(Self { paths, schema, writer, buffer: columns::EventColumns::default(), rows: 0 })
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let writer = ArrowWriter::try_new_with_options(CountingFile::of(file), Arc::clone(&schema), options)
+            .map_err(|source| parquet_error(path, "the header", source))?;
+        let journal = if is_file { Some(Journal::create(path)?) } else { None };
+        Ok(Self {
+            paths,
+            schema,
+            writer,
+            buffer: columns::EventColumns::default(),
+            rows: 0,
+            journal,
+            told: 0,
+        })
     }
 
     /// Adds one event. Events should come in the order of time; the writer does not sort.
@@ -99,6 +114,23 @@ impl TraceWriter {
         self.writer.flush().map_err(|source| self.failed(source))?;
         let path = &self.paths.events;
         self.writer.sync().map_err(|source| FormatError::Io { path: path.clone(), source })
+    }
+
+    /// Closes the row group and writes into the journal what it takes to finish the trace from here: how it is made and what
+    /// was lost so far, and the rows of the side tables that are new or changed. All locks and tasks of which the events
+    /// tell must have been told by now; stacks may come later.
+    ///
+    /// When this returns, the disk has it.
+    pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
+        self.end_row_group()?;
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let file = self.writer.inner();
+        let synced = file.file.sync_data();
+        synced.map_err(|source| FormatError::Io { path: self.paths.events.clone(), source })?;
+        let row_groups = self.writer.flushed_row_groups();
+        journal.add(file.bytes, file.crc.clone().finalize(), &row_groups[self.told..], info, side)?;
+        self.told = row_groups.len();
+        Ok(())
     }
 
     /// Rows pushed so far.
@@ -134,21 +166,20 @@ impl TraceWriter {
         let path = self.paths.events.clone();
         let file = end(self.writer, &path)?;
         file.file.sync_all().map_err(|source| FormatError::Io { path: path.clone(), source })?;
-        let mut total = file.bytes;
-        for (path, name, table, batch) in [
-            (&self.paths.stacks, "stacks", schema::STACKS, columns::stacks(stacks)),
-            (&self.paths.locks, "locks", schema::LOCKS, columns::locks(locks)),
-            (&self.paths.tasks, "tasks", schema::TASKS, columns::tasks(tasks)),
-        ] {
-            total += write_sidecar(path, name, table, &batch, &info.trace_id)?;
+        let tables = write_side_tables(&self.paths, &info.trace_id, stacks, locks, tasks)?;
+        if let Some(journal) = self.journal {
+            journal.remove()?;
         }
-        Ok(Written { events: self.rows, event_bytes: file.bytes, total_bytes: total })
+        Ok(Written { events: self.rows, event_bytes: file.bytes, total_bytes: file.bytes + tables })
     }
 
     /// Gives up and removes the file: nothing was recorded.
     pub fn discard(self) -> Result<(), FormatError> {
         let path = self.paths.events;
         drop(self.writer);
+        if let Some(journal) = self.journal {
+            journal.remove()?;
+        }
         fs::remove_file(&path).map_err(|source| FormatError::Io { path, source })
     }
 
@@ -177,6 +208,25 @@ pub fn new_trace_id() -> String {
     format!("{:016x}{:016x}", half(), half())
 }
 
+/// Writes the three side tables. Returns their bytes.
+pub(crate) fn write_side_tables(
+    paths: &TracePaths,
+    trace_id: &str,
+    stacks: &[Stack],
+    locks: &[LockRow],
+    tasks: &[TaskRow],
+) -> Result<u64, FormatError> {
+    let mut total = 0;
+    for (path, name, table, batch) in [
+        (&paths.stacks, "stacks", schema::STACKS, columns::stacks(stacks)),
+        (&paths.locks, "locks", schema::LOCKS, columns::locks(locks)),
+        (&paths.tasks, "tasks", schema::TASKS, columns::tasks(tasks)),
+    ] {
+        total += write_sidecar(path, name, table, &batch, trace_id)?;
+    }
+    Ok(total)
+}
+
 fn write_sidecar(
     path: &Path,
     name: &str,
@@ -190,7 +240,7 @@ fn write_sidecar(
         SidecarInfo { format: Version::default(), table: name.to_owned(), trace_id: trace_id.to_owned() };
     let json = serde_json::to_string(&info)
         .map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })?;
-    let file = CountingFile { file: File::create(path).map_err(io)?, bytes: 0 };
+    let file = CountingFile::of(File::create(path).map_err(io)?);
     let options =
         ArrowWriterOptions::new().with_properties(sidecar_properties()).with_skip_arrow_metadata(true);
     let mut writer =
@@ -206,15 +256,20 @@ fn write_sidecar(
 fn end(mut writer: ArrowWriter<CountingFile>, path: &Path) -> Result<CountingFile, FormatError> {
     writer.finish().map_err(|source| parquet_error(path, "the footer", source))?;
     writer.sync().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
-    let CountingFile { file, bytes } = writer.inner();
+    let CountingFile { file, bytes, crc } = writer.inner();
     let file = file.try_clone().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
-    Ok(CountingFile { file, bytes: *bytes })
+    Ok(CountingFile { file, bytes: *bytes, crc: crc.clone() })
+}
+
+/// Who wrote it, in the words of Parquet.
+pub(crate) fn created_by() -> String {
+    format!("klock {}", env!("CARGO_PKG_VERSION"))
 }
 
 fn base_properties() -> parquet::file::properties::WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_created_by(format!("klock {}", env!("CARGO_PKG_VERSION")))
+        .set_created_by(created_by())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
@@ -255,16 +310,24 @@ fn parquet_error(path: &Path, place: &str, source: ParquetError) -> FormatError 
     }
 }
 
-/// A file that knows how much went into it.
+/// A file that knows how much went into it, and what it was.
 #[derive(Debug)]
 struct CountingFile {
     file: File,
     bytes: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl CountingFile {
+    fn of(file: File) -> Self {
+        Self { file, bytes: 0, crc: crc32fast::Hasher::new() }
+    }
 }
 
 impl Write for CountingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
+        self.crc.update(&bytes[..written]);
         self.bytes += written as u64;
         Ok(written)
     }

@@ -68,6 +68,7 @@ const PARTS: &[Part] = &[
     ("live preload", || part_of_tests("klock", "live_preload", &["gcc"])),
     ("live programs", || part_of_tests("klock", "live_programs", &[])),
     ("live lttng", || part_of_tests("klock", "live_lttng", &["gcc"])),
+    ("live kills", || part_of_tests("klock", "live_kills", &["gcc"])),
     ("live conformance", || part_of_tests("klock", "live_conformance", &["gcc"])),
     ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
     ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),

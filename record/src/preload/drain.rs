@@ -43,6 +43,8 @@ pub struct Intake {
     newcomers: Mutex<Vec<Newcomer>>,
     stop: AtomicBool,
     done: AtomicBool,
+    /// Rings filled faster than this thread got to them, at its last look.
+    pressed: AtomicBool,
     /// Events of threads that found no place.
     unplaced: AtomicU64,
     /// Slots and rings that made no sense.
@@ -66,6 +68,11 @@ impl Intake {
     /// Whether the last drain is done: its batch is in the spool.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether rings fill: who can, gives way to the thread that empties them.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed)
     }
 
     /// Events of threads that found no place.
@@ -94,6 +101,8 @@ const IDLE: Duration = Duration::from_millis(10);
 const FLOWING: Duration = Duration::from_millis(2);
 /// A ring that is filled to one part in so many was not emptied too early.
 const FILLED_PART: u64 = 4;
+/// A ring that is filled to one part in so many when it is emptied fills too fast for work that can wait to go on beside.
+const PRESSED_PART: u64 = 32;
 /// How long the last drain waits for threads to finish the record that they are in.
 const LAST_RECORDS: Duration = Duration::from_millis(20);
 
@@ -178,7 +187,8 @@ impl Drain<'_> {
         self.admit();
         self.notice_ends();
         let Self { intake, spool, watched, lanes, .. } = self;
-        let mut round = Round { intake, spool, lanes, now_ns, batch: Batch::default(), flow: Flow::None };
+        let mut round =
+            Round { intake, spool, lanes, now_ns, batch: Batch::default(), flow: Flow::None, pressed: false };
         for watched in watched.iter_mut() {
             let over = watched.over || last;
             round.drain(watched, over);
@@ -187,7 +197,8 @@ impl Drain<'_> {
                 intake.unplaced.fetch_add(unplaced, Ordering::Relaxed);
             }
         }
-        let Round { mut batch, flow, .. } = round;
+        let Round { mut batch, flow, pressed, .. } = round;
+        intake.pressed.store(pressed && !last, Ordering::Relaxed);
         watched.retain(|watched| !watched.over);
         batch.reading = Some(clock::read(self.clock));
         batch.settled_ns = now_ns.saturating_sub(UNSEEN_NS);
@@ -259,6 +270,7 @@ struct Round<'a> {
     now_ns: u64,
     batch: Batch,
     flow: Flow,
+    pressed: bool,
 }
 
 impl Round<'_> {
@@ -319,6 +331,7 @@ impl Round<'_> {
             open.busy_since = None;
             self.batch.parts.push((open.lane, Part::Units(units)));
             let much = written >= ring_bytes / FILLED_PART;
+            self.pressed |= written >= ring_bytes / PRESSED_PART;
             self.flow = self.flow.max(if much { Flow::Much } else { Flow::Some });
         }
         if facts.busy {

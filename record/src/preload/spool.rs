@@ -54,6 +54,11 @@ impl Spool {
         self.lock().units >= self.limit
     }
 
+    /// Whether it is filled so far that it must be emptied, whoever else wants to run.
+    pub fn is_half_full(&self) -> bool {
+        self.lock().units >= self.limit / 2
+    }
+
     /// Puts a batch in.
     pub fn push(&self, batch: Batch) {
         let units = units_of(&batch);
@@ -120,9 +125,9 @@ mod tests {
     fn the_queue_is_full_by_what_waits_in_it_and_empties_in_order() {
         let spool = Spool::with_room(10);
         spool.push(batch(4));
-        assert!(!spool.is_full());
+        assert!(!spool.is_full() && !spool.is_half_full());
         spool.push(batch(6));
-        assert!(spool.is_full());
+        assert!(spool.is_full() && spool.is_half_full());
         assert_eq!(units_of(&spool.pop(vec![Vec::with_capacity(7)]).unwrap()), 4);
         assert!(!spool.is_full());
         assert_eq!(spool.buffer().capacity(), 7);

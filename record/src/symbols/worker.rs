@@ -43,6 +43,8 @@ pub(super) struct Worker {
     frames: FxHashMap<FrameKey, Rc<[Frame]>>,
     stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
     names: Vec<(LockId, String)>,
+    /// How many of both were told already.
+    told: (usize, usize),
 }
 
 #[derive(Default)]
@@ -86,6 +88,7 @@ impl Worker {
             frames: FxHashMap::default(),
             stacks: Vec::new(),
             names: Vec::new(),
+            told: (0, 0),
         }
     }
 
@@ -134,6 +137,14 @@ impl Worker {
             Order::Barrier(done) => {
                 self.see_all_again();
                 let _ = done.send(());
+            }
+            Order::Tell(to) => {
+                let (stacks, names) = self.told;
+                let new =
+                    self.stacks[stacks..].iter().map(|(id, frames)| Stack { id: *id, frames: flat(frames) });
+                let found = Resolved { stacks: new.collect(), names: self.names[names..].to_vec() };
+                self.told = (self.stacks.len(), self.names.len());
+                let _ = to.send(found);
             }
             Order::Finish => return true,
             Order::Stack(id, frames) => {
@@ -362,11 +373,14 @@ impl Worker {
 
     fn resolved(mut self) -> Resolved {
         self.stacks.sort_by_key(|(id, _)| *id);
-        let flat =
-            |frames: Vec<Rc<[Frame]>>| frames.iter().flat_map(|frames| frames.iter().cloned()).collect();
-        let stacks = self.stacks.into_iter().map(|(id, frames)| Stack { id, frames: flat(frames) }).collect();
+        let stacks =
+            self.stacks.into_iter().map(|(id, frames)| Stack { id, frames: flat(&frames) }).collect();
         Resolved { stacks, names: self.names }
     }
+}
+
+fn flat(frames: &[Rc<[Frame]>]) -> Vec<Frame> {
+    frames.iter().flat_map(|frames| frames.iter().cloned()).collect()
 }
 
 impl Process {

@@ -1,0 +1,29 @@
+//! `klock recover`: finishes the trace of a recorder that was killed.
+
+use crate::{args, exit::Exit, output};
+
+pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
+    let recovered = trace_format::recover(&args.trace)?;
+    let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
+    let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
+    let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);
+    output::to_stdout(|out| {
+        writeln!(
+            out,
+            "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {:.1} s or up to a second longer",
+            args.trace.display(),
+            recovered.events,
+            seconds(last_ns),
+            seconds(clocks.1.monotonic_ns),
+        )?;
+        if recovered.bare_stacks > 0 {
+            writeln!(
+                out,
+                "{} stacks are addresses alone: they were not looked up yet",
+                recovered.bare_stacks
+            )?;
+        }
+        Ok(())
+    })?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,160 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    event::{Event, EventKind, TaskId},
+    journal::{SideRows, path_of},
+    tables::{Frame, LockKind, Scope},
+    writer::TraceWriter,
+};
+
+fn lock(id: i32, first_ns: i64) -> LockRow {
+    LockRow {
+        id: LockId(id),
+        address: Some(64 * id as u64),
+        kind: LockKind::Mutex,
+        scope: Scope::Kernel,
+        pid: None,
+        name: (id == 0).then(|| "a".to_owned()),
+        init_stack: None,
+        first_ns,
+        last_ns: first_ns,
+    }
+}
+
+fn task(id: i32) -> TaskRow {
+    TaskRow { id: TaskId(id), pid: 1, tid: 1 + id, comm: None, start_ns: None, exit_ns: None, cgroup: None }
+}
+
+fn stack(id: i32) -> Stack {
+    Stack { id: StackId(id), frames: vec![Frame { module: Some("a".into()), ..Frame::default() }] }
+}
+
+fn event(ts_ns: i64) -> Event {
+    let (lock, stack) = (LockId((ts_ns % 3) as i32), StackId((ts_ns % 5) as i32));
+    Event {
+        lock: Some(lock),
+        task: Some(TaskId(0)),
+        stack: Some(stack),
+        ..Event::new(ts_ns, EventKind::Acquire, 0)
+    }
+}
+
+/// A recorder that is killed after so many seconds of ten events each, and then some events that no checkpoint tells of.
+fn killed(path: &Path, seconds: i64) {
+    let mut writer = TraceWriter::create(path, false).unwrap();
+    let info = RunInfo { trace_id: "ab".into(), ..RunInfo::default() };
+    for second in 0..seconds {
+        for at in 0..10 {
+            writer.push(&event(10 * second + at)).unwrap();
+        }
+        let side = match second {
+            0 => SideRows {
+                stacks: vec![stack(1)],
+                locks: (0..3).map(|id| lock(id, id.into())).collect(),
+                tasks: vec![task(0)],
+            },
+            1 => SideRows { stacks: vec![stack(0), stack(2)], ..SideRows::default() },
+            _ => SideRows::default(),
+        };
+        writer.checkpoint(&info, &side).unwrap();
+    }
+    for at in 0..7 {
+        writer.push(&event(10 * seconds + at)).unwrap();
+    }
+    writer.end_row_group().unwrap();
+    // As a process that is killed does: nothing more is done.
+    std::mem::forget(writer);
+}
+
+fn times(trace: &Trace) -> Vec<i64> {
+    let batches = trace.events().unwrap().map(Result::unwrap);
+    batches.flat_map(|batch| batch.iter().map(|event| event.ts_ns).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn everything_up_to_the_last_checkpoint_is_a_trace_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    killed(&path, 3);
+    assert!(matches!(Trace::open(&path), Err(FormatError::NoFooter { .. })));
+    let recovered = recover(&path).unwrap();
+    assert_eq!((recovered.events, recovered.bare_stacks), (30, 2));
+    assert!(recovered.cut_bytes > 0);
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(times(&trace), (0..30).collect::<Vec<_>>());
+    assert_eq!(
+        (trace.info().complete, trace.info().stop_reason.as_str(), trace.info().events),
+        (false, STOP_REASON, 30)
+    );
+    assert!(!path_of(&path).exists());
+    let locks = trace.locks().unwrap();
+    assert_eq!(locks.iter().map(|lock| lock.last_ns).collect::<Vec<_>>(), [27, 28, 29]);
+    assert_eq!(locks[0].name.as_deref(), Some("a"));
+    assert_eq!(trace.stacks().unwrap().len(), 5);
+    assert_eq!(trace.tasks().unwrap(), [task(0)]);
+}
+
+#[test]
+fn a_trace_that_is_whole_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let mut writer = TraceWriter::create(&path, false).unwrap();
+    writer.checkpoint(&RunInfo::default(), &SideRows::default()).unwrap();
+    writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
+    assert!(!path_of(&path).exists(), "a trace with a footer needs no journal");
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(recover(&path), Err(FormatError::Whole { .. })));
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_recorder_that_was_killed_at_once_leaves_nothing_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    killed(&path, 0);
+    assert!(matches!(recover(&path), Err(FormatError::NothingToRecover { .. })));
+    assert!(path_of(&path).exists(), "nothing is removed");
+    fs::remove_file(path_of(&path)).unwrap();
+    assert!(matches!(recover(&path), Err(FormatError::NothingToRecover { .. })));
+}
+
+#[test]
+fn what_the_disk_did_not_keep_ends_the_trace_at_the_checkpoint_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    killed(&path, 3);
+    let ends: Vec<u64> =
+        journal::checkpoints(&fs::read(path_of(&path)).unwrap()).iter().map(|c| c.end).collect();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[ends[1] as usize + 3] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(recover(&path).unwrap().events, 20);
+    assert_eq!(times(&Trace::open(&path).unwrap()).len(), 20);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cut_at_any_byte_both_files_give_whole_seconds_or_a_clear_error(events in 0_u64..4000, journal in 0_u64..4000) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        killed(&path, 3);
+        let cut = |path: &Path, at: u64| {
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            let length = file.metadata().unwrap().len();
+            file.set_len(at % (length + 1)).unwrap();
+        };
+        cut(&path, events);
+        cut(&path_of(&path), journal);
+        match recover(&path) {
+            Ok(recovered) => {
+                prop_assert_eq!(recovered.events % 10, 0);
+                let times = times(&Trace::open(&path).unwrap());
+                prop_assert_eq!(times, (0..recovered.events as i64).collect::<Vec<_>>());
+            }
+            Err(error) => prop_assert!(matches!(error, FormatError::NothingToRecover { .. }), "{}", error),
+        }
+    }
+}
