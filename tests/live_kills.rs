@@ -155,7 +155,7 @@ fn runs_that_are_killed_at_any_moment_leave_a_trace_up_to_a_second_before_and_no
                     return missing;
                 }
                 let after = Duration::from_nanos(random.hash_one(at) % LATEST.as_nanos() as u64);
-                let victim = if at % 4 == 0 { Victim::Program } else { Victim::Recorder };
+                let victim = if at.is_multiple_of(4) { Victim::Program } else { Victim::Recorder };
                 let folder = outer.path().join(at.to_string());
                 missing.extend(run(&folder, &klock, &program, victim, after));
                 fs::remove_dir_all(&folder).unwrap();

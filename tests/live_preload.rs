@@ -7,129 +7,39 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
-use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
+use trace_format::{EventKind, LockKind, LockRow, Stack, Trace};
 
 mod support;
 
 use support::{
-    Ended, Running,
+    Running,
     conformance::{Expected, assert_conforms},
     fixture,
+    place::{Place, Recorded},
 };
 
-/// A folder in which an ordinary user may write, with klock in it, and a place for its temporary files.
-struct Place {
-    folder: tempfile::TempDir,
-    klock: PathBuf,
+/// The program's own mutexes: the variable, and those that `init_own` initialised.
+fn is_ours(recorded: &Recorded, lock: &LockRow) -> bool {
+    let init = lock.init_stack.map(|stack| &recorded.stacks[usize::try_from(stack.0).unwrap()]);
+    let named = |stack: &Stack| stack.frames.iter().any(|f| f.symbol.as_deref() == Some("init_own"));
+    lock.kind == LockKind::PthreadMutex && (lock.name.as_deref() == Some("shared") || init.is_some_and(named))
 }
 
-struct Recorded {
-    trace: Trace,
-    events: Vec<Event>,
-    locks: Vec<LockRow>,
-    tasks: Vec<TaskRow>,
-    stacks: Vec<Stack>,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || fs::Permissions::from_mode(0o777);
-        fs::set_permissions(folder.path(), open()).unwrap();
-        let klock = folder.path().join("klock");
-        fs::copy(env!("CARGO_BIN_EXE_klock"), &klock).unwrap();
-        let temporary = folder.path().join("tmp");
-        fs::create_dir(&temporary).unwrap();
-        fs::set_permissions(&temporary, open()).unwrap();
-        Self { folder, klock }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The fixture where anybody can run it.
-    fn program(&self, name: &str) -> PathBuf {
-        let program = self.path(name);
-        if !program.exists() {
-            fs::copy(fixture(name), &program).unwrap();
+/// Events of this kind on the program's own mutexes, by process.
+fn counts(recorded: &Recorded, kind: EventKind) -> BTreeMap<i32, u64> {
+    let mut counts = BTreeMap::new();
+    for event in recorded.events.iter().filter(|event| event.kind == kind) {
+        if let Some(lock) = recorded.lock(event).filter(|lock| is_ours(recorded, lock)) {
+            *counts.entry(lock.pid.expect("a process's lock")).or_default() += 1;
         }
-        program
     }
-
-    /// `klock record`, as nobody where that is possible.
-    fn record(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.klock);
-        command.args(["record", "-f", "-o"]).arg(self.path("t.parquet")).args(options).arg("--");
-        command.arg(program).args(arguments);
-        command.env("TMPDIR", self.path("tmp")).stdin(Stdio::null());
-        // SAFETY: the call has no preconditions.
-        if unsafe { libc::geteuid() } == 0 {
-            command.uid(65534).gid(65534);
-        }
-        command
-    }
-
-    fn run(&self, options: &[&str], program: &str, arguments: &[&str]) -> (Recorded, Ended) {
-        let program = self.program(program);
-        let mut command = self.record(options, &program, arguments);
-        let ended = Running::start(&mut command).end_within(Duration::from_secs(120));
-        assert!(ended.status.success(), "{}", ended.stderr);
-        self.assert_nothing_is_left();
-        (self.recorded(), ended)
-    }
-
-    fn recorded(&self) -> Recorded {
-        let trace = Trace::open(&self.path("t.parquet")).expect("the recorder left a trace");
-        let mut events = Vec::new();
-        for batch in trace.events().unwrap() {
-            events.extend(batch.unwrap().iter());
-        }
-        let (locks, tasks, stacks) =
-            (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
-        assert!(trace.info().complete, "the trace is not complete");
-        Recorded { trace, events, locks, tasks, stacks }
-    }
-
-    fn left(&self) -> Vec<PathBuf> {
-        fs::read_dir(self.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect()
-    }
-
-    #[track_caller]
-    fn assert_nothing_is_left(&self) {
-        assert_eq!(self.left(), Vec::<PathBuf>::new());
-    }
-}
-
-impl Recorded {
-    fn lock(&self, event: &Event) -> Option<&LockRow> {
-        self.locks.get(usize::try_from(event.lock?.0).ok()?)
-    }
-
-    /// The program's own mutexes: the variable, and those that `init_own` initialised.
-    fn is_ours(&self, lock: &LockRow) -> bool {
-        let init = lock.init_stack.map(|stack| &self.stacks[usize::try_from(stack.0).unwrap()]);
-        let named = |stack: &Stack| stack.frames.iter().any(|f| f.symbol.as_deref() == Some("init_own"));
-        lock.kind == LockKind::PthreadMutex
-            && (lock.name.as_deref() == Some("shared") || init.is_some_and(named))
-    }
-
-    /// Events of this kind on the program's own mutexes, by process.
-    fn counts(&self, kind: EventKind) -> BTreeMap<i32, u64> {
-        let mut counts = BTreeMap::new();
-        for event in self.events.iter().filter(|event| event.kind == kind) {
-            if let Some(lock) = self.lock(event).filter(|lock| self.is_ours(lock)) {
-                *counts.entry(lock.pid.expect("a process's lock")).or_default() += 1;
-            }
-        }
-        counts
-    }
+    counts
 }
 
 /// What the processes say about themselves.
@@ -147,8 +57,8 @@ fn printed(stdout: &str) -> BTreeMap<i32, u64> {
 fn assert_exact(recorded: &Recorded, stdout: &str) {
     assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
     assert_eq!(recorded.trace.info().loss.late, 0);
-    assert_eq!(recorded.counts(EventKind::Acquire), printed(stdout));
-    assert_eq!(recorded.counts(EventKind::Release), printed(stdout));
+    assert_eq!(counts(recorded, EventKind::Acquire), printed(stdout));
+    assert_eq!(counts(recorded, EventKind::Release), printed(stdout));
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
 }
 
@@ -183,7 +93,7 @@ fn ten_million_acquisitions_are_recorded_to_the_last_one_in_rings_of_the_usual_s
 #[test]
 fn with_an_absurdly_small_ring_what_is_missing_is_counted_where_it_is_missing() {
     let place = Place::new();
-    let (recorded, ended) = place.run(&["--ring", "4k"], "known_pairs", &["2", "300000"]);
+    let (recorded, ended) = place.run_fixture(&["--ring", "4k"], "known_pairs", &["2", "300000"]);
     let loss = &recorded.trace.info().loss;
     let own = loss.by_program.iter().find(|row| row.program == "preload").unwrap();
     let told: i64 =
@@ -203,7 +113,7 @@ fn with_an_absurdly_small_ring_what_is_missing_is_counted_where_it_is_missing() 
 fn lossless_threads_wait_and_nothing_is_missing() {
     let place = Place::new();
     let options = ["--lossless", "--ring", "64k"];
-    let (recorded, ended) = place.run(&options, "known_pairs", &["2", "100000"]);
+    let (recorded, ended) = place.run_fixture(&options, "known_pairs", &["2", "100000"]);
     assert_exact(&recorded, &ended.stdout);
 }
 
@@ -211,7 +121,7 @@ fn lossless_threads_wait_and_nothing_is_missing() {
 fn a_child_and_a_new_program_are_recorded_as_processes_of_their_own() {
     let place = Place::new();
     for how in ["fork", "exec"] {
-        let (recorded, ended) = place.run(&[], "known_pairs", &["2", "20000", how]);
+        let (recorded, ended) = place.run_fixture(&[], "known_pairs", &["2", "20000", how]);
         let printed = printed(&ended.stdout);
         assert_eq!(printed.len(), if how == "fork" { 2 } else { 1 }, "{how}");
         assert_exact(&recorded, &ended.stdout);
@@ -224,11 +134,11 @@ fn a_child_and_a_new_program_are_recorded_as_processes_of_their_own() {
 #[test]
 fn an_acquisition_names_its_task_its_function_and_its_line() {
     let place = Place::new();
-    let (recorded, ended) = place.run(&[], "known_pairs", &["3", "500"]);
+    let (recorded, ended) = place.run_fixture(&[], "known_pairs", &["3", "500"]);
     assert_exact(&recorded, &ended.stdout);
     let mut tids = Vec::new();
     for event in recorded.events.iter().filter(|event| event.kind == EventKind::Acquire) {
-        if !recorded.lock(event).is_some_and(|lock| recorded.is_ours(lock)) {
+        if !recorded.lock(event).is_some_and(|lock| is_ours(&recorded, lock)) {
             continue;
         }
         let frames = &recorded.stacks[usize::try_from(event.stack.unwrap().0).unwrap()].frames;
@@ -252,12 +162,12 @@ fn an_acquisition_names_its_task_its_function_and_its_line() {
 #[test]
 fn locks_that_are_initialised_and_destroyed_are_incarnations() {
     let place = Place::new();
-    let (recorded, _) = place.run(&[], "known_pairs", &["4", "100"]);
+    let (recorded, _) = place.run_fixture(&[], "known_pairs", &["4", "100"]);
     let own: Vec<_> = recorded.locks.iter().filter(|lock| lock.init_stack.is_some()).collect();
     assert_eq!(own.len(), 4);
-    assert!(own.iter().all(|lock| recorded.is_ours(lock)), "{own:#?}");
+    assert!(own.iter().all(|lock| is_ours(&recorded, lock)), "{own:#?}");
     for kind in [EventKind::Init, EventKind::Destroy] {
-        assert_eq!(recorded.counts(kind).into_values().sum::<u64>(), 4, "{kind}");
+        assert_eq!(counts(&recorded, kind).into_values().sum::<u64>(), 4, "{kind}");
     }
 }
 
@@ -333,7 +243,7 @@ fn of_a_program_that_is_killed_everything_up_to_its_end_is_recorded() {
     assert!(killed_ns - last_ns < 1_000_000_000, "the last second is missing");
     assert_eq!(info.loss.events(), 0, "{:?}", info.loss);
     let (acquired, released) =
-        (recorded.counts(EventKind::Acquire)[&pid], recorded.counts(EventKind::Release)[&pid]);
+        (counts(&recorded, EventKind::Acquire)[&pid], counts(&recorded, EventKind::Release)[&pid]);
     assert!(acquired >= released && acquired - released <= 4, "{acquired} {released}");
     place.assert_nothing_is_left();
 }
@@ -367,7 +277,7 @@ fn a_recording_that_ends_before_its_command_is_whole_and_the_command_goes_on() {
     assert!(ended.stderr.contains("goes on"), "{}", ended.stderr);
     let pid = program.0;
     let recorded = place.recorded();
-    assert!(recorded.counts(EventKind::Acquire)[&pid] > 1000);
+    assert!(counts(&recorded, EventKind::Acquire)[&pid] > 1000);
     assert_eq!(place.left().len(), 1);
     kill(pid);
     let begun = Instant::now();

@@ -98,12 +98,15 @@ impl Names {
         Rules::new(trace.info(), &self.locks).with_points(kernel, user)
     }
 
-    /// `#3 hot_mutex (pthread_mutex)`, or the address in place of a name.
+    /// `#3 hot_mutex (pthread_mutex)`, or in place of a name the address, and where the lock was initialised if that is known.
     pub fn lock_label(&self, lock: LockId) -> String {
         let Some(row) = self.lock(lock) else { return format!("{lock} {UNKNOWN}") };
         let name = match (&row.name, row.address) {
             (Some(name), _) => format!("{} ", printable(name)),
-            (None, Some(address)) => format!("{address:#x} "),
+            (None, Some(address)) => match row.init_stack {
+                Some(_) => format!("{address:#x} of {} ", self.point(lock, row.init_stack).label()),
+                None => format!("{address:#x} "),
+            },
             (None, None) => String::new(),
         };
         format!("{lock} {name}({})", row.kind)

@@ -17,6 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 pub mod conformance;
+pub mod place;
 
 /// The workspace.
 pub fn root() -> &'static Path {

@@ -18,6 +18,7 @@ mod host;
 mod overhead;
 mod preload_bench;
 mod process;
+mod programs;
 mod setup;
 mod table;
 mod test;
@@ -59,6 +60,8 @@ enum Chore {
     Overhead(overhead::Options),
     /// Measure what recording a launched program's locks costs it, beside LTTng's wrapper and, as root, uprobes.
     PreloadBench(preload_bench::Options),
+    /// Run real programs alone and recorded, and make the table of docs/programs.md.
+    Programs(programs::Options),
     /// Write a trace of an invented program, the same for the same numbers.
     Generate {
         /// How many events.
@@ -98,6 +101,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
+        Chore::Programs(options) => programs::run(&options).map(|()| true),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Generate { events, output, seed, lossy } => {
             generate::run(&output, events, seed, lossy).map(|()| true)

@@ -14,6 +14,7 @@ use crate::{
 /// A program that a part needs, and the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("gcc", "gcc"),
+    ("g++", "g++"),
     ("perf", "linux-perf"),
     ("stress-ng", "stress-ng"),
     ("rsvg-convert", "librsvg2-bin"),
@@ -24,6 +25,14 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("cpio", "cpio"),
     // Not for itself: it brings the allocator that locks.
     ("jeprof", "libjemalloc-dev"),
+    ("sysbench", "sysbench"),
+    ("memcached", "memcached"),
+    // With the server in it.
+    ("redis-check-rdb", "redis-tools"),
+    ("lttng", "lttng-tools"),
+    ("babeltrace", "babeltrace"),
+    // Not for itself: it brings the wrapper of the pthread functions.
+    ("lttng-gen-tp", "liblttng-ust-dev"),
 ];
 
 /// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.

@@ -66,6 +66,8 @@ const PARTS: &[Part] = &[
     ("interop", || part_of_tests("klock", "interop", &[])),
     ("live pthread", || part_of_tests("klock", "live_pthread", &["gcc"])),
     ("live preload", || part_of_tests("klock", "live_preload", &["gcc"])),
+    ("live programs", || part_of_tests("klock", "live_programs", &[])),
+    ("live lttng", || part_of_tests("klock", "live_lttng", &["gcc"])),
     ("live kills", || part_of_tests("klock", "live_kills", &["gcc"])),
     ("live conformance", || part_of_tests("klock", "live_conformance", &["gcc"])),
     ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),

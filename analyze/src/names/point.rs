@@ -170,13 +170,16 @@ fn is_known(frame: &&Frame) -> bool {
 fn is_lock_function(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {
     let Some(symbol) = &frame.symbol else { return false };
     let name = bare(symbol);
-    let inlined = frame.inlined && !frame.kernel && INLINED_NAMES.contains(&name);
+    let template = name.split_once('<').map_or(name, |(begin, _)| begin);
+    let inlined = frame.inlined && !frame.kernel && INLINED_NAMES.contains(&template);
     inlined || names.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The name without what compilers and glibc put around it: `__GI___pthread_mutex_lock`, `down_read.isra.0`,
 /// `<std::sync::MutexGuard<T> as Drop>::drop`, `pthread_mutex_lock@plt`.
 fn bare(symbol: &str) -> &str {
+    // Functions made from a template are told with what they return: `void std::condition_variable::wait<..>(..)`.
+    let symbol = symbol.strip_prefix("void ").or_else(|| symbol.strip_prefix("bool ")).unwrap_or(symbol);
     let name = symbol.trim_start_matches(['_', '<']);
     let name = name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_');
     let name = name.split('@').next().unwrap_or(name);
@@ -282,6 +285,7 @@ const USER_PREFIXES: &[&str] = &[
     // the C++ library
     "gthread_",
     "gthrw_",
+    "glibcxx_rwlock_",
     "std::mutex::",
     "std::timed_mutex::",
     "std::recursive_",
@@ -315,6 +319,31 @@ const USER_PREFIXES: &[&str] = &[
     "runtime.semacquire",
     "runtime.futex",
     "runtime.lock",
+    // libuv
+    "uv_mutex_",
+    "uv_rwlock_",
+    "uv_cond_",
+    "uv_barrier_",
+    "uv_sem_",
+    "uv__sem_",
+    // HotSpot
+    "Mutex::",
+    "Monitor::wait",
+    "Monitor::Monitor",
+    "os::PlatformMutex::",
+    "os::PlatformMonitor::",
+    "PosixSemaphore::",
+    // CPython
+    "PyThread_acquire_lock",
+    "PyThread_allocate_lock",
+    // OpenSSL
+    "CRYPTO_THREAD_read_lock",
+    "CRYPTO_THREAD_write_lock",
+    "CRYPTO_THREAD_lock_new",
+    // PostgreSQL
+    "LWLockAcquire",
+    "LWLockWaitForVar",
+    "PGSemaphoreLock",
 ];
 
 /// User lock functions, without leading underscores, by their whole name.
@@ -330,6 +359,9 @@ const INLINED_NAMES: &[&str] = &[
     "try_lock",
     "try_lock_for",
     "try_lock_until",
+    "wait",
+    "wait_for",
+    "wait_until",
 ];
 
 #[cfg(test)]
@@ -405,6 +437,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_runtime_wraps_around_a_lock_is_no_point_of_it() {
+        for wrapper in [
+            "uv_mutex_lock",
+            "Mutex::lock_without_safepoint_check()",
+            "os::PlatformMonitor::wait(long)",
+            "PyThread_acquire_lock_timed",
+            "CRYPTO_THREAD_write_lock",
+            "LWLockAcquire",
+        ] {
+            assert_eq!(points(vec![user(wrapper), user("work")]).1, "work");
+        }
+        assert_eq!(points(vec![user("MutexPool::get"), user("main")]).1, "MutexPool::get");
+    }
+
+    #[test]
     fn a_stack_of_lock_functions_only_is_named_by_its_leaf() {
         assert_eq!(points(vec![user("pthread_mutex_lock")]).1, "pthread_mutex_lock");
         assert_eq!(points(vec![]), (UNKNOWN.into(), UNKNOWN.into()));
@@ -416,6 +463,18 @@ mod tests {
         let frames = vec![user("pthread_mutex_lock"), inlined, user("log_line")];
         assert_eq!(points(frames).1, "log_line");
         assert_eq!(points(vec![user("pthread_mutex_lock"), user("lock"), user("main")]).1, "lock");
+        let wait = Frame { inlined: true, ..user("wait<consume(int)::<lambda()> >") };
+        assert_eq!(points(vec![user("pthread_cond_wait"), wait, user("consume(int)")]).1, "consume(int)");
+    }
+
+    #[test]
+    fn the_cpp_librarys_templates_and_wrappers_are_no_points() {
+        for wrapper in [
+            "__glibcxx_rwlock_wrlock",
+            "void std::condition_variable::wait<main::{lambda()#1}>(std::unique_lock<std::mutex>&, main::{lambda()#1})",
+        ] {
+            assert_eq!(points(vec![user(wrapper), user("work")]).1, "work");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ use object::{
 
 use super::maps::Mapping;
 
+const PAGE: u64 = 4096;
+
 /// A file that is mapped somewhere.
 #[derive(Debug)]
 pub(super) struct Module {
@@ -89,6 +91,16 @@ impl Module {
         }
     }
 
+    /// Where `address` lies, if it is in no variable that the file tells of, as in a file without symbols: `stress-ng+0x4140`,
+    /// so many bytes from where the file's memory begins. The same in every run.
+    pub(super) fn place(&mut self, mapping: &Mapping, address: u64) -> Option<String> {
+        let segments = &self.facts().segments;
+        let begin = segments.iter().map(|segment| segment.address & !(PAGE - 1)).min()?;
+        let into = address.wrapping_sub(bias(segments, mapping)?).checked_sub(begin)?;
+        let file = self.path.rsplit('/').next().filter(|name| !name.is_empty())?;
+        Some(format!("{file}+{into:#x}"))
+    }
+
     /// Whether `address` lies in the part of memory that the file takes up, with what is zero at its start (.bss),
     /// in a process that has this mapping of it.
     pub(super) fn covers(&mut self, mapping: &Mapping, address: u64) -> bool {
@@ -107,7 +119,6 @@ impl Module {
 
 /// What is added to the addresses in the file: the segment that begins in this mapping tells.
 fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
-    const PAGE: u64 = 4096;
     let segment = segments.iter().find(|segment| {
         let begin = segment.offset & !(PAGE - 1);
         (begin..segment.offset + segment.file_bytes.max(1)).contains(&mapping.offset)
@@ -207,6 +218,15 @@ mod tests {
         let base = 0x5555_0000_0000;
         for at in [0x4068, 0x40a8, 0x10] {
             assert_eq!(module().variable(&mapping(base, 0), base + at), None, "{at:#x}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_name_has_a_place_that_is_the_same_wherever_the_file_is_mapped() {
+        for base in [0x5555_0000_0000, 0x7fff_0000_0000] {
+            for mapping in [mapping(base, 0), mapping(base + 0x3000, 0x2000)] {
+                assert_eq!(module().place(&mapping, base + 0x4068).as_deref(), Some("x+0x4068"));
+            }
         }
     }
 

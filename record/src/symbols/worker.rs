@@ -314,7 +314,8 @@ impl Worker {
             for (mapping, module) in &snapshot.mappings {
                 let (Some(module), true) = (*module, mapping.start <= address) else { continue };
                 if last != Some(module) && self.modules[module].covers(mapping, address) {
-                    return self.modules[module].variable(mapping, address);
+                    let module = &mut self.modules[module];
+                    return module.variable(mapping, address).or_else(|| module.place(mapping, address));
                 }
                 last = Some(module);
             }

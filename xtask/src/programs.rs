@@ -1,0 +1,354 @@
+//! Real programs under the in-process recorder: the loads of fixtures/loads, each alone and recorded, in turns, as an ordinary user
+//! where this is root. Prints a table, or writes it into docs/programs.md: what the program locked, how often it waited, what was
+//! lost, how much slower it was by its own count, what an acquisition cost it in processor time, and its hottest lock with the
+//! place in the code that waited most for it.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::{
+    host,
+    overhead::{busy, median},
+    process::{Run, klock, root},
+    table,
+};
+
+const ROUNDS: u32 = 3;
+const FEW: u64 = 1_000_000;
+/// A place that is longer is shown without the types of its arguments.
+const LONG: usize = 60;
+/// What a load ends with if its program is not there.
+const MISSING: &str = "77";
+
+/// What to run.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Run only the loads whose name contains one of these words.
+    words: Vec<String>,
+    /// Pairs of a run alone and a recorded run.
+    #[arg(long, default_value_t = ROUNDS)]
+    rounds: u32,
+    /// Write the table into docs/programs.md.
+    #[arg(long)]
+    write: bool,
+    /// Record with this klock instead of building one.
+    #[arg(long, value_name = "FILE")]
+    klock: Option<PathBuf>,
+    /// Analyze with this klock instead of the one that records.
+    #[arg(long, value_name = "FILE")]
+    analyzer: Option<PathBuf>,
+}
+
+/// A program, and what is looked at of it.
+struct Load {
+    name: &'static str,
+    /// The kind of lock that is its own; `None` is what a report shows.
+    kind: Option<&'static str>,
+    /// Its locks are futexes, which only root can record.
+    as_root: bool,
+    /// It does as much in each run, so that processor times can be compared.
+    same_work: bool,
+}
+
+const LOADS: &[Load] = &[
+    Load { name: "sysbench", kind: None, as_root: false, same_work: true },
+    Load { name: "stress-ng", kind: None, as_root: false, same_work: true },
+    Load { name: "redis", kind: None, as_root: false, same_work: true },
+    Load { name: "memcached", kind: None, as_root: false, same_work: true },
+    // Its own locks are atomic words; who has to wait sleeps on a semaphore.
+    Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false, same_work: false },
+    Load { name: "cpp", kind: None, as_root: false, same_work: true },
+    Load { name: "rust", kind: Some("futex"), as_root: true, same_work: true },
+    Load { name: "python", kind: None, as_root: false, same_work: true },
+    Load { name: "java-version", kind: None, as_root: false, same_work: true },
+    Load { name: "java-threads", kind: None, as_root: false, same_work: true },
+    Load { name: "node", kind: None, as_root: false, same_work: true },
+];
+
+/// A folder in which anybody may write, with what the loads need; removed when it is dropped.
+struct Yard {
+    folder: PathBuf,
+    analyzer: PathBuf,
+}
+
+/// What a run printed.
+struct Ran {
+    version: String,
+    figure: f64,
+    unit: String,
+    /// Processor time of the program, in seconds.
+    cpu_s: f64,
+}
+
+/// Runs the loads and prints.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(options.rounds > 0, "no rounds, no table");
+    let wanted = |load: &&Load| {
+        options.words.is_empty() || options.words.iter().any(|word| load.name.contains(word.as_str()))
+    };
+    let busy = busy()?;
+    let yard = Yard::new(options)?;
+    let mut rows = Vec::new();
+    for load in LOADS.iter().filter(wanted) {
+        if load.as_root && !host::is_root() {
+            println!("{}: left out; its locks are futexes, and recording them needs root", load.name);
+            continue;
+        }
+        match yard.row(load, options.rounds)? {
+            Ok(row) => rows.push(row),
+            Err(missing) => println!("{}: left out; {missing} is not there", load.name),
+        }
+    }
+    let head = [
+        "load",
+        "program",
+        "acquired",
+        "waited",
+        "lost",
+        "alone",
+        "recorded",
+        "slower",
+        "added ns",
+        "hottest lock",
+        "waits most at",
+    ];
+    let text = format!(
+        "`cargo xtask programs --rounds {}` on {}; load average before it: {busy}.\n\n{}",
+        options.rounds,
+        host::describe(),
+        table::markdown(&head, &rows)
+    );
+    println!("\n{text}");
+    if options.write {
+        table::write_part(&root().join("docs/programs.md"), "programs", &text)?;
+    }
+    Ok(())
+}
+
+impl Yard {
+    fn new(options: &Options) -> Result<Self> {
+        let recorder = klock(options.klock.as_deref())?;
+        let analyzer = match &options.analyzer {
+            Some(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
+            None => recorder.clone(),
+        };
+        let folder = std::env::temp_dir().join(format!("klock-programs-{}", std::process::id()));
+        let yard = Self { folder, analyzer };
+        for (from, to) in [("fixtures/loads", "loads"), ("fixtures/programs", "programs")] {
+            let to = yard.folder.join(to);
+            fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
+            for file in fs::read_dir(root().join(from)).with_context(|| from.to_owned())? {
+                let file = file?;
+                fs::copy(file.path(), to.join(file.file_name()))?;
+            }
+        }
+        fs::copy(&recorder, yard.folder.join("klock"))?;
+        Ok(yard)
+    }
+
+    /// A row of the table, or the program that is missing.
+    fn row(&self, load: &Load, rounds: u32) -> Result<Result<Vec<String>, String>> {
+        let trace = self.folder.join(format!("{}.parquet", load.name));
+        let (mut alone, mut recorded, mut slower) = (Vec::new(), Vec::new(), Vec::new());
+        let mut added_s = Vec::new();
+        let (mut program, mut unit) = (String::new(), String::new());
+        for _ in 0..rounds {
+            let without = match self.once(load, None)? {
+                Ok(ran) => ran,
+                Err(missing) => return Ok(Err(missing)),
+            };
+            let with = match self.once(load, Some(&trace))? {
+                Ok(ran) => ran,
+                Err(missing) => return Ok(Err(missing)),
+            };
+            let is_time = without.unit == "s";
+            slower.push(if is_time { with.figure / without.figure } else { without.figure / with.figure });
+            added_s.push(with.cpu_s - without.cpu_s);
+            alone.push(without.figure);
+            recorded.push(with.figure);
+            (program, unit) = (without.version, without.unit);
+        }
+        slower.sort_by(f64::total_cmp);
+        let all = self.report(&trace, &["--by", "kind", "--idle"])?;
+        let (acquired, waited) = acquisitions(&all);
+        let (lock, place) = self.hottest(load, &trace)?;
+        let loss = all["trust"]["lost"].as_u64().context("a report says what was lost")?;
+        Ok(Ok(vec![
+            load.name.to_owned(),
+            program,
+            acquired.to_string(),
+            percent(waited, acquired),
+            loss.to_string(),
+            figure(median(alone), &unit),
+            figure(median(recorded), &unit),
+            format!(
+                "{:.2} ({:.2} to {:.2})",
+                median(slower.clone()),
+                slower[0],
+                slower.last().copied().unwrap_or_default()
+            ),
+            if load.same_work { per_acquisition(median(added_s), acquired) } else { String::new() },
+            lock,
+            place,
+        ]))
+    }
+
+    /// One run, or the program that is missing.
+    fn once(&self, load: &Load, trace: Option<&Path>) -> Result<Result<Ran, String>> {
+        let work = self.folder.join("work");
+        fs::remove_dir_all(&work).ok();
+        fs::create_dir(&work).with_context(|| work.display().to_string())?;
+        for folder in [&self.folder, &work] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o777))?;
+        }
+        let klock = self.folder.join("klock");
+        let timed = self.folder.join("loads/timed");
+        let record = match trace {
+            Some(trace) => {
+                format!("{} record --quiet -f -o {} -- {}", klock.display(), trace.display(), timed.display())
+            }
+            None => timed.display().to_string(),
+        };
+        // A load that ends with 77 says what is missing.
+        let script = "cd \"$WORK\" && { bash \"$LOAD\"; s=$?; [ $s = 77 ] && echo 77 || exit $s; }";
+        let run = if host::is_root() && !load.as_root {
+            Run::new("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script])
+                .env("HOME", &work)
+        } else {
+            Run::new("bash", &["-c", script])
+        };
+        let file = format!("loads/{}.sh", load.name);
+        println!("$ {file}{}", if trace.is_some() { ", recorded" } else { "" });
+        let printed = run
+            .env("WORK", &work)
+            .env("TMPDIR", &work)
+            .env("LOAD", self.folder.join(file))
+            .env("FIXTURES", self.folder.join("programs"))
+            .env("RECORD", record)
+            .minutes(3)
+            .read()?;
+        let lines: Vec<&str> = printed.lines().collect();
+        if let [missing, MISSING] = lines[..] {
+            return Ok(Err(missing.to_owned()));
+        }
+        let of = |word: &str| lines.iter().find_map(|line| line.strip_prefix(word)).map(str::trim);
+        let (Some(version), Some((number, unit))) =
+            (of("VERSION "), of("FIGURE ").and_then(|f| f.split_once(' ')))
+        else {
+            bail!("{}.sh did not say VERSION and FIGURE: {printed}", load.name)
+        };
+        let figure = number.parse().with_context(|| number.to_owned())?;
+        let cpu = fs::read_to_string(work.join("cpu")).context("the program left no processor time")?;
+        let cpu_s = cpu.split_whitespace().filter_map(|seconds| seconds.parse::<f64>().ok()).sum();
+        Ok(Ok(Ran { version: version.to_owned(), figure, unit: unit.to_owned(), cpu_s }))
+    }
+
+    fn report(&self, trace: &Path, options: &[&str]) -> Result<Value> {
+        let run = Run::new(&self.analyzer, &["analyze", "report", "--format", "json"]);
+        let text = options.iter().fold(run, Run::arg).arg(trace).read()?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// The lock that was waited for longest, or acquired most often if none was waited for, and where it was waited for most.
+    fn hottest(&self, load: &Load, trace: &Path) -> Result<(String, String)> {
+        let options =
+            [&["--by", "lock"][..], &load.kind.map_or(vec![], |kind| vec!["--kind", kind])].concat();
+        let report = self.report(trace, &options)?;
+        let rows = report["rows"].as_array().context("a report has rows")?;
+        let Some(hottest) = rows.iter().max_by_key(|row| heat(row)) else {
+            return Ok((String::new(), String::new()));
+        };
+        let id = format!("#{}", hottest["lock_id"]);
+        let sites = self.report(trace, &["--by", "site", "--lock", &id])?;
+        let sites = sites["rows"].as_array().context("a report has rows")?;
+        let site = sites.iter().max_by_key(|row| heat(row));
+        let name = hottest["name"].as_str().unwrap_or_default();
+        let name = name.strip_prefix(&format!("{id} ")).unwrap_or(name);
+        let place = site.map_or(String::new(), |site| {
+            let place = site["place"].as_str().unwrap_or_default();
+            let place = place.strip_prefix(&format!("{}/", self.folder.display())).unwrap_or(place);
+            match site["function"].as_str().filter(|_| !site["file"].is_null()) {
+                Some(function) => format!("{place} ({function})"),
+                None if place.len() > LONG => without_arguments(place),
+                None => place.to_owned(),
+            }
+        });
+        Ok((code(name), code(&place)))
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// By wait, then by acquisitions.
+fn heat(row: &Value) -> (u64, u64) {
+    (row["wait_total_ns"].as_u64().unwrap_or(0), row["count"].as_u64().unwrap_or(0))
+}
+
+/// Acquisitions of what can be held or taken, and how many of them waited.
+fn acquisitions(report: &Value) -> (u64, u64) {
+    let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let user = rows.iter().filter(|row| {
+        let kind = row["kind"].as_str().unwrap_or_default();
+        kind.starts_with("pthread_") || kind == "user_semaphore" || kind == "futex"
+    });
+    user.fold((0, 0), |(acquired, waited), row| {
+        let number = |column: &str| row[column].as_u64().unwrap_or(0);
+        (acquired + number("count"), waited + number("cnt_lock"))
+    })
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { String::new() } else { format!("{:.3} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Nanoseconds of seconds that so many acquisitions cost, with their releases. Few don't stand out of what a run costs more
+/// or less than another one.
+fn per_acquisition(seconds: f64, acquired: u64) -> String {
+    if acquired < FEW { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
+}
+
+fn figure(number: f64, unit: &str) -> String {
+    if unit == "s" { format!("{number:.3} s") } else { format!("{number:.0} {unit}") }
+}
+
+/// `a::b(int, c<d>)+0x10` as `a::b+0x10`.
+fn without_arguments(place: &str) -> String {
+    let (open, close) = (place.find('('), place.rfind(')'));
+    match (open, close) {
+        (Some(open), Some(close)) if open < close => format!("{}{}", &place[..open], &place[close + 1..]),
+        _ => place.to_owned(),
+    }
+}
+
+/// As Markdown's code, in a cell.
+fn code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_its_arguments_keeps_its_offset() {
+        assert_eq!(without_arguments("a::b(int, c<d>&)+0x10"), "a::b+0x10");
+        assert_eq!(without_arguments("plain+0x10"), "plain+0x10");
+    }
+
+    #[test]
+    fn few_acquisitions_say_nothing_about_one() {
+        assert_eq!(per_acquisition(0.1, 2_000_000), "+50");
+        assert_eq!(per_acquisition(0.1, 20_000), "");
+    }
+}
