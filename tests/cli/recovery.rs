@@ -31,7 +31,7 @@ fn a_recovered_trace_is_read_like_any_other_and_says_that_it_was_not_finished() 
     let report = report.succeeds();
     assert!(report.contains("cache_lock") && report.contains("the recording was not finished"), "{report}");
     let info = folder.klock(&["info"]);
-    assert!(info.succeeds().contains("the recorder was killed; recovered"), "{}", info.stdout);
+    assert!(info.succeeds().contains("not finished, the end is missing"), "{}", info.stdout);
     assert!(!folder.path("trace.parquet.journal").exists());
     folder.klock(&["recover"]).fails(2, &["trace.parquet", "nothing to recover"]);
 }
