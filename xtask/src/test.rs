@@ -63,23 +63,23 @@ const PARTS: &[Part] = &[
     ("recorder alone", || cargo(&alone("record"), 8)),
     ("analyzer alone", || cargo(&alone("analyze"), 8)),
     ("bpf object is current", bpf),
-    ("interop", || part_of_tests("klock", "interop", &[])),
-    ("live pthread", || part_of_tests("klock", "live_pthread", &["gcc"])),
-    ("live preload", || part_of_tests("klock", "live_preload", &["gcc"])),
-    ("live programs", || part_of_tests("klock", "live_programs", &[])),
-    ("live lttng", || part_of_tests("klock", "live_lttng", &["gcc"])),
-    ("live kills", || part_of_tests("klock", "live_kills", &["gcc"])),
-    ("live conformance", || part_of_tests("klock", "live_conformance", &["gcc"])),
-    ("live kernel", || part_of_tests("klock", "live_kernel", &["stress-ng"])),
-    ("live targets", || part_of_tests("klock", "live_targets", &["gcc"])),
-    ("live filters", || part_of_tests("klock", "live_filters", &["gcc"])),
-    ("live names", || part_of_tests("klock", "live_names", &[])),
-    ("live loss", || part_of_tests("klock", "live_loss", &["gcc"])),
-    ("live privileges", || part_of_tests("klock", "live_privileges", &["setpriv", "unshare"])),
-    ("live guard", || part_of_tests("record", "live_guard", &["gcc"])),
-    ("live descriptors", || part_of_tests("record", "live_descriptors", &["gcc"])),
-    ("live single probes", || part_of_tests("record", "live_single_probes", &["gcc"])),
-    ("live maps", || part_of_tests("record", "live_maps", &["gcc"])),
+    ("interop", || part_of_tests("interop", &[])),
+    ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
+    ("live preload", || part_of_tests("live_preload", &["gcc"])),
+    ("live programs", || part_of_tests("live_programs", &[])),
+    ("live lttng", || part_of_tests("live_lttng", &["gcc"])),
+    ("live kills", || part_of_tests("live_kills", &["gcc"])),
+    ("live conformance", || part_of_tests("live_conformance", &["gcc"])),
+    ("live kernel", || part_of_tests("live_kernel", &["stress-ng"])),
+    ("live targets", || part_of_tests("live_targets", &["gcc"])),
+    ("live filters", || part_of_tests("live_filters", &["gcc"])),
+    ("live names", || part_of_tests("live_names", &[])),
+    ("live loss", || part_of_tests("live_loss", &["gcc"])),
+    ("live privileges", || part_of_tests("live_privileges", &["setpriv", "unshare"])),
+    ("live guard", || part_of_tests("live_guard", &["gcc"])),
+    ("live descriptors", || part_of_tests("live_descriptors", &["gcc"])),
+    ("live single probes", || part_of_tests("live_single_probes", &["gcc"])),
+    ("live maps", || part_of_tests("live_maps", &["gcc"])),
     ("demo", demo),
     ("vm", vm),
 ];
@@ -193,7 +193,10 @@ fn count(lines: &[String]) -> Tally {
 
 /// The tests of one file that are ignored by default because they need what only this chore brings. One at a time:
 /// recordings of the whole machine would see each other's load.
-fn part_of_tests(package: &str, file: &str, programs: &[&str]) -> Result<Tally> {
+///
+/// All packages are chosen, as in the part before: chosen alone, one of them would have its dependencies built anew with fewer
+/// features.
+fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
     if file.starts_with("live") && !host::is_root() {
         return Ok(Tally::skipped("needs root"));
     }
@@ -205,21 +208,7 @@ fn part_of_tests(package: &str, file: &str, programs: &[&str]) -> Result<Tally> 
     {
         return Ok(Tally::skipped("needs the python engines"));
     }
-    tests(
-        &[
-            "test",
-            "--release",
-            "-p",
-            package,
-            "--test",
-            file,
-            "--",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ],
-        10,
-    )
+    tests(&["test", "--release", "--test", file, "--", "--ignored", "--nocapture", "--test-threads=1"], 10)
 }
 
 /// Rebuilds the BPF object in a process of its own, because its output is worth streaming. What it can't do here it says

@@ -35,7 +35,7 @@ const BY_FENTRY: &str = "by fentry";
 const BY_KPROBES: &str = "by kprobes";
 
 fn script(setting: &Setting, way: &str) -> String {
-    let calls = if setting.short { 3000 } else { 20000 };
+    let calls = if setting.short { 2000 } else { 20000 };
     let own = if way == "fentry" { BY_FENTRY } else { BY_KPROBES };
     format!(
         "klock check > check\n\
