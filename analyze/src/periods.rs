@@ -246,7 +246,7 @@ fn round_period(span_ns: i64) -> i64 {
 struct Gathered {
     cells: BTreeMap<i64, Cell>,
     cut_by_loss: u64,
-    /// Whether holds of any of its locks are recorded.
+    /// Whether holds of any of the locks in its cells are recorded.
     measured: bool,
 }
 
@@ -274,13 +274,13 @@ impl Filling<'_> {
         let measured = self.rules.measures_holds(lock);
         let (from_ns, to_ns) = self.window;
         let gathered = self.keys.entry(key).or_default();
-        gathered.measured |= measured;
         let period = |ns: i64| ns.saturating_sub(from_ns) / self.period_ns;
         if (from_ns..=to_ns).contains(&start_ns) {
             // What begins with the last nanosecond belongs to the last period.
             let last = count(to_ns.saturating_sub(from_ns), self.period_ns) - 1;
             let cell = gathered.cells.entry(period(start_ns).min(last)).or_default();
             *cell = cell.plus(one);
+            gathered.measured |= measured;
         }
         let (mut at_ns, end_ns) = (start_ns.max(from_ns), end_ns.min(to_ns));
         while at_ns < end_ns {
@@ -289,6 +289,7 @@ impl Filling<'_> {
             let until_ns = next_ns.min(end_ns);
             let cell = gathered.cells.entry(number).or_default();
             *cell = cell.plus(part(until_ns - at_ns));
+            gathered.measured |= measured;
             at_ns = until_ns;
         }
     }

@@ -12,9 +12,10 @@ use super::packages::unpacked;
 use crate::process::Run;
 
 /// What a guest gets on its command line besides what the scenario asks for. A kernel that hangs shows where each of its
-/// CPUs is, and ends.
+/// CPUs is, and ends. It does not measure how long its delays take: an emulator that loses its processor meanwhile makes them
+/// many times too long, and the guest as slow.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
-                            softlockup_all_cpu_backtrace=1 nopvspin";
+                            softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000";
 
 /// How many lines of a console tell why a guest ended.
 const CONSOLE_LINES: usize = 60;
