@@ -21,7 +21,7 @@ use trace_format::Trace;
 
 mod support;
 
-use support::{Running, fixture};
+use support::{Running, fixture, kill, monotonic_ns};
 
 /// At the same time: they mostly sleep.
 const AT_ONCE: usize = 4;
@@ -34,18 +34,6 @@ const MISSING_NS: i64 = 1_000_000_000;
 enum Victim {
     Recorder,
     Program,
-}
-
-fn monotonic_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is ours and lives through the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
-}
-
-fn kill(pid: i32) {
-    // SAFETY: no memory is involved.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
 fn is_there(pid: i32) -> bool {

@@ -20,7 +20,7 @@ mod support;
 use support::{
     Running,
     conformance::{Expected, assert_conforms},
-    fixture,
+    fixture, kill, monotonic_ns,
     place::{Place, Recorded},
 };
 
@@ -215,18 +215,6 @@ fn endless(place: &Place, options: &[&str]) -> (Running, Endless) {
     let program = Endless(recorder.line_after("running ").parse().unwrap());
     std::thread::sleep(Duration::from_millis(300));
     (recorder, program)
-}
-
-fn monotonic_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is ours and lives through the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
-}
-
-fn kill(pid: i32) {
-    // SAFETY: no memory is involved.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
 #[test]

@@ -21,6 +21,15 @@ use trace_format::{
     TaskRow, Trace, TraceWriter, run_info::Source, writer,
 };
 
+use crate::AnalyzeError;
+
+/// What a skin writes.
+pub(crate) fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 /// A trace on disk that goes with its owner.
 pub(crate) struct TestTrace {
     pub(crate) trace: Trace,

@@ -35,6 +35,20 @@ pub fn skip(reason: &str) {
     assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "skipped under CI=true: {reason}");
 }
 
+/// CLOCK_MONOTONIC in nanoseconds, as a trace has it.
+pub fn monotonic_ns() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours and lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Kills a process; one that is gone already stays so.
+pub fn kill(pid: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
 /// A program that runs, with its output in files; killed when it is dropped.
 #[derive(Debug)]
 pub struct Running {

@@ -4,11 +4,11 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Blame, By, Charged, Options, Row, Totals, blame, json, rows, text};
 use crate::{
-    AnalyzeError, Filter,
+    Filter,
     intervals::histories,
     report::{self, tests::trace_of},
     rows::Format,
-    testing,
+    testing::{self, skin},
 };
 
 /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
@@ -33,12 +33,6 @@ fn by(by: By) -> Options {
 
 fn blame_of(text: &str, options: &Options) -> Blame {
     blame(&testing::trace(text).trace, options).unwrap()
-}
-
-fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
-    let mut out = Vec::new();
-    write(&mut out).unwrap();
-    String::from_utf8(out).unwrap()
 }
 
 fn figures(blame: &Blame) -> Vec<(&str, i64, i64, i64)> {

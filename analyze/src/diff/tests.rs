@@ -1,7 +1,11 @@
 //! What is the same lock in two traces, how changes come out, and that chance is told from change.
 
 use super::{Align, Condition, Diff, Metric, Options, diff, json, rows, text};
-use crate::{AnalyzeError, Filter, rows::Format, testing};
+use crate::{
+    Filter,
+    rows::Format,
+    testing::{self, skin},
+};
 
 /// A second of a thread that holds a lock of this name at this address for so long, so often, and one that waits for half of it.
 fn run(address: u32, holds: i64, ns: i64) -> testing::TestTrace {
@@ -20,12 +24,6 @@ fn run(address: u32, holds: i64, ns: i64) -> testing::TestTrace {
 
 fn of(base: &testing::TestTrace, new: &testing::TestTrace, options: &Options) -> Diff {
     diff(&base.trace, &new.trace, options).unwrap()
-}
-
-fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
-    let mut out = Vec::new();
-    write(&mut out).unwrap();
-    String::from_utf8(out).unwrap()
 }
 
 #[test]

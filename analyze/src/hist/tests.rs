@@ -4,11 +4,11 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Bucket, Histogram, Of, Options, bucket, histogram, json, rows, text};
 use crate::{
-    AnalyzeError, Filter,
+    Filter,
     intervals::histories,
     report::{self, By, tests::trace_of},
     rows::Format,
-    testing,
+    testing::{self, skin},
 };
 
 const TEXT: &str = "
@@ -25,12 +25,6 @@ const TEXT: &str = "
 
 fn of(options: &Options) -> Histogram {
     histogram(&testing::trace(TEXT).trace, options).unwrap()
-}
-
-fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
-    let mut out = Vec::new();
-    write(&mut out).unwrap();
-    String::from_utf8(out).unwrap()
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     names::Names,
     report::{By, Key, tests::trace_of},
     rows::Format,
-    testing,
+    testing::{self, skin},
 };
 
 const TEXT: &str = "
@@ -26,12 +26,6 @@ const TEXT: &str = "
 
 fn of(text: &str, options: &Options) -> Timeline {
     timeline(&testing::trace(text).trace, &Options { allow_loss: true, ..options.clone() }).unwrap()
-}
-
-fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
-    let mut out = Vec::new();
-    write(&mut out).unwrap();
-    String::from_utf8(out).unwrap()
 }
 
 fn cells(timeline: &Timeline, at: usize) -> Vec<(i64, i64, i64, i64, i64)> {

@@ -13,7 +13,8 @@ use crate::{
     intervals::{self, HoldState, Intervals, Outcome},
     names::Names,
     rows::Format,
-    source, testing,
+    source,
+    testing::{self, skin},
 };
 
 /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
@@ -55,12 +56,6 @@ fn row(report: &Report, name: &str) -> Columns {
         .find(|row| row.name.contains(name))
         .unwrap_or_else(|| panic!("{name} in {names:?}"))
         .columns
-}
-
-fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
-    let mut out = Vec::new();
-    write(&mut out).unwrap();
-    String::from_utf8(out).unwrap()
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Recorders that are killed, as files that are left half-written, and what recovery makes of them.
+
 use proptest::prelude::*;
 
 use super::*;
