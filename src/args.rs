@@ -1,30 +1,32 @@
 //! The command line, exactly as it was typed: the doc comments here are the help text. Values are parsed, nothing is
 //! opened and nothing decided.
 
-#[cfg(feature = "record")]
-use std::ffi::OsString;
-#[cfg(feature = "analyze")]
-use std::str::FromStr as _;
 use std::{path::PathBuf, time::Duration};
 
-#[cfg(feature = "analyze")]
-use analyze::{
-    blame::By as BlameBy,
-    diff::{Align, Condition, Metric},
-    hist::Of,
-    report::{By, Column},
-    rows::Format,
-};
-#[cfg(feature = "record")]
-use clap::ValueEnum;
-#[cfg(feature = "record")]
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
-#[cfg(feature = "record")]
-use record::LockChoice;
-use trace_format::LockKind;
+
 #[cfg(feature = "analyze")]
-use trace_format::Mode;
+mod analyze;
+#[cfg(feature = "analyze")]
+mod common;
+#[cfg(feature = "analyze")]
+mod export;
+#[cfg(feature = "analyze")]
+mod plot;
+#[cfg(feature = "record")]
+mod record;
+
+#[cfg(feature = "record")]
+pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record};
+#[cfg(all(feature = "record", feature = "analyze"))]
+pub(crate) use self::record::{Demo, DemoWorkload};
+#[cfg(feature = "analyze")]
+pub(crate) use self::{
+    analyze::{Analyze, Blame, Diff, Hist, Raw, Report, Timeline},
+    common::{Filters, Output},
+    export::Export,
+    plot::{Info, Plot},
+};
 
 /// Record every acquire, wait and release of locks, and see which lock costs what.
 ///
@@ -60,6 +62,9 @@ pub(crate) enum Command {
     /// One lock as a picture (SVG): who held it, who waited, how many at a time.
     #[cfg(feature = "analyze")]
     Plot(Plot),
+    /// The trace in the language of another tool, or of a viewer.
+    #[cfg(feature = "analyze")]
+    Export(Export),
     /// What a trace holds and how it was made.
     #[cfg(feature = "analyze")]
     Info(Info),
@@ -77,466 +82,6 @@ pub(crate) enum Command {
     DemoWorkload(DemoWorkload),
 }
 
-/// Which locks to record.
-#[cfg(feature = "record")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LockSource {
-    /// Kernel locks: every acquisition and release, from the functions that do it; with --contended-only waits alone.
-    Kernel,
-    /// Waits and wakes of futexes: user locks of any language.
-    Futex,
-    /// Every call on a lock of the C library: mutexes, reader-writer locks, spinlocks, condition variables, barriers,
-    /// semaphores. A program that klock starts records itself, running ones are probed.
-    Pthread,
-}
-
-/// How calls of pthread functions are recorded.
-#[cfg(feature = "record")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PthreadProbes {
-    /// A program that klock starts records itself if it can load klock's library, all others are probed.
-    Auto,
-    /// COMMAND records itself (LD_PRELOAD): tens of nanoseconds a call, no root.
-    Preload,
-    /// uprobes on the process's libc: microseconds a call, as root.
-    Uprobe,
-}
-
-/// How programs get onto the kernel's functions.
-#[cfg(feature = "record")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KernelProbes {
-    /// fentry where the kernel does not preempt its tasks, and kprobes elsewhere: neither loses calls.
-    Auto,
-    /// fentry and fexit (5.5, with BTF), the cheapest way.
-    Fentry,
-    /// kprobes at entry and return.
-    Kprobe,
-}
-
-#[cfg(feature = "record")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  klock record -- ./prog --its --own --options
-  klock record -p 1234 -d 30s -o busy.parquet
-  klock record -a -d 10s                          waits of the whole machine
-  klock record -a --locks kernel -d 5s            every kernel mutex, rwsem and semaphore
-  klock record -a --locks kernel --sample 100 --kind mutex,rwsem
-  klock record -a --min-wait 1ms --exclude-comm collectl")]
-#[command(group(clap::ArgGroup::new("target").required(true).args(["all", "pid", "tid", "cgroup", "command"])))]
-pub(crate) struct Record {
-    /// Write the trace to FILE; its side tables go beside it.
-    #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
-    pub(crate) output: PathBuf,
-    /// Replace files that exist.
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    /// Record every task of the machine.
-    #[arg(short, long, help_heading = "Whom to record")]
-    pub(crate) all: bool,
-    /// Record these processes and the processes that they start.
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Whom to record")]
-    pub(crate) pid: Vec<u32>,
-    /// Record these threads only.
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Whom to record")]
-    pub(crate) tid: Vec<u32>,
-    /// Record the tasks of this cgroup (v2) and those below it.
-    #[arg(long, value_name = "PATH", help_heading = "Whom to record")]
-    pub(crate) cgroup: Option<PathBuf>,
-    /// Start COMMAND, record it and the processes that it starts, end with it.
-    #[arg(last = true, value_name = "COMMAND", help_heading = "Whom to record")]
-    pub(crate) command: Vec<OsString>,
-    /// End after this time: 500ms, 10s, 2m, or seconds without a unit.
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
-    /// What to record; by default waits for kernel locks and futexes, and of chosen processes pthread calls too.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) locks: Vec<LockSource>,
-    /// Of kernel locks record waits only, which costs nothing while nobody waits. The default without --locks.
-    #[arg(long, help_heading = "What of kernel locks")]
-    pub(crate) contended_only: bool,
-    /// How to get onto the functions that take and give back kernel locks.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WAY",
-        default_value = "auto",
-        conflicts_with = "contended_only",
-        help_heading = "What of kernel locks"
-    )]
-    pub(crate) kernel_probes: KernelProbes,
-    /// How to record the calls of pthread functions.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WAY",
-        default_value = "auto",
-        help_heading = "What of pthread calls"
-    )]
-    pub(crate) pthread_probes: PthreadProbes,
-    /// A thread of COMMAND whose ring is full waits for klock, instead of losing events: nothing is lost, and time is.
-    #[arg(long, requires = "command", help_heading = "What of pthread calls")]
-    pub(crate) lossless: bool,
-    /// Only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "What of kernel locks")]
-    pub(crate) kind: Vec<LockKind>,
-    /// No locks that spin: spinlock, rwlock.
-    #[arg(long, help_heading = "What of kernel locks")]
-    pub(crate) no_spin: bool,
-    /// One in N acquisitions of each CPU; counts are not scaled.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "What of kernel locks")]
-    pub(crate) sample: u32,
-    /// Only these locks: an address, or the symbol of a variable of the kernel.
-    #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
-    pub(crate) lock: Vec<LockChoice>,
-    /// Only waits of at least this time: 100us, 2ms. Kernel locks and futexes, no holds and no pthread calls.
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "kernel_probes", help_heading = "Filters")]
-    pub(crate) min_wait: Option<Duration>,
-    /// Only tasks of these names, of which the kernel keeps 15 bytes.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
-    pub(crate) comm: Vec<String>,
-    /// No tasks of these names: monitors, for example.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
-    pub(crate) exclude_comm: Vec<String>,
-    /// Frames per stack, at most 127.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
-    pub(crate) max_stack: Option<u32>,
-    /// Ring buffer of each CPU, and of each thread that records itself: 1M, 8M, a power of two.
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Sizes")]
-    pub(crate) ring: Option<usize>,
-    /// No progress and no summary; errors only.
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, Subcommand)]
-pub(crate) enum Analyze {
-    /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
-    Report(Report),
-    /// Who made whom wait: every nanosecond of waiting, by who held the lock meanwhile.
-    Blame(Blame),
-    /// Waiting and holding through time: how much of it lies in each period.
-    Timeline(Timeline),
-    /// How long waits or holds are: how many in each power of two.
-    Hist(Hist),
-    /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
-    Diff(Diff),
-    /// The events as they were recorded, with names.
-    #[command(after_help = RAW_HELP)]
-    Events(Raw),
-    /// Every wait: who, for what, from when to when, in whose hold it began.
-    #[command(after_help = RAW_HELP)]
-    Waits(Raw),
-    /// Every hold: who, of what, from when to when, what it made others wait.
-    #[command(after_help = RAW_HELP)]
-    Holds(Raw),
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-A wait or hold that is longer than a period is split over those that it lies in; what happens at one moment counts where it
-happens. Waits that were given up count too, and what is still open at the end counts until then.
-
-Examples:
-  klock analyze timeline
-  klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
-  klock analyze timeline --format csv > timeline.csv")]
-pub(crate) struct Timeline {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What has a timeline of its own: lock, site, stack, class, kind, task, process, comm or cgroup.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
-    pub(crate) by: By,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
-    /// How long a period is; a round time that gives some twenty, if not given.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) period: Option<Duration>,
-    /// Show the N keys with the most waiting, and the others as one; in text 3, elsewhere all.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  klock analyze hist                            all waits
-  klock analyze hist --of hold --by lock -n 5
-  klock analyze hist --lock cache_lock --by site --format csv > hist.csv")]
-pub(crate) struct Hist {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What is counted: wait (those that ended with the lock) or hold.
-    #[arg(long, value_name = "TIME", default_value = "wait", value_parser = Of::from_str)]
-    pub(crate) of: Of,
-    /// What has a histogram of its own: lock, site, stack, class, kind, task, process, comm or cgroup; without, one for all.
-    #[arg(long, value_name = "KEY", value_parser = By::from_str)]
-    pub(crate) by: Option<By>,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
-    /// Show the N keys with the longest time together; in text 3, elsewhere all.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Metrics: wait_total, total (holds), count, cnt_lock, wait_caused, all per second; wait_p50, wait_p99, p50, p99 (of holds).
-Each trace is cut into 40 periods, which are drawn again and again; 95 % of the changes between draws lie in the interval.
-
-Examples:
-  klock analyze diff before.parquet after.parquet
-  klock analyze diff before.parquet after.parquet --by site --metric wait_p99
-  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so")]
-pub(crate) struct Diff {
-    /// The trace to compare with.
-    #[arg(value_name = "BASE")]
-    pub(crate) base: PathBuf,
-    /// The trace to compare.
-    #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
-    /// What is the same in both: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = Align::from_str)]
-    pub(crate) by: Align,
-    /// What to show, and by the difference of what to sort.
-    #[arg(short = 'k', long, value_name = "METRIC", default_value = "wait_total", value_parser = Metric::from_str)]
-    pub(crate) metric: Metric,
-    /// End with 6 if this became of all locks that are looked at together, and is more than chance: 'wait_p99 > +10%'.
-    #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
-    pub(crate) fail_if: Vec<Condition>,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events of one of them were lost.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[cfg(feature = "analyze")]
-const RAW_HELP: &str = "\
-Text shows what fits; CSV, JSON (an object per line) and Parquet have every column, times in nanoseconds since the trace's begin.
-Rows are written as the trace is read: memory does not grow with it. Waits and holds come in the order in which they end.
-
-Examples:
-  klock analyze events --lock cache_lock -n 50
-  klock analyze waits --min-wait 1ms --from 2s --to 3s
-  klock analyze holds --format parquet -o holds.parquet";
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Raw {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// What of a trace a table is about.
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Filters {
-    /// Only this lock: an address, #ID, or a name.
-    #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
-    pub(crate) lock: Option<String>,
-    /// Only this task: a thread or process id, or a name.
-    #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
-    pub(crate) task: Option<String>,
-    /// Only threads of these names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
-    pub(crate) comm: Vec<String>,
-    /// Only where a function of the stack has this in its name.
-    #[arg(long, value_name = "NAME", help_heading = "Filters")]
-    pub(crate) symbol: Option<String>,
-    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
-    pub(crate) kind: Vec<LockKind>,
-    /// Include condition variables, semaphores and barriers, on which waiting is idling.
-    #[arg(long, help_heading = "Filters")]
-    pub(crate) idle: bool,
-    /// Only exclusive or only shared holds and waits.
-    #[arg(long, value_name = "MODE", value_parser = Mode::from_str, help_heading = "Filters")]
-    pub(crate) mode: Option<Mode>,
-    /// Only waits of at least this time, and what was acquired by them: 100us, 2ms.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
-    pub(crate) min_wait: Option<Duration>,
-    /// Only what ended after this time from the trace's begin: 500ms, 1.5s.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
-    pub(crate) from: Option<Duration>,
-    /// Only what ended before this time from the trace's begin.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
-    pub(crate) to: Option<Duration>,
-}
-
-/// How and where a result is written.
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Output {
-    /// How to write it: text, csv, json, md (Markdown) or parquet; but in text, times are in nanoseconds.
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
-    pub(crate) format: Format,
-    /// Write to FILE instead of stdout.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) output: Option<PathBuf>,
-    /// Replace a file that exists.
-    #[arg(short, long, help_heading = "Output")]
-    pub(crate) force: bool,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Columns, credited when the lock is released, to the place that took it:
-  max, wait_max      the longest hold, the longest wait
-  total, wait_total  all holds, all waits
-  count              acquisitions
-  avg, wait_avg      total and wait_total divided by count
-  cnt_hold           times that another task began to wait while the lock was held
-  cnt_lock           acquisitions that had to wait
-  wait_caused        how long other tasks waited while the lock was held
-  holds_contended    holds in which another task began to wait; with -F
-  gap                of wait_total: while nobody held the lock; with -F
-  contention         cnt_lock divided by count; with -F
-  owner_changes      holds before which another task had the lock; with -F
-  max_waiters        the most tasks that waited at one time; with -F
-With -F or -k, by reading the trace twice:
-  min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
-  spin, blocked, runq          what waits were spent with
-A dash stands for what the trace's sources could not measure.
-
-Examples:
-  klock analyze report -n 10
-  klock analyze report busy.parquet --by site --sort total
-  klock analyze report --lock 0xffff888104a3c2d8 --by task
-  klock analyze report -F wait_total,gap,wait_caused,holds_contended
-  klock analyze report --format csv > report.csv
-  klock analyze report --by host web-*.parquet")]
-pub(crate) struct Report {
-    /// The trace, or several as one: files, directories of them.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
-    /// What a row is: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or host.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
-    pub(crate) by: By,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
-    /// Sort by this column, largest first; name sorts upwards.
-    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
-    pub(crate) sort: Column,
-    /// Show these columns, in this order; CSV has all by default, JSON always.
-    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]
-    pub(crate) columns: Vec<Column>,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Each nanosecond of a wait is charged to the oldest hold that was open then, or to nobody; the rows add up to all that was
-waited, exactly. Where holds are not recorded, the owner that the lock word named is told, and marked as such.
-
-Examples:
-  klock analyze blame
-  klock analyze blame --by pair -n 5 --lock cache_lock
-  klock analyze blame busy.parquet --by task --format csv > blame.csv")]
-pub(crate) struct Blame {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What a row is: site (where the holder acquired the lock), task (the holder), or pair (holder's and waiter's site).
-    #[arg(long, value_name = "KEY", default_value = "site", value_parser = BlameBy::from_str)]
-    pub(crate) by: BlameBy,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Plot {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Which lock: an address, #ID, or a name, as the report shows them.
-    #[arg(long, value_name = "ADDR|#ID|NAME")]
-    pub(crate) lock: String,
-    /// Write the picture to FILE; - is stdout.
-    #[arg(short, long, value_name = "FILE", default_value = "lock.svg")]
-    pub(crate) output: PathBuf,
-    /// Replace a file that exists.
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    /// Begin at this time from the trace's begin: 500ms, 1.5s.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) from: Option<Duration>,
-    /// End at this time from the trace's begin.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) to: Option<Duration>,
-    /// Width of the picture.
-    #[arg(long, value_name = "PIXELS", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(400..=10_000))]
-    pub(crate) width: u32,
-}
-
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Info {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// As JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 A recorder keeps a journal beside the trace (trace.parquet.journal) while it runs. From both, klock recover makes a
@@ -545,29 +90,6 @@ pub(crate) struct Recover {
     /// The trace.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-}
-
-#[cfg(feature = "record")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Check {}
-
-#[cfg(all(feature = "record", feature = "analyze"))]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Demo {
-    /// Write demo.parquet and demo.svg into this directory.
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
-    pub(crate) output: PathBuf,
-    /// How long the workload runs.
-    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "2s")]
-    pub(crate) duration: Duration,
-}
-
-#[cfg(all(feature = "record", feature = "analyze"))]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct DemoWorkload {
-    /// How long it runs.
-    #[arg(value_parser = duration)]
-    pub(crate) duration: Duration,
 }
 
 /// `500ms`, `10s`, `1.5s`, `2m`, `1h`; a bare number is seconds.
@@ -586,33 +108,6 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(bad()),
     };
     Duration::try_from_secs_f64(number * scale).ok().ok_or_else(bad)
-}
-
-/// A kind of kernel lock.
-#[cfg(feature = "record")]
-fn kernel_kind(text: &str) -> Result<LockKind, String> {
-    let kernel: Vec<&str> =
-        LockKind::ALL.iter().filter(|kind| kind.is_kernel()).map(|kind| kind.as_str()).collect();
-    let bad = || format!("'{text}' is no kind of kernel lock; choose from {}", kernel.join(", "));
-    text.parse().ok().filter(|kind: &LockKind| kind.is_kernel()).ok_or_else(bad)
-}
-
-/// `8M`, `64k`, `65536`: a power of two of at least a page.
-#[cfg(feature = "record")]
-fn size(text: &str) -> Result<usize, String> {
-    let bad = || format!("'{text}' is no size; write a power of two such as 64k, 1M or 8M");
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale: usize = match unit {
-        "" => 1,
-        "k" | "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return Err(bad()),
-    };
-    let number: usize = number.parse().ok().ok_or_else(bad)?;
-    let size = number.checked_mul(scale).ok_or_else(bad)?;
-    if size.is_power_of_two() && (4096..=1 << 30).contains(&size) { Ok(size) } else { Err(bad()) }
 }
 
 #[cfg(test)]
@@ -634,13 +129,5 @@ mod tests {
         assert_eq!(read("2"), Ok(2_000_000_000));
         assert_eq!(read("2m"), Ok(120_000_000_000));
         assert!(read("-1s").is_err() && read("soon").is_err() && read("1y").is_err() && read("").is_err());
-    }
-
-    #[cfg(feature = "record")]
-    #[test]
-    fn sizes_are_powers_of_two() {
-        assert_eq!(size("8M"), Ok(8 << 20));
-        assert_eq!(size("65536"), Ok(65536));
-        assert!(size("10M").is_err() && size("1k").is_err() && size("M").is_err());
     }
 }

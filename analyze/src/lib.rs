@@ -17,6 +17,7 @@ pub mod blame;
 mod choices;
 pub mod diff;
 pub mod error;
+pub mod export;
 pub mod filter;
 pub mod hist;
 pub mod info;

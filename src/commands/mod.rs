@@ -9,6 +9,8 @@ mod demo;
 #[cfg(feature = "analyze")]
 mod diff;
 #[cfg(feature = "analyze")]
+mod export;
+#[cfg(feature = "analyze")]
 mod filters;
 #[cfg(feature = "analyze")]
 mod hist;
@@ -49,6 +51,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Analyze(args) => analyze(args),
         #[cfg(feature = "analyze")]
         Command::Plot(args) => plot::run(&args),
+        #[cfg(feature = "analyze")]
+        Command::Export(args) => export::run(&args),
         #[cfg(feature = "analyze")]
         Command::Info(args) => info::run(&args),
         Command::Recover(args) => recover::run(&args),

@@ -1,0 +1,71 @@
+//! A trace in the languages of other tools: of older ones, whose users have scripts, and of viewers that people have.
+//!
+//! A trace and [`Options`] enter, bytes leave; each format is a module of its own, which says whose format it is and where that is
+//! written down. What a format can't say is left out and told by the [`Trust`] that comes back, never invented.
+
+use std::{fmt, io::Write, str::FromStr};
+
+use trace_format::Trace;
+
+use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
+
+choices! {
+    /// A format.
+    Format, "format" {
+        /// The events, RFC 4180.
+        #[default]
+        Csv = "csv",
+        /// The events, one JSON object per line.
+        Jsonl = "jsonl",
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The format.
+    pub format: Format,
+    /// What of the trace.
+    pub filter: Filter,
+    /// Also if the trace lost too much for an order of rows to mean anything.
+    pub allow_loss: bool,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// How many rows, stacks or intervals; 0 is nothing found.
+    pub items: u64,
+    /// What they don't hold.
+    pub trust: Trust,
+    /// What the user is to be told beside that, for example what the format can't say.
+    pub notes: Vec<String>,
+}
+
+/// Writes the trace in the format.
+///
+/// # Errors
+///
+/// The trace can't be read or holds no events, a filter means nothing in it, it lacks what the format is about, or what `out` says.
+pub fn write(
+    trace: &Trace,
+    options: &Options,
+    out: &mut (dyn Write + Send),
+) -> Result<Written, AnalyzeError> {
+    match options.format {
+        Format::Csv => events(trace, options, rows::Format::Csv, out),
+        Format::Jsonl => events(trace, options, rows::Format::Json, out),
+    }
+}
+
+fn events(
+    trace: &Trace,
+    options: &Options,
+    format: rows::Format,
+    out: &mut (dyn Write + Send),
+) -> Result<Written, AnalyzeError> {
+    let asked = raw::Options { what: raw::What::Events, filter: options.filter.clone(), limit: None };
+    let mut rows = rows::writer(format, &raw::fields(asked.what), None, out)?;
+    let (items, trust) = raw::write(trace, &asked, &mut *rows)?;
+    Ok(Written { items, trust, notes: Vec::new() })
+}
