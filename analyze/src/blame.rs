@@ -19,8 +19,9 @@ use crate::{
     filter::Filter,
     loss,
     names::{self, Names},
+    pass::{Detail, Pass},
     report::{self, Key, Trust, key},
-    scope::{Chosen, Pass},
+    scope::Chosen,
 };
 
 use sums::{Shares, Spot, Sums};
@@ -147,7 +148,8 @@ pub fn blame(trace: &Trace, options: &Options) -> Result<Blame, AnalyzeError> {
     let names = Names::read(trace)?;
     let chosen = Chosen::of(trace, &names, &options.filter)?;
     let mut shares = Shares::new(options.by, &names, &chosen);
-    let (events, counts) = Pass { trace, names: &names, chosen: &chosen }.run(&mut shares)?;
+    let (events, counts) =
+        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut shares)?;
     let Shares { sums, trust, .. } = shares;
     let trust = trust.block(trace, (&events, &counts), &chosen, &names);
     loss::check(trace, &trust, options.allow_loss)?;

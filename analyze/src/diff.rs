@@ -20,8 +20,9 @@ use crate::{
     intervals::{Hold, Sink, Wait},
     loss,
     names::{self, Names, Point},
+    pass::{Detail, Pass},
     report::{By, Key, Trust, is_credited, key, trust::Watch},
-    scope::{Chosen, Pass, last_time},
+    scope::{Chosen, last_time},
 };
 
 pub mod condition;
@@ -217,7 +218,8 @@ impl Side {
             all: Periods::default(),
             trust: Watch::default(),
         };
-        let (events, counts) = Pass { trace, names: &names, chosen: &chosen }.run(&mut gathering)?;
+        let (events, counts) =
+            Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut gathering)?;
         let Gathering { keys, all, trust, .. } = gathering;
         let trust = trust.block(trace, (&events, &counts), &chosen, &names);
         let mut by_name: BTreeMap<String, Periods> = BTreeMap::new();

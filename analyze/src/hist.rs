@@ -17,8 +17,9 @@ use crate::{
     intervals::{Hold, HoldState, Outcome, Sink, Wait},
     loss,
     names::Names,
+    pass::{Detail, Pass},
     report::{By, Key, Trust, is_credited, key, trust::Watch},
-    scope::{Chosen, Pass},
+    scope::Chosen,
 };
 
 pub mod json;
@@ -127,7 +128,8 @@ pub fn histogram(trace: &Trace, options: &Options) -> Result<Histogram, AnalyzeE
         keys: FxHashMap::default(),
         trust: Watch::default(),
     };
-    let (events, counts) = Pass { trace, names: &names, chosen: &chosen }.run(&mut counting)?;
+    let (events, counts) =
+        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut counting)?;
     let Counting { keys, trust, .. } = counting;
     let trust = trust.block(trace, (&events, &counts), &chosen, &names);
     loss::check(trace, &trust, options.allow_loss)?;

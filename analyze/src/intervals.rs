@@ -207,6 +207,26 @@ pub trait Sink {
     }
 }
 
+impl<S: Sink> Sink for &mut S {
+    const SHARES: bool = S::SHARES;
+
+    fn hold(&mut self, hold: &Hold) {
+        S::hold(self, hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        S::wait(self, wait);
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        S::share(self, wait, share);
+    }
+
+    fn has_enough(&self) -> bool {
+        S::has_enough(self)
+    }
+}
+
 /// Every interval, kept. For one lock, or for tests: it grows with the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
@@ -255,6 +275,29 @@ pub struct Counts {
     pub try_failures: u64,
     /// `lost` events.
     pub losses: u64,
+}
+
+impl Counts {
+    /// Those of two engines that had different locks of the same trace.
+    #[must_use]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            waits_begun: self.waits_begun + other.waits_begun,
+            waited_ns: self.waited_ns.saturating_add(other.waited_ns),
+            gap_ns: self.gap_ns.saturating_add(other.gap_ns),
+            gap_waits: self.gap_waits + other.gap_waits,
+            unmeasured_waits: self.unmeasured_waits + other.unmeasured_waits,
+            inferred_waits: self.inferred_waits + other.inferred_waits,
+            begin_unseen: self.begin_unseen + other.begin_unseen,
+            unpaired_releases: self.unpaired_releases + other.unpaired_releases,
+            hand_overs: self.hand_overs + other.hand_overs,
+            releases_unseen: self.releases_unseen + other.releases_unseen,
+            backwards: self.backwards + other.backwards,
+            try_failures: self.try_failures + other.try_failures,
+            // All engines see all losses.
+            losses: self.losses.max(other.losses),
+        }
+    }
 }
 
 /// What the engine must know of the locks and stacks of a trace.

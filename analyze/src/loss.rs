@@ -6,7 +6,7 @@
 
 use trace_format::{TaskId, Trace};
 
-use crate::{error::AnalyzeError, names::Names, report::Trust, scope::Walk, units};
+use crate::{error::AnalyzeError, names::Names, pass::Walk, report::Trust, units};
 
 /// The part of all events, in millionths, above which a loss is said first.
 pub const WARN_PPM: u64 = 1_000;

@@ -20,8 +20,9 @@ use crate::{
     intervals::{Hold, HoldState, Outcome, Rules, Sink, Wait},
     loss,
     names::Names,
+    pass::{Detail, Pass},
     report::{By, Key, Trust, key, trust::Watch},
-    scope::{Chosen, Pass},
+    scope::Chosen,
 };
 
 pub mod json;
@@ -182,7 +183,8 @@ pub fn timeline(trace: &Trace, options: &Options) -> Result<Timeline, AnalyzeErr
         keys: FxHashMap::default(),
         trust: Watch::default(),
     };
-    let (events, counts) = Pass { trace, names: &names, chosen: &chosen }.run(&mut filling)?;
+    let (events, counts) =
+        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut filling)?;
     let Filling { keys, trust, .. } = filling;
     let trust = trust.block(trace, (&events, &counts), &chosen, &names);
     loss::check(trace, &trust, options.allow_loss)?;

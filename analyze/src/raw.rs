@@ -6,7 +6,7 @@
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 
-use trace_format::Trace;
+use trace_format::{EventKind, LockId, Trace};
 
 use crate::{
     choices::choices,
@@ -14,9 +14,10 @@ use crate::{
     filter::Filter,
     intervals::{Counts, Hold, Sink, Wait},
     names::Names,
+    pass::{Detail, Pass, Walk},
     report::{Trust, trust::Watch},
     rows::{Field, Rows},
-    scope::{Chosen, Pass, Walk},
+    scope::Chosen,
     source,
 };
 
@@ -83,7 +84,7 @@ pub fn write(trace: &Trace, options: &Options, rows: &mut dyn Rows) -> Result<(u
         (out.events(trace)?, Counts::default())
     } else {
         let mut sink = Intervals { out: &mut out, what: options.what, watch: &mut watch };
-        Pass { trace, names: &names, chosen: &chosen }.run(&mut sink)?
+        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut sink)?
     };
     out.failed?;
     out.rows.finish()?;
@@ -112,7 +113,10 @@ impl Out<'_> {
             if self.is_full() || to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
                 return ControlFlow::Break(());
             }
-            walk.see(event, self.chosen);
+            walk.see(&[event.ts_ns]);
+            walk.lose(event);
+            let idle = |lock: LockId| self.chosen.is_idle(lock.0);
+            walk.idle_waits += u64::from(event.kind == EventKind::Wait && event.lock.is_some_and(idle));
             if self.chosen.wants_event(event) {
                 self.written += 1;
                 self.failed = events::push(event, &mut self.labels, self.rows);

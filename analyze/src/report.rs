@@ -17,9 +17,8 @@ use crate::{
     choices::choices,
     error::AnalyzeError,
     filter::Filter,
-    intervals::{Hold, HoldState, Outcome, Sink, Wait},
-    loss,
-    scope::Pass,
+    intervals::{Hold, HoldState},
+    loss, pass,
 };
 
 pub mod columns;
@@ -30,6 +29,7 @@ pub mod text;
 
 pub(crate) mod key;
 mod parts;
+mod reading;
 pub(crate) mod spread;
 mod table;
 #[cfg(test)]
@@ -40,9 +40,10 @@ pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
-use parts::{Numbers, Part};
+use parts::Numbers;
+use reading::{Found, Reading};
 use spread::Spreads;
-use table::{HoldTable, Sums};
+use table::Sums;
 
 /// How many keys are kept before their sums are set aside.
 const CHUNK_KEYS: usize = 256 * 1024;
@@ -140,7 +141,7 @@ pub struct Row {
 /// The trace can't be read or holds no events, or a filter means no lock or task of it. A filter that leaves no rows
 /// is no error: the report is empty.
 pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(&[trace], options, CHUNK_KEYS)
+    report_with(&[trace], options, CHUNK_KEYS, pass::readers())
 }
 
 /// Makes one report of several traces, at least one: of other machines or times. Rows of the same place, class or name are one row.
@@ -149,35 +150,37 @@ pub fn report(trace: &Trace, options: &Options) -> Result<Report, AnalyzeError> 
 ///
 /// As [`report`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
 pub fn report_of(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
-    report_in_chunks(&traces.iter().collect::<Vec<_>>(), options, CHUNK_KEYS)
+    report_with(&traces.iter().collect::<Vec<_>>(), options, CHUNK_KEYS, pass::readers())
 }
 
-fn report_in_chunks(traces: &[&Trace], options: &Options, chunk_keys: usize) -> Result<Report, AnalyzeError> {
+/// The same with so many keys kept at a time and so many readers, on neither of which anything depends.
+fn report_with(
+    traces: &[&Trace],
+    options: &Options,
+    chunk_keys: usize,
+    readers: usize,
+) -> Result<Report, AnalyzeError> {
     let parts = parts::of(traces, options)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
+    let reading = Reading { by: options.by, is_extra, chunk_keys, readers };
     let mut numbers = Numbers::new(parts.len());
-    let mut table = HoldTable::new(chunk_keys);
-    let mut spreads = is_extra.then(Spreads::default);
-    let (mut cut, mut trust): (FxHashMap<i64, u64>, Option<Trust>) = (FxHashMap::default(), None);
+    let mut found = Found::new(&reading);
+    let mut trust: Option<Trust> = None;
     for (at, part) in parts.iter().enumerate() {
-        let watch = trust::Watch::default();
-        let (table, spreads, cut) = (&mut table, spreads.as_mut(), &mut cut);
-        let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
-        let mut sums = Summing { numbering, table, spreads, cut, trust: watch };
-        let (events, counts) = part.pass().run(&mut sums)?;
-        let of_part = sums.trust.block(part.trace, (&events, &counts), &part.chosen, &part.names);
+        let of_part =
+            reading.sum(part, &mut found, |local| numbers.row(local, at, &part.names, options.by))?;
         loss::check(part.trace, &of_part, options.allow_loss)?;
         trust = Some(match trust {
             Some(trust) => trust.and(of_part),
             None => of_part,
         });
     }
+    let Found { table, mut spreads, cut } = found;
     let table = table.finish().map_err(|cause| AnalyzeError::Compute(cause.into()))?;
     if let Some(spreads) = &mut spreads {
         spreads.begin_second_pass();
         for (at, part) in parts.iter().enumerate() {
-            let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
-            part.pass().run(&mut Spreading { numbering, spreads })?;
+            reading.spread(part, spreads, |local| numbers.known(local, at))?;
         }
     }
 
@@ -231,79 +234,6 @@ fn sort(rows: &mut [Row], column: Column) {
     });
 }
 
-impl Part<'_> {
-    fn pass(&self) -> Pass<'_> {
-        Pass { trace: self.trace, names: &self.names, chosen: &self.chosen }
-    }
-}
-
 pub(crate) fn is_credited(hold: &Hold) -> bool {
     matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly)
-}
-
-/// Numbers the rows of one trace.
-struct Numbering<'a> {
-    numbers: &'a mut Numbers,
-    part: &'a Part<'a>,
-    at: usize,
-    by: By,
-}
-
-impl Numbering<'_> {
-    fn row(&mut self, subject: impl Into<key::Subject>) -> i64 {
-        self.numbers.row(subject.into(), self.at, &self.part.names, self.by)
-    }
-}
-
-/// Takes intervals: credited ones to the table, the others to the trust block.
-struct Summing<'a> {
-    numbering: Numbering<'a>,
-    table: &'a mut HoldTable,
-    spreads: Option<&'a mut Spreads>,
-    /// By row: what is missing from it.
-    cut: &'a mut FxHashMap<i64, u64>,
-    trust: trust::Watch,
-}
-
-impl Sink for Summing<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if !self.numbering.part.chosen.wants_hold(hold) {
-            return;
-        }
-        self.trust.hold(hold);
-        if is_credited(hold) {
-            let number = self.numbering.row(hold);
-            self.table.push(number, hold);
-            if let Some(spreads) = &mut self.spreads {
-                spreads.push(number, hold);
-            }
-        } else if hold.state == HoldState::CutByLoss {
-            *self.cut.entry(self.numbering.row(hold)).or_default() += 1;
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.numbering.part.chosen.wants_wait(wait) {
-            self.trust.wait(wait);
-            if wait.outcome == Outcome::CutByLoss {
-                *self.cut.entry(self.numbering.row(wait)).or_default() += 1;
-            }
-        }
-    }
-}
-
-/// Takes the same holds once more.
-struct Spreading<'a> {
-    numbering: Numbering<'a>,
-    spreads: &'a mut Spreads,
-}
-
-impl Sink for Spreading<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if is_credited(hold) && self.numbering.part.chosen.wants_hold(hold) {
-            self.spreads.push(self.numbering.row(hold), hold);
-        }
-    }
-
-    fn wait(&mut self, _: &Wait) {}
 }

@@ -1,17 +1,16 @@
 //! Which part of a trace a table is about, and what was seen of the events on the way.
 //!
-//! A [`Filter`] and the names of a trace enter, a [`Chosen`] leaves that answers for an event, a hold or a wait. [`Pass`] is one
-//! reading of the events that it lets through, into a sink. Nothing is added up here but what the trust block needs.
+//! A [`Filter`] and the names of a trace enter, a [`Chosen`] leaves that answers for an event, a hold or a wait. Nothing is added up here.
 
 use std::ops::ControlFlow;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use trace_format::{Event, EventKind, LockKind, Mode, StackId, TaskId, Trace};
 
 use crate::{
     error::AnalyzeError,
     filter::Filter,
-    intervals::{Counts, Engine, Hold, Sink, Wait},
+    intervals::{Hold, Wait},
     names::Names,
     select, source,
 };
@@ -84,7 +83,12 @@ impl Chosen {
         usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.everything)
     }
 
-    fn is_idle(&self, lock: i32) -> bool {
+    /// Whether a lock is left out because waiting for it is idling.
+    pub(crate) fn has_idle(&self) -> bool {
+        self.idle.contains(&true)
+    }
+
+    pub(crate) fn is_idle(&self, lock: i32) -> bool {
         usize::try_from(lock).ok().and_then(|at| self.idle.get(at)).copied().unwrap_or(false)
     }
 
@@ -176,81 +180,6 @@ fn stacks(trace: &Trace, filter: &Filter) -> Result<Option<Vec<bool>>, AnalyzeEr
 impl Window {
     pub(crate) fn holds(self, ns: i64) -> bool {
         self.from_ns.is_none_or(|from_ns| ns >= from_ns)
-    }
-}
-
-/// What was seen of the events themselves.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    pub(crate) events: u64,
-    pub(crate) first_ns: i64,
-    pub(crate) last_ns: i64,
-    pub(crate) lost_here: i64,
-    /// Of those, by whose they are: a CPU's, or a task's.
-    pub(crate) lost_by: FxHashMap<(Option<i32>, Option<TaskId>), i64>,
-    /// When the first and the last loss were marked.
-    pub(crate) lost_between: Option<(i64, i64)>,
-    pub(crate) idle_waits: u64,
-    pub(crate) cut_short: bool,
-}
-
-impl Walk {
-    /// Takes note of the event, and says whether it is of a lock that the table is about.
-    pub(crate) fn see(&mut self, event: &Event, chosen: &Chosen) -> bool {
-        if self.events == 0 {
-            self.first_ns = event.ts_ns;
-            self.last_ns = event.ts_ns;
-        }
-        self.events += 1;
-        self.last_ns = self.last_ns.max(event.ts_ns);
-        if event.kind == EventKind::Lost {
-            self.lose(event);
-        }
-        let Some(lock) = event.lock else { return true };
-        let wanted = chosen.wants(lock.0);
-        self.idle_waits += u64::from(!wanted && event.kind == EventKind::Wait && chosen.is_idle(lock.0));
-        wanted
-    }
-
-    fn lose(&mut self, event: &Event) {
-        let count = event.count.unwrap_or(0);
-        self.lost_here = self.lost_here.saturating_add(count);
-        let of = if event.task.is_some() { None } else { event.cpu };
-        *self.lost_by.entry((of, event.task)).or_default() += count;
-        let (first, _) = self.lost_between.unwrap_or((event.ts_ns, event.ts_ns));
-        self.lost_between = Some((first, event.ts_ns));
-    }
-}
-
-/// One reading of the events that a table is about.
-pub(crate) struct Pass<'a> {
-    pub(crate) trace: &'a Trace,
-    pub(crate) names: &'a Names,
-    pub(crate) chosen: &'a Chosen,
-}
-
-impl Pass<'_> {
-    /// Reads them into the sink, until it has had enough.
-    pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
-        let mut engine = Engine::new(self.names.rules(self.trace));
-        let mut events = Walk::default();
-        let to_ns = self.chosen.window.to_ns;
-        source::for_each(self.trace, |event| {
-            if to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
-                events.cut_short = true;
-                return ControlFlow::Break(());
-            }
-            if events.see(event, self.chosen) {
-                engine.push(event, sink);
-            }
-            if sink.has_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        let end_ns = match to_ns {
-            Some(to_ns) if events.cut_short => to_ns,
-            _ => events.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
-        };
-        let counts = engine.finish(end_ns, sink);
-        Ok((events, counts))
     }
 }
 

@@ -178,6 +178,116 @@ impl Event {
     }
 }
 
+/// What an event says, wherever it lies: in an [`Event`] or in the columns of a [`Batch`](crate::Batch).
+pub trait EventRow {
+    /// [`Event::ts_ns`].
+    fn ts_ns(&self) -> i64;
+    /// [`Event::kind`].
+    fn kind(&self) -> EventKind;
+    /// [`Event::mode`].
+    fn mode(&self) -> Option<Mode>;
+    /// [`Event::lock`].
+    fn lock(&self) -> Option<LockId>;
+    /// [`Event::task`].
+    fn task(&self) -> Option<TaskId>;
+    /// [`Event::cpu`].
+    fn cpu(&self) -> Option<i32>;
+    /// [`Event::stack`].
+    fn stack(&self) -> Option<StackId>;
+    /// [`Event::wait_ns`].
+    fn wait_ns(&self) -> Option<i64>;
+    /// [`Event::blocked_ns`].
+    fn blocked_ns(&self) -> Option<i64>;
+    /// [`Event::runq_ns`].
+    fn runq_ns(&self) -> Option<i64>;
+    /// [`Event::peer_task`].
+    fn peer_task(&self) -> Option<TaskId>;
+    /// [`Event::peer_stack`].
+    fn peer_stack(&self) -> Option<StackId>;
+    /// [`Event::errno`].
+    fn errno(&self) -> Option<i32>;
+    /// [`Event::count`].
+    fn count(&self) -> Option<i64>;
+
+    /// All of it.
+    fn to_event(&self) -> Event {
+        Event {
+            ts_ns: self.ts_ns(),
+            kind: self.kind(),
+            mode: self.mode(),
+            lock: self.lock(),
+            task: self.task(),
+            cpu: self.cpu(),
+            stack: self.stack(),
+            wait_ns: self.wait_ns(),
+            blocked_ns: self.blocked_ns(),
+            runq_ns: self.runq_ns(),
+            peer_task: self.peer_task(),
+            peer_stack: self.peer_stack(),
+            errno: self.errno(),
+            count: self.count(),
+        }
+    }
+}
+
+impl EventRow for Event {
+    fn ts_ns(&self) -> i64 {
+        self.ts_ns
+    }
+
+    fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        self.mode
+    }
+
+    fn lock(&self) -> Option<LockId> {
+        self.lock
+    }
+
+    fn task(&self) -> Option<TaskId> {
+        self.task
+    }
+
+    fn cpu(&self) -> Option<i32> {
+        self.cpu
+    }
+
+    fn stack(&self) -> Option<StackId> {
+        self.stack
+    }
+
+    fn wait_ns(&self) -> Option<i64> {
+        self.wait_ns
+    }
+
+    fn blocked_ns(&self) -> Option<i64> {
+        self.blocked_ns
+    }
+
+    fn runq_ns(&self) -> Option<i64> {
+        self.runq_ns
+    }
+
+    fn peer_task(&self) -> Option<TaskId> {
+        self.peer_task
+    }
+
+    fn peer_stack(&self) -> Option<StackId> {
+        self.peer_stack
+    }
+
+    fn errno(&self) -> Option<i32> {
+        self.errno
+    }
+
+    fn count(&self) -> Option<i64> {
+        self.count
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

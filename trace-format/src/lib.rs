@@ -48,9 +48,9 @@ pub mod writer;
 #[cfg(feature = "std")]
 pub use {
     error::FormatError,
-    event::{Event, EventKind, LockId, Mode, StackId, TaskId},
+    event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId},
     journal::SideRows,
-    reader::{Batch, Trace},
+    reader::{Batch, RowOf, Trace},
     recover::{Recovered, recover},
     run_info::RunInfo,
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use arrow_array::{Int32Array, Int64Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::{
     arrow::{
@@ -29,14 +29,17 @@ use parquet::{
 
 use crate::{
     FORMAT_MAJOR, FormatError,
-    event::{Event, EventKind, LockId, Mode, StackId, TaskId},
+    event::EventKind,
     paths::{self, TracePaths},
     run_info::{KEY, RunInfo, SidecarInfo},
     schema::{self, Column, ColumnType},
     tables::{LockRow, Stack, TaskRow},
 };
 
+mod batch;
 mod rows;
+
+pub use batch::{Batch, RowOf};
 
 /// Rows per batch when reading.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -111,16 +114,31 @@ impl Trace {
 
     /// The events, batch by batch, in the order of the file.
     pub fn events(&self) -> Result<Batches, FormatError> {
+        self.batches(None, &schema::EVENTS.iter().map(|column| column.name).collect::<Vec<_>>())
+    }
+
+    /// The events of one row group, of which there are [`row_groups`](Self::row_groups). Only the named columns are decoded, and `ts_ns` and `event`;
+    /// the others are null in every row.
+    pub fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches, FormatError> {
+        self.batches(Some(index), columns)
+    }
+
+    fn batches(&self, row_group: Option<usize>, columns: &[&str]) -> Result<Batches, FormatError> {
         let path = &self.paths.events;
-        let file = open_file(path)?;
-        let names: Vec<&str> = schema::EVENTS.iter().map(|c| c.name).collect();
-        let mask = ProjectionMask::columns(self.metadata.metadata().file_metadata().schema_descr(), names);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
-            .with_projection(mask)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(|source| parquet_error(path, "the events", source))?;
-        Ok(Batches { path: path.clone(), metadata: Arc::clone(self.metadata.metadata()), reader, row: 0 })
+        let metadata = self.metadata.metadata();
+        let columns = columns.iter().chain(&["ts_ns", "event"]).copied();
+        let mask = ProjectionMask::columns(metadata.file_metadata().schema_descr(), columns);
+        let mut builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
+                .with_projection(mask)
+                .with_batch_size(BATCH_ROWS);
+        if let Some(index) = row_group {
+            builder = builder.with_row_groups(vec![index]);
+        }
+        let reader = builder.build().map_err(|source| parquet_error(path, "the events", source))?;
+        let before = metadata.row_groups().iter().take(row_group.unwrap_or(0));
+        let row = before.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
+        Ok(Batches { path: path.clone(), metadata: Arc::clone(metadata), reader, row })
     }
 
     /// How many events there are of each kind; only kinds that there are. Reads one column of the events.
@@ -248,62 +266,6 @@ impl Batches {
                 self.row < end
             })
             .unwrap_or(groups.len())
-    }
-}
-
-/// Some thousands of events, column by column.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    pub(crate) ts: Int64Array,
-    pub(crate) kind: Vec<EventKind>,
-    pub(crate) mode: Vec<Option<Mode>>,
-    pub(crate) lock: Int32Array,
-    pub(crate) task: Int32Array,
-    pub(crate) cpu: Int32Array,
-    pub(crate) stack: Int32Array,
-    pub(crate) wait: Int64Array,
-    pub(crate) blocked: Int64Array,
-    pub(crate) runq: Int64Array,
-    pub(crate) peer_task: Int32Array,
-    pub(crate) peer_stack: Int32Array,
-    pub(crate) errno: Int32Array,
-    pub(crate) count: Int64Array,
-}
-
-impl Batch {
-    /// How many events it holds.
-    pub fn len(&self) -> usize {
-        self.kind.len()
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.kind.is_empty()
-    }
-
-    /// The event at `index`, which must be less than [`len`](Self::len).
-    pub fn event(&self, index: usize) -> Event {
-        Event {
-            ts_ns: self.ts.value(index),
-            kind: self.kind[index],
-            mode: self.mode[index],
-            lock: rows::int32(&self.lock, index).map(LockId),
-            task: rows::int32(&self.task, index).map(TaskId),
-            cpu: rows::int32(&self.cpu, index),
-            stack: rows::int32(&self.stack, index).map(StackId),
-            wait_ns: rows::int64(&self.wait, index),
-            blocked_ns: rows::int64(&self.blocked, index),
-            runq_ns: rows::int64(&self.runq, index),
-            peer_task: rows::int32(&self.peer_task, index).map(TaskId),
-            peer_stack: rows::int32(&self.peer_stack, index).map(StackId),
-            errno: rows::int32(&self.errno, index),
-            count: rows::int64(&self.count, index),
-        }
-    }
-
-    /// The events in order.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        (0..self.len()).map(|index| self.event(index))
     }
 }
 

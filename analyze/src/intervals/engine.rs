@@ -3,62 +3,99 @@
 //! Nothing that happens to one lock touches another, but for lost events, which end all that is open. Time is that of
 //! the trace; of the events of a lock, one that comes late counts as of the time of the one before it.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockId};
+use trace_format::{EventKind, EventRow, LockId};
 
 use super::{
     Counts, HoldState, Outcome, Rules, Sink,
-    lock_state::{At, LockState},
+    lock_state::{At, LockState, Rest},
 };
 
 /// Turns events into holds and waits.
 #[derive(Debug)]
 pub struct Engine {
-    rules: Rules,
-    locks: FxHashMap<LockId, LockState>,
+    rules: Arc<Rules>,
+    slots: Slots,
+    /// Of locks on which something is open, and of none: those are used again.
+    states: Vec<LockState>,
+    unused: Vec<u32>,
     last_loss_ns: Option<i64>,
     counts: Counts,
 }
 
 impl Engine {
     /// An engine at the begin of a trace.
-    pub fn new(rules: Rules) -> Self {
-        Self { rules, locks: FxHashMap::default(), last_loss_ns: None, counts: Counts::default() }
+    pub fn new(rules: impl Into<Arc<Rules>>) -> Self {
+        Self::of_shard(rules, 1)
+    }
+
+    /// An engine that will see only locks whose ids are the same modulo `shards`, and losses.
+    pub(crate) fn of_shard(rules: impl Into<Arc<Rules>>, shards: usize) -> Self {
+        let rules = rules.into();
+        let slots = Slots::new(rules.locks.len(), shards);
+        let (states, unused) = (Vec::new(), Vec::new());
+        Self { rules, slots, states, unused, last_loss_ns: None, counts: Counts::default() }
     }
 
     /// Takes the next event of the trace.
-    pub fn push(&mut self, event: &Event, sink: &mut impl Sink) {
-        if event.kind == EventKind::Lost {
-            return self.lost(event.ts_ns, sink);
+    pub fn push(&mut self, event: &impl EventRow, sink: &mut impl Sink) {
+        let (kind, ts_ns) = (event.kind(), event.ts_ns());
+        if kind == EventKind::Lost {
+            return self.lost(ts_ns, sink);
         }
-        let Some(lock) = event.lock else { return };
-        let state = self
-            .locks
-            .entry(lock)
-            .or_insert_with(|| LockState::new(event.ts_ns, self.rules.measures_holds(lock)));
-        state.advance(event.ts_ns, &mut self.counts, sink);
-        match event.kind {
-            EventKind::Destroy => return state.destroy(event.ts_ns, &mut self.counts, sink),
-            EventKind::Init => return state.init(),
-            _ => {}
-        }
-        let Some(task) = event.task else { return };
-        let mut at = At {
-            lock,
-            task,
-            event,
-            rules: &self.rules,
-            last_loss_ns: self.last_loss_ns,
-            counts: &mut self.counts,
-            sink,
+        let Some(lock) = event.lock() else { return };
+        let slot = self.slots.of(lock);
+        let state = match slot.live {
+            Some(live) => live,
+            None => {
+                slot.rest.now_ns = slot.rest.now_ns.max(ts_ns);
+                match kind {
+                    EventKind::Init => return slot.rest.whole = true,
+                    // Nothing is open that these could end.
+                    EventKind::Destroy | EventKind::Wake | EventKind::OffCpu | EventKind::Lost => return,
+                    _ if event.task().is_none() => return,
+                    EventKind::TryFail => return self.counts.try_failures += 1,
+                    EventKind::Release => {
+                        let mode = event.mode().unwrap_or(trace_format::Mode::Exclusive);
+                        self.counts.unpaired_releases += u64::from(self.rules.measures(lock, mode));
+                        return;
+                    }
+                    EventKind::Wait | EventKind::Acquire | EventKind::Abandon => {}
+                }
+                let live = self.unused.pop().unwrap_or_else(|| {
+                    self.states.push(LockState::default());
+                    // Ids are 31 bits wide, and there are no more states than ids.
+                    (self.states.len() - 1) as u32
+                });
+                self.states[live as usize].begin(lock, slot.rest, self.rules.measures_holds(lock));
+                slot.live = Some(live);
+                live
+            }
         };
-        match event.kind {
-            EventKind::Wait => state.wait(&mut at),
-            EventKind::Acquire => state.acquire(&mut at),
-            EventKind::Abandon => state.abandon(&mut at),
-            EventKind::TryFail => at.counts.try_failures += 1,
-            EventKind::Release => state.release(&mut at),
-            EventKind::Wake | EventKind::Init | EventKind::Destroy | EventKind::OffCpu | EventKind::Lost => {}
+        let open = &mut self.states[state as usize];
+        open.advance(ts_ns, &mut self.counts, sink);
+        match (kind, event.task()) {
+            (EventKind::Destroy, _) => open.destroy(ts_ns, &mut self.counts, sink),
+            (EventKind::Init, _) => open.init(),
+            (_, Some(task)) => {
+                let (rules, last_loss_ns) = (&*self.rules, self.last_loss_ns);
+                let mut at = At { lock, task, event, rules, last_loss_ns, counts: &mut self.counts, sink };
+                match kind {
+                    EventKind::Wait => open.wait(&mut at),
+                    EventKind::Acquire => open.acquire(&mut at),
+                    EventKind::Abandon => open.abandon(&mut at),
+                    EventKind::TryFail => at.counts.try_failures += 1,
+                    EventKind::Release => open.release(&mut at),
+                    _ => {}
+                }
+            }
+            (_, None) => {}
+        }
+        if let Some(rest) = open.rest() {
+            *slot = Slot { rest, live: None, ..*slot };
+            self.unused.push(state);
         }
     }
 
@@ -74,11 +111,70 @@ impl Engine {
         self.cut(ts_ns, HoldState::CutByLoss, Outcome::CutByLoss, sink);
     }
 
+    /// Ends what is open, in the order of the locks, and forgets what was known of all.
     fn cut(&mut self, end_ns: i64, hold_state: HoldState, outcome: Outcome, sink: &mut impl Sink) {
-        let mut open: Vec<(LockId, LockState)> = self.locks.drain().collect();
-        open.sort_unstable_by_key(|(lock, _)| *lock);
-        for (_, state) in open {
+        self.slots.forget();
+        self.unused.clear();
+        let mut open = std::mem::take(&mut self.states);
+        open.retain(|state| state.rest().is_none());
+        open.sort_unstable_by_key(|state| state.lock);
+        for mut state in open {
             state.cut(end_ns, hold_state, outcome, &mut self.counts, sink);
+        }
+    }
+}
+
+/// What is known of each lock, by id. Most of the time nothing is open on most locks, so this is small.
+#[derive(Debug)]
+struct Slots {
+    /// Of the locks that the trace has, every so many.
+    stride: usize,
+    locks: usize,
+    dense: Vec<Slot>,
+    /// Of locks that the side table does not have.
+    others: FxHashMap<LockId, Slot>,
+    /// How often all was forgotten.
+    age: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    rest: Rest,
+    /// Where its state is, if anything is open.
+    live: Option<u32>,
+    age: u32,
+}
+
+impl Slots {
+    fn new(locks: usize, stride: usize) -> Self {
+        Self { stride: stride.max(1), locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
+    }
+
+    fn of(&mut self, lock: LockId) -> &mut Slot {
+        let age = self.age;
+        let unseen =
+            Slot { rest: Rest { now_ns: i64::MIN, last_owner: None, whole: false }, live: None, age };
+        let slot = match usize::try_from(lock.0) {
+            Ok(id) if id < self.locks => {
+                let at = id / self.stride;
+                if at >= self.dense.len() {
+                    self.dense.resize(at + 1, unseen);
+                }
+                &mut self.dense[at]
+            }
+            _ => self.others.entry(lock).or_insert(unseen),
+        };
+        if slot.age != age {
+            *slot = unseen;
+        }
+        slot
+    }
+
+    fn forget(&mut self) {
+        self.others.clear();
+        self.age = self.age.wrapping_add(1);
+        if self.age == 0 {
+            self.dense.clear();
         }
     }
 }

@@ -13,13 +13,26 @@
 //!
 //! Who is charged for waiting is decided in [`charge`](super::charge).
 
-use trace_format::{Event, LockId, Mode, TaskId};
+use trace_format::{EventRow, LockId, Mode, TaskId};
 
 use super::{Charge, Counts, Hold, HoldState, Outcome, Rules, Share, Sink, Wait};
 
+/// What is known of a lock while nothing is open on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    /// When it was last seen.
+    pub(super) now_ns: i64,
+    /// Whose hold was the last to begin and to last.
+    pub(super) last_owner: Option<TaskId>,
+    /// Whether all holds were seen to begin.
+    pub(super) whole: bool,
+}
+
 /// What is open on one lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LockState {
+    /// Which one.
+    pub(super) lock: Option<LockId>,
     /// Whether the source records holds of this lock.
     pub(super) measured: bool,
     /// Up to when waits are charged.
@@ -70,19 +83,19 @@ pub(super) struct OpenWait {
 }
 
 /// One event and its surroundings.
-pub(super) struct At<'a, S: Sink> {
+pub(super) struct At<'a, E: EventRow, S: Sink> {
     pub(super) lock: LockId,
     pub(super) task: TaskId,
-    pub(super) event: &'a Event,
+    pub(super) event: &'a E,
     pub(super) rules: &'a Rules,
     pub(super) last_loss_ns: Option<i64>,
     pub(super) counts: &'a mut Counts,
     pub(super) sink: &'a mut S,
 }
 
-impl<S: Sink> At<'_, S> {
+impl<E: EventRow, S: Sink> At<'_, E, S> {
     fn mode(&self) -> Mode {
-        self.event.mode.unwrap_or(Mode::Exclusive)
+        self.event.mode().unwrap_or(Mode::Exclusive)
     }
 
     /// A wait that begins at `start_ns`, as far as this event knows it.
@@ -93,7 +106,7 @@ impl<S: Sink> At<'_, S> {
             mode: self.mode(),
             start_ns,
             end_ns: start_ns,
-            stack: self.event.stack,
+            stack: self.event.stack(),
             outcome: Outcome::OpenAtEnd,
             wait_ns: 0,
             gap_ns: None,
@@ -108,32 +121,37 @@ impl<S: Sink> At<'_, S> {
 }
 
 impl LockState {
-    pub(super) fn new(now_ns: i64, measured: bool) -> Self {
-        Self {
-            measured,
-            now_ns,
-            fresh: false,
-            holds: Vec::new(),
-            waits: Vec::new(),
-            ended: Vec::new(),
-            own_waits: 0,
-            gap_ns: 0,
-            last_owner: None,
-            whole: false,
-        }
+    /// Becomes the state of a lock on which nothing is open. What was allocated stays so.
+    pub(super) fn begin(&mut self, lock: LockId, rest: Rest, measured: bool) {
+        let Rest { now_ns, last_owner, whole } = rest;
+        let (mut holds, mut waits) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.waits));
+        let mut ended = std::mem::take(&mut self.ended);
+        holds.clear();
+        waits.clear();
+        ended.clear();
+        let (lock, fresh, own_waits, gap_ns) = (Some(lock), false, 0, 0);
+        *self =
+            Self { lock, measured, now_ns, fresh, holds, waits, ended, own_waits, gap_ns, last_owner, whole };
+    }
+
+    /// What is left of it when nothing is open; `None` while something is.
+    pub(super) fn rest(&self) -> Option<Rest> {
+        let idle = self.holds.is_empty() && self.waits.is_empty() && self.ended.is_empty();
+        let Self { now_ns, last_owner, whole, .. } = *self;
+        idle.then_some(Rest { now_ns, last_owner, whole })
     }
 
     pub(super) fn init(&mut self) {
         self.whole = true;
     }
 
-    pub(super) fn wait<S: Sink>(&mut self, at: &mut At<'_, S>) {
+    pub(super) fn wait<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>) {
         if self.waits.iter().any(|open| open.wait.task == at.task) {
             return;
         }
         at.counts.waits_begun += 1;
         let mut wait = at.wait(self.now_ns);
-        wait.owner = at.event.peer_task;
+        wait.owner = at.event.peer_task();
         if self.measured {
             self.fresh = true;
             self.own_waits += usize::from(self.is_owner(at.task));
@@ -143,20 +161,20 @@ impl LockState {
         self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None });
     }
 
-    pub(super) fn acquire<S: Sink>(&mut self, at: &mut At<'_, S>) {
+    pub(super) fn acquire<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>) {
         let waited = self.end_wait(at, Outcome::Acquired);
         let hold = Hold {
             lock: at.lock,
             task: at.task,
             mode: at.mode(),
-            start_ns: at.event.ts_ns,
-            end_ns: at.event.ts_ns,
-            stack: at.event.stack,
+            start_ns: at.event.ts_ns(),
+            end_ns: at.event.ts_ns(),
+            stack: at.event.stack(),
             contended: waited.contended,
             wait_ns: waited.wait_ns,
             gap_ns: waited.gap_ns,
-            blocked_ns: at.event.blocked_ns.filter(|_| waited.contended),
-            runq_ns: at.event.runq_ns.filter(|_| waited.contended),
+            blocked_ns: at.event.blocked_ns().filter(|_| waited.contended),
+            runq_ns: at.event.runq_ns().filter(|_| waited.contended),
             waits_begun: 0,
             wait_caused_ns: 0,
             max_waiters: 0,
@@ -169,7 +187,7 @@ impl LockState {
         if !at.rules.measures(at.lock, hold.mode) {
             return at.sink.hold(&hold);
         }
-        let point = at.rules.point(at.lock, at.event.stack);
+        let point = at.rules.point(at.lock, at.event.stack());
         let excludes = at.rules.excludes(at.lock, hold.mode);
         self.forget_superseded(at);
         if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(&hold, point)) {
@@ -187,16 +205,16 @@ impl LockState {
         self.fresh = true;
     }
 
-    pub(super) fn abandon<S: Sink>(&mut self, at: &mut At<'_, S>) {
-        let outcome = Outcome::Abandoned(at.event.errno);
+    pub(super) fn abandon<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>) {
+        let outcome = Outcome::Abandoned(at.event.errno());
         self.end_wait(at, outcome);
     }
 
-    pub(super) fn release<S: Sink>(&mut self, at: &mut At<'_, S>) {
+    pub(super) fn release<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>) {
         if !at.rules.measures(at.lock, at.mode()) {
             return;
         }
-        let Some(index) = self.released(at.task, at.event.mode) else {
+        let Some(index) = self.released(at.task, at.event.mode()) else {
             at.counts.unpaired_releases += 1;
             return;
         };
@@ -204,7 +222,7 @@ impl LockState {
         if self.holds[index].depth > 0 {
             return;
         }
-        let mut open = self.holds.remove(index);
+        let open = &mut self.holds[index];
         let owner = open.hold.task;
         if owner == at.task {
             self.whole |= open.excludes && !open.superseded;
@@ -212,10 +230,11 @@ impl LockState {
             open.hold.released_by = Some(at.task);
             at.counts.hand_overs += 1;
         }
+        complete(&mut open.hold, at.event.ts_ns(), at.counts, at.sink);
+        self.holds.remove(index);
         if self.own_waits > 0 && self.is_waiting(owner) && !self.is_owner(owner) {
             self.own_waits -= 1;
         }
-        complete(open.hold, at.event.ts_ns, at.counts, at.sink);
     }
 
     /// Which hold a release by `task` ends.
@@ -232,18 +251,18 @@ impl LockState {
     /// The end of a lock is the release of whoever holds it.
     pub(super) fn destroy(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
         self.own_waits = 0;
-        for open in self.holds.drain(..) {
+        for mut open in self.holds.drain(..) {
             if open.superseded {
                 release_unseen(open.hold, ts_ns, counts, sink);
             } else {
-                complete(open.hold, ts_ns, counts, sink);
+                complete(&mut open.hold, ts_ns, counts, sink);
             }
         }
     }
 
     /// Ends everything at `end_ns`, where nothing ended by itself.
     pub(super) fn cut(
-        mut self,
+        &mut self,
         end_ns: i64,
         hold_state: HoldState,
         outcome: Outcome,
@@ -262,7 +281,7 @@ impl LockState {
     }
 
     /// Ends the wait of this task, if it waited, and says for how long.
-    fn end_wait<S: Sink>(&mut self, at: &mut At<'_, S>, outcome: Outcome) -> Waited {
+    fn end_wait<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>, outcome: Outcome) -> Waited {
         let event = at.event;
         let open = self.waits.iter().position(|open| open.wait.task == at.task);
         let mut wait = match open {
@@ -273,16 +292,16 @@ impl LockState {
                 }
                 self.finished(open, at.counts, at.sink)
             }
-            None => match event.wait_ns {
+            None => match event.wait_ns() {
                 Some(ns) if ns <= 0 && outcome == Outcome::Acquired => {
                     return Waited { contended: false, wait_ns: Some(0), gap_ns: Some(0) };
                 }
-                Some(ns) if at.last_loss_ns.is_none_or(|loss| event.ts_ns.saturating_sub(ns) > loss) => {
+                Some(ns) if at.last_loss_ns.is_none_or(|loss| event.ts_ns().saturating_sub(ns) > loss) => {
                     // It is never charged: the holds of its begin are gone.
                     at.counts.inferred_waits += 1;
                     let ns = ns.max(0);
-                    let start_ns = event.ts_ns.saturating_sub(ns);
-                    Wait { end_ns: event.ts_ns, wait_ns: ns, ..at.wait(start_ns) }
+                    let start_ns = event.ts_ns().saturating_sub(ns);
+                    Wait { end_ns: event.ts_ns(), wait_ns: ns, ..at.wait(start_ns) }
                 }
                 _ => {
                     at.counts.begin_unseen += 1;
@@ -291,11 +310,11 @@ impl LockState {
             },
         };
         wait.outcome = outcome;
-        wait.stack = wait.stack.or(event.stack);
-        wait.blocked_ns = event.blocked_ns;
-        wait.runq_ns = event.runq_ns;
-        wait.waker = event.peer_task;
-        wait.waker_stack = event.peer_stack;
+        wait.stack = wait.stack.or(event.stack());
+        wait.blocked_ns = event.blocked_ns();
+        wait.runq_ns = event.runq_ns();
+        wait.waker = event.peer_task();
+        wait.waker_stack = event.peer_stack();
         if self.measured && open.is_some() && wait.charge == Charge::Unknown {
             self.ended.push(wait);
         } else {
@@ -305,10 +324,10 @@ impl LockState {
     }
 
     /// The task acquires a lock that somebody else had since its own hold: that hold ended unseen.
-    fn forget_superseded<S: Sink>(&mut self, at: &mut At<'_, S>) {
+    fn forget_superseded<E: EventRow, S: Sink>(&mut self, at: &mut At<'_, E, S>) {
         let stale = |open: &mut OpenHold| open.superseded && open.hold.task == at.task;
         for OpenHold { hold, .. } in self.holds.extract_if(.., stale) {
-            release_unseen(hold, at.event.ts_ns, at.counts, at.sink);
+            release_unseen(hold, at.event.ts_ns(), at.counts, at.sink);
         }
     }
 
@@ -337,13 +356,17 @@ struct Waited {
     gap_ns: Option<i64>,
 }
 
-fn complete(hold: Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+/// The hold ends as it should, and leaves. A hold is large, so it stays where it is for that.
+fn complete(hold: &mut Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
     if end_ns < hold.start_ns {
         counts.backwards += 1;
-        sink.hold(&Hold { end_ns: hold.start_ns, state: HoldState::Backwards, ..hold });
+        hold.end_ns = hold.start_ns;
+        hold.state = HoldState::Backwards;
     } else {
-        sink.hold(&Hold { end_ns, state: HoldState::Complete, ..hold });
+        hold.end_ns = end_ns;
+        hold.state = HoldState::Complete;
     }
+    sink.hold(hold);
 }
 
 fn release_unseen(hold: Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {

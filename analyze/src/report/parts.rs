@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::Trace;
 
-use super::{By, Key, Options, key};
+use super::{By, Key, Options};
 use crate::{error::AnalyzeError, names::Names, scope::Chosen};
 
 /// One trace.
@@ -76,9 +76,8 @@ impl Numbers {
         Self { several: parts > 1, by_part: vec![FxHashMap::default(); parts], ..Self::default() }
     }
 
-    /// The number of a row of the trace `at`.
-    pub(super) fn row(&mut self, subject: key::Subject, at: usize, names: &Names, by: By) -> i64 {
-        let local = key::number(subject, by, names);
+    /// The number of the row that has the number `local` in the trace `at`.
+    pub(super) fn row(&mut self, local: i64, at: usize, names: &Names, by: By) -> i64 {
         if !self.several {
             return local;
         }
@@ -90,6 +89,11 @@ impl Numbers {
                 i64::try_from(rows.len()).unwrap_or(i64::MAX) - 1
             })
         })
+    }
+
+    /// The same of a row that was asked for before.
+    pub(super) fn known(&self, local: i64, at: usize) -> i64 {
+        if self.several { self.by_part[at].get(&local).copied().unwrap_or(-1) } else { local }
     }
 
     /// The row of a number: its key, its name, and if it is of one of several traces, which.

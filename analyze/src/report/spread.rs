@@ -75,6 +75,24 @@ impl Spreads {
         }
     }
 
+    /// As many rows, of which nothing was seen yet but what the second pass is to look at.
+    pub(super) fn wanted(&self) -> Self {
+        let empty = |spread: &Spread| Spread {
+            holds: spread.holds.wanted(),
+            waits: spread.waits.wanted(),
+            ..Spread::default()
+        };
+        let by_key = self.by_key.iter().map(|(key, spread)| (*key, empty(spread))).collect();
+        Self { by_key, second_pass: true }
+    }
+
+    /// Adds what another one has seen in the same pass; `key` says which row one of its rows is.
+    pub(super) fn absorb(&mut self, other: Self, mut key: impl FnMut(i64) -> i64) {
+        for (of, more) in other.by_key {
+            self.by_key.entry(key(of)).or_default().absorb(more);
+        }
+    }
+
     /// What the row `key` has, after both passes.
     pub(super) fn extra(&self, key: i64) -> Extra {
         let none = Spread::default();
@@ -102,7 +120,35 @@ impl Spreads {
     }
 }
 
+impl Spread {
+    fn absorb(&mut self, other: Self) {
+        self.holds.absorb(other.holds);
+        self.waits.absorb(other.waits);
+        self.known_wait_ns = self.known_wait_ns.saturating_add(other.known_wait_ns);
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        self.runq_ns = self.runq_ns.saturating_add(other.runq_ns);
+        self.states_known |= other.states_known;
+    }
+}
+
 impl Times {
+    fn wanted(&self) -> Self {
+        let wanted = self.wanted.keys().map(|bucket| (*bucket, BTreeMap::new())).collect();
+        Self { wanted, ..Self::default() }
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.min = [self.min, other.min].into_iter().flatten().min();
+        self.count += other.count;
+        for (bucket, count) in other.buckets {
+            *self.buckets.entry(bucket).or_default() += count;
+        }
+        for (bucket, times) in other.wanted {
+            let all = self.wanted.entry(bucket).or_default();
+            times.into_iter().for_each(|(ns, count)| *all.entry(ns).or_default() += count);
+        }
+    }
+
     fn push(&mut self, ns: i64, second_pass: bool) {
         let bucket = bucket(ns);
         if !second_pass {

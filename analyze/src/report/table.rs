@@ -103,9 +103,13 @@ impl HoldTable {
 
     /// Adds a hold to the row `key`.
     pub(super) fn push(&mut self, key: i64, hold: &Hold) {
-        let hold = Sums::of(hold);
+        self.add(key, &Sums::of(hold));
+    }
+
+    /// Adds sums to the row `key`.
+    pub(super) fn add(&mut self, key: i64, more: &Sums) {
         let sums = self.chunk.entry(key).or_default();
-        *sums = sums.plus(&hold);
+        *sums = sums.plus(more);
         if self.chunk.len() >= self.chunk_keys && self.failed.is_ok() {
             self.failed = self.end_chunk();
         }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, Frame, RunInfo, Stack, StackId};
 
-use super::{
-    By, Column, Columns, Extra, Options, Report, json, lockprof, report, report_in_chunks, rows, text,
-};
+use super::{By, Column, Columns, Extra, Options, Report, json, lockprof, report, report_with, rows, text};
 use crate::{
     AnalyzeError, Filter,
     intervals::{self, HoldState, Intervals, Outcome},
@@ -334,7 +332,11 @@ fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
         let whole = report(&test.trace, &by(*key)).unwrap();
         assert_eq!(whole.totals.count, 300);
         for rows in [1, 7, 299, 300] {
-            assert_eq!(report_in_chunks(&[&test.trace], &by(*key), rows).unwrap(), whole, "{key}, {rows}");
+            assert_eq!(
+                report_with(&[&test.trace], &by(*key), rows, 1 + rows % 3).unwrap(),
+                whole,
+                "{key}, {rows}"
+            );
         }
     }
 }
@@ -648,7 +650,7 @@ proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
 
     #[test]
-    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_keys in 1..9usize) {
+    fn the_columns_are_the_sums_of_the_intervals(events in intervals::histories::history(), chunk_keys in 1..9usize, readers in 1..5usize) {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, usize::MAX);
         let names = Names::read(&test.trace).unwrap();
@@ -669,7 +671,7 @@ proptest! {
             }
         }
         let options = Options { filter: Filter { include_idle: true, ..Filter::default() }, columns: vec![Column::P99], ..by(By::Lock) };
-        let report = report_in_chunks(&[&test.trace], &options, chunk_keys).unwrap();
+        let report = report_with(&[&test.trace], &options, chunk_keys, readers).unwrap();
         prop_assert_eq!(report.rows.len(), expected.len());
         for row in &report.rows {
             let super::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };

@@ -10,7 +10,8 @@ use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
     loss,
     names::{Names, printable},
-    scope::{Chosen, Walk},
+    pass::Walk,
+    scope::Chosen,
     units,
 };
 
@@ -147,6 +148,22 @@ impl Watch {
                 self.longest_open_wait_ns =
                     self.longest_open_wait_ns.max(Some(wait.end_ns.saturating_sub(wait.start_ns)));
             }
+        }
+    }
+
+    /// What was seen here and there.
+    #[must_use]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            holds_cut_by_loss: self.holds_cut_by_loss + other.holds_cut_by_loss,
+            waits_cut_by_loss: self.waits_cut_by_loss + other.waits_cut_by_loss,
+            holds_open_at_end: self.holds_open_at_end + other.holds_open_at_end,
+            waits_open_at_end: self.waits_open_at_end + other.waits_open_at_end,
+            longest_open_wait_ns: self.longest_open_wait_ns.max(other.longest_open_wait_ns),
+            uncounted_waits: self.uncounted_waits + other.uncounted_waits,
+            uncounted_wait_ns: self.uncounted_wait_ns.saturating_add(other.uncounted_wait_ns),
+            abandoned_waits: self.abandoned_waits + other.abandoned_waits,
+            abandoned_wait_ns: self.abandoned_wait_ns.saturating_add(other.abandoned_wait_ns),
         }
     }
 

@@ -41,10 +41,20 @@ impl Source<'_> {
         column.cloned().ok_or_else(|| self.bad(0, name, "the column has another type here".to_owned()))
     }
 
+    /// What `read` makes of the column, if it is here.
+    fn asked<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&'static str) -> Result<T, FormatError>,
+    ) -> Result<Option<T>, FormatError> {
+        self.batch.column_by_name(name).map(|_| read(name)).transpose()
+    }
+
     /// The column, without a null.
     fn required<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
         let column: T = self.column(name)?;
-        match (0..column.len()).find(|&row| column.is_null(row)) {
+        let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        match nulls.and_then(|nulls| nulls.iter().position(|valid| !valid)) {
             Some(row) => Err(self.bad(row, name, "null, and the format requires a value".to_owned())),
             None => Ok(column),
         }
@@ -55,11 +65,7 @@ impl Source<'_> {
         &self,
         name: &'static str,
     ) -> Result<Vec<Option<T>>, FormatError> {
-        let column: DictionaryArray<Int32Type> = self.column(name)?;
-        let values = column.values().as_any().downcast_ref::<StringArray>();
-        let values = values.ok_or_else(|| self.bad(0, name, "not a column of text".to_owned()))?;
-        let parsed: Vec<Result<T, String>> =
-            values.iter().map(|word| word.unwrap_or("").parse::<T>().map_err(|e| e.to_string())).collect();
+        let (column, parsed) = self.parsed_words::<T>(name)?;
         (0..column.len())
             .map(|row| match column.key(row).map(|key| &parsed[key]) {
                 None => Ok(None),
@@ -73,12 +79,32 @@ impl Source<'_> {
         &self,
         name: &'static str,
     ) -> Result<Vec<T>, FormatError> {
+        let (column, parsed) = self.parsed_words::<T>(name)?;
+        let known: Option<Vec<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
+        // Nothing to complain of, which is how it is: a lookup per row.
+        if let Some(known) = known.filter(|_| column.null_count() == 0) {
+            return Ok(column.keys().values().iter().map(|&key| known[key as usize]).collect());
+        }
         let words = self.words(name)?.into_iter().enumerate();
         words
             .map(|(row, w)| {
                 w.ok_or_else(|| self.bad(row, name, "null, and the format requires a word".to_owned()))
             })
             .collect()
+    }
+
+    /// The column, and its words in the order of the dictionary.
+    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
+    fn parsed_words<T: FromStr<Err: ToString> + Copy>(
+        &self,
+        name: &'static str,
+    ) -> Result<(DictionaryArray<Int32Type>, Vec<Result<T, String>>), FormatError> {
+        let column: DictionaryArray<Int32Type> = self.column(name)?;
+        let values = column.values().as_any().downcast_ref::<StringArray>();
+        let values = values.ok_or_else(|| self.bad(0, name, "not a column of text".to_owned()))?;
+        let parsed =
+            values.iter().map(|word| word.unwrap_or("").parse::<T>().map_err(|e| e.to_string())).collect();
+        Ok((column, parsed))
     }
 }
 
@@ -96,22 +122,23 @@ fn text(column: &StringArray, row: usize) -> Option<String> {
     column.is_valid(row).then(|| column.value(row).to_owned())
 }
 
+/// Columns that were not asked for are not in the batch.
 pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
     Ok(Batch {
         ts: source.required("ts_ns")?,
-        kind: source.required_words::<EventKind>("event")?,
-        mode: source.words::<Mode>("mode")?,
-        lock: source.column("lock_id")?,
-        task: source.column("task_id")?,
-        cpu: source.column("cpu")?,
-        stack: source.column("stack_id")?,
-        wait: source.column("wait_ns")?,
-        blocked: source.column("blocked_ns")?,
-        runq: source.column("runq_ns")?,
-        peer_task: source.column("peer_task_id")?,
-        peer_stack: source.column("peer_stack_id")?,
-        errno: source.column("errno")?,
-        count: source.column("count")?,
+        kind: kinds(source)?,
+        mode: source.asked("mode", |name| source.words::<Mode>(name))?,
+        lock: source.asked("lock_id", |name| source.column(name))?,
+        task: source.asked("task_id", |name| source.column(name))?,
+        cpu: source.asked("cpu", |name| source.column(name))?,
+        stack: source.asked("stack_id", |name| source.column(name))?,
+        wait: source.asked("wait_ns", |name| source.column(name))?,
+        blocked: source.asked("blocked_ns", |name| source.column(name))?,
+        runq: source.asked("runq_ns", |name| source.column(name))?,
+        peer_task: source.asked("peer_task_id", |name| source.column(name))?,
+        peer_stack: source.asked("peer_stack_id", |name| source.column(name))?,
+        errno: source.asked("errno", |name| source.column(name))?,
+        count: source.asked("count", |name| source.column(name))?,
     })
 }
 

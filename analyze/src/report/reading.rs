@@ -1,0 +1,165 @@
+//! The readings of one trace that a report takes: each on all processors, with sums of its own on each, which are put together at the end.
+//!
+//! Readers number rows as their trace does; what number a row has in the report is asked once per row, when a reader is done.
+
+use rustc_hash::FxHashMap;
+
+use super::{By, Trust, is_credited, key, parts::Part, spread::Spreads, table::HoldTable, trust::Watch};
+use crate::{
+    error::AnalyzeError,
+    intervals::{Hold, HoldState, Outcome, Sink, Wait},
+    names::Names,
+    pass::{Detail, Pass},
+    scope::Chosen,
+};
+
+/// How a trace is read.
+pub(super) struct Reading {
+    pub(super) by: By,
+    /// Whether columns are wanted that take a second reading.
+    pub(super) is_extra: bool,
+    /// How many keys are kept before their sums are set aside, by all readers together.
+    pub(super) chunk_keys: usize,
+    pub(super) readers: usize,
+}
+
+/// What the readings of all traces have found, by row.
+pub(super) struct Found {
+    pub(super) table: HoldTable,
+    pub(super) spreads: Option<Spreads>,
+    /// What is missing because events were lost.
+    pub(super) cut: FxHashMap<i64, u64>,
+}
+
+impl Found {
+    pub(super) fn new(reading: &Reading) -> Self {
+        let spreads = reading.is_extra.then(Spreads::default);
+        Self { table: HoldTable::new(reading.chunk_keys), spreads, cut: FxHashMap::default() }
+    }
+}
+
+impl Reading {
+    /// Adds up what is in a trace; `number` says which row a number of the trace is.
+    pub(super) fn sum(
+        &self,
+        part: &Part<'_>,
+        found: &mut Found,
+        mut number: impl FnMut(i64) -> i64,
+    ) -> Result<Trust, AnalyzeError> {
+        let keys_each = (self.chunk_keys / self.readers.max(1)).max(1);
+        let sink = || Summing {
+            rows: Rows::of(part, self.by),
+            table: HoldTable::new(keys_each),
+            spreads: self.is_extra.then(Spreads::default),
+            cut: FxHashMap::default(),
+            watch: Watch::default(),
+        };
+        let (sinks, walk, counts) = self.pass(part).run_apart(self.readers, sink)?;
+        let mut watch = Watch::default();
+        for sink in sinks {
+            let failed = |cause: polars::error::PolarsError| AnalyzeError::Compute(cause.into());
+            for (local, sums) in sink.table.finish().map_err(failed)? {
+                found.table.add(number(local), &sums);
+            }
+            if let (Some(all), Some(spreads)) = (&mut found.spreads, sink.spreads) {
+                all.absorb(spreads, &mut number);
+            }
+            for (local, count) in sink.cut {
+                *found.cut.entry(number(local)).or_default() += count;
+            }
+            watch = watch.and(sink.watch);
+        }
+        Ok(watch.block(part.trace, (&walk, &counts), &part.chosen, &part.names))
+    }
+
+    /// Reads a trace again, for what the first reading said must be looked at closely; all rows are known by now.
+    pub(super) fn spread(
+        &self,
+        part: &Part<'_>,
+        spreads: &mut Spreads,
+        number: impl Fn(i64) -> i64 + Sync,
+    ) -> Result<(), AnalyzeError> {
+        let wanted = &*spreads;
+        let sink = || Spreading { rows: Rows::of(part, self.by), number: &number, spreads: wanted.wanted() };
+        let (sinks, ..) = self.pass(part).run_apart(self.readers, sink)?;
+        let looked_at: Vec<Spreads> = sinks.into_iter().map(|sink| sink.spreads).collect();
+        looked_at.into_iter().for_each(|found| spreads.absorb(found, |number| number));
+        Ok(())
+    }
+
+    fn pass<'a>(&self, part: &'a Part<'_>) -> Pass<'a> {
+        let detail = if self.is_extra { Detail::States } else { Detail::Times };
+        Pass { trace: part.trace, names: &part.names, chosen: &part.chosen, detail }
+    }
+}
+
+/// The rows of one trace, by the numbers that it gives them.
+struct Rows<'a> {
+    names: &'a Names,
+    chosen: &'a Chosen,
+    by: By,
+}
+
+impl<'a> Rows<'a> {
+    fn of(part: &'a Part<'_>, by: By) -> Self {
+        Self { names: &part.names, chosen: &part.chosen, by }
+    }
+
+    fn number(&self, subject: impl Into<key::Subject>) -> i64 {
+        key::number(subject.into(), self.by, self.names)
+    }
+}
+
+/// Takes intervals: credited ones to the table, the others to the trust block.
+struct Summing<'a> {
+    rows: Rows<'a>,
+    table: HoldTable,
+    spreads: Option<Spreads>,
+    /// By row: what is missing from it.
+    cut: FxHashMap<i64, u64>,
+    watch: Watch,
+}
+
+impl Sink for Summing<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if !self.rows.chosen.wants_hold(hold) {
+            return;
+        }
+        self.watch.hold(hold);
+        if is_credited(hold) {
+            let number = self.rows.number(hold);
+            self.table.push(number, hold);
+            if let Some(spreads) = &mut self.spreads {
+                spreads.push(number, hold);
+            }
+        } else if hold.state == HoldState::CutByLoss {
+            *self.cut.entry(self.rows.number(hold)).or_default() += 1;
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.rows.chosen.wants_wait(wait) {
+            self.watch.wait(wait);
+            if wait.outcome == Outcome::CutByLoss {
+                *self.cut.entry(self.rows.number(wait)).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// Takes the same holds once more.
+struct Spreading<'a, F> {
+    rows: Rows<'a>,
+    number: &'a F,
+    spreads: Spreads,
+}
+
+impl<F: Fn(i64) -> i64> Sink for Spreading<'_, F> {
+    fn hold(&mut self, hold: &Hold) {
+        if is_credited(hold) && self.rows.chosen.wants_hold(hold) {
+            self.spreads.push((self.number)(self.rows.number(hold)), hold);
+        }
+    }
+
+    fn wait(&mut self, _: &Wait) {}
+}
