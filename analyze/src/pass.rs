@@ -28,6 +28,8 @@ use crate::{
 };
 
 mod split;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use split::{Parcel, Rows, Splitter, Stop};

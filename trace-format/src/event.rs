@@ -231,58 +231,72 @@ pub trait EventRow {
 }
 
 impl EventRow for Event {
+    #[inline]
     fn ts_ns(&self) -> i64 {
         self.ts_ns
     }
 
+    #[inline]
     fn kind(&self) -> EventKind {
         self.kind
     }
 
+    #[inline]
     fn mode(&self) -> Option<Mode> {
         self.mode
     }
 
+    #[inline]
     fn lock(&self) -> Option<LockId> {
         self.lock
     }
 
+    #[inline]
     fn task(&self) -> Option<TaskId> {
         self.task
     }
 
+    #[inline]
     fn cpu(&self) -> Option<i32> {
         self.cpu
     }
 
+    #[inline]
     fn stack(&self) -> Option<StackId> {
         self.stack
     }
 
+    #[inline]
     fn wait_ns(&self) -> Option<i64> {
         self.wait_ns
     }
 
+    #[inline]
     fn blocked_ns(&self) -> Option<i64> {
         self.blocked_ns
     }
 
+    #[inline]
     fn runq_ns(&self) -> Option<i64> {
         self.runq_ns
     }
 
+    #[inline]
     fn peer_task(&self) -> Option<TaskId> {
         self.peer_task
     }
 
+    #[inline]
     fn peer_stack(&self) -> Option<StackId> {
         self.peer_stack
     }
 
+    #[inline]
     fn errno(&self) -> Option<i32> {
         self.errno
     }
 
+    #[inline]
     fn count(&self) -> Option<i64> {
         self.count
     }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, TaskId};
 
 /// What was seen of the events.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walk {
     pub(crate) events: u64,
     pub(crate) first_ns: i64,

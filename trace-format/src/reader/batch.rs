@@ -46,6 +46,7 @@ impl Batch {
     }
 
     /// The row at `index`, where it lies; `index` must be less than [`len`](Self::len).
+    #[inline]
     pub fn row(&self, index: usize) -> RowOf<'_> {
         RowOf { batch: self, index }
     }
@@ -69,68 +70,84 @@ pub struct RowOf<'a> {
 }
 
 impl RowOf<'_> {
+    #[inline]
     fn int32(&self, column: &Option<Int32Array>) -> Option<i32> {
         column.as_ref().filter(|column| column.is_valid(self.index)).map(|column| column.value(self.index))
     }
 
+    #[inline]
     fn int64(&self, column: &Option<Int64Array>) -> Option<i64> {
         column.as_ref().filter(|column| column.is_valid(self.index)).map(|column| column.value(self.index))
     }
 }
 
 impl EventRow for RowOf<'_> {
+    #[inline]
     fn ts_ns(&self) -> i64 {
         self.batch.ts.value(self.index)
     }
 
+    #[inline]
     fn kind(&self) -> EventKind {
         self.batch.kind[self.index]
     }
 
+    #[inline]
     fn mode(&self) -> Option<Mode> {
         self.batch.mode.as_ref().and_then(|mode| mode[self.index])
     }
 
+    #[inline]
     fn lock(&self) -> Option<LockId> {
         self.int32(&self.batch.lock).map(LockId)
     }
 
+    #[inline]
     fn task(&self) -> Option<TaskId> {
         self.int32(&self.batch.task).map(TaskId)
     }
 
+    #[inline]
     fn cpu(&self) -> Option<i32> {
         self.int32(&self.batch.cpu)
     }
 
+    #[inline]
     fn stack(&self) -> Option<StackId> {
         self.int32(&self.batch.stack).map(StackId)
     }
 
+    #[inline]
     fn wait_ns(&self) -> Option<i64> {
         self.int64(&self.batch.wait)
     }
 
+    #[inline]
     fn blocked_ns(&self) -> Option<i64> {
         self.int64(&self.batch.blocked)
     }
 
+    #[inline]
     fn runq_ns(&self) -> Option<i64> {
         self.int64(&self.batch.runq)
     }
 
+    #[inline]
     fn peer_task(&self) -> Option<TaskId> {
         self.int32(&self.batch.peer_task).map(TaskId)
     }
 
+    #[inline]
     fn peer_stack(&self) -> Option<StackId> {
         self.int32(&self.batch.peer_stack).map(StackId)
     }
 
+    #[inline]
     fn errno(&self) -> Option<i32> {
         self.int32(&self.batch.errno)
     }
 
+    #[inline]
     fn count(&self) -> Option<i64> {
         self.int64(&self.batch.count)
     }
