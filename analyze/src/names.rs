@@ -25,6 +25,8 @@ pub struct Names {
     points: Points,
     classes: Vec<Class>,
     class_of: Vec<u32>,
+    /// By lock id: whether it is one of the kernel's.
+    kernel: Vec<bool>,
     comms: Vec<Option<String>>,
     comm_of: Vec<u32>,
     cgroups: Vec<Option<String>>,
@@ -58,7 +60,21 @@ impl Names {
         let (cgroups, cgroup_of) = numbered(tasks.iter().map(|task| task.cgroup.clone()));
         let chains = Chains::default();
         let host = None;
-        Self { locks, tasks, points, classes, class_of, comms, comm_of, cgroups, cgroup_of, chains, host }
+        let kernel = locks.iter().map(|lock| lock.kind.is_kernel()).collect();
+        Self {
+            locks,
+            tasks,
+            points,
+            classes,
+            class_of,
+            kernel,
+            comms,
+            comm_of,
+            cgroups,
+            cgroup_of,
+            chains,
+            host,
+        }
     }
 
     /// Keeps the functions of each stack, too: so many from the acquisition point outwards, or all.
@@ -133,8 +149,7 @@ impl Names {
     }
 
     pub(crate) fn point_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
-        let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
-        self.points.number(stack, kernel)
+        self.points.number(stack, self.is_kernel(lock))
     }
 
     /// The number of a stack's point, read as that of a kernel or a user lock.
@@ -148,8 +163,11 @@ impl Names {
 
     /// The number of what is kept of a stack, if [`read_chains`](Self::read_chains) kept it.
     pub(crate) fn chain_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
-        let kernel = self.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
-        self.chains.number(stack, kernel)
+        self.chains.number(stack, self.is_kernel(lock))
+    }
+
+    fn is_kernel(&self, lock: LockId) -> bool {
+        usize::try_from(lock.0).ok().and_then(|at| self.kernel.get(at)).copied().unwrap_or(false)
     }
 
     /// The machine's name.

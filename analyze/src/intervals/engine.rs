@@ -128,8 +128,8 @@ impl Engine {
 #[derive(Debug)]
 struct Slots {
     /// Of the locks that the trace has, every so many.
-    stride: usize,
-    locks: usize,
+    stride: u32,
+    locks: u32,
     dense: Vec<Slot>,
     /// Of locks that the side table does not have.
     others: FxHashMap<LockId, Slot>,
@@ -147,16 +147,18 @@ struct Slot {
 
 impl Slots {
     fn new(locks: usize, stride: usize) -> Self {
-        Self { stride: stride.max(1), locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (stride, locks) = (small(stride).max(1), small(locks));
+        Self { stride, locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
     }
 
     fn of(&mut self, lock: LockId) -> &mut Slot {
         let age = self.age;
         let unseen =
             Slot { rest: Rest { now_ns: i64::MIN, last_owner: None, whole: false }, live: None, age };
-        let slot = match usize::try_from(lock.0) {
+        let slot = match u32::try_from(lock.0) {
             Ok(id) if id < self.locks => {
-                let at = id / self.stride;
+                let at = (id / self.stride) as usize;
                 if at >= self.dense.len() {
                     self.dense.resize(at + 1, unseen);
                 }

@@ -4,8 +4,6 @@
 //! tells in which bucket each percentile lies. The second counts every different time in those buckets alone. So what is
 //! kept are buckets, and of few of them the times, each once. Sums that need no second pass ride along.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
 use super::Extra;
@@ -40,9 +38,11 @@ struct Spread {
 struct Times {
     min: Option<i64>,
     count: u64,
-    buckets: BTreeMap<u32, u64>,
-    /// The times in the buckets where percentiles lie.
-    wanted: BTreeMap<u32, BTreeMap<i64, u64>>,
+    buckets: FxHashMap<u32, u64>,
+    /// The same when all are counted, the smallest first.
+    ordered: Vec<(u32, u64)>,
+    /// The times in the few buckets where percentiles lie.
+    wanted: Vec<(u32, FxHashMap<i64, u64>)>,
 }
 
 impl Spreads {
@@ -133,7 +133,7 @@ impl Spread {
 
 impl Times {
     fn wanted(&self) -> Self {
-        let wanted = self.wanted.keys().map(|bucket| (*bucket, BTreeMap::new())).collect();
+        let wanted = self.wanted.iter().map(|(bucket, _)| (*bucket, FxHashMap::default())).collect();
         Self { wanted, ..Self::default() }
     }
 
@@ -144,8 +144,10 @@ impl Times {
             *self.buckets.entry(bucket).or_default() += count;
         }
         for (bucket, times) in other.wanted {
-            let all = self.wanted.entry(bucket).or_default();
-            times.into_iter().for_each(|(ns, count)| *all.entry(ns).or_default() += count);
+            let all = self.wanted.iter_mut().find(|(wanted, _)| *wanted == bucket);
+            if let Some((_, all)) = all {
+                times.into_iter().for_each(|(ns, count)| *all.entry(ns).or_default() += count);
+            }
         }
     }
 
@@ -155,7 +157,7 @@ impl Times {
             self.count += 1;
             self.min = Some(self.min.map_or(ns, |min| min.min(ns)));
             *self.buckets.entry(bucket).or_default() += 1;
-        } else if let Some(times) = self.wanted.get_mut(&bucket) {
+        } else if let Some((_, times)) = self.wanted.iter_mut().find(|(wanted, _)| *wanted == bucket) {
             *times.entry(ns).or_default() += 1;
         }
     }
@@ -164,7 +166,7 @@ impl Times {
     fn find(&self, rank: u64) -> Option<(u32, u64)> {
         // The nearest rank: the smallest time that so many thousandths of all do not exceed.
         let mut before = (self.count.saturating_mul(rank)).div_ceil(1000).checked_sub(1)?;
-        for (bucket, count) in &self.buckets {
+        for (bucket, count) in &self.ordered {
             if before < *count {
                 return Some((*bucket, before));
             }
@@ -173,17 +175,24 @@ impl Times {
         None
     }
 
+    /// All are counted: what lies where percentiles do is to be looked at.
     fn want(&mut self) {
-        let buckets: Vec<u32> =
+        self.ordered = std::mem::take(&mut self.buckets).into_iter().collect();
+        self.ordered.sort_unstable();
+        let mut buckets: Vec<u32> =
             RANKS.iter().filter_map(|rank| self.find(*rank)).map(|(bucket, _)| bucket).collect();
-        self.wanted = buckets.into_iter().map(|bucket| (bucket, BTreeMap::new())).collect();
+        buckets.dedup();
+        self.wanted = buckets.into_iter().map(|bucket| (bucket, FxHashMap::default())).collect();
     }
 
     fn percentile(&self, rank: u64) -> Option<i64> {
         let (bucket, mut before) = self.find(rank)?;
-        for (ns, count) in self.wanted.get(&bucket)? {
-            if before < *count {
-                return Some(*ns);
+        let (_, times) = self.wanted.iter().find(|(wanted, _)| *wanted == bucket)?;
+        let mut times: Vec<(i64, u64)> = times.iter().map(|(ns, count)| (*ns, *count)).collect();
+        times.sort_unstable();
+        for (ns, count) in times {
+            if before < count {
+                return Some(ns);
             }
             before -= count;
         }

@@ -41,25 +41,33 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    fn of(hold: &Hold) -> Self {
+    /// Adds one hold. Most of them nobody waited for, and that takes no more than it must.
+    #[inline]
+    pub(super) fn take(&mut self, hold: &Hold) {
         let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
-        let (wait_ns, gap_ns) = (hold.wait_ns.unwrap_or(0), hold.gap_ns.unwrap_or(0));
-        Self {
-            max_ns: hold_ns,
-            total_ns: hold_ns,
-            wait_max_ns: wait_ns,
-            wait_total_ns: wait_ns,
-            count: hold.acquisitions,
-            measured: if hold.state == HoldState::Complete { hold.acquisitions } else { 0 },
-            waits_known: i64::from(hold.wait_ns.is_some()),
-            cnt_hold: hold.waits_begun,
-            cnt_lock: i64::from(hold.contended),
-            wait_caused_ns: hold.wait_caused_ns,
-            holds_contended: i64::from(hold.waits_begun > 0),
-            gap_ns,
-            gaps_known: i64::from(hold.gap_ns.is_some()),
-            owner_changes: i64::from(hold.owner_changed),
-            max_waiters: hold.max_waiters,
+        self.max_ns = self.max_ns.max(hold_ns);
+        self.total_ns = self.total_ns.saturating_add(hold_ns);
+        self.count += hold.acquisitions;
+        if hold.state == HoldState::Complete {
+            self.measured += hold.acquisitions;
+        }
+        if let Some(wait_ns) = hold.wait_ns {
+            self.waits_known += 1;
+            self.wait_max_ns = self.wait_max_ns.max(wait_ns);
+            self.wait_total_ns = self.wait_total_ns.saturating_add(wait_ns);
+        }
+        if let Some(gap_ns) = hold.gap_ns {
+            self.gaps_known += 1;
+            self.gap_ns = self.gap_ns.saturating_add(gap_ns);
+        }
+        self.cnt_lock += i64::from(hold.contended);
+        self.owner_changes += i64::from(hold.owner_changed);
+        // A hold that is charged for no wait began none, and nobody waited at a time.
+        if hold.waits_begun > 0 || hold.max_waiters > 0 || hold.wait_caused_ns != 0 {
+            self.cnt_hold += hold.waits_begun;
+            self.holds_contended += i64::from(hold.waits_begun > 0);
+            self.wait_caused_ns = self.wait_caused_ns.saturating_add(hold.wait_caused_ns);
+            self.max_waiters = self.max_waiters.max(hold.max_waiters);
         }
     }
 
@@ -103,13 +111,19 @@ impl HoldTable {
 
     /// Adds a hold to the row `key`.
     pub(super) fn push(&mut self, key: i64, hold: &Hold) {
-        self.add(key, &Sums::of(hold));
+        self.chunk.entry(key).or_default().take(hold);
+        self.leave();
     }
 
     /// Adds sums to the row `key`.
     pub(super) fn add(&mut self, key: i64, more: &Sums) {
         let sums = self.chunk.entry(key).or_default();
         *sums = sums.plus(more);
+        self.leave();
+    }
+
+    /// Sets the keys aside if they are too many.
+    fn leave(&mut self) {
         if self.chunk.len() >= self.chunk_keys && self.failed.is_ok() {
             self.failed = self.end_chunk();
         }

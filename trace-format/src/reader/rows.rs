@@ -66,6 +66,17 @@ impl Source<'_> {
         name: &'static str,
     ) -> Result<Vec<Option<T>>, FormatError> {
         let (column, parsed) = self.parsed_words::<T>(name)?;
+        let known: Option<Vec<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
+        // Nothing to complain of, which is how it is: a lookup per row.
+        if let Some(known) = known {
+            let keys = column.keys().values().iter();
+            return Ok(match column.keys().nulls() {
+                None => keys.map(|&key| Some(known[key as usize])).collect(),
+                Some(nulls) => {
+                    keys.zip(nulls).map(|(&key, valid)| valid.then(|| known[key as usize])).collect()
+                }
+            });
+        }
         (0..column.len())
             .map(|row| match column.key(row).map(|key| &parsed[key]) {
                 None => Ok(None),
