@@ -73,7 +73,7 @@ fn assert_query_equals_report(python: &Path, trace: &Path) -> Rows {
     ]));
     assert!(by_klock.status.success(), "{}", by_klock.stderr);
     let by_query = run(Command::new(python)
-        .arg(root().join("tests/python/report_by_lock.py"))
+        .arg(root().join("tests/python/run_sql.py"))
         .arg(root().join("docs/sql/report_by_lock.sql"))
         .arg(trace.parent().expect("a trace is in a directory")));
     assert!(by_query.status.success(), "{}", by_query.stderr);

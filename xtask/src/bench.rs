@@ -1,5 +1,5 @@
-//! Measures what the budgets are about: bytes of an event, the recorder's own cost of an event, the time of a report. Each
-//! number comes with the command that made it.
+//! Measures what the budgets of a recording are about: bytes of an event, the recorder's own cost of an event. Each number comes
+//! with the command that made it. The time of a report is `speed`'s.
 //!
 //! The recorder's cost is the processor time of its process (user and system, from /proc/PID/stat) over a few seconds
 //! in the middle of a recording, after its start-up, by the rows that the trace has of those seconds. What the probes cost the
@@ -19,9 +19,9 @@ use clap::Args;
 use trace_format::{Trace, paths::TracePaths};
 
 use crate::{
-    generate, host, overhead,
+    host, overhead,
     process::{Background, Run, has, klock, root, scratch},
-    setup, table,
+    table,
 };
 
 /// What to measure with.
@@ -30,9 +30,6 @@ pub(crate) struct Options {
     /// Seconds of each recording.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Events of the trace that is reported on.
-    #[arg(long, default_value_t = 5_000_000)]
-    events: u64,
     /// Write the tables into docs/benchmarks.md.
     #[arg(long)]
     write: bool,
@@ -74,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         verdicts.push(verdict(&format!("an event on disk, {}", sizes.name), per_event, "bytes", 5.0));
     }
     cost_part(&mut text, idle, &[("stress-ng", contended), ("pthread", calls)], &mut verdicts)?;
-    report_part(&mut text, &bench, options.events, &mut verdicts)?;
+    start_part(&bench, &traces[1].1, &mut verdicts)?;
 
     writeln!(
         text,
@@ -216,76 +213,26 @@ fn cost_part(
     Ok(())
 }
 
-fn report_part(text: &mut String, bench: &Bench, events: u64, verdicts: &mut Vec<Vec<String>>) -> Result<()> {
-    let trace = bench.directory.join("trace.parquet");
-    generate::run(&trace, events, 1, false)?;
-    let name = trace.display().to_string();
+/// What a user waits for before anything happens.
+fn start_part(bench: &Bench, trace: &Path, verdicts: &mut Vec<Vec<String>>) -> Result<()> {
     let klock = bench.klock.display().to_string();
-    let report = fastest(&[&klock, "analyze", "report", &name, "--by", "lock", "--format", "csv"])?;
-    let sites = fastest(&[&klock, "analyze", "report", &name, "--by", "site", "--format", "csv"])?;
-    let help = fastest(&[&klock, "--help"])?;
-    let info = fastest(&[&klock, "info", &name])?;
-    let millions = events as f64 / 1e6;
-    let row = |what: &str, run: Timed| {
-        vec![
-            what.to_owned(),
-            format!("{:.3}", run.seconds),
-            format!("{:.3}", run.seconds / millions),
-            format!("{:.0}", run.mib),
-        ]
-    };
-    let mut rows =
-        vec![row("klock analyze report --by lock", report), row("klock analyze report --by site", sites)];
-    let engines = setup::python();
-    if engines.exists() {
-        let (python, root) = (engines.display().to_string(), root());
-        let script = root.join("tests/python/report_by_lock.py").display().to_string();
-        let query = root.join("docs/sql/report_by_lock.sql").display().to_string();
-        // The query's time grows faster than its input; a tenth of the trace takes it minutes less.
-        let directory = scratch("bench-sql")?;
-        let small = directory.join("trace.parquet");
-        generate::run(&small, events / 10, 1, false)?;
-        let duckdb = fastest(&[&python, &script, &query, &directory.display().to_string()])?;
-        let name = small.display().to_string();
-        let same = fastest(&[&klock, "analyze", "report", &name, "--by", "lock", "--format", "csv"])?;
-        let tenth = |what: &str, run: Timed| {
-            let mut cells = row(&format!("{what}, a tenth of the trace"), run);
-            cells[2] = format!("{:.3}", run.seconds / millions * 10.0);
-            cells
-        };
-        rows.push(tenth("klock analyze report --by lock", same));
-        rows.push(tenth("DuckDB, docs/sql/report_by_lock.sql", duckdb));
-        let times = duckdb.seconds / same.seconds;
-        let reached = if times >= 4.0 { "yes" } else { "**no**" };
-        let cells = [
-            "a report against docs/sql in DuckDB (written to be read, not tuned)",
-            &format!("{times:.1} times as fast"),
-            "4 times",
-            reached,
-        ];
-        verdicts.push(cells.map(str::to_owned).to_vec());
-    }
-    let head = ["command", "seconds", "seconds per million events", "peak MiB"];
-    writeln!(
-        text,
-        "### Time of a report\n\nA trace of {millions} million events, `cargo xtask generate --events {events}`: \
-         256 locks, 64 tasks, 7 % of the attempts wait. The fastest of three runs of the whole program.\n\n{}",
-        table::markdown(&head, &rows)
-    )?;
-    verdicts.push(verdict("memory of a report", report.mib, "MiB", 286.0));
+    let help = fastest(&[&klock, "--help"], 3)?;
+    let info = fastest(&[&klock, "info", &trace.display().to_string()], 3)?;
     verdicts.push(verdict("`klock --help`", help.seconds * 1e3, "ms", 20.0));
     verdicts.push(verdict("`klock info`", info.seconds * 1e3, "ms", 20.0));
     Ok(())
 }
 
+/// One run of a whole program.
 #[derive(Clone, Copy, Debug)]
-struct Timed {
-    seconds: f64,
-    mib: f64,
+pub(crate) struct Timed {
+    pub(crate) seconds: f64,
+    /// Its peak memory.
+    pub(crate) mib: f64,
 }
 
-/// The fastest of three runs, and its peak memory.
-fn fastest(words: &[&str]) -> Result<Timed> {
+/// The fastest of so many runs, and its peak memory.
+pub(crate) fn fastest(words: &[&str], runs: u32) -> Result<Timed> {
     // Started and measured by a small program: its children's peak memory is the command's alone.
     let measure = "import resource, subprocess, sys, time\n\
                    begin = time.perf_counter()\n\
@@ -294,7 +241,7 @@ fn fastest(words: &[&str]) -> Result<Timed> {
                    assert code == 0, code\n\
                    print(seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)";
     let mut best: Option<Timed> = None;
-    for _ in 0..3 {
+    for _ in 0..runs {
         let printed = Run::new("python3", &[&["-c", measure], words].concat()).read()?;
         let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [seconds, mib] = numbers[..] else { anyhow::bail!("no measurement of {}", words.join(" ")) };

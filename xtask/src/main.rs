@@ -20,6 +20,7 @@ mod preload_bench;
 mod process;
 mod programs;
 mod setup;
+mod speed;
 mod table;
 mod test;
 mod vm;
@@ -54,6 +55,8 @@ enum Chore {
     ComparePerf(compare::Options),
     /// Measure size, cost and speed against the budgets. Needs root.
     Bench(bench::Options),
+    /// Measure the time of a report beside DuckDB and polars, and make the tables of docs/benchmarks.md.
+    Speed(speed::Options),
     /// Boot the kernels of the matrix under software emulation, record in each, and check what was recorded.
     Vm(vm::Options),
     /// Measure what recording waits costs a program that waits for nobody, in pairs of runs. Needs root.
@@ -100,6 +103,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Speed(options) => speed::run(&options),
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Programs(options) => programs::run(&options).map(|()| true),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),

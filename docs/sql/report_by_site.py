@@ -1,0 +1,82 @@
+"""The report by acquisition point, the FreeBSD columns of it, as polars computes it; what report_by_site.sql does, and as exact.
+
+    report_by_site.py DIRECTORY
+
+In the directory of trace.parquet; CSV goes to standard output, how long it took to standard error.
+"""
+
+import os
+import sys
+import time
+
+import polars as pl
+
+os.chdir(sys.argv[1])
+begin = time.perf_counter()
+
+idle = ["condvar", "user_semaphore", "barrier"]
+locks = (
+    pl.scan_parquet("trace.locks.parquet")
+    .filter(~pl.col("kind").is_in(idle))
+    .select("lock_id", "kind", lock_name="name")
+)
+points = (
+    pl.scan_parquet("trace.stacks.parquet")
+    .explode("frames")
+    .unnest("frames")
+    .filter(pl.col("file").is_not_null())
+    .group_by("stack_id", maintain_order=True)
+    .agg(pl.col("file", "line").first())
+)
+
+# An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
+# unless that had ended; of what has the same time, a release comes first and a wait last.
+event, ts_ns = pl.col("event"), pl.col("ts_ns")
+turn = pl.when(event == "release").then(0).when(event == "acquire").then(1).otherwise(2).cast(pl.Int8)
+released_ns = pl.when(event == "release").then(ts_ns).backward_fill().over("lock_id", "task_id")
+is_held = (event == "acquire") & (pl.col("released_ns") > ts_ns)
+held_at = pl.when(event == "release").then(-1).when(is_held).then("stack_id").forward_fill().over("lock_id")
+is_hold = event == "acquire"
+seen = (
+    pl.scan_parquet("trace.parquet")
+    .select("lock_id", "task_id", "event", "ts_ns", "stack_id", "wait_ns")
+    .filter(event.is_in(["wait", "acquire", "release"]))
+    .join(locks, on="lock_id", how="semi", maintain_order="left")
+    .with_columns(turn=turn, released_ns=released_ns)
+    .sort("ts_ns", "turn", maintain_order=True)
+    .with_columns(held_at=held_at)
+    .with_columns(stack_id=pl.when(is_hold).then("stack_id").otherwise("held_at"))
+    .filter((event == "wait") & (pl.col("held_at") >= 0) | is_hold & pl.col("released_ns").is_not_null())
+)
+hold = (pl.col("released_ns") - ts_ns).filter(is_hold)
+wait = pl.col("wait_ns").filter(is_hold)
+maxima, sums = ["max_ns", "wait_max_ns"], ["total_ns", "wait_total_ns", "count", "cnt_hold", "cnt_lock"]
+rows = (
+    seen.group_by("lock_id", "stack_id")
+    .agg(
+        max_ns=hold.max(),
+        wait_max_ns=wait.max(),
+        total_ns=hold.sum(),
+        wait_total_ns=wait.sum(),
+        count=is_hold.sum(),
+        cnt_hold=(~is_hold).sum(),
+        cnt_lock=(wait > 0).sum(),
+    )
+    .join(points, on="stack_id")
+    .join(locks, on="lock_id")
+    .group_by("file", "line", "kind", "lock_name")
+    .agg(pl.col(maxima).max(), pl.col(sums).sum())
+    .with_columns(
+        avg_ns=pl.col("total_ns") // pl.col("count"),
+        wait_avg_ns=pl.col("wait_total_ns") // pl.col("count"),
+    )
+    .select(
+        *["file", "line", "kind", "lock_name", "max_ns", "wait_max_ns", "total_ns", "wait_total_ns", "count"],
+        *["avg_ns", "wait_avg_ns", "cnt_hold", "cnt_lock"],
+    )
+    .sort("wait_total_ns", "file", "line", "lock_name", descending=[True, False, False, False])
+    .collect(engine="streaming")
+)
+
+print(time.perf_counter() - begin, file=sys.stderr)
+print(rows.write_csv(), end="")

@@ -1,0 +1,53 @@
+-- The report by acquisition point, the FreeBSD columns of it, from the four tables of a trace; written to be fast. For DuckDB, in the
+-- directory of trace.parquet. Exact where locks are exclusive, taken once at a time, and nothing was lost.
+-- An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
+-- unless that had ended; of what has the same time, a release comes first and a wait last.
+WITH points AS (
+    SELECT stack_id, coalesce([f FOR f IN frames IF f.file IS NOT NULL], frames)[1] AS frame
+    FROM 'trace.stacks.parquet'
+),
+steps AS (
+    SELECT lock_id, ts_ns, event, stack_id, wait_ns,
+           CASE event WHEN 'release' THEN 0 WHEN 'acquire' THEN 1 ELSE 2 END AS turn,
+           lead(CASE WHEN event = 'release' THEN ts_ns END IGNORE NULLS) OVER of_task AS released_ns
+    FROM read_parquet('trace.parquet', file_row_number = true)
+    WHERE event IN ('wait', 'acquire', 'release')
+      AND lock_id IN (SELECT lock_id FROM 'trace.locks.parquet' WHERE kind NOT IN ('condvar', 'user_semaphore', 'barrier'))
+    WINDOW of_task AS (PARTITION BY lock_id, task_id ORDER BY file_row_number)
+),
+seen AS (
+    SELECT *,
+           lag(CASE WHEN event = 'release' THEN -1
+                    WHEN event = 'acquire' AND released_ns > ts_ns THEN stack_id
+               END IGNORE NULLS) OVER (PARTITION BY lock_id ORDER BY ts_ns, turn) AS held_at
+    FROM steps
+),
+sums AS (
+    SELECT lock_id, stack_id,
+           max(released_ns - ts_ns) AS max_ns,
+           max(wait_ns) AS wait_max_ns,
+           sum(released_ns - ts_ns) AS total_ns,
+           sum(wait_ns) AS wait_total_ns,
+           count(*) AS count,
+           0 AS cnt_hold,
+           count(*) FILTER (wait_ns > 0) AS cnt_lock
+    FROM steps WHERE event = 'acquire' AND released_ns IS NOT NULL
+    GROUP BY ALL
+    UNION ALL
+    SELECT lock_id, held_at, NULL, NULL, NULL, NULL, 0, count(*), 0
+    FROM seen WHERE event = 'wait' AND held_at >= 0
+    GROUP BY ALL
+)
+SELECT frame.file AS file, frame.line AS line, l.kind, l.name AS lock_name,
+       max(max_ns) AS max_ns,
+       max(wait_max_ns) AS wait_max_ns,
+       sum(total_ns) AS total_ns,
+       sum(wait_total_ns) AS wait_total_ns,
+       sum(count) AS count,
+       sum(total_ns) // sum(count) AS avg_ns,
+       sum(wait_total_ns) // sum(count) AS wait_avg_ns,
+       sum(cnt_hold) AS cnt_hold,
+       sum(cnt_lock) AS cnt_lock
+FROM sums JOIN points USING (stack_id) JOIN 'trace.locks.parquet' AS l USING (lock_id)
+GROUP BY ALL
+ORDER BY wait_total_ns DESC, file, line, lock_name;
