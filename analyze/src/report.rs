@@ -18,7 +18,9 @@ use crate::{
     error::AnalyzeError,
     filter::Filter,
     intervals::{Hold, HoldState},
-    loss, pass,
+    loss,
+    parts::{self, Keys, Numbers},
+    pass,
 };
 
 pub mod columns;
@@ -28,7 +30,6 @@ pub mod rows;
 pub mod text;
 
 pub(crate) mod key;
-mod parts;
 mod reading;
 pub(crate) mod spread;
 mod table;
@@ -40,7 +41,6 @@ pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
-use parts::Numbers;
 use reading::{Found, Reading};
 use spread::Spreads;
 use table::Sums;
@@ -160,7 +160,8 @@ fn report_with(
     chunk_keys: usize,
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
-    let parts = parts::of(traces, options)?;
+    let keys = Keys { by: Some(options.by), depth: options.depth };
+    let parts = parts::of(traces, keys, &options.filter)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
     let reading = Reading { by: options.by, is_extra, chunk_keys, readers };
     let mut numbers = Numbers::new(parts.len());

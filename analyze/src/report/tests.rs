@@ -575,11 +575,7 @@ fn whole_stacks_and_parts_of_them_are_rows() {
 
 #[test]
 fn several_traces_are_one_report_in_which_places_are_the_same_and_locks_are_not() {
-    let of_host = |host: &str, text: &str| {
-        let mut parts = testing::Parts::parse(text);
-        parts.info.host.name = host.to_owned();
-        parts.write()
-    };
+    let of_host = testing::trace_of_host;
     // The same place has other numbers in the second trace.
     let one = of_host("one", "1 A acquire m a.c:1\n5 A release m");
     let two = of_host("two", "1 A acquire x b.c:1\n2 A release x\n3 A acquire m a.c:1\n9 A release m");
