@@ -114,6 +114,17 @@ pub(crate) struct Diff {
     pub(crate) output: Output,
 }
 
+/// A column that rows can be sorted by.
+fn sort_column(text: &str) -> Result<Column, String> {
+    match text.parse() {
+        Ok(column) if Column::is_part(column) => Err(format!(
+            "{text} is the part of the column that is sorted by; sort by that one, and show {text} with -F"
+        )),
+        Ok(column) => Ok(column),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 const RAW_HELP: &str = "\
 Text shows what fits; CSV, JSON (an object per line) and Parquet have every column, times in nanoseconds since the trace's begin.
 Rows are written as the trace is read: memory does not grow with it. Waits and holds come in the order in which they end.
@@ -138,6 +149,7 @@ Columns, credited when the lock is released, to the place that took it:
   contention         cnt_lock divided by count; with -F
   owner_changes      holds before which another task had the lock; with -F
   max_waiters        the most tasks that waited at one time; with -F
+  pct, cum_pct       part of the column that is sorted by: of the row, and of all rows up to it; with -F
 With -F or -k, by reading the trace twice:
   min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
   spin, blocked, runq          what waits were spent with
@@ -148,13 +160,14 @@ Examples:
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
   klock analyze report -F wait_total,gap,wait_caused,holds_contended
+  klock analyze report -k total -F total,pct,cum_pct,count
   klock analyze report --format csv > report.csv
   klock analyze report --by host web-*.parquet")]
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) keys: Keys,
     /// Sort by this column, largest first; name sorts upwards.
-    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
+    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = sort_column)]
     pub(crate) sort: Column,
     /// Show these columns, in this order; CSV has all by default, JSON always.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]

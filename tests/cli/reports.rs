@@ -79,6 +79,26 @@ fn the_columns_of_a_report_can_be_chosen() {
     let unknown = folder.klock(&["analyze", "report", "-F", "cost"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("unknown column 'cost'"), "{}", unknown.stderr);
+    let parts = folder.klock(&[
+        "analyze",
+        "report",
+        "--by",
+        "task",
+        "-k",
+        "total",
+        "-F",
+        "pct,cum_pct",
+        "--format",
+        "csv",
+    ]);
+    assert!(parts.succeeds().starts_with("pct_ppm,cum_pct_ppm,name,"), "{}", parts.stdout);
+    assert!(
+        parts.stdout.contains("\n714285,714285,a ") && parts.stdout.contains("\n285714,1000000,b "),
+        "{}",
+        parts.stdout
+    );
+    let unsorted = folder.klock(&["analyze", "report", "-k", "pct"]);
+    assert!(unsorted.code == Some(2) && unsorted.stderr.contains("-F"), "{}", unsorted.stderr);
 }
 
 #[test]
