@@ -93,7 +93,7 @@ fn the_columns_of_a_report_can_be_chosen() {
     ]);
     assert!(parts.succeeds().starts_with("pct_ppm,cum_pct_ppm,name,"), "{}", parts.stdout);
     assert!(
-        parts.stdout.contains("\n714285,714285,a ") && parts.stdout.contains("\n285714,1000000,b "),
+        parts.stdout.contains("\n714285,714285,a ") && parts.stdout.contains("\n285714,1000000,\"b "),
         "{}",
         parts.stdout
     );
