@@ -22,8 +22,8 @@ pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Re
 pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
-    analyze::{Analyze, Blame, Diff, Hist, Raw, Report, Timeline},
-    common::{Filters, Output},
+    analyze::{Analyze, Blame, Diff, Hist, Report, Timeline},
+    common::{Filters, Output, Rows},
     export::Export,
     plot::{Info, Plot},
 };

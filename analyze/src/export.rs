@@ -65,7 +65,7 @@ fn events(
     out: &mut (dyn Write + Send),
 ) -> Result<Written, AnalyzeError> {
     let asked = raw::Options { what: raw::What::Events, filter: options.filter.clone(), limit: None };
-    let mut rows = rows::writer(format, &raw::fields(asked.what), None, out)?;
+    let mut rows = rows::writer(format, &raw::fields(asked.what, false), None, out)?;
     let (items, trust) = raw::write(trace, &asked, &mut *rows)?;
     Ok(Written { items, trust, notes: Vec::new() })
 }

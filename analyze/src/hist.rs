@@ -1,6 +1,6 @@
-//! How long waits and holds are: how many lie in each power of two of nanoseconds, by key.
+//! How long waits and holds are: how many lie in each bucket of times, by key.
 //!
-//! A trace and [`Options`] enter, a [`Histogram`] leaves: plain counts, and the [`Trust`] block. What is counted is what a report
+//! Traces and [`Options`] enter, a [`Histogram`] leaves: plain counts, and the [`Trust`] block. What is counted is what a report
 //! counts: waits that ended with the lock and whose begin was seen, holds of which both ends were seen. So the counts of a key
 //! add up to those of its row. Memory grows with the number of keys. Nothing is formatted here; `text`, `rows` and `json` are skins.
 
@@ -15,11 +15,9 @@ use crate::{
     error::AnalyzeError,
     filter::Filter,
     intervals::{Hold, HoldState, Outcome, Sink, Wait},
-    loss,
-    names::Names,
-    pass::{Detail, Pass},
-    report::{By, Key, Trust, is_credited, key, trust::Watch},
-    scope::Chosen,
+    parts::{self, Keys, Numbers, Part, Trusts},
+    pass::{self, Detail},
+    report::{By, Key, Trust, is_credited, key, spread, trust::Watch},
 };
 
 pub mod json;
@@ -40,11 +38,24 @@ choices! {
     }
 }
 
+choices! {
+    /// Which times are counted together.
+    Buckets, "kind of buckets" {
+        /// Those of one power of two of nanoseconds.
+        #[default]
+        Log2 = "log2",
+        /// A 64th of those, from 64 ns on; shorter times each by itself. So a bucket is at most 1.6 % wide.
+        Hdr = "hdr",
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What is counted.
     pub of: Of,
+    /// Which times are counted together.
+    pub buckets: Buckets,
     /// What has a histogram of its own; `None` is one for all.
     pub by: Option<By>,
     /// So many keys, those with the longest time together; `None` is all.
@@ -63,9 +74,14 @@ pub struct Histogram {
     /// What is counted.
     #[serde(serialize_with = "word")]
     pub of: Of,
+    /// Which times are counted together.
+    #[serde(serialize_with = "word")]
+    pub buckets: Buckets,
     /// What has a histogram of its own.
     #[serde(serialize_with = "key_word")]
     pub by: Option<By>,
+    /// Of how many traces they are.
+    pub traces: usize,
     /// The keys, that with the longest time together first.
     pub keys: Vec<Counts>,
     /// How many keys there were before the limit.
@@ -89,17 +105,20 @@ pub struct Counts {
     pub name: String,
     /// What it is about; `None` if there is one histogram for all.
     pub key: Option<Key>,
+    /// Of several traces, which one it is of, if it is of one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// How many are counted.
     pub count: u64,
     /// How long they are together, in ns.
     pub total_ns: i64,
     /// Holds and waits that are not counted, because events were lost while they lasted.
     pub cut_by_loss: u64,
-    /// From the shortest that occurred to the longest, those between that are empty too.
+    /// From the shortest that occurred to the longest; those of powers of two also where they are empty between.
     pub buckets: Vec<Bucket>,
 }
 
-/// Times of one power of two.
+/// Times that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
     /// The shortest time that belongs here, in ns.
@@ -116,32 +135,47 @@ pub struct Bucket {
 ///
 /// The trace can't be read, holds no events or lost too much, or a filter means nothing in it.
 pub fn histogram(trace: &Trace, options: &Options) -> Result<Histogram, AnalyzeError> {
-    let mut names = Names::read(trace)?;
-    if options.by == Some(By::Stack) {
-        names.read_chains(trace, options.depth)?;
+    histogram_with(&[trace], options, pass::readers())
+}
+
+/// Makes the histograms of several traces, at least one: of other machines or times.
+///
+/// # Errors
+///
+/// As [`histogram`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
+pub fn histogram_of(traces: &[Trace], options: &Options) -> Result<Histogram, AnalyzeError> {
+    histogram_with(&traces.iter().collect::<Vec<_>>(), options, pass::readers())
+}
+
+/// The same with so many readers, on which nothing depends.
+fn histogram_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Histogram, AnalyzeError> {
+    let parts = parts::of(traces, Keys { by: options.by, depth: options.depth }, &options.filter)?;
+    let mut numbers = Numbers::new(parts.len());
+    let mut keys: FxHashMap<i64, Counted> = FxHashMap::default();
+    let mut trusts = Trusts::default();
+    for (at, part) in parts.iter().enumerate() {
+        let sink = || Counting { part, options, keys: FxHashMap::default(), trust: Watch::default() };
+        let (sinks, events, counts) = part.pass(Detail::Times).run_apart(readers, sink)?;
+        let mut watch = Watch::default();
+        for Counting { keys: of_sink, trust, .. } in sinks {
+            watch = watch.and(trust);
+            for (local, counted) in of_sink {
+                let number = options.by.map_or(0, |by| numbers.row(local, at, &part.names, by));
+                keys.entry(number).or_default().absorb(counted);
+            }
+        }
+        trusts.add(part, watch, (&events, &counts), options.allow_loss)?;
     }
-    let chosen = Chosen::of(trace, &names, &options.filter)?;
-    let mut counting = Counting {
-        names: &names,
-        options,
-        chosen: &chosen,
-        keys: FxHashMap::default(),
-        trust: Watch::default(),
-    };
-    let (events, counts) =
-        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut counting)?;
-    let Counting { keys, trust, .. } = counting;
-    let trust = trust.block(trace, (&events, &counts), &chosen, &names);
-    loss::check(trace, &trust, options.allow_loss)?;
 
     let mut keys: Vec<Counts> = keys
         .into_iter()
         .filter(|(_, counted)| counted.count > 0)
         .map(|(number, counted)| {
-            let key = options.by.map(|by| Key::of_number(number, by, &names));
-            let name = key.as_ref().map_or_else(|| "all".to_owned(), |key| key.label(&names));
-            let Counted { count, total_ns, cut_by_loss, .. } = counted;
-            Counts { name, key, count, total_ns, cut_by_loss, buckets: buckets(&counted.buckets) }
+            let row = options.by.map(|by| numbers.name(number, &parts, by));
+            let (key, name, trace) =
+                row.map_or((None, "all".to_owned(), None), |(key, name, trace)| (Some(key), name, trace));
+            let Counted { count, total_ns, cut_by_loss, buckets } = counted;
+            Counts { name, key, trace, count, total_ns, cut_by_loss, buckets: options.buckets.of(&buckets) }
         })
         .collect();
     keys.sort_by(|a, b| {
@@ -150,53 +184,88 @@ pub fn histogram(trace: &Trace, options: &Options) -> Result<Histogram, AnalyzeE
     });
     let keys_total = keys.len();
     keys.truncate(options.limit.unwrap_or(usize::MAX));
-    Ok(Histogram { of: options.of, by: options.by, keys, keys_total, trust })
+    let Options { of, by, buckets, .. } = *options;
+    Ok(Histogram { of, buckets, by, traces: parts.len(), keys, keys_total, trust: trusts.finish() })
 }
 
-/// Bits of a time: bucket 0 is for 0, bucket n for times from 2^(n-1) to 2^n - 1.
-const BUCKETS: usize = 64;
+impl Buckets {
+    /// The number of the bucket of a time.
+    fn number(self, ns: i64) -> u32 {
+        match self {
+            // Bucket 0 is for 0, bucket n for times from 2^(n-1) to 2^n - 1.
+            Self::Log2 => i64::BITS - ns.max(0).leading_zeros(),
+            Self::Hdr => spread::bucket(ns),
+        }
+    }
 
-fn bucket(ns: i64) -> usize {
-    (i64::BITS - ns.max(0).leading_zeros()) as usize
+    /// The longest time of a bucket.
+    fn end(self, number: u32) -> i64 {
+        match self {
+            Self::Log2 => 1_i64.checked_shl(number).filter(|end| *end > 0).map_or(i64::MAX, |end| end - 1),
+            Self::Hdr => spread::bucket_end(number),
+        }
+    }
+
+    fn bucket(self, number: u32, count: u64) -> Bucket {
+        let from_ns = number.checked_sub(1).map_or(0, |before| self.end(before) + 1);
+        Bucket { from_ns, to_ns: self.end(number), count }
+    }
+
+    fn of(self, counts: &FxHashMap<u32, u64>) -> Vec<Bucket> {
+        let mut counts: Vec<(u32, u64)> = counts.iter().map(|(number, count)| (*number, *count)).collect();
+        counts.sort_unstable();
+        let mut buckets: Vec<Bucket> = Vec::new();
+        let mut next = None;
+        for (number, count) in counts {
+            // All powers of two are few, all that are finer would be thousands.
+            let missing = next.filter(|_| self == Self::Log2).unwrap_or(number)..number;
+            buckets.extend(missing.map(|empty| self.bucket(empty, 0)));
+            buckets.push(self.bucket(number, count));
+            next = Some(number + 1);
+        }
+        buckets
+    }
 }
 
-fn buckets(counts: &[u64; BUCKETS]) -> Vec<Bucket> {
-    let is_some = |at: &usize| counts[*at] > 0;
-    let (Some(first), Some(last)) = ((0..BUCKETS).find(is_some), (0..BUCKETS).rfind(is_some)) else {
-        return Vec::new();
-    };
-    let low = |at: usize| if at == 0 { 0 } else { 1_i64 << (at - 1) };
-    let high = |at: usize| if at == BUCKETS - 1 { i64::MAX } else { (1_i64 << at) - 1 };
-    (first..=last).map(|at| Bucket { from_ns: low(at), to_ns: high(at), count: counts[at] }).collect()
-}
-
+#[derive(Default)]
 struct Counted {
     count: u64,
     total_ns: i64,
     cut_by_loss: u64,
-    buckets: [u64; BUCKETS],
+    /// By number of the bucket.
+    buckets: FxHashMap<u32, u64>,
+}
+
+impl Counted {
+    fn absorb(&mut self, other: Self) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.cut_by_loss += other.cut_by_loss;
+        for (bucket, count) in other.buckets {
+            *self.buckets.entry(bucket).or_default() += count;
+        }
+    }
 }
 
 /// Takes holds, and from them waits.
 struct Counting<'a> {
-    names: &'a Names,
+    part: &'a Part<'a>,
     options: &'a Options,
-    chosen: &'a Chosen,
+    /// By the numbers of the trace.
     keys: FxHashMap<i64, Counted>,
     trust: Watch,
 }
 
 impl Counting<'_> {
     fn key(&mut self, subject: key::Subject) -> &mut Counted {
-        let number = self.options.by.map_or(0, |by| key::number(subject, by, self.names));
-        let none = || Counted { count: 0, total_ns: 0, cut_by_loss: 0, buckets: [0; BUCKETS] };
-        self.keys.entry(number).or_insert_with(none)
+        let number = |by| key::number(subject, by, &self.part.names);
+        self.keys.entry(self.options.by.map_or(0, number)).or_default()
     }
 }
 
 impl Sink for Counting<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_hold(hold) {
+        if !self.part.chosen.wants_hold(hold) {
             return;
         }
         self.trust.hold(hold);
@@ -211,14 +280,15 @@ impl Sink for Counting<'_> {
             }
             _ => return,
         };
+        let bucket = self.options.buckets.number(ns);
         let counted = self.key(hold.into());
         counted.count += 1;
         counted.total_ns = counted.total_ns.saturating_add(ns);
-        counted.buckets[bucket(ns)] += 1;
+        *counted.buckets.entry(bucket).or_default() += 1;
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.chosen.wants_wait(wait) {
+        if self.part.chosen.wants_wait(wait) {
             self.trust.wait(wait);
             if self.options.of == Of::Wait && wait.outcome == Outcome::CutByLoss {
                 self.key(wait.into()).cut_by_loss += 1;

@@ -25,6 +25,7 @@ pub mod intervals;
 mod layout;
 pub mod loss;
 pub mod names;
+mod parts;
 mod pass;
 pub mod periods;
 pub mod plot;

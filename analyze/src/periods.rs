@@ -1,7 +1,7 @@
 //! Waiting and holding through time: per period and key, how much of it lies in the period.
 //!
-//! A trace and [`Options`] enter, a [`Timeline`] leaves: plain data in nanoseconds, and the [`Trust`] block. A wait or hold that is longer than
-//! a period is split over those that it lies in, so the cells of a key add up to its intervals, to the nanosecond; what
+//! Traces and [`Options`] enter, a [`Timeline`] leaves: plain data in nanoseconds, and the [`Trust`] block. Of several traces, each
+//! counts time from its own begin. A wait or hold that is longer than a period is split over those that it lies in, so the cells of a key add up to its intervals, to the nanosecond; what
 //! happens at one moment is counted in the period of the moment. What is still open at the end counts until then, what
 //! loss cut short counts nowhere. So waits that were given up and holds without an end are here, and not in a report.
 //!
@@ -18,11 +18,9 @@ use crate::{
     error::AnalyzeError,
     filter::Filter,
     intervals::{Hold, HoldState, Outcome, Rules, Sink, Wait},
-    loss,
-    names::Names,
-    pass::{Detail, Pass},
+    parts::{self, Keys, Numbers, Part, Trusts},
+    pass::{self, Detail},
     report::{By, Key, Trust, key, trust::Watch},
-    scope::Chosen,
 };
 
 pub mod json;
@@ -61,6 +59,8 @@ pub struct Timeline {
     /// What a row is.
     #[serde(serialize_with = "word")]
     pub by: By,
+    /// Of how many traces it is.
+    pub traces: usize,
     /// How long a period is, in ns.
     pub period_ns: i64,
     /// The begin of the first one, in ns since the begin of the trace.
@@ -88,6 +88,9 @@ pub struct Series {
     pub name: String,
     /// What it is about; `None` for several keys.
     pub key: Option<Key>,
+    /// Of several traces, which one it is of, if it is of one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// Over all periods.
     pub total: Cell,
     /// Holds and waits that are in no cell, because events were lost while they lasted.
@@ -156,48 +159,78 @@ fn count(span_ns: i64, period_ns: i64) -> i64 {
 ///
 /// The trace can't be read, holds no events or lost too much, a filter means nothing in it, or there would be too many periods.
 pub fn timeline(trace: &Trace, options: &Options) -> Result<Timeline, AnalyzeError> {
-    let mut names = Names::read(trace)?;
-    if options.by == By::Stack {
-        names.read_chains(trace, options.depth)?;
-    }
-    let chosen = Chosen::of(trace, &names, &options.filter)?;
+    timeline_with(&[trace], options, pass::readers())
+}
+
+/// Makes one table of several traces, at least one: of other machines or times. Each counts time from its own begin.
+///
+/// # Errors
+///
+/// As [`timeline`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
+pub fn timeline_of(traces: &[Trace], options: &Options) -> Result<Timeline, AnalyzeError> {
+    timeline_with(&traces.iter().collect::<Vec<_>>(), options, pass::readers())
+}
+
+/// From when to when a part is looked at, on its own clock.
+fn window(part: &Part<'_>) -> Result<(i64, i64), AnalyzeError> {
+    let Part { trace, names, chosen, .. } = part;
     let last_ns = match trace.info().clocks_end.monotonic_ns {
         0 => crate::scope::last_time(trace)?,
         // What was recorded after the clocks were read is the end, if there is any.
         end_ns => end_ns.max(names.locks().iter().map(|lock| lock.last_ns).max().unwrap_or(end_ns)),
     };
     let from_ns = chosen.window.from_ns.unwrap_or(chosen.start_ns);
-    let to_ns = chosen.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
-    let span_ns = to_ns.saturating_sub(from_ns);
+    Ok((from_ns, chosen.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns)))
+}
+
+/// The same with so many readers, on which nothing depends.
+fn timeline_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Timeline, AnalyzeError> {
+    let parts = parts::of(traces, Keys { by: Some(options.by), depth: options.depth }, &options.filter)?;
+    let windows = parts.iter().map(window).collect::<Result<Vec<_>, _>>()?;
+    // The longest decides; all begin at the same time after the begin of their trace.
+    let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
+    let (first, from_ns) = (&parts[0].chosen, windows[0].0);
+    let begin_ns = from_ns.saturating_sub(first.start_ns);
     let period_ns = options.period_ns.unwrap_or_else(|| round_period(span_ns)).max(1);
     if count(span_ns, period_ns) > MOST_PERIODS {
         return Err(AnalyzeError::TooManyPeriods { periods: count(span_ns, period_ns), most: MOST_PERIODS });
     }
-    let mut filling = Filling {
-        names: &names,
-        rules: names.rules(trace),
-        by: options.by,
-        chosen: &chosen,
-        window: (from_ns, to_ns),
-        period_ns,
-        keys: FxHashMap::default(),
-        trust: Watch::default(),
-    };
-    let (events, counts) =
-        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut filling)?;
-    let Filling { keys, trust, .. } = filling;
-    let trust = trust.block(trace, (&events, &counts), &chosen, &names);
-    loss::check(trace, &trust, options.allow_loss)?;
+    let mut numbers = Numbers::new(parts.len());
+    let mut keys: FxHashMap<i64, Gathered> = FxHashMap::default();
+    let mut trusts = Trusts::default();
+    for (at, (part, window)) in parts.iter().zip(windows).enumerate() {
+        let rules = part.names.rules(part.trace);
+        let sink = || Filling {
+            part,
+            rules: &rules,
+            by: options.by,
+            window,
+            span_ns,
+            period_ns,
+            keys: FxHashMap::default(),
+            trust: Watch::default(),
+        };
+        let (sinks, events, counts) = part.pass(Detail::Times).run_apart(readers, sink)?;
+        let mut watch = Watch::default();
+        for Filling { keys: of_sink, trust, .. } in sinks {
+            watch = watch.and(trust);
+            for (local, gathered) in of_sink {
+                let number = numbers.row(local, at, &part.names, options.by);
+                keys.entry(number).or_default().absorb(gathered);
+            }
+        }
+        trusts.add(part, watch, (&events, &counts), options.allow_loss)?;
+    }
 
     let series = |(number, mut gathered): (i64, Gathered)| {
         for cell in gathered.cells.values_mut() {
             // Where holds are recorded and there is none, it is 0.
             cell.hold_ns = gathered.measured.then_some(cell.hold_ns.unwrap_or(0));
         }
-        let key = Key::of_number(number, options.by, &names);
+        let (key, name, trace) = numbers.name(number, &parts, options.by);
         let total = gathered.cells.values().fold(Cell::default(), |sum, cell| sum.plus(*cell));
         let Gathered { cells, cut_by_loss, .. } = gathered;
-        Series { name: key.label(&names), key: Some(key), total, cut_by_loss, cells }
+        Series { name, key: Some(key), trace, total, cut_by_loss, cells }
     };
     let mut keys: Vec<Series> =
         keys.into_iter().map(series).filter(|series| !series.cells.is_empty()).collect();
@@ -209,13 +242,14 @@ pub fn timeline(trace: &Trace, options: &Options) -> Result<Timeline, AnalyzeErr
     let others_count = others.len();
     Ok(Timeline {
         by: options.by,
+        traces: parts.len(),
         period_ns,
-        from_ns: from_ns.saturating_sub(chosen.start_ns),
-        to_ns: to_ns.saturating_sub(chosen.start_ns),
+        from_ns: begin_ns,
+        to_ns: begin_ns.saturating_add(span_ns),
         keys,
         others: others.into_iter().reduce(together),
         others_count,
-        trust,
+        trust: trusts.finish(),
     })
 }
 
@@ -227,7 +261,7 @@ fn together(mut all: Series, other: Series) -> Series {
     }
     let total = all.total.plus(other.total);
     let cut_by_loss = all.cut_by_loss + other.cut_by_loss;
-    Series { name: "(others)".to_owned(), key: None, total, cut_by_loss, cells: all.cells }
+    Series { name: "(others)".to_owned(), key: None, trace: None, total, cut_by_loss, cells: all.cells }
 }
 
 /// A 1, 2 or 5 with zeros.
@@ -252,19 +286,37 @@ struct Gathered {
     measured: bool,
 }
 
+impl Gathered {
+    fn absorb(&mut self, other: Self) {
+        for (period, cell) in other.cells {
+            let sum = self.cells.entry(period).or_default();
+            *sum = sum.plus(cell);
+        }
+        self.cut_by_loss += other.cut_by_loss;
+        self.measured |= other.measured;
+    }
+}
+
 /// Takes intervals and puts them into the cells that they lie in.
 struct Filling<'a> {
-    names: &'a Names,
-    rules: Rules,
+    part: &'a Part<'a>,
+    rules: &'a Rules,
     by: By,
-    chosen: &'a Chosen,
+    /// Of this part.
     window: (i64, i64),
+    /// Of all parts.
+    span_ns: i64,
     period_ns: i64,
+    /// By the numbers of the trace.
     keys: FxHashMap<i64, Gathered>,
     trust: Watch,
 }
 
 impl Filling<'_> {
+    fn key(&self, subject: key::Subject) -> i64 {
+        key::number(subject, self.by, &self.part.names)
+    }
+
     /// Adds the parts of an interval to the periods of `key`, and 1 to that of its begin.
     fn add(
         &mut self,
@@ -279,7 +331,7 @@ impl Filling<'_> {
         let period = |ns: i64| ns.saturating_sub(from_ns) / self.period_ns;
         if (from_ns..=to_ns).contains(&start_ns) {
             // What begins with the last nanosecond belongs to the last period.
-            let last = count(to_ns.saturating_sub(from_ns), self.period_ns) - 1;
+            let last = count(self.span_ns, self.period_ns) - 1;
             let cell = gathered.cells.entry(period(start_ns).min(last)).or_default();
             *cell = cell.plus(one);
             gathered.measured |= measured;
@@ -299,11 +351,11 @@ impl Filling<'_> {
 
 impl Sink for Filling<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_any_time(hold) || hold.end_ns < self.window.0 {
+        if !self.part.chosen.wants_any_time(hold) || hold.end_ns < self.window.0 {
             return;
         }
         self.trust.hold(hold);
-        let key = key::number(hold.into(), self.by, self.names);
+        let key = self.key(hold.into());
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
                 let part = |ns| Cell { hold_ns: Some(ns), ..Cell::default() };
@@ -316,11 +368,11 @@ impl Sink for Filling<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if !self.chosen.wants_wait_any_time(wait) || wait.end_ns < self.window.0 {
+        if !self.part.chosen.wants_wait_any_time(wait) || wait.end_ns < self.window.0 {
             return;
         }
         self.trust.wait(wait);
-        let key = key::number(wait.into(), self.by, self.names);
+        let key = self.key(wait.into());
         if wait.outcome == Outcome::CutByLoss {
             self.keys.entry(key).or_default().cut_by_loss += 1;
         } else {

@@ -1,8 +1,8 @@
 //! What a trace holds, row by row and with names: events as they were recorded, and the holds and waits that they make.
 //!
-//! A trace and [`Options`] enter, rows leave into a [`Rows`] as the trace is read, for an analysis of one's own; what comes back is the
+//! Traces and [`Options`] enter, rows leave into a [`Rows`] as the trace is read, for an analysis of one's own; what comes back is the
 //! [`Trust`] block. Nothing is added up and nothing kept but what is open, so memory does not grow with the trace. Events come in the
-//! order of the file, holds and waits in the order in which they end.
+//! order of the file, holds and waits in the order in which they end; of several traces, one after the other.
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 
@@ -13,10 +13,11 @@ use crate::{
     error::AnalyzeError,
     filter::Filter,
     intervals::{Counts, Hold, Sink, Wait},
-    names::Names,
-    pass::{Detail, Pass, Walk},
+    names::printable,
+    parts::{self, Keys, Part, Trusts},
+    pass::{Detail, Walk},
     report::{Trust, trust::Watch},
-    rows::{Field, Rows},
+    rows::{Cell, Field, Rows, Value},
     scope::Chosen,
     source,
 };
@@ -53,42 +54,92 @@ pub struct Options {
     pub limit: Option<u64>,
 }
 
-/// The columns of such rows.
-pub fn fields(what: What) -> Vec<Field> {
-    match what {
+/// The columns of such rows. Rows of several traces begin with which one they are of.
+pub fn fields(what: What, several: bool) -> Vec<Field> {
+    let of_trace = [Field::text("trace").shown("trace", Value::Text, (8, 12)), Field::text("host")];
+    let mut fields: Vec<Field> = of_trace.into_iter().filter(|_| several).collect();
+    fields.extend(match what {
         What::Events => events::fields(),
         What::Waits => intervals::wait_fields(),
         What::Holds => intervals::hold_fields(),
-    }
+    });
+    fields
 }
 
-/// What is to be known before the first row: loss, as far as the footer tells it.
-pub fn warning(trace: &Trace) -> Option<String> {
-    let recorded = trace.event_count();
-    let lost = trace.info().loss.events();
-    Trust { lost, recorded, ..Trust::default() }.warning()
+/// What is to be known before the first row: loss, as far as the footers tell it.
+pub fn warning(traces: &[Trace]) -> Option<String> {
+    let of = |trace: &Trace| Trust {
+        lost: trace.info().loss.events(),
+        recorded: trace.event_count(),
+        ..Trust::default()
+    };
+    traces.iter().map(of).reduce(Trust::and).and_then(|trust| trust.warning())
 }
 
-/// Writes the rows; says how many there were, and what they don't hold.
+/// Writes the rows of the trace; says how many there were, and what they don't hold.
 ///
 /// # Errors
 ///
 /// The trace can't be read or holds no events, a filter means nothing in it, or what `rows` says.
 pub fn write(trace: &Trace, options: &Options, rows: &mut dyn Rows) -> Result<(u64, Trust), AnalyzeError> {
-    let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, &options.filter)?;
-    let labels = Labels::new(&names, chosen.start_ns);
-    let mut out = Out { labels, chosen: &chosen, limit: options.limit, rows, written: 0, failed: Ok(()) };
-    let mut watch = Watch::default();
-    let (walk, counts) = if options.what == What::Events {
-        (out.events(trace)?, Counts::default())
-    } else {
-        let mut sink = Intervals { out: &mut out, what: options.what, watch: &mut watch };
-        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut sink)?
-    };
-    out.failed?;
-    out.rows.finish()?;
-    Ok((out.written, watch.block(trace, (&walk, &counts), &chosen, &names)))
+    write_in(&[trace], options, rows)
+}
+
+/// Writes the rows of several traces, one after the other. Times are since the begin of each.
+///
+/// # Errors
+///
+/// As [`write`]; but a trace without events, or in which a filter means nothing, is passed over if there is another.
+pub fn write_of(
+    traces: &[Trace],
+    options: &Options,
+    rows: &mut dyn Rows,
+) -> Result<(u64, Trust), AnalyzeError> {
+    write_in(&traces.iter().collect::<Vec<_>>(), options, rows)
+}
+
+fn write_in(traces: &[&Trace], options: &Options, rows: &mut dyn Rows) -> Result<(u64, Trust), AnalyzeError> {
+    let parts = parts::of(traces, Keys::default(), &options.filter)?;
+    let (mut trusts, mut written) = (Trusts::default(), 0);
+    for part in &parts {
+        let mut with_trace = WithTrace { trace: &part.label, host: part.names.host(), rows };
+        let rows: &mut dyn Rows = if traces.len() > 1 { &mut with_trace } else { with_trace.rows };
+        let Part { names, chosen, .. } = part;
+        let labels = Labels::new(names, chosen.start_ns);
+        let mut out = Out { labels, chosen, limit: options.limit, rows, written, failed: Ok(()) };
+        let mut watch = Watch::default();
+        let (walk, counts) = if options.what == What::Events {
+            (out.events(part.trace)?, Counts::default())
+        } else {
+            part.pass(Detail::All).run(&mut Intervals { out: &mut out, what: options.what, watch: &mut watch })?
+        };
+        out.failed?;
+        written = out.written;
+        // What is not ranked is never refused.
+        trusts.add(part, watch, (&walk, &counts), true)?;
+    }
+    rows.finish()?;
+    Ok((written, trusts.finish()))
+}
+
+/// Rows of one of several traces.
+struct WithTrace<'a, 'b> {
+    trace: &'a str,
+    host: Option<&'a str>,
+    rows: &'b mut dyn Rows,
+}
+
+impl Rows for WithTrace<'_, '_> {
+    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
+        let host = self.host.map(|host| printable(host).into_owned());
+        let mut all: Vec<Cell<'_>> = vec![self.trace.into(), host.into()];
+        all.extend(cells.iter().cloned());
+        self.rows.push(&all)
+    }
+
+    fn finish(&mut self) -> Result<(), AnalyzeError> {
+        self.rows.finish()
+    }
 }
 
 /// Where rows go, until there are enough.

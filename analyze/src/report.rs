@@ -18,7 +18,9 @@ use crate::{
     error::AnalyzeError,
     filter::Filter,
     intervals::{Hold, HoldState},
-    loss, pass,
+    loss,
+    parts::{self, Keys, Numbers},
+    pass,
 };
 
 pub mod columns;
@@ -28,7 +30,6 @@ pub mod rows;
 pub mod text;
 
 pub(crate) mod key;
-mod parts;
 mod reading;
 pub(crate) mod spread;
 mod table;
@@ -40,7 +41,6 @@ pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use trust::Trust;
 
-use parts::Numbers;
 use reading::{Found, Reading};
 use spread::Spreads;
 use table::Sums;
@@ -53,7 +53,7 @@ const CHUNK_KEYS: usize = 256 * 1024;
 pub struct Options {
     /// What a row is.
     pub by: By,
-    /// Descending by which column; equal rows by name.
+    /// Descending by which column; equal rows by name. By a part of another column ([`Column::is_part`]) is by name.
     pub sort: Column,
     /// Which columns will be looked at: [`Extra`] ones are made only if they are here or what is sorted by.
     pub columns: Vec<Column>,
@@ -122,6 +122,11 @@ pub struct Row {
     /// The columns.
     #[serde(flatten)]
     pub columns: Columns,
+    /// Of the column that is sorted by: the row's part of all rows, those beyond the limit too, in millionths, truncated. `None` if the
+    /// column does not add up, if all rows are 0, or if it was not measured here.
+    pub pct_ppm: Option<i64>,
+    /// The same of this row and all before it.
+    pub cum_pct_ppm: Option<i64>,
     /// Holds and waits of the row that are in no column, because events were lost while they lasted.
     pub cut_by_loss: u64,
     /// What the row is called; safe to print.
@@ -132,6 +137,17 @@ pub struct Row {
     /// What the row is about.
     #[serde(flatten)]
     pub key: Key,
+}
+
+impl Row {
+    /// The value of a column; `None` where it was not measured, and for the name.
+    pub fn get(&self, column: Column) -> Option<i64> {
+        match column {
+            Column::Pct => self.pct_ppm,
+            Column::CumPct => self.cum_pct_ppm,
+            column => self.columns.get(column),
+        }
+    }
 }
 
 /// Makes the report.
@@ -160,7 +176,8 @@ fn report_with(
     chunk_keys: usize,
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
-    let parts = parts::of(traces, options)?;
+    let keys = Keys { by: Some(options.by), depth: options.depth };
+    let parts = parts::of(traces, keys, &options.filter)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
     let reading = Reading { by: options.by, is_extra, chunk_keys, readers };
     let mut numbers = Numbers::new(parts.len());
@@ -207,6 +224,7 @@ fn shown_rows(
     };
     let mut table: Vec<(i64, Columns)> =
         table.into_iter().map(|(number, sums)| (number, columns(number, &sums))).collect();
+    let all = table.iter().filter_map(|(_, columns)| columns.get(options.sort)).map(i128::from).sum();
     if limit < table.len() && options.sort != Column::Name {
         let value = |row: &(i64, Columns)| std::cmp::Reverse(row.1.get(options.sort));
         table.sort_by_key(value);
@@ -218,12 +236,26 @@ fn shown_rows(
     let row = |(number, columns)| {
         let (key, name, trace) = name(number);
         let cut_by_loss = cut.get(&number).copied().unwrap_or(0);
-        Row { columns, cut_by_loss, name, trace, key }
+        Row { columns, pct_ppm: None, cum_pct_ppm: None, cut_by_loss, name, trace, key }
     };
     let mut rows: Vec<Row> = table.into_iter().map(row).collect();
     sort(&mut rows, options.sort);
     rows.truncate(limit);
+    if options.sort.adds_up() {
+        add_parts(&mut rows, options.sort, all);
+    }
     rows
+}
+
+/// Which part of `all` each row has, and all rows up to it.
+fn add_parts(rows: &mut [Row], column: Column, all: i128) {
+    let part = |of: i128| (of * 1_000_000).checked_div(all).and_then(|ppm| i64::try_from(ppm).ok());
+    let mut before = 0;
+    for row in rows {
+        let Some(value) = row.columns.get(column).map(i128::from) else { continue };
+        before += value;
+        (row.pct_ppm, row.cum_pct_ppm) = (part(value), part(before));
+    }
 }
 
 /// Descending, what was not measured last, equal rows by name. Names ascend.

@@ -54,6 +54,13 @@ pub(crate) fn trace(text: &str) -> TestTrace {
     Parts::parse(text).write()
 }
 
+/// The same of a machine of this name.
+pub(crate) fn trace_of_host(host: &str, text: &str) -> TestTrace {
+    let mut parts = Parts::parse(text);
+    parts.info.host.name = host.to_owned();
+    parts.write()
+}
+
 impl Parts {
     pub(crate) fn parse(text: &str) -> Self {
         let mut parts = Self::default();

@@ -5,13 +5,13 @@ use std::{path::PathBuf, str::FromStr as _, time::Duration};
 use analyze::{
     blame::By as BlameBy,
     diff::{Align, Condition, Metric},
-    hist::Of,
-    report::{By, Column},
+    hist::{Buckets, Of},
+    report::Column,
 };
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::{
-    common::{Filters, Output},
+    common::{Filters, Keys, Output, Rows, Table},
     duration,
 };
 
@@ -23,19 +23,19 @@ pub(crate) enum Analyze {
     Blame(Blame),
     /// Waiting and holding through time: how much of it lies in each period.
     Timeline(Timeline),
-    /// How long waits or holds are: how many in each power of two.
+    /// How long waits or holds are: how many in each power of two, or finer.
     Hist(Hist),
     /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
     Diff(Diff),
     /// The events as they were recorded, with names.
     #[command(after_help = RAW_HELP)]
-    Events(Raw),
+    Events(Rows),
     /// Every wait: who, for what, from when to when, in whose hold it began.
     #[command(after_help = RAW_HELP)]
-    Waits(Raw),
+    Waits(Rows),
     /// Every hold: who, of what, from when to when, what it made others wait.
     #[command(after_help = RAW_HELP)]
-    Holds(Raw),
+    Holds(Rows),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -48,28 +48,13 @@ Examples:
   klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
   klock analyze timeline --format csv > timeline.csv")]
 pub(crate) struct Timeline {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What has a timeline of its own: lock, site, stack, class, kind, task, process, comm or cgroup.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
-    pub(crate) by: By,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
     /// How long a period is; a round time that gives some twenty, if not given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) period: Option<Duration>,
-    /// Show the N keys with the most waiting, and the others as one; in text 3, elsewhere all.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) table: Table,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -77,30 +62,19 @@ pub(crate) struct Timeline {
 Examples:
   klock analyze hist                            all waits
   klock analyze hist --of hold --by lock -n 5
+  klock analyze hist --lock cache_lock --buckets hdr
   klock analyze hist --lock cache_lock --by site --format csv > hist.csv")]
 pub(crate) struct Hist {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
     /// What is counted: wait (those that ended with the lock) or hold.
     #[arg(long, value_name = "TIME", default_value = "wait", value_parser = Of::from_str)]
     pub(crate) of: Of,
-    /// What has a histogram of its own: lock, site, stack, class, kind, task, process, comm or cgroup; without, one for all.
-    #[arg(long, value_name = "KEY", value_parser = By::from_str)]
-    pub(crate) by: Option<By>,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
-    /// Show the N keys with the longest time together; in text 3, elsewhere all.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
+    /// Which times are counted together: log2 (each power of two of nanoseconds), or hdr (a 64th of those).
+    #[arg(long, value_name = "KIND", default_value = "log2", value_parser = Buckets::from_str)]
+    pub(crate) buckets: Buckets,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of keys may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) table: Table,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -140,6 +114,17 @@ pub(crate) struct Diff {
     pub(crate) output: Output,
 }
 
+/// A column that rows can be sorted by.
+fn sort_column(text: &str) -> Result<Column, String> {
+    match text.parse() {
+        Ok(column) if Column::is_part(column) => Err(format!(
+            "{text} is the part of the column that is sorted by; sort by that one, and show {text} with -F"
+        )),
+        Ok(column) => Ok(column),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 const RAW_HELP: &str = "\
 Text shows what fits; CSV, JSON (an object per line) and Parquet have every column, times in nanoseconds since the trace's begin.
 Rows are written as the trace is read: memory does not grow with it. Waits and holds come in the order in which they end.
@@ -148,20 +133,6 @@ Examples:
   klock analyze events --lock cache_lock -n 50
   klock analyze waits --min-wait 1ms --from 2s --to 3s
   klock analyze holds --format parquet -o holds.parquet";
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Raw {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -178,6 +149,7 @@ Columns, credited when the lock is released, to the place that took it:
   contention         cnt_lock divided by count; with -F
   owner_changes      holds before which another task had the lock; with -F
   max_waiters        the most tasks that waited at one time; with -F
+  pct, cum_pct       part of the column that is sorted by: of the row, and of all rows up to it; with -F
 With -F or -k, by reading the trace twice:
   min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
   spin, blocked, runq          what waits were spent with
@@ -188,34 +160,20 @@ Examples:
   klock analyze report busy.parquet --by site --sort total
   klock analyze report --lock 0xffff888104a3c2d8 --by task
   klock analyze report -F wait_total,gap,wait_caused,holds_contended
+  klock analyze report -k total -F total,pct,cum_pct,count
   klock analyze report --format csv > report.csv
   klock analyze report --by host web-*.parquet")]
 pub(crate) struct Report {
-    /// The trace, or several as one: files, directories of them.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
-    /// What a row is: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or host.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
-    pub(crate) by: By,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<usize>,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
     /// Sort by this column, largest first; name sorts upwards.
-    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = Column::from_str)]
+    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = sort_column)]
     pub(crate) sort: Column,
     /// Show these columns, in this order; CSV has all by default, JSON always.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]
     pub(crate) columns: Vec<Column>,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) table: Table,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -228,20 +186,9 @@ Examples:
   klock analyze blame --by pair -n 5 --lock cache_lock
   klock analyze blame busy.parquet --by task --format csv > blame.csv")]
 pub(crate) struct Blame {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What a row is: site (where the holder acquired the lock), task (the holder), or pair (holder's and waiter's site).
+    /// What a row is: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), or host.
     #[arg(long, value_name = "KEY", default_value = "site", value_parser = BlameBy::from_str)]
     pub(crate) by: BlameBy,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) table: Table,
 }

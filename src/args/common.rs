@@ -2,11 +2,48 @@
 
 use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
-use analyze::rows::Format;
+use analyze::{report::By, rows::Format};
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode};
 
 use super::duration;
+
+/// What all that show rows of traces take.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Rows {
+    /// The trace, or several as one: files, directories of them.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Show the first N rows, of timeline and hist keys: those with the longest time, in text 3 if not given.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What all tables take whose rows have an order by cost.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Table {
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+}
+
+/// What a row, a timeline or a histogram is of.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Keys {
+    /// What there is one of: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or
+    /// host. If not given, lock; of histograms, one for all.
+    #[arg(long, value_name = "KEY", value_parser = By::from_str)]
+    pub(crate) by: Option<By>,
+    /// With --by stack: so many functions of it, from the acquisition point outwards.
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
+}
 
 /// What of a trace a table is about.
 #[derive(Debug, ClapArgs)]

@@ -4,22 +4,22 @@ use analyze::{
     blame::{self, Options},
     rows::Format,
 };
-use trace_format::Trace;
 
-use super::{filters::filter, out};
+use super::{filters::filter, out, traces};
 use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Blame) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
+    let rows = &args.table.rows;
+    let traces = traces::open(&rows.traces)?;
     let options = Options {
         by: args.by,
-        limit: args.limit,
-        filter: filter(&args.filters),
-        allow_loss: args.allow_loss,
+        limit: rows.limit,
+        filter: filter(&rows.filters),
+        allow_loss: args.table.allow_loss,
     };
-    let blame = blame::blame(&trace, &options)?;
-    out::warn_of(&args.output, &blame.trust);
-    out::write(&args.output, |width, out| match args.output.format {
+    let blame = blame::blame_of(&traces, &options)?;
+    out::warn_of(&rows.output, &blame.trust);
+    out::write(&rows.output, |width, out| match rows.output.format {
         Format::Text => Ok(blame::text::write(&blame, width, out)?),
         Format::Json => Ok(blame::json::write(&blame, out)?),
         format => Ok(blame::rows::write(&blame, format, out)?),

@@ -4,26 +4,26 @@ use analyze::{
     hist::{self, Options},
     rows::Format,
 };
-use trace_format::Trace;
 
-use super::{filters::filter, out, timeline::TEXT_KEYS};
+use super::{filters::filter, out, timeline::TEXT_KEYS, traces};
 use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Hist) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
-    let format = args.output.format;
-    let limit = args.limit.or((format == Format::Text).then_some(TEXT_KEYS));
+    let rows = &args.table.rows;
+    let traces = traces::open(&rows.traces)?;
+    let format = rows.output.format;
     let options = Options {
         of: args.of,
-        by: args.by,
-        limit,
-        depth: args.depth,
-        filter: filter(&args.filters),
-        allow_loss: args.allow_loss,
+        buckets: args.buckets,
+        by: args.keys.by,
+        limit: rows.limit.or((format == Format::Text).then_some(TEXT_KEYS)),
+        depth: args.keys.depth,
+        filter: filter(&rows.filters),
+        allow_loss: args.table.allow_loss,
     };
-    let histogram = hist::histogram(&trace, &options)?;
-    out::warn_of(&args.output, &histogram.trust);
-    out::write(&args.output, |width, out| match format {
+    let histogram = hist::histogram_of(&traces, &options)?;
+    out::warn_of(&rows.output, &histogram.trust);
+    out::write(&rows.output, |width, out| match format {
         Format::Text => Ok(hist::text::write(&histogram, width, out)?),
         Format::Json => Ok(hist::json::write(&histogram, out)?),
         format => Ok(hist::rows::write(&histogram, format, out)?),

@@ -4,24 +4,24 @@ use analyze::{
     raw::{self, Options, What},
     rows::{self, Format},
 };
-use trace_format::Trace;
 
-use super::{filters::filter, out};
+use super::{filters::filter, out, traces};
 use crate::{args, exit::Exit};
 
-pub(super) fn run(args: &args::Raw, what: What) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
-    let options = Options { what, filter: filter(&args.filters), limit: args.limit };
+pub(super) fn run(args: &args::Rows, what: What) -> anyhow::Result<Exit> {
+    let traces = traces::open(&args.traces)?;
+    let limit = args.limit.map(|limit| limit as u64);
+    let options = Options { what, filter: filter(&args.filters), limit };
     let format = args.output.format;
     let mut written = 0;
-    let warning = raw::warning(&trace);
+    let warning = raw::warning(&traces);
     out::warn(&args.output, warning.clone());
     out::write(&args.output, |width, out| {
         if let Some(warning) = warning.filter(|_| format == Format::Text) {
             writeln!(out, "{warning}\n")?;
         }
-        let mut rows = rows::writer(format, &raw::fields(what), width, out)?;
-        let (count, trust) = raw::write(&trace, &options, &mut *rows)?;
+        let mut rows = rows::writer(format, &raw::fields(what, traces.len() > 1), width, out)?;
+        let (count, trust) = raw::write_of(&traces, &options, &mut *rows)?;
         drop(rows);
         written = count;
         if format == Format::Text {

@@ -11,10 +11,11 @@ use super::{filters::filter, out, traces};
 use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
-    let traces = traces::open(&args.traces)?;
+    let output = &args.table.rows.output;
+    let traces = traces::open(&args.table.rows.traces)?;
     let report = report::report_of(&traces, &options(args))?;
-    out::warn_of(&args.output, &report.trust);
-    out::write(&args.output, |width, out| match args.output.format {
+    out::warn_of(output, &report.trust);
+    out::write(output, |width, out| match output.format {
         Format::Text => Ok(report::text::write(&report, &args.columns, width, out)?),
         Format::Json => Ok(report::json::write(&report, out)?),
         format => Ok(report::rows::write(&report, &args.columns, format, out)?),
@@ -30,13 +31,13 @@ pub(super) fn write_text(out: &mut dyn io::Write, report: &report::Report) -> an
 
 fn options(args: &args::Report) -> Options {
     Options {
-        by: args.by,
+        by: args.keys.by.unwrap_or_default(),
         sort: args.sort,
         columns: args.columns.clone(),
-        limit: args.limit,
-        filter: filter(&args.filters),
-        depth: args.depth,
-        allow_loss: args.allow_loss,
+        limit: args.table.rows.limit,
+        filter: filter(&args.table.rows.filters),
+        depth: args.keys.depth,
+        allow_loss: args.table.allow_loss,
     }
 }
 

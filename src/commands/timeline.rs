@@ -4,29 +4,28 @@ use analyze::{
     periods::{self, Options},
     rows::Format,
 };
-use trace_format::Trace;
 
 use super::{
     filters::{filter, ns},
-    out,
+    out, traces,
 };
 use crate::{args, exit::Exit};
 
 pub(super) fn run(args: &args::Timeline) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
-    let format = args.output.format;
-    let limit = args.limit.or((format == Format::Text).then_some(TEXT_KEYS));
+    let rows = &args.table.rows;
+    let traces = traces::open(&rows.traces)?;
+    let format = rows.output.format;
     let options = Options {
-        by: args.by,
+        by: args.keys.by.unwrap_or_default(),
         period_ns: args.period.map(ns),
-        limit,
-        depth: args.depth,
-        filter: filter(&args.filters),
-        allow_loss: args.allow_loss,
+        limit: rows.limit.or((format == Format::Text).then_some(TEXT_KEYS)),
+        depth: args.keys.depth,
+        filter: filter(&rows.filters),
+        allow_loss: args.table.allow_loss,
     };
-    let timeline = periods::timeline(&trace, &options)?;
-    out::warn_of(&args.output, &timeline.trust);
-    out::write(&args.output, |width, out| match format {
+    let timeline = periods::timeline_of(&traces, &options)?;
+    out::warn_of(&rows.output, &timeline.trust);
+    out::write(&rows.output, |width, out| match format {
         Format::Text => Ok(periods::text::write(&timeline, width, out)?),
         Format::Json => Ok(periods::json::write(&timeline, out)?),
         format => Ok(periods::rows::write(&timeline, format, out)?),

@@ -1,4 +1,4 @@
-//! Traces as they were typed: files, and directories of files, of which only events are traces.
+//! Traces as they were typed: files, and directories of files, of which only events are traces. At least one is opened.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,23 @@ pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
             add(path, paths.len() > 1, &mut traces)?;
         }
     }
+    if traces.is_empty() {
+        anyhow::bail!("{}: no trace among these files; give the file of the events", paths[0].display());
+    }
+    refuse_twice(&traces)?;
     Ok(traces)
+}
+
+/// What is counted twice is not what happened.
+fn refuse_twice(traces: &[Trace]) -> anyhow::Result<()> {
+    for (at, trace) in traces.iter().enumerate() {
+        let id = &trace.info().trace_id;
+        if let Some(same) = traces[..at].iter().find(|other| !id.is_empty() && other.info().trace_id == *id) {
+            let (one, other) = (same.paths().events.display(), trace.paths().events.display());
+            anyhow::bail!("{one} and {other} are the same recording; give it once");
+        }
+    }
+    Ok(())
 }
 
 /// The Parquet files of a directory.

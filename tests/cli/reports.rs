@@ -79,6 +79,26 @@ fn the_columns_of_a_report_can_be_chosen() {
     let unknown = folder.klock(&["analyze", "report", "-F", "cost"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("unknown column 'cost'"), "{}", unknown.stderr);
+    let parts = folder.klock(&[
+        "analyze",
+        "report",
+        "--by",
+        "task",
+        "-k",
+        "total",
+        "-F",
+        "pct,cum_pct",
+        "--format",
+        "csv",
+    ]);
+    assert!(parts.succeeds().starts_with("pct_ppm,cum_pct_ppm,name,"), "{}", parts.stdout);
+    assert!(
+        parts.stdout.contains("\n714285,714285,a ") && parts.stdout.contains("\n285714,1000000,\"b "),
+        "{}",
+        parts.stdout
+    );
+    let unsorted = folder.klock(&["analyze", "report", "-k", "pct"]);
+    assert!(unsorted.code == Some(2) && unsorted.stderr.contains("-F"), "{}", unsorted.stderr);
 }
 
 #[test]
@@ -289,6 +309,31 @@ fn several_files_or_a_directory_of_them_are_one_report() {
     let locks = count(&files);
     assert_eq!(locks.len(), 2, "{locks:?}");
     assert!(locks[0].starts_with("2,other: #0 cache_lock (pthread_mutex),0,"), "{locks:?}");
+    for (command, rows) in
+        [("blame", 1), ("timeline", 2), ("hist", 1), ("events", 10), ("waits", 2), ("holds", 4)]
+    {
+        let all = ["trace.parquet", "more", "--format", "csv"];
+        let csv = folder.klock(&[&["analyze", command], &all[..]].concat());
+        let lines: Vec<&str> = csv.succeeds().lines().collect();
+        assert!(lines[0].split(',').any(|name| name == "trace"), "{command}: {}", lines[0]);
+        assert!(
+            lines.len() > rows && csv.stdout.contains(if rows > 1 { "other" } else { "\n" }),
+            "{command}: {lines:?}"
+        );
+    }
+    for command in ["report", "blame", "timeline"] {
+        let csv =
+            folder.klock(&["analyze", command, "--by", "host", "--format", "csv", "trace.parquet", "more"]);
+        assert!(csv.succeeds().lines().next().unwrap().contains("host"), "{}", csv.stdout);
+    }
+    std::fs::copy(folder.path("trace.parquet"), folder.path("more/trace.parquet")).unwrap();
+    for side in ["stacks", "locks", "tasks"] {
+        let name = format!("trace.{side}.parquet");
+        std::fs::copy(folder.path(&name), folder.path(&format!("more/{name}"))).unwrap();
+    }
+    let twice = folder.klock(&["analyze", "report", "trace.parquet", "more"]);
+    twice.fails(2, &["trace.parquet and more/trace.parquet", "same recording", "once"]);
+    folder.klock(&["analyze", "hist", "trace.locks.parquet", "trace.tasks.parquet"]).fails(2, &["no trace"]);
     std::fs::create_dir(folder.path("none")).unwrap();
     folder.klock(&["analyze", "report", "none"]).fails(2, &["none", "no trace"]);
 }

@@ -19,7 +19,12 @@ use crate::{
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
 pub fn write(blame: &Blame, format: Format, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
-    let holder_by = if blame.by == By::Task { report::By::Task } else { report::By::Site };
+    let holder_by = match blame.by {
+        By::Task => report::By::Task,
+        By::Host => report::By::Host,
+        By::Site | By::Pair => report::By::Site,
+    };
+    let has_places = matches!(blame.by, By::Site | By::Pair);
     let mut fields = vec![
         Field::text("charged_to"),
         Field::number("wait_caused_ns").shown("wait_caused", Value::Duration, (0, 0)),
@@ -36,11 +41,14 @@ pub fn write(blame: &Blame, format: Format, out: &mut (dyn Write + Send)) -> Res
     if blame.by == By::Pair {
         fields.extend(of("waiter", report::By::Site));
     }
-    if blame.by != By::Task {
+    if has_places {
         fields.push(Field::text("holder_stack"));
     }
     if blame.by == By::Pair {
         fields.push(Field::text("waiter_stack"));
+    }
+    if blame.traces > 1 {
+        fields.push(Field::text("trace"));
     }
     let mut out = rows::writer(format, &fields, None, out)?;
     let all_ns = i128::from(blame.totals.waited_ns);
@@ -59,11 +67,14 @@ pub fn write(blame: &Blame, format: Format, out: &mut (dyn Write + Send)) -> Res
         if blame.by == By::Pair {
             cells.extend(key_cells(row.waiter.as_ref(), report::By::Site));
         }
-        if blame.by != By::Task {
+        if has_places {
             cells.push(stack(&row.holder_stack));
         }
         if blame.by == By::Pair {
             cells.push(stack(&row.waiter_stack));
+        }
+        if blame.traces > 1 {
+            cells.push(row.trace.as_deref().into());
         }
         out.push(&cells)?;
     }

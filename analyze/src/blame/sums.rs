@@ -66,6 +66,7 @@ impl<'a> Shares<'a> {
         let kernel = self.names.lock(lock).is_some_and(|lock| lock.kind.is_kernel());
         let class = self.names.class_number(lock);
         match self.by {
+            By::Host => Spot { charged, class: None, kernel: false, task: None, holder: None, waiter: None },
             By::Task => Spot { charged, class: None, kernel: false, task, holder: None, waiter: None },
             By::Site => Spot { charged, class, kernel, task: None, holder, waiter: None },
             By::Pair => Spot { charged, class, kernel, task: None, holder, waiter: wait.stack },

@@ -60,6 +60,7 @@ pub(super) fn heading(by: By) -> &'static str {
         By::Site => "held at (lock)",
         By::Task => "held by",
         By::Pair => "held at <- waited for at (lock)",
+        By::Host => "host",
     }
 }
 

@@ -30,6 +30,9 @@ pub fn write(
     ];
     let names = histogram.by.map_or(&[][..], Key::column_names);
     fields.extend(names.iter().map(|name| key_field(name)));
+    if histogram.traces > 1 {
+        fields.push(Field::text("trace"));
+    }
     let mut out = rows::writer(format, &fields, None, out)?;
     for key in &histogram.keys {
         for bucket in &key.buckets {
@@ -41,6 +44,9 @@ pub fn write(
             ];
             if let Some(by) = histogram.by {
                 cells.extend(key_cells(key.key.as_ref(), by));
+            }
+            if histogram.traces > 1 {
+                cells.push(key.trace.as_deref().into());
             }
             out.push(&cells)?;
         }

@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{Bucket, Histogram, Of, Options, bucket, histogram, json, rows, text};
+use super::{Bucket, Buckets, Histogram, Of, Options, histogram, json, rows, text};
 use crate::{
     Filter,
     intervals::histories,
@@ -29,7 +29,56 @@ fn of(options: &Options) -> Histogram {
 
 #[test]
 fn a_bucket_is_a_power_of_two_and_zero_has_its_own() {
+    let bucket = |ns| Buckets::Log2.number(ns);
     assert_eq!([-5, 0, 1, 2, 3, 4, 1023, 1024, i64::MAX].map(bucket), [0, 0, 1, 2, 2, 3, 10, 11, 63]);
+}
+
+#[test]
+fn every_time_lies_in_its_bucket_and_fine_ones_are_at_most_a_64th_wide() {
+    let times = (0..5000).chain((0..63).flat_map(|bit| [(1_i64 << bit) - 1, 1 << bit])).chain([i64::MAX]);
+    for ns in times {
+        for kind in Buckets::ALL {
+            let Bucket { from_ns, to_ns, .. } = kind.bucket(kind.number(ns), 1);
+            assert!(from_ns <= ns && ns <= to_ns, "{kind}: {from_ns} {ns} {to_ns}");
+            assert!(to_ns == i64::MAX || kind.number(to_ns + 1) == kind.number(ns) + 1, "{kind}: {ns}");
+            assert!(*kind == Buckets::Log2 || to_ns - from_ns <= from_ns / 64, "{from_ns} {to_ns}");
+        }
+    }
+}
+
+#[test]
+fn fine_buckets_are_all_in_the_rows_and_few_in_the_text() {
+    let mut history = String::new();
+    for i in 0..600 {
+        history += &format!("{} A acquire m\n{} A release m\n", i * 10_000, i * 10_000 + 1000 + i * 7);
+    }
+    let options = Options { of: Of::Hold, buckets: Buckets::Hdr, ..Options::default() };
+    let found = histogram(&testing::trace(&history).trace, &options).unwrap();
+    let buckets = &found.keys[0].buckets;
+    // 1000 .. 5200 ns: two octaves of 64, and the 1/64ths of 24 ns and 1104 ns at its ends.
+    assert_eq!(buckets.iter().map(|bucket| bucket.count).sum::<u64>(), 600);
+    assert!(buckets.len() > 128 && buckets.iter().all(|bucket| bucket.count > 0), "{}", buckets.len());
+    let csv = skin(|out| rows::write(&found, Format::Csv, out));
+    assert_eq!(csv.lines().count(), buckets.len() + 1);
+    let shown = skin(|out| text::write(&found, Some(80), out));
+    assert!(shown.contains("600 holds, 1.86 ms together; a line is at most 6."), "{shown}");
+    assert!(
+        shown.lines().count() < 50 && shown.contains("\n 1.02 µs ..  1.09 µs         9    1.5 %  █"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn several_traces_are_counted_as_one_or_apart() {
+    let (one, two) = (testing::trace(TEXT), testing::trace(TEXT));
+    let traces = [one.trace, two.trace];
+    let of = |by| super::histogram_of(&traces, &Options { of: Of::Hold, by, ..Options::default() }).unwrap();
+    assert_eq!((of(None).keys[0].count, of(Some(By::Site)).keys[0].count), (8, 2));
+    let apart = of(Some(By::Lock));
+    assert_eq!((apart.keys.len(), apart.traces, apart.trust.events), (4, 2, 18));
+    let csv = skin(|out| rows::write(&apart, Format::Csv, out));
+    assert!(csv.starts_with("from_ns,to_ns,count,name,lock_id,address,kind,pid,trace\n"), "{csv}");
+    assert!(apart.keys.iter().all(|key| key.trace.is_some() && key.name.contains(": #")), "{apart:?}");
 }
 
 #[test]

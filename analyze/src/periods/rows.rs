@@ -28,6 +28,9 @@ pub fn write(timeline: &Timeline, format: Format, out: &mut (dyn Write + Send)) 
         Field::text("name").shown(timeline.by.as_str(), Value::Text, (0, 0)),
     ];
     fields.extend(Key::column_names(timeline.by).iter().map(|name| key_field(name)));
+    if timeline.traces > 1 {
+        fields.push(Field::text("trace"));
+    }
     let mut out = rows::writer(format, &fields, None, out)?;
     for period in 0..timeline.periods() {
         let (from_ns, to_ns) = timeline.period(period);
@@ -45,6 +48,9 @@ pub fn write(timeline: &Timeline, format: Format, out: &mut (dyn Write + Send)) 
                 series.name.as_str().into(),
             ];
             cells.extend(key_cells(series.key.as_ref(), timeline.by));
+            if timeline.traces > 1 {
+                cells.push(series.trace.as_deref().into());
+            }
             out.push(&cells)?;
         }
     }

@@ -107,6 +107,31 @@ fn what_was_cut_by_loss_is_in_no_cell_and_marks_its_key() {
     assert!(shown.contains("\n! #0 m"), "{shown}");
 }
 
+#[test]
+fn several_traces_count_time_from_their_own_begin() {
+    let one = testing::trace_of_host("one", "1000 A acquire m a.c:1\n1150 A release m");
+    let two = testing::trace_of_host(
+        "two",
+        "70 A acquire n\n100 A acquire m a.c:1\n350 A release m\n370 A release n",
+    );
+    let traces = [one.trace, two.trace];
+    let of = |by| {
+        let options = Options { by, period_ns: Some(100), ..Options::default() };
+        super::timeline_of(&traces, &options).unwrap()
+    };
+    let sites = of(By::Site);
+    assert_eq!((sites.from_ns, sites.to_ns, sites.traces, sites.periods()), (0, 300, 2, 3));
+    assert_eq!(cells(&sites, 0), [(0, 0, 100 + 70, 0, 2), (1, 0, 50 + 100, 0, 0), (2, 0, 80, 0, 0)]);
+    assert_eq!(cells(&of(By::Host), 1), [(0, 0, 100, 0, 1), (1, 0, 50, 0, 0)]);
+    let locks = of(By::Lock);
+    assert_eq!(locks.keys[0].name, "two: #0 n (pthread_mutex)");
+    let csv = skin(|out| rows::write(&locks, Format::Csv, out));
+    assert!(
+        csv.contains("\n100,200,0,50,0,0,one: #0 m (pthread_mutex),0,0x1000,pthread_mutex,100,one\n"),
+        "{csv}"
+    );
+}
+
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(100) })]
 

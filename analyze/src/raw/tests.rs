@@ -37,13 +37,13 @@ fn kept(trace: &Trace, options: &Options) -> (Vec<Vec<String>>, Trust) {
     let mut kept = Kept::default();
     let (written, trust) = write(trace, options, &mut kept).unwrap();
     assert_eq!(written, kept.0.len() as u64);
-    assert!(kept.0.iter().all(|row| row.len() == fields(options.what).len()));
+    assert!(kept.0.iter().all(|row| row.len() == fields(options.what, false).len()));
     (kept.0, trust)
 }
 
 /// These columns of the rows.
 fn columns(what: What, rows: &[Vec<String>], names: &[&str]) -> Vec<String> {
-    let fields = fields(what);
+    let fields = fields(what, false);
     let at = |name: &&str| fields.iter().position(|field| field.name == *name).expect("a column");
     let at: Vec<usize> = names.iter().map(at).collect();
     rows.iter().map(|row| at.iter().map(|at| row[*at].as_str()).collect::<Vec<_>>().join(" ")).collect()
@@ -104,6 +104,24 @@ fn rows_are_filtered_and_limited_and_what_is_beyond_is_not_read() {
     let one = Options { what: What::Holds, limit: Some(1), ..Options::default() };
     let (rows, trust) = kept(&test.trace, &one);
     assert_eq!((rows.len(), trust.events), (1, 3));
+}
+
+#[test]
+fn rows_of_several_traces_say_which_one_they_are_of() {
+    let (one, two) = (testing::trace_of_host("one", TEXT), testing::trace_of_host("two", TEXT));
+    let traces = [one.trace, two.trace];
+    let of = |limit| {
+        let mut kept = Kept::default();
+        let options = Options { what: What::Waits, limit, ..Options::default() };
+        let (written, trust) = super::write_of(&traces, &options, &mut kept).unwrap();
+        assert_eq!(written, kept.0.len() as u64);
+        assert!(kept.0.iter().all(|row| row.len() == fields(What::Waits, true).len()));
+        (kept.0.iter().map(|row| row[..3].join(" ")).collect::<Vec<_>>(), trust)
+    };
+    let (rows, trust) = of(None);
+    assert_eq!((rows.len() % 2, trust.events), (0, 2 * kept(&traces[0], &Options::default()).1.events));
+    assert_eq!((rows[0].as_str(), rows[rows.len() / 2].as_str()), ("one one 10", "two two 10"));
+    assert_eq!(of(Some(rows.len() as u64 - 1)).0, rows[..rows.len() - 1]);
 }
 
 proptest! {

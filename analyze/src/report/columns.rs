@@ -41,6 +41,10 @@ choices! {
         OwnerChanges = "owner_changes",
         /// Most tasks that waited for a hold at one time.
         MaxWaiters = "max_waiters",
+        /// Of the column that is sorted by: the row's part of all rows.
+        Pct = "pct",
+        /// The same of this row and all before it.
+        CumPct = "cum_pct",
         /// Shortest hold.
         Min = "min",
         /// Median of the holds.
@@ -204,7 +208,7 @@ impl Columns {
         }
     }
 
-    /// The value of a column; `None` where it was not measured, and for the name.
+    /// The value of a column; `None` where it was not measured, for the name, and for what depends on other rows.
     pub fn get(&self, column: Column) -> Option<i64> {
         let extra = |value: fn(&Extra) -> Option<i64>| self.extra.as_ref().and_then(value);
         match column {
@@ -238,7 +242,7 @@ impl Columns {
             Column::Spin => extra(|extra| extra.spin_ns),
             Column::Blocked => extra(|extra| extra.blocked_ns),
             Column::Runq => extra(|extra| extra.runq_ns),
-            Column::Name => None,
+            Column::Name | Column::Pct | Column::CumPct => None,
         }
     }
 }
@@ -266,10 +270,34 @@ impl Column {
             | Self::HoldsContended
             | Self::OwnerChanges
             | Self::MaxWaiters => Unit::Count,
-            Self::Contention => Unit::Ppm,
+            Self::Contention | Self::Pct | Self::CumPct => Unit::Ppm,
             Self::Name => Unit::Text,
             _ => Unit::Ns,
         }
+    }
+
+    /// Whether the values of all rows add up to something, so that one can be a part of it.
+    pub const fn adds_up(self) -> bool {
+        matches!(
+            self,
+            Self::Total
+                | Self::WaitTotal
+                | Self::Count
+                | Self::CntHold
+                | Self::CntLock
+                | Self::WaitCaused
+                | Self::HoldsContended
+                | Self::Gap
+                | Self::OwnerChanges
+                | Self::Spin
+                | Self::Blocked
+                | Self::Runq
+        )
+    }
+
+    /// Whether it says what another column is of all rows, so that nothing can be sorted by it.
+    pub const fn is_part(self) -> bool {
+        matches!(self, Self::Pct | Self::CumPct)
     }
 
     /// Whether it is made only if it is asked for.

@@ -4,12 +4,13 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{By, Trust, is_credited, key, parts::Part, spread::Spreads, table::HoldTable, trust::Watch};
+use super::{By, Trust, is_credited, key, spread::Spreads, table::HoldTable, trust::Watch};
 use crate::{
     error::AnalyzeError,
     intervals::{Hold, HoldState, Outcome, Sink, Wait},
     names::Names,
-    pass::{Detail, Pass},
+    parts::Part,
+    pass::Detail,
     scope::Chosen,
 };
 
@@ -54,7 +55,7 @@ impl Reading {
             cut: FxHashMap::default(),
             watch: Watch::default(),
         };
-        let (sinks, walk, counts) = self.pass(part).run_apart(self.readers, sink)?;
+        let (sinks, walk, counts) = part.pass(self.detail()).run_apart(self.readers, sink)?;
         let mut watch = Watch::default();
         for sink in sinks {
             let failed = |cause: polars::error::PolarsError| AnalyzeError::Compute(cause.into());
@@ -81,15 +82,14 @@ impl Reading {
     ) -> Result<(), AnalyzeError> {
         let wanted = &*spreads;
         let sink = || Spreading { rows: Rows::of(part, self.by), number: &number, spreads: wanted.wanted() };
-        let (sinks, ..) = self.pass(part).run_apart(self.readers, sink)?;
+        let (sinks, ..) = part.pass(self.detail()).run_apart(self.readers, sink)?;
         let looked_at: Vec<Spreads> = sinks.into_iter().map(|sink| sink.spreads).collect();
         looked_at.into_iter().for_each(|found| spreads.absorb(found, |number| number));
         Ok(())
     }
 
-    fn pass<'a>(&self, part: &'a Part<'_>) -> Pass<'a> {
-        let detail = if self.is_extra { Detail::States } else { Detail::Times };
-        Pass { trace: part.trace, names: &part.names, chosen: &part.chosen, detail }
+    fn detail(&self) -> Detail {
+        if self.is_extra { Detail::States } else { Detail::Times }
     }
 }
 

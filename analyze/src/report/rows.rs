@@ -34,7 +34,7 @@ pub fn write(
     }
     let mut out = rows::writer(format, &fields, None, out)?;
     for row in &report.rows {
-        let mut cells: Vec<Cell<'_>> = numbers.iter().map(|column| row.columns.get(*column).into()).collect();
+        let mut cells: Vec<Cell<'_>> = numbers.iter().map(|column| row.get(*column).into()).collect();
         cells.push(row.name.as_str().into());
         cells.extend(key_cells(Some(&row.key), report.by));
         cells.push(i64::try_from(row.cut_by_loss).unwrap_or(i64::MAX).into());

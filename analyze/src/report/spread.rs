@@ -10,7 +10,7 @@ use super::Extra;
 use crate::intervals::{Hold, HoldState};
 
 /// Of each octave of times, so many bits tell buckets apart.
-const BITS: u32 = 6;
+pub(crate) const BITS: u32 = 6;
 
 /// The percentiles, in thousandths.
 const RANKS: [u64; 4] = [500, 900, 990, 999];

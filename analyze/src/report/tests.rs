@@ -345,11 +345,38 @@ fn the_number_of_keys_that_are_kept_does_not_change_the_result() {
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,name,file,line,function,place,kind,lock_name,cut_by_loss
-500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
-1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,pct_ppm,cum_pct_ppm,name,file,line,function,place,kind,lock_name,cut_by_loss
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,1000000,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,0,1000000,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
 ";
     assert_eq!(skin(|out| rows::write(&report, &[], Format::Csv, out)), expected);
+}
+
+#[test]
+fn each_row_has_its_part_of_the_column_that_is_sorted_by_also_of_rows_that_are_not_shown() {
+    let text = "0 A acquire m\n60 A release m\n60 A acquire n\n90 A release n\n90 A acquire o\n97 A release o
+                source s kinds=mutex holds=no\nlock k mutex\n97 A acquire k";
+    let parts = |sort, limit| -> Vec<(Option<i64>, Option<i64>)> {
+        let columns = vec![Column::Spin];
+        let report = report_of(text, &Options { sort, limit, columns, ..by(By::Lock) });
+        report.rows.iter().map(|row| (row.get(Column::Pct), row.get(Column::CumPct))).collect()
+    };
+    let total =
+        [(618_556, 618_556), (309_278, 927_835), (72_164, 1_000_000)].map(|(a, b)| (Some(a), Some(b)));
+    assert_eq!(parts(Column::Total, None), [&total[..], &[(None, None)]].concat());
+    assert_eq!(parts(Column::Total, Some(2)), total[..2]);
+    assert_eq!(parts(Column::Count, None)[3], (Some(250_000), Some(1_000_000)));
+    // A longest hold is no part of anything, and nothing has parts.
+    for sort in [Column::Max, Column::P99, Column::Name, Column::Spin, Column::WaitTotal] {
+        assert_eq!(parts(sort, None), [(None, None); 4], "{sort}");
+    }
+    let report = report_of(text, &Options { sort: Column::Total, ..by(By::Lock) });
+    let shown = skin(|out| text::write(&report, &[Column::Total, Column::Pct, Column::CumPct], None, out));
+    assert!(shown.contains("\n30 ns  30.9 %   92.8 %  #1 n"), "{shown}");
+    let md = skin(|out| rows::write(&report, &[Column::Pct], Format::Md, out));
+    assert!(md.starts_with("| pct | lock |\n") && md.contains("| 61.9 % | "), "{md}");
+    let json: serde_json::Value = serde_json::from_str(&skin(|out| json::write(&report, out))).unwrap();
+    assert_eq!((&json["rows"][1]["cum_pct_ppm"], &json["rows"][3]["pct_ppm"]), (&927_835.into(), &().into()));
 }
 
 #[test]
@@ -447,7 +474,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, pct, cum_pct, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
     );
 }
 
@@ -575,11 +602,7 @@ fn whole_stacks_and_parts_of_them_are_rows() {
 
 #[test]
 fn several_traces_are_one_report_in_which_places_are_the_same_and_locks_are_not() {
-    let of_host = |host: &str, text: &str| {
-        let mut parts = testing::Parts::parse(text);
-        parts.info.host.name = host.to_owned();
-        parts.write()
-    };
+    let of_host = testing::trace_of_host;
     // The same place has other numbers in the second trace.
     let one = of_host("one", "1 A acquire m a.c:1\n5 A release m");
     let two = of_host("two", "1 A acquire x b.c:1\n2 A release x\n3 A acquire m a.c:1\n9 A release m");

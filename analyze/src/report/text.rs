@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::{By, Column, Columns, Report, Unit};
+use super::{By, Column, Report, Row, Unit};
 use crate::{
     error::AnalyzeError,
     layout::{self, Name},
@@ -54,11 +54,8 @@ fn table(
     let columns: &[Column] = if columns.is_empty() { &NUMBERS } else { columns };
     let numbers = columns.iter().copied().filter(|column| *column != Column::Name);
     let numbers: Vec<Column> = numbers.collect();
-    let cells: Vec<Vec<String>> = report
-        .rows
-        .iter()
-        .map(|row| numbers.iter().map(|column| cell(&row.columns, *column)).collect())
-        .collect();
+    let cells: Vec<Vec<String>> =
+        report.rows.iter().map(|row| numbers.iter().map(|column| cell(row, *column)).collect()).collect();
     let heads: Vec<&str> = numbers.iter().map(|column| column.as_str()).collect();
     let names: Vec<String> =
         report.rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
@@ -83,8 +80,8 @@ pub(super) fn heading(by: By) -> &'static str {
     }
 }
 
-fn cell(columns: &Columns, column: Column) -> String {
-    let Some(value) = columns.get(column) else { return "-".to_owned() };
+fn cell(row: &Row, column: Column) -> String {
+    let Some(value) = row.get(column) else { return "-".to_owned() };
     match column.unit() {
         Unit::Ns => units::duration(value),
         Unit::Ppm => format!("{:.1} %", value as f64 / 1e4),

@@ -1,34 +1,56 @@
-//! The traces that a report is of, and the numbers of its rows over all of them.
+//! The traces that a table is of, and the numbers of its rows over all of them.
 //!
-//! A trace numbers locks, tasks and places for itself. With several traces, a row is the same row in another one if its [`Key`] is: a place, a
-//! class, a name. A lock, a task or a process of one trace is none of another, whatever its number is. With a single trace a row keeps
-//! the number that it has there, and nothing is looked up.
+//! Traces and a filter enter, [`Part`]s leave: what of each trace is wanted, ready to be read. A trace numbers locks, tasks and
+//! places for itself. With several traces, a row is the same row in another one if its [`Key`] is: a place, a class, a name. A
+//! lock, a task or a process of one trace is none of another, whatever its number is. With a single trace a row keeps the number
+//! that it has there, and nothing is looked up.
 
 use rustc_hash::FxHashMap;
 use trace_format::Trace;
 
-use super::{By, Key, Options};
-use crate::{error::AnalyzeError, names::Names, scope::Chosen};
+use crate::{
+    error::AnalyzeError,
+    filter::Filter,
+    intervals::Counts,
+    loss,
+    names::Names,
+    pass::{Detail, Pass, Walk},
+    report::{By, Key, Trust, trust::Watch},
+    scope::Chosen,
+};
 
 /// One trace.
-pub(super) struct Part<'a> {
-    pub(super) trace: &'a Trace,
-    pub(super) names: Names,
-    pub(super) chosen: Chosen,
+pub(crate) struct Part<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) names: Names,
+    pub(crate) chosen: Chosen,
     /// What it is called among others.
-    label: String,
+    pub(crate) label: String,
+}
+
+/// What a table has a row, a series or a histogram of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keys {
+    /// `None` if it has one for all.
+    pub(crate) by: Option<By>,
+    /// With [`By::Stack`]: so many frames.
+    pub(crate) depth: Option<usize>,
 }
 
 /// The traces in which there is something to look for. At least one; if there is none, the error of the first.
-pub(super) fn of<'a>(traces: &[&'a Trace], options: &Options) -> Result<Vec<Part<'a>>, AnalyzeError> {
+pub(crate) fn of<'a>(
+    traces: &[&'a Trace],
+    keys: Keys,
+    filter: &Filter,
+) -> Result<Vec<Part<'a>>, AnalyzeError> {
     let labels = labels(traces);
     let (mut parts, mut nothing) = (Vec::new(), None);
     for (trace, label) in traces.iter().zip(labels) {
         let mut names = Names::read(trace)?;
-        if options.by == By::Stack {
-            names.read_chains(trace, options.depth)?;
+        if keys.by == Some(By::Stack) {
+            names.read_chains(trace, keys.depth)?;
         }
-        match Chosen::of(trace, &names, &options.filter) {
+        match Chosen::of(trace, &names, filter) {
             Ok(chosen) => parts.push(Part { trace, names, chosen, label }),
             // What is not in one of the traces may be in another.
             Err(error) if error.nothing_found() && traces.len() > 1 => nothing = nothing.or(Some(error)),
@@ -38,6 +60,44 @@ pub(super) fn of<'a>(traces: &[&'a Trace], options: &Options) -> Result<Vec<Part
     match nothing {
         Some(error) if parts.is_empty() => Err(error),
         _ => Ok(parts),
+    }
+}
+
+impl Part<'_> {
+    /// A reading of what is wanted of it.
+    pub(crate) fn pass(&self, detail: Detail) -> Pass<'_> {
+        Pass { trace: self.trace, names: &self.names, chosen: &self.chosen, detail }
+    }
+}
+
+/// What the numbers of several parts don't hold, one part after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Trusts(Option<Trust>);
+
+impl Trusts {
+    /// Takes what was seen of a part.
+    ///
+    /// # Errors
+    ///
+    /// The part lost too much, and that is not `allowed`.
+    pub(crate) fn add(
+        &mut self,
+        part: &Part<'_>,
+        watch: Watch,
+        (walk, counts): (&Walk, &Counts),
+        allowed: bool,
+    ) -> Result<(), AnalyzeError> {
+        let trust = watch.block(part.trace, (walk, counts), &part.chosen, &part.names);
+        loss::check(part.trace, &trust, allowed)?;
+        self.0 = Some(match self.0.take() {
+            Some(before) => before.and(trust),
+            None => trust,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Trust {
+        self.0.unwrap_or_default()
     }
 }
 
@@ -62,7 +122,7 @@ fn labels(traces: &[&Trace]) -> Vec<String> {
 
 /// The numbers of rows.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     several: bool,
     known: FxHashMap<(Option<usize>, Key), i64>,
     /// By number: a trace and the number that the row has there.
@@ -72,12 +132,12 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(parts: usize) -> Self {
+    pub(crate) fn new(parts: usize) -> Self {
         Self { several: parts > 1, by_part: vec![FxHashMap::default(); parts], ..Self::default() }
     }
 
     /// The number of the row that has the number `local` in the trace `at`.
-    pub(super) fn row(&mut self, local: i64, at: usize, names: &Names, by: By) -> i64 {
+    pub(crate) fn row(&mut self, local: i64, at: usize, names: &Names, by: By) -> i64 {
         if !self.several {
             return local;
         }
@@ -92,12 +152,12 @@ impl Numbers {
     }
 
     /// The same of a row that was asked for before.
-    pub(super) fn known(&self, local: i64, at: usize) -> i64 {
+    pub(crate) fn known(&self, local: i64, at: usize) -> i64 {
         if self.several { self.by_part[at].get(&local).copied().unwrap_or(-1) } else { local }
     }
 
     /// The row of a number: its key, its name, and if it is of one of several traces, which.
-    pub(super) fn name(&self, number: i64, parts: &[Part<'_>], by: By) -> (Key, String, Option<String>) {
+    pub(crate) fn name(&self, number: i64, parts: &[Part<'_>], by: By) -> (Key, String, Option<String>) {
         let row = usize::try_from(number).ok().and_then(|at| self.rows.get(at)).copied();
         let (at, local) = row.filter(|_| self.several).unwrap_or((0, number));
         let Part { names, label, .. } = &parts[at];
