@@ -111,7 +111,11 @@ fn write_in(traces: &[&Trace], options: &Options, rows: &mut dyn Rows) -> Result
         let (walk, counts) = if options.what == What::Events {
             (out.events(part.trace)?, Counts::default())
         } else {
-            part.pass(Detail::All).run(&mut Intervals { out: &mut out, what: options.what, watch: &mut watch })?
+            part.pass(Detail::All).run(&mut Intervals {
+                out: &mut out,
+                what: options.what,
+                watch: &mut watch,
+            })?
         };
         out.failed?;
         written = out.written;

@@ -153,19 +153,15 @@ impl Trace {
                 .with_batch_size(BATCH_ROWS)
                 .build()
                 .map_err(failed)?;
-        let mut counts: Vec<(EventKind, u64)> = EventKind::ALL.iter().map(|kind| (*kind, 0)).collect();
+        let mut counts = vec![0; EventKind::ALL.len()];
         let mut first_row = 0;
         while let Some(batch) = next_batch(&mut reader) {
             let batch = batch.map_err(failed)?;
-            for kind in rows::kinds(&rows::Source { path, row_group: 0, first_row, batch: &batch })? {
-                if let Some((_, count)) = counts.iter_mut().find(|(k, _)| *k == kind) {
-                    *count += 1;
-                }
-            }
+            rows::count_kinds(&rows::Source { path, row_group: 0, first_row, batch: &batch }, &mut counts)?;
             first_row += batch.num_rows() as u64;
         }
-        counts.retain(|(_, count)| *count > 0);
-        Ok(counts)
+        let counts = EventKind::ALL.iter().copied().zip(counts);
+        Ok(counts.filter(|(_, count)| *count > 0).collect())
     }
 
     /// Every stack, by id.
