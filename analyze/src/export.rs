@@ -9,6 +9,8 @@ use trace_format::Trace;
 
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
+pub mod lock_prof;
+
 choices! {
     /// A format.
     Format, "format" {
@@ -17,6 +19,8 @@ choices! {
         Csv = "csv",
         /// The events, one JSON object per line.
         Jsonl = "jsonl",
+        /// FreeBSD's table of LOCK_PROFILING(9).
+        LockProf = "lock-prof",
     }
 }
 
@@ -29,6 +33,8 @@ pub struct Options {
     pub filter: Filter,
     /// Also if the trace lost too much for an order of rows to mean anything.
     pub allow_loss: bool,
+    /// What [`Format::LockProf`] takes.
+    pub lock_prof: lock_prof::Options,
 }
 
 /// What was written.
@@ -55,6 +61,7 @@ pub fn write(
     match options.format {
         Format::Csv => events(trace, options, rows::Format::Csv, out),
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
+        Format::LockProf => lock_prof::write(trace, options, out),
     }
 }
 

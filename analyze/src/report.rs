@@ -30,6 +30,7 @@ pub mod text;
 
 pub(crate) mod key;
 mod parts;
+mod pick;
 pub(crate) mod spread;
 mod table;
 #[cfg(test)]
@@ -38,9 +39,11 @@ pub(crate) mod trust;
 
 pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
+pub use pick::Pick;
 pub use trust::Trust;
 
 use parts::{Numbers, Part};
+use pick::Picker;
 use spread::Spreads;
 use table::{HoldTable, Sums};
 
@@ -64,6 +67,8 @@ pub struct Options {
     pub depth: Option<usize>,
     /// Also if the trace lost too much for the order of rows to mean anything.
     pub allow_loss: bool,
+    /// Which acquisitions, by the controls of FreeBSD's profiler.
+    pub pick: Pick,
 }
 
 choices! {
@@ -163,7 +168,8 @@ fn report_in_chunks(traces: &[&Trace], options: &Options, chunk_keys: usize) -> 
         let watch = trust::Watch::default();
         let (table, spreads, cut) = (&mut table, spreads.as_mut(), &mut cut);
         let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
-        let mut sums = Summing { numbering, table, spreads, cut, trust: watch };
+        let picker = Picker::new(options.pick);
+        let mut sums = Summing { numbering, table, spreads, cut, trust: watch, picker };
         let (events, counts) = part.pass().run(&mut sums)?;
         let of_part = sums.trust.block(part.trace, (&events, &counts), &part.chosen, &part.names);
         loss::check(part.trace, &of_part, options.allow_loss)?;
@@ -177,7 +183,8 @@ fn report_in_chunks(traces: &[&Trace], options: &Options, chunk_keys: usize) -> 
         spreads.begin_second_pass();
         for (at, part) in parts.iter().enumerate() {
             let numbering = Numbering { numbers: &mut numbers, part, at, by: options.by };
-            part.pass().run(&mut Spreading { numbering, spreads })?;
+            let picker = Picker::new(options.pick);
+            part.pass().run(&mut Spreading { numbering, spreads, picker })?;
         }
     }
 
@@ -263,11 +270,19 @@ struct Summing<'a> {
     /// By row: what is missing from it.
     cut: &'a mut FxHashMap<i64, u64>,
     trust: trust::Watch,
+    picker: Option<Picker>,
 }
 
 impl Sink for Summing<'_> {
+    fn acquired(&mut self, hold: &Hold) {
+        if let Some(picker) = &mut self.picker {
+            acquired(picker, hold, self.numbering.part);
+        }
+    }
+
     fn hold(&mut self, hold: &Hold) {
-        if !self.numbering.part.chosen.wants_hold(hold) {
+        let is_picked = self.picker.as_mut().is_none_or(|picker| picker.takes(hold));
+        if !is_picked || !self.numbering.part.chosen.wants_hold(hold) {
             return;
         }
         self.trust.hold(hold);
@@ -296,11 +311,26 @@ impl Sink for Summing<'_> {
 struct Spreading<'a> {
     numbering: Numbering<'a>,
     spreads: &'a mut Spreads,
+    picker: Option<Picker>,
+}
+
+/// Lets an acquisition of the table count, whenever its hold ends.
+fn acquired(picker: &mut Picker, hold: &Hold, part: &Part<'_>) {
+    if part.chosen.wants_any_time(hold) {
+        picker.acquired(hold, &part.names);
+    }
 }
 
 impl Sink for Spreading<'_> {
+    fn acquired(&mut self, hold: &Hold) {
+        if let Some(picker) = &mut self.picker {
+            acquired(picker, hold, self.numbering.part);
+        }
+    }
+
     fn hold(&mut self, hold: &Hold) {
-        if is_credited(hold) && self.numbering.part.chosen.wants_hold(hold) {
+        let is_picked = self.picker.as_mut().is_none_or(|picker| picker.takes(hold));
+        if is_picked && is_credited(hold) && self.numbering.part.chosen.wants_hold(hold) {
             self.spreads.push(self.numbering.row(hold), hold);
         }
     }

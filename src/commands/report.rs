@@ -37,6 +37,7 @@ fn options(args: &args::Report) -> Options {
         filter: filter(&args.filters),
         depth: args.depth,
         allow_loss: args.allow_loss,
+        ..Options::default()
     }
 }
 

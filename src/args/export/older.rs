@@ -1,0 +1,41 @@
+//! The options of the formats of older tools, by the names that they have there where they have one. All are optional, so that one that
+//! was given can be told from one that was not.
+
+use std::str::FromStr as _;
+
+use analyze::report::{Column, lockprof::Compat};
+use clap::Args as ClapArgs;
+
+use super::first_given;
+
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "lock-prof")]
+pub(crate) struct LockProf {
+    /// Whose table: 7 (with cnt_hold), 8+ (cnt_hold is 0), 7.0 (without wait_max) [default: 7].
+    #[arg(long, value_name = "RELEASE", value_parser = Compat::from_str)]
+    pub(crate) freebsd_compat: Option<Compat>,
+    /// One in N acquisitions, as debug.lock.prof.skipcount; nothing is scaled.
+    #[arg(long, value_name = "N")]
+    pub(crate) skipcount: Option<u32>,
+    /// 1 leaves spinning locks out, as debug.lock.prof.skipspin; other numbers do nothing.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) skipspin: Option<i64>,
+    /// Only holds whose owner found the lock taken, as debug.lock.prof.contested_only.
+    #[arg(long)]
+    pub(crate) contested_only: bool,
+    /// Descending by this column [default: wait_total].
+    #[arg(long, value_name = "COLUMN", value_parser = Column::from_str)]
+    pub(crate) sort: Option<Column>,
+}
+
+impl LockProf {
+    pub(super) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--freebsd-compat", self.freebsd_compat.is_some()),
+            ("--skipcount", self.skipcount.is_some()),
+            ("--skipspin", self.skipspin.is_some()),
+            ("--contested-only", self.contested_only),
+            ("--sort", self.sort.is_some()),
+        ])
+    }
+}
