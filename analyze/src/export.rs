@@ -10,6 +10,8 @@ use trace_format::Trace;
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
 pub mod lock_prof;
+pub mod locktrace;
+mod safe;
 
 choices! {
     /// A format.
@@ -21,6 +23,8 @@ choices! {
         Jsonl = "jsonl",
         /// FreeBSD's table of LOCK_PROFILING(9).
         LockProf = "lock-prof",
+        /// bcc's locktrace.
+        Locktrace = "locktrace",
     }
 }
 
@@ -35,6 +39,8 @@ pub struct Options {
     pub allow_loss: bool,
     /// What [`Format::LockProf`] takes.
     pub lock_prof: lock_prof::Options,
+    /// What [`Format::Locktrace`] takes.
+    pub locktrace: locktrace::Options,
 }
 
 /// What was written.
@@ -62,6 +68,7 @@ pub fn write(
         Format::Csv => events(trace, options, rows::Format::Csv, out),
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
         Format::LockProf => lock_prof::write(trace, options, out),
+        Format::Locktrace => locktrace::write(trace, options, out),
     }
 }
 

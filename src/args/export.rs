@@ -9,7 +9,7 @@ use super::common::Filters;
 
 mod older;
 
-pub(crate) use older::LockProf;
+pub(crate) use older::{LockProf, Locktrace};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -17,6 +17,7 @@ Formats:
   csv        the events, RFC 4180, times in nanoseconds
   jsonl      the events, one JSON object per line
   lock-prof  FreeBSD's debug.lock.prof.stats
+  locktrace  bcc's locktrace: futex calls, CSV
 
 Examples:
   klock export --format csv -o events.csv")]
@@ -40,12 +41,14 @@ pub(crate) struct Export {
     pub(crate) filters: Filters,
     #[command(flatten)]
     pub(crate) lock_prof: LockProf,
+    #[command(flatten)]
+    pub(crate) locktrace: Locktrace,
 }
 
 impl Export {
     /// The options that mean something to some formats only: whose they are, and one that was given, if one was.
-    fn own(&self) -> [(&'static [Format], Option<&'static str>); 1] {
-        [(&[Format::LockProf], self.lock_prof.given())]
+    fn own(&self) -> [(&'static [Format], Option<&'static str>); 2] {
+        [(&[Format::LockProf], self.lock_prof.given()), (&[Format::Locktrace], self.locktrace.given())]
     }
 
     /// An option of another format than the one that was asked for, in words.

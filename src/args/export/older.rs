@@ -1,7 +1,7 @@
 //! The options of the formats of older tools, by the names that they have there where they have one. All are optional, so that one that
 //! was given can be told from one that was not.
 
-use std::str::FromStr as _;
+use std::{path::PathBuf, str::FromStr as _};
 
 use analyze::report::{Column, lockprof::Compat};
 use clap::Args as ClapArgs;
@@ -36,6 +36,30 @@ impl LockProf {
             ("--skipspin", self.skipspin.is_some()),
             ("--contested-only", self.contested_only),
             ("--sort", self.sort.is_some()),
+        ])
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "locktrace")]
+pub(crate) struct Locktrace {
+    /// Write histograms of the blocked time of each futex to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hist: Option<PathBuf>,
+    /// Histograms as locktrace prints them: with half the true bounds, and without what took less than 2 µs.
+    #[arg(long, requires = "hist")]
+    pub(crate) hist_compat: bool,
+    /// Take waits for locks of the C library for the futex calls that were not recorded.
+    #[arg(long)]
+    pub(crate) approx: bool,
+}
+
+impl Locktrace {
+    pub(super) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--hist", self.hist.is_some()),
+            ("--hist-compat", self.hist_compat),
+            ("--approx", self.approx),
         ])
     }
 }

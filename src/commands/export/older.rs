@@ -1,6 +1,9 @@
 //! The options of the formats of older tools, as they were typed, to those of the analyzer.
 
-use analyze::{export::lock_prof, report::Pick};
+use analyze::{
+    export::{lock_prof, locktrace},
+    report::Pick,
+};
 
 use crate::args;
 
@@ -14,4 +17,8 @@ pub(super) fn lock_prof(args: &args::LockProf) -> lock_prof::Options {
         },
         sort: args.sort.unwrap_or_default(),
     }
+}
+
+pub(super) fn locktrace(args: &args::Locktrace) -> locktrace::Options {
+    locktrace::Options { approximate: args.approx, hist_compat: args.hist_compat }
 }
