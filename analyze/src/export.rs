@@ -11,6 +11,7 @@ use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::
 
 pub mod lock_prof;
 pub mod locktrace;
+pub mod mklockstat;
 mod safe;
 
 choices! {
@@ -25,6 +26,8 @@ choices! {
         LockProf = "lock-prof",
         /// bcc's locktrace.
         Locktrace = "locktrace",
+        /// milli-klockstat's waits by period.
+        Mklockstat = "mklockstat",
     }
 }
 
@@ -41,6 +44,8 @@ pub struct Options {
     pub lock_prof: lock_prof::Options,
     /// What [`Format::Locktrace`] takes.
     pub locktrace: locktrace::Options,
+    /// What [`Format::Mklockstat`] takes.
+    pub mklockstat: mklockstat::Options,
 }
 
 /// What was written.
@@ -69,6 +74,7 @@ pub fn write(
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
         Format::LockProf => lock_prof::write(trace, options, out),
         Format::Locktrace => locktrace::write(trace, options, out),
+        Format::Mklockstat => mklockstat::write(trace, options, out),
     }
 }
 

@@ -230,6 +230,24 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Hands out each event that is wanted itself, in the order of the file.
+    pub(crate) fn events(&self, mut each: impl FnMut(&Event)) -> Result<Walk, AnalyzeError> {
+        let mut walk = Walk::default();
+        let to_ns = self.chosen.window.to_ns;
+        source::for_each(self.trace, |event| {
+            if to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                walk.cut_short = true;
+                return ControlFlow::Break(());
+            }
+            walk.see(event, self.chosen);
+            if self.chosen.wants_event(event) {
+                each(event);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(walk)
+    }
+
     /// Reads them into the sink, until it has had enough.
     pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
         let mut engine = Engine::new(self.names.rules(self.trace));

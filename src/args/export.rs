@@ -9,15 +9,16 @@ use super::common::Filters;
 
 mod older;
 
-pub(crate) use older::{LockProf, Locktrace};
+pub(crate) use older::{LockProf, Locktrace, Mklockstat};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Formats:
-  csv        the events, RFC 4180, times in nanoseconds
-  jsonl      the events, one JSON object per line
-  lock-prof  FreeBSD's debug.lock.prof.stats
-  locktrace  bcc's locktrace: futex calls, CSV
+  csv         the events, RFC 4180, times in nanoseconds
+  jsonl       the events, one JSON object per line
+  lock-prof   FreeBSD's debug.lock.prof.stats
+  locktrace   bcc's locktrace: futex calls, CSV
+  mklockstat  milli-klockstat: waits by period, CSV
 
 Examples:
   klock export --format csv -o events.csv")]
@@ -43,12 +44,18 @@ pub(crate) struct Export {
     pub(crate) lock_prof: LockProf,
     #[command(flatten)]
     pub(crate) locktrace: Locktrace,
+    #[command(flatten)]
+    pub(crate) mklockstat: Mklockstat,
 }
 
 impl Export {
     /// The options that mean something to some formats only: whose they are, and one that was given, if one was.
-    fn own(&self) -> [(&'static [Format], Option<&'static str>); 2] {
-        [(&[Format::LockProf], self.lock_prof.given()), (&[Format::Locktrace], self.locktrace.given())]
+    fn own(&self) -> Vec<(&'static [Format], Option<&'static str>)> {
+        vec![
+            (&[Format::LockProf], self.lock_prof.given()),
+            (&[Format::Locktrace], self.locktrace.given()),
+            (&[Format::Mklockstat], self.mklockstat.given()),
+        ]
     }
 
     /// An option of another format than the one that was asked for, in words.

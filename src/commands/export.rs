@@ -19,6 +19,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         allow_loss: args.allow_loss,
         lock_prof: older::lock_prof(&args.lock_prof),
         locktrace: older::locktrace(&args.locktrace),
+        mklockstat: older::mklockstat(&args.mklockstat)?,
     };
     if let Some(path) = &args.locktrace.hist {
         files::check_new(path, args.force)?;

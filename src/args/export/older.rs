@@ -1,12 +1,15 @@
 //! The options of the formats of older tools, by the names that they have there where they have one. All are optional, so that one that
 //! was given can be told from one that was not.
 
-use std::{path::PathBuf, str::FromStr as _};
+use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
-use analyze::report::{Column, lockprof::Compat};
+use analyze::{
+    export::mklockstat::PeriodMode,
+    report::{Column, lockprof::Compat},
+};
 use clap::Args as ClapArgs;
 
-use super::first_given;
+use super::{super::duration, first_given};
 
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "lock-prof")]
@@ -62,4 +65,47 @@ impl Locktrace {
             ("--approx", self.approx),
         ])
     }
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "mklockstat")]
+pub(crate) struct Mklockstat {
+    /// How long a period is: 50ms, 1s, or milliseconds without a unit [default: 50].
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(crate) period: Option<Duration>,
+    /// Which period a wait belongs to: exact, that in which the lock was acquired; compat, as milli-klockstat charges it [default: exact].
+    #[arg(long, value_name = "MODE", value_parser = PeriodMode::from_str)]
+    pub(crate) period_mode: Option<PeriodMode>,
+    /// Spread a wait over the periods that it lasted in; there are lines with 0 acquisitions then.
+    #[arg(long)]
+    pub(crate) split: bool,
+    /// Print P with the thread and T with the process, as milli-klockstat does.
+    #[arg(long)]
+    pub(crate) swap_pt: bool,
+    /// Include collect, collectl and tcplife-bpfcc.
+    #[arg(long)]
+    pub(crate) no_filter_monitors: bool,
+}
+
+impl Mklockstat {
+    pub(super) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--period", self.period.is_some()),
+            ("--period-mode", self.period_mode.is_some()),
+            ("--split", self.split),
+            ("--swap-pt", self.swap_pt),
+            ("--no-filter-monitors", self.no_filter_monitors),
+        ])
+    }
+}
+
+/// A time; a bare number is milliseconds, as in the original. Not 0.
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let time = match text.parse::<u64>() {
+        Ok(ms) => Ok(Duration::from_millis(ms)),
+        Err(_) => duration(text),
+    };
+    time.and_then(
+        |time| if time.is_zero() { Err("a period of nothing has no end".to_owned()) } else { Ok(time) },
+    )
 }

@@ -1,10 +1,11 @@
 //! The options of the formats of older tools, as they were typed, to those of the analyzer.
 
 use analyze::{
-    export::{lock_prof, locktrace},
+    export::{lock_prof, locktrace, mklockstat},
     report::Pick,
 };
 
+use super::super::filters::ns;
 use crate::args;
 
 pub(super) fn lock_prof(args: &args::LockProf) -> lock_prof::Options {
@@ -21,4 +22,19 @@ pub(super) fn lock_prof(args: &args::LockProf) -> lock_prof::Options {
 
 pub(super) fn locktrace(args: &args::Locktrace) -> locktrace::Options {
     locktrace::Options { approximate: args.approx, hist_compat: args.hist_compat }
+}
+
+pub(super) fn mklockstat(args: &args::Mklockstat) -> anyhow::Result<mklockstat::Options> {
+    let mode = args.period_mode.unwrap_or_default();
+    anyhow::ensure!(
+        !args.split || mode == mklockstat::PeriodMode::Exact,
+        "--split spreads waits over exact periods, which --period-mode compat has not; leave one of them out"
+    );
+    Ok(mklockstat::Options {
+        mode,
+        period_ns: args.period.map_or(mklockstat::PERIOD_NS, ns),
+        split: args.split,
+        swap_pt: args.swap_pt,
+        with_monitors: args.no_filter_monitors,
+    })
 }

@@ -4,8 +4,6 @@
 //! followed, and a call that was switched out by preemption last is not counted at all, but for its error. A trace has the sums of
 //! a call's sleeping and run-queue times; they are the same where a call slept once, and where it did not, they hold all of it.
 
-use std::ops::ControlFlow;
-
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
 
@@ -16,8 +14,7 @@ use crate::{
     intervals::Counts,
     names::Names,
     report::{Trust, trust::Watch},
-    scope::{Chosen, Walk},
-    source,
+    scope::{Chosen, Pass},
 };
 
 /// What one call did.
@@ -90,18 +87,8 @@ impl Calls {
             untimed_wakes: 0,
             approximate: options.locktrace.approximate,
         };
-        let mut walk = Walk::default();
-        let to_ns = chosen.window.to_ns;
-        source::for_each(trace, |event| {
-            if to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
-                return ControlFlow::Break(());
-            }
-            walk.see(event, &chosen);
-            if chosen.wants_event(event) {
-                calls.push(event, &names, &stack_of);
-            }
-            ControlFlow::Continue(())
-        })?;
+        let pass = Pass { trace, names: &names, chosen: &chosen };
+        let walk = pass.events(|event| calls.push(event, &names, &stack_of))?;
         calls.trust = Watch::default().block(trace, (&walk, &Counts::default()), &chosen, &names);
         if calls.futex_calls == 0 && calls.api_waits > 0 && !calls.approximate {
             return Err(AnalyzeError::Lacks {
