@@ -12,6 +12,7 @@ use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::
 pub mod lock_prof;
 pub mod locktrace;
 pub mod mklockstat;
+pub mod perf_lock;
 mod safe;
 
 choices! {
@@ -28,6 +29,8 @@ choices! {
         Locktrace = "locktrace",
         /// milli-klockstat's waits by period.
         Mklockstat = "mklockstat",
+        /// The table of perf lock contention.
+        PerfLock = "perf-lock",
     }
 }
 
@@ -46,6 +49,8 @@ pub struct Options {
     pub locktrace: locktrace::Options,
     /// What [`Format::Mklockstat`] takes.
     pub mklockstat: mklockstat::Options,
+    /// What [`Format::PerfLock`] takes.
+    pub perf_lock: perf_lock::Options,
 }
 
 /// What was written.
@@ -75,6 +80,7 @@ pub fn write(
         Format::LockProf => lock_prof::write(trace, options, out),
         Format::Locktrace => locktrace::write(trace, options, out),
         Format::Mklockstat => mklockstat::write(trace, options, out),
+        Format::PerfLock => perf_lock::write(trace, options, out),
     }
 }
 

@@ -9,7 +9,7 @@ use super::common::Filters;
 
 mod older;
 
-pub(crate) use older::{LockProf, Locktrace, Mklockstat};
+pub(crate) use older::{LockProf, Locktrace, Mklockstat, PerfLock};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -19,6 +19,7 @@ Formats:
   lock-prof   FreeBSD's debug.lock.prof.stats
   locktrace   bcc's locktrace: futex calls, CSV
   mklockstat  milli-klockstat: waits by period, CSV
+  perf-lock   perf lock contention: waits for kernel locks
 
 Examples:
   klock export --format csv -o events.csv")]
@@ -46,6 +47,8 @@ pub(crate) struct Export {
     pub(crate) locktrace: Locktrace,
     #[command(flatten)]
     pub(crate) mklockstat: Mklockstat,
+    #[command(flatten)]
+    pub(crate) perf_lock: PerfLock,
 }
 
 impl Export {
@@ -55,6 +58,7 @@ impl Export {
             (&[Format::LockProf], self.lock_prof.given()),
             (&[Format::Locktrace], self.locktrace.given()),
             (&[Format::Mklockstat], self.mklockstat.given()),
+            (&[Format::PerfLock], self.perf_lock.given()),
         ]
     }
 

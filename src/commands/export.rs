@@ -20,6 +20,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         lock_prof: older::lock_prof(&args.lock_prof),
         locktrace: older::locktrace(&args.locktrace),
         mklockstat: older::mklockstat(&args.mklockstat)?,
+        perf_lock: older::perf_lock(&args.perf_lock),
     };
     if let Some(path) = &args.locktrace.hist {
         files::check_new(path, args.force)?;

@@ -4,7 +4,10 @@
 use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
 use analyze::{
-    export::mklockstat::PeriodMode,
+    export::{
+        mklockstat::PeriodMode,
+        perf_lock::{Aggregate, Field},
+    },
     report::{Column, lockprof::Compat},
 };
 use clap::Args as ClapArgs;
@@ -97,6 +100,47 @@ impl Mklockstat {
             ("--no-filter-monitors", self.no_filter_monitors),
         ])
     }
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "perf-lock")]
+pub(crate) struct PerfLock {
+    /// What a row is: caller, task, lock, owner [default: caller].
+    #[arg(long, value_name = "WHAT", value_parser = Aggregate::from_str)]
+    pub(crate) aggr: Option<Aggregate>,
+    /// Values between SEP, in nanoseconds, instead of the table. Not : + or a dot, which are in names.
+    #[arg(short = 'x', long, value_name = "SEP", value_parser = separator)]
+    pub(crate) field_separator: Option<String>,
+    /// Which columns: contended, wait_total, wait_max, wait_min, avg_wait.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Field::from_str)]
+    pub(crate) fields: Vec<Field>,
+    /// Descending by this column [default: wait_total].
+    #[arg(long, value_name = "COLUMN", value_parser = Field::from_str)]
+    pub(crate) key: Option<Field>,
+    /// At most N rows.
+    #[arg(long, value_name = "N")]
+    pub(crate) entries: Option<usize>,
+}
+
+impl PerfLock {
+    pub(super) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--aggr", self.aggr.is_some()),
+            ("-x", self.field_separator.is_some()),
+            ("--fields", !self.fields.is_empty()),
+            ("--key", self.key.is_some()),
+            ("--entries", self.entries.is_some()),
+        ])
+    }
+}
+
+/// What perf takes as a separator.
+fn separator(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains([':', '+', '.', '\n', '\r']) {
+        return Err("give a separator that is in no value: not a colon, a plus, a dot or the end of a line"
+            .to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// A time; a bare number is milliseconds, as in the original. Not 0.

@@ -1,7 +1,7 @@
 //! The options of the formats of older tools, as they were typed, to those of the analyzer.
 
 use analyze::{
-    export::{lock_prof, locktrace, mklockstat},
+    export::{lock_prof, locktrace, mklockstat, perf_lock},
     report::Pick,
 };
 
@@ -37,4 +37,14 @@ pub(super) fn mklockstat(args: &args::Mklockstat) -> anyhow::Result<mklockstat::
         swap_pt: args.swap_pt,
         with_monitors: args.no_filter_monitors,
     })
+}
+
+pub(super) fn perf_lock(args: &args::PerfLock) -> perf_lock::Options {
+    perf_lock::Options {
+        aggregate: args.aggr.unwrap_or_default(),
+        separator: args.field_separator.clone(),
+        fields: args.fields.clone(),
+        key: args.key.unwrap_or_default(),
+        entries: args.entries,
+    }
 }
