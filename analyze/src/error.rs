@@ -91,6 +91,16 @@ pub enum AnalyzeError {
         /// What would have been understood.
         known: String,
     },
+    /// The trace lacks what the format is about.
+    #[error("{}: {what}; {advice}", path.display())]
+    Lacks {
+        /// Its events' file.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
     /// The output can't be written.
     #[error("the output can't be written")]
     Write(#[source] io::Error),

@@ -9,6 +9,12 @@ use trace_format::Trace;
 
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
+pub mod lock_prof;
+pub mod locktrace;
+pub mod mklockstat;
+pub mod perf_lock;
+mod safe;
+
 choices! {
     /// A format.
     Format, "format" {
@@ -17,6 +23,14 @@ choices! {
         Csv = "csv",
         /// The events, one JSON object per line.
         Jsonl = "jsonl",
+        /// FreeBSD's table of LOCK_PROFILING(9).
+        LockProf = "lock-prof",
+        /// bcc's locktrace.
+        Locktrace = "locktrace",
+        /// milli-klockstat's waits by period.
+        Mklockstat = "mklockstat",
+        /// The table of perf lock contention.
+        PerfLock = "perf-lock",
     }
 }
 
@@ -29,6 +43,14 @@ pub struct Options {
     pub filter: Filter,
     /// Also if the trace lost too much for an order of rows to mean anything.
     pub allow_loss: bool,
+    /// What [`Format::LockProf`] takes.
+    pub lock_prof: lock_prof::Options,
+    /// What [`Format::Locktrace`] takes.
+    pub locktrace: locktrace::Options,
+    /// What [`Format::Mklockstat`] takes.
+    pub mklockstat: mklockstat::Options,
+    /// What [`Format::PerfLock`] takes.
+    pub perf_lock: perf_lock::Options,
 }
 
 /// What was written.
@@ -55,6 +77,10 @@ pub fn write(
     match options.format {
         Format::Csv => events(trace, options, rows::Format::Csv, out),
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
+        Format::LockProf => lock_prof::write(trace, options, out),
+        Format::Locktrace => locktrace::write(trace, options, out),
+        Format::Mklockstat => mklockstat::write(trace, options, out),
+        Format::PerfLock => perf_lock::write(trace, options, out),
     }
 }
 

@@ -193,6 +193,11 @@ pub trait Sink {
     /// waiter whenever something happens to a lock.
     const SHARES: bool = false;
 
+    /// A hold began: it is told as far as it is known then. One more acquisition of a shared lock within a hold is told the same way, with the
+    /// hold that it is a part of.
+    fn acquired(&mut self, hold: &Hold) {
+        let _ = hold;
+    }
     /// A hold ended.
     fn hold(&mut self, hold: &Hold);
     /// A wait ended.
@@ -209,6 +214,10 @@ pub trait Sink {
 
 impl<S: Sink> Sink for &mut S {
     const SHARES: bool = S::SHARES;
+
+    fn acquired(&mut self, hold: &Hold) {
+        S::acquired(self, hold);
+    }
 
     fn hold(&mut self, hold: &Hold) {
         S::hold(self, hold);

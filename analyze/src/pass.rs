@@ -11,6 +11,7 @@
 
 use std::{
     num::NonZero,
+    ops::ControlFlow,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, SyncSender},
@@ -18,13 +19,14 @@ use std::{
     thread,
 };
 
-use trace_format::{FormatError, Trace};
+use trace_format::{Event, FormatError, Trace};
 
 use crate::{
     error::AnalyzeError,
     intervals::{Counts, Engine, Rules, Sink},
     names::Names,
     scope::Chosen,
+    source,
 };
 
 mod split;
@@ -91,6 +93,24 @@ pub(crate) fn readers() -> usize {
 }
 
 impl Pass<'_> {
+    /// Hands out each event that is wanted itself, in the order of the file.
+    pub(crate) fn events(&self, mut each: impl FnMut(&Event)) -> Result<Walk, AnalyzeError> {
+        let mut walk = Walk::default();
+        let to_ns = self.chosen.window.to_ns;
+        source::for_each(self.trace, |event| {
+            if to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
+                walk.cut_short = true;
+                return ControlFlow::Break(());
+            }
+            walk.see_event(event, self.chosen);
+            if self.chosen.wants_event(event) {
+                each(event);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(walk)
+    }
+
     /// Reads them into the sink, in the order of the file, until it has had enough.
     pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
         let engine = Engine::new(self.names.rules(self.trace));

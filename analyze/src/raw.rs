@@ -6,7 +6,7 @@
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 
-use trace_format::{EventKind, LockId, Trace};
+use trace_format::Trace;
 
 use crate::{
     choices::choices,
@@ -168,10 +168,7 @@ impl Out<'_> {
             if self.is_full() || to_ns.is_some_and(|to_ns| event.ts_ns >= to_ns) {
                 return ControlFlow::Break(());
             }
-            walk.see(&[event.ts_ns]);
-            walk.lose(event);
-            let idle = |lock: LockId| self.chosen.is_idle(lock.0);
-            walk.idle_waits += u64::from(event.kind == EventKind::Wait && event.lock.is_some_and(idle));
+            walk.see_event(event, self.chosen);
             if self.chosen.wants_event(event) {
                 self.written += 1;
                 self.failed = events::push(event, &mut self.labels, self.rows);

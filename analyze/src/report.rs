@@ -30,6 +30,7 @@ pub mod rows;
 pub mod text;
 
 pub(crate) mod key;
+mod pick;
 mod reading;
 pub(crate) mod spread;
 mod table;
@@ -39,6 +40,7 @@ pub(crate) mod trust;
 
 pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
+pub use pick::Pick;
 pub use trust::Trust;
 
 use reading::{Found, Reading};
@@ -65,6 +67,8 @@ pub struct Options {
     pub depth: Option<usize>,
     /// Also if the trace lost too much for the order of rows to mean anything.
     pub allow_loss: bool,
+    /// Which acquisitions, by the controls of FreeBSD's profiler.
+    pub pick: Pick,
 }
 
 choices! {
@@ -179,7 +183,7 @@ fn report_with(
     let keys = Keys { by: Some(options.by), depth: options.depth };
     let parts = parts::of(traces, keys, &options.filter)?;
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
-    let reading = Reading { by: options.by, is_extra, chunk_keys, readers };
+    let reading = Reading::of(options, is_extra, chunk_keys, readers);
     let mut numbers = Numbers::new(parts.len());
     let mut found = Found::new(&reading);
     let mut trust: Option<Trust> = None;

@@ -187,8 +187,8 @@ impl Parts {
             match word.split_once('=') {
                 Some(("wait", "?")) => event.wait_ns = None,
                 Some(("wait", ns)) => event.wait_ns = Some(ns.replace('_', "").parse().unwrap()),
-                Some(("blocked", ns)) => event.blocked_ns = Some(ns.parse().unwrap()),
-                Some(("runq", ns)) => event.runq_ns = Some(ns.parse().unwrap()),
+                Some(("blocked", ns)) => event.blocked_ns = Some(ns.replace('_', "").parse().unwrap()),
+                Some(("runq", ns)) => event.runq_ns = Some(ns.replace('_', "").parse().unwrap()),
                 Some(("errno", errno)) => event.errno = Some(errno.parse().unwrap()),
                 Some(("count", count)) => event.count = Some(count.parse().unwrap()),
                 Some(("peer", task)) => event.peer_task = Some(self.task_id(task)),

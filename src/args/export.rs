@@ -7,11 +7,19 @@ use clap::Args as ClapArgs;
 
 use super::common::Filters;
 
+mod older;
+
+pub(crate) use older::{LockProf, Locktrace, Mklockstat, PerfLock};
+
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Formats:
-  csv    the events, RFC 4180, times in nanoseconds
-  jsonl  the events, one JSON object per line
+  csv         the events, RFC 4180, times in nanoseconds
+  jsonl       the events, one JSON object per line
+  lock-prof   FreeBSD's debug.lock.prof.stats
+  locktrace   bcc's locktrace: futex calls, CSV
+  mklockstat  milli-klockstat: waits by period, CSV
+  perf-lock   perf lock contention: waits for kernel locks
 
 Examples:
   klock export --format csv -o events.csv")]
@@ -33,4 +41,43 @@ pub(crate) struct Export {
     pub(crate) allow_loss: bool,
     #[command(flatten)]
     pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) lock_prof: LockProf,
+    #[command(flatten)]
+    pub(crate) locktrace: Locktrace,
+    #[command(flatten)]
+    pub(crate) mklockstat: Mklockstat,
+    #[command(flatten)]
+    pub(crate) perf_lock: PerfLock,
+}
+
+impl Export {
+    /// The options that mean something to some formats only: whose they are, and one that was given, if one was.
+    fn own(&self) -> Vec<(&'static [Format], Option<&'static str>)> {
+        vec![
+            (&[Format::LockProf], self.lock_prof.given()),
+            (&[Format::Locktrace], self.locktrace.given()),
+            (&[Format::Mklockstat], self.mklockstat.given()),
+            (&[Format::PerfLock], self.perf_lock.given()),
+        ]
+    }
+
+    /// An option of another format than the one that was asked for, in words.
+    pub(crate) fn misplaced(&self) -> Option<String> {
+        let own = self.own();
+        let (formats, option) = own.iter().find_map(|(formats, given)| {
+            given.filter(|_| !formats.contains(&self.format)).map(|option| (formats, option))
+        })?;
+        let formats: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        Some(format!(
+            "{option} is an option of --format {}, not of {}; leave it out or give that format",
+            formats.join(" and "),
+            self.format
+        ))
+    }
+}
+
+/// The first of these options that was given.
+fn first_given(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }

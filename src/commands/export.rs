@@ -6,9 +6,25 @@ use trace_format::Trace;
 use super::filters::filter;
 use crate::{args, exit::Exit, files, output};
 
+mod older;
+
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
+    if let Some(misplaced) = args.misplaced() {
+        anyhow::bail!(misplaced);
+    }
     let trace = Trace::open(&args.trace)?;
-    let options = Options { format: args.format, filter: filter(&args.filters), allow_loss: args.allow_loss };
+    let options = Options {
+        format: args.format,
+        filter: filter(&args.filters),
+        allow_loss: args.allow_loss,
+        lock_prof: older::lock_prof(&args.lock_prof),
+        locktrace: older::locktrace(&args.locktrace),
+        mklockstat: older::mklockstat(&args.mklockstat)?,
+        perf_lock: older::perf_lock(&args.perf_lock),
+    };
+    if let Some(path) = &args.locktrace.hist {
+        files::check_new(path, args.force)?;
+    }
     let mut written = export::Written::default();
     let mut write = |out: &mut (dyn std::io::Write + Send)| {
         written = export::write(&trace, &options, out)?;
@@ -17,6 +33,11 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     match &args.output {
         Some(path) => files::stream_file(path, args.force, &mut write)?,
         None => output::to_stdout(&mut write)?,
+    }
+    if let Some(path) = &args.locktrace.hist {
+        files::stream_file(path, args.force, |out| {
+            Ok(export::locktrace::write_hist(&trace, &options, out)?)
+        })?;
     }
     for note in written.trust.warning().iter().chain(&written.notes) {
         eprintln!("klock: {note}");

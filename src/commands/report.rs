@@ -38,6 +38,7 @@ fn options(args: &args::Report) -> Options {
         filter: filter(&args.table.rows.filters),
         depth: args.keys.depth,
         allow_loss: args.table.allow_loss,
+        ..Options::default()
     }
 }
 

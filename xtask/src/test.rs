@@ -64,6 +64,7 @@ const PARTS: &[Part] = &[
     ("analyzer alone", || cargo(&alone("analyze"), 8)),
     ("bpf object is current", bpf),
     ("interop", || part_of_tests("interop", &[])),
+    ("live exports", || part_of_tests("live_exports", &["gcc", "perf", "stress-ng"])),
     ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
     ("live preload", || part_of_tests("live_preload", &["gcc"])),
     ("live programs", || part_of_tests("live_programs", &[])),

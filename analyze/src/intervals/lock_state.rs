@@ -185,6 +185,7 @@ impl LockState {
             state: HoldState::AcquisitionOnly,
         };
         if !at.rules.measures(at.lock, hold.mode) {
+            at.sink.acquired(&hold);
             return at.sink.hold(&hold);
         }
         let point = at.rules.point(at.lock, at.event.stack());
@@ -196,9 +197,11 @@ impl LockState {
                 open.hold.recursions += 1;
             } else {
                 open.hold.acquisitions += 1;
+                at.sink.acquired(&open.hold);
             }
             return;
         }
+        at.sink.acquired(&hold);
         let (since_ns, whole) = (self.now_ns, self.whole);
         let (superseded, waiters, depth) = (false, 0, 1);
         self.holds.push(OpenHold { hold, since_ns, excludes, superseded, waiters, point, depth, whole });

@@ -3,6 +3,8 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, TaskId};
 
+use crate::scope::Chosen;
+
 /// What was seen of the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walk {
@@ -29,6 +31,14 @@ impl Walk {
         }
         self.events += times.len() as u64;
         self.last_ns = self.last_ns.max(*last);
+    }
+
+    /// Takes note of an event of which all columns were read.
+    pub(crate) fn see_event(&mut self, event: &Event, chosen: &Chosen) {
+        self.see(&[event.ts_ns]);
+        self.lose(event);
+        let is_idle = event.lock.is_some_and(|lock| chosen.is_idle(lock.0));
+        self.idle_waits += u64::from(event.kind == EventKind::Wait && is_idle);
     }
 
     /// Takes note of a loss, which is an event that was seen.

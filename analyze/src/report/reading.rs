@@ -4,7 +4,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{By, Trust, is_credited, key, spread::Spreads, table::HoldTable, trust::Watch};
+use super::{
+    By, Options, Pick, Trust, is_credited, key, pick::Picker, spread::Spreads, table::HoldTable, trust::Watch,
+};
 use crate::{
     error::AnalyzeError,
     intervals::{Hold, HoldState, Outcome, Sink, Wait},
@@ -16,12 +18,14 @@ use crate::{
 
 /// How a trace is read.
 pub(super) struct Reading {
-    pub(super) by: By,
+    by: By,
     /// Whether columns are wanted that take a second reading.
-    pub(super) is_extra: bool,
+    is_extra: bool,
+    /// Which acquisitions count.
+    pick: Pick,
     /// How many keys are kept before their sums are set aside, by all readers together.
-    pub(super) chunk_keys: usize,
-    pub(super) readers: usize,
+    chunk_keys: usize,
+    readers: usize,
 }
 
 /// What the readings of all traces have found, by row.
@@ -40,6 +44,13 @@ impl Found {
 }
 
 impl Reading {
+    pub(super) fn of(options: &Options, is_extra: bool, chunk_keys: usize, readers: usize) -> Self {
+        let Options { by, pick, .. } = *options;
+        // Acquisitions that are counted over all locks are counted by one reader.
+        let readers = if pick.is_everything() { readers } else { 1 };
+        Self { by, is_extra, pick, chunk_keys, readers }
+    }
+
     /// Adds up what is in a trace; `number` says which row a number of the trace is.
     pub(super) fn sum(
         &self,
@@ -49,7 +60,7 @@ impl Reading {
     ) -> Result<Trust, AnalyzeError> {
         let keys_each = (self.chunk_keys / self.readers.max(1)).max(1);
         let sink = || Summing {
-            rows: Rows::of(part, self.by),
+            rows: Rows::of(part, self),
             table: HoldTable::new(keys_each),
             spreads: self.is_extra.then(Spreads::default),
             cut: FxHashMap::default(),
@@ -81,7 +92,7 @@ impl Reading {
         number: impl Fn(i64) -> i64 + Sync,
     ) -> Result<(), AnalyzeError> {
         let wanted = &*spreads;
-        let sink = || Spreading { rows: Rows::of(part, self.by), number: &number, spreads: wanted.wanted() };
+        let sink = || Spreading { rows: Rows::of(part, self), number: &number, spreads: wanted.wanted() };
         let (sinks, ..) = part.pass(self.detail()).run_apart(self.readers, sink)?;
         let looked_at: Vec<Spreads> = sinks.into_iter().map(|sink| sink.spreads).collect();
         looked_at.into_iter().for_each(|found| spreads.absorb(found, |number| number));
@@ -98,11 +109,26 @@ struct Rows<'a> {
     names: &'a Names,
     chosen: &'a Chosen,
     by: By,
+    picker: Option<Picker>,
 }
 
 impl<'a> Rows<'a> {
-    fn of(part: &'a Part<'_>, by: By) -> Self {
-        Self { names: &part.names, chosen: &part.chosen, by }
+    fn of(part: &'a Part<'_>, reading: &Reading) -> Self {
+        let picker = Picker::new(reading.pick);
+        Self { names: &part.names, chosen: &part.chosen, by: reading.by, picker }
+    }
+
+    /// Lets an acquisition of the table count, whenever its hold ends.
+    fn acquired(&mut self, hold: &Hold) {
+        if let Some(picker) = &mut self.picker
+            && self.chosen.wants_any_time(hold)
+        {
+            picker.acquired(hold, self.names);
+        }
+    }
+
+    fn wants(&mut self, hold: &Hold) -> bool {
+        self.picker.as_mut().is_none_or(|picker| picker.takes(hold)) && self.chosen.wants_hold(hold)
     }
 
     fn number(&self, subject: impl Into<key::Subject>) -> i64 {
@@ -121,8 +147,12 @@ struct Summing<'a> {
 }
 
 impl Sink for Summing<'_> {
+    fn acquired(&mut self, hold: &Hold) {
+        self.rows.acquired(hold);
+    }
+
     fn hold(&mut self, hold: &Hold) {
-        if !self.rows.chosen.wants_hold(hold) {
+        if !self.rows.wants(hold) {
             return;
         }
         self.watch.hold(hold);
@@ -155,8 +185,12 @@ struct Spreading<'a, F> {
 }
 
 impl<F: Fn(i64) -> i64> Sink for Spreading<'_, F> {
+    fn acquired(&mut self, hold: &Hold) {
+        self.rows.acquired(hold);
+    }
+
     fn hold(&mut self, hold: &Hold) {
-        if is_credited(hold) && self.rows.chosen.wants_hold(hold) {
+        if self.rows.wants(hold) && is_credited(hold) {
             self.spreads.push((self.number)(self.rows.number(hold)), hold);
         }
     }

@@ -1,0 +1,213 @@
+//! FreeBSD's `debug.lock.prof.stats`: the table of LOCK_PROFILING(9), for whoever has scripts that read it.
+//!
+//! A trace and the profiler's own controls enter, its bytes leave; the numbers are those of `klock analyze report --by site`. The layouts
+//! are `kern/subr_lock.c`'s of FreeBSD 7.0 and of the releases since. What FreeBSD doesn't print there, how many events it had to
+//! reject, comes back as a note. What was not recorded is 0 in this format, which knows no other word; a note says so, too.
+
+use std::io::Write;
+
+use trace_format::{LockKind, Trace};
+
+use super::{Options as Export, Written};
+use crate::{
+    error::AnalyzeError,
+    report::{self, By, Column, Pick, lockprof},
+};
+
+/// The controls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whose table.
+    pub compat: lockprof::Compat,
+    /// Which acquisitions.
+    pub pick: Pick,
+    /// Descending by which column; FreeBSD's own order is that of its hash table.
+    pub sort: Column,
+}
+
+pub(super) fn write(
+    trace: &Trace,
+    options: &Export,
+    out: &mut (dyn Write + Send),
+) -> Result<Written, AnalyzeError> {
+    let Options { compat, pick, sort } = options.lock_prof;
+    let asked = report::Options {
+        by: By::Site,
+        sort,
+        filter: options.filter.clone(),
+        allow_loss: options.allow_loss,
+        pick,
+        ..report::Options::default()
+    };
+    let report = report::report(trace, &asked)?;
+    let comment = (pick.skipcount > 1)
+        .then(|| format!("# skipcount {}: one in {0} acquisitions, not scaled", pick.skipcount));
+    lockprof::write(&report, compat, comment.as_deref(), out)?;
+    let mut notes = unmeasured(&report);
+    // klock's tables have no end, so there is no point that it turns away.
+    notes.push(format!("debug.lock.prof.rejected: {} events; rejected_points: 0", report.trust.lost));
+    Ok(Written { items: report.rows.len() as u64, trust: report.trust, notes })
+}
+
+/// The kinds of lock whose zeros are no measured ones.
+fn unmeasured(report: &report::Report) -> Vec<String> {
+    let mut kinds: Vec<LockKind> = Vec::new();
+    for row in &report.rows {
+        if let (None, report::Key::Site { kind: Some(kind), .. }) = (row.columns.total_ns, &row.key)
+            && !kinds.contains(kind)
+        {
+            kinds.push(*kind);
+        }
+    }
+    kinds.sort_unstable();
+    let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    if words.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("holds of {} are not recorded: their max, total, avg and cnt_hold are 0", words.join(", "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        export::{self, Format},
+        testing::{self, skin},
+    };
+
+    /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
+    const T1: &str = "
+        lock m mutex
+        1_000_000 A acquire m a.c:10
+        1_200_000 B wait    m b.c:20
+        1_300_000 C wait    m b.c:20
+        1_500_000 D try_fail m d.c:1 errno=16
+        1_600_000 E wait    m e.c:1
+        1_700_000 E abandon m e.c:1 wait=100_000 errno=110
+        2_000_500 A release m a.c:11
+        2_003_000 B acquire m b.c:20 wait=803_000
+        2_503_999 B release m b.c:21
+        2_505_000 C acquire m b.c:20 wait=1_205_000
+        2_505_900 C release m b.c:21
+    ";
+
+    fn export(text: &str, lock_prof: Options) -> String {
+        let test = testing::trace(text);
+        let options = Export { format: Format::LockProf, lock_prof, ..Export::default() };
+        skin(|out| export::write(&test.trace, &options, out).map(|_| ()))
+    }
+
+    fn by_hold(compat: lockprof::Compat) -> Options {
+        Options { compat, sort: Column::Max, ..Options::default() }
+    }
+
+    fn picked(pick: Pick) -> Options {
+        Options { pick, sort: Column::Name, ..Options::default() }
+    }
+
+    /// The rows' integers and names.
+    fn rows(table: &str) -> Vec<(Vec<i64>, String)> {
+        let row = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (numbers, name) = words.split_at(9);
+            (numbers.iter().map(|n| n.parse().unwrap()).collect(), name.join(" "))
+        };
+        table.lines().skip(2).map(row).collect()
+    }
+
+    fn counts(table: &str) -> Vec<i64> {
+        rows(table).into_iter().map(|(numbers, _)| numbers[4]).collect()
+    }
+
+    #[test]
+    fn the_worked_example_comes_out_byte_for_byte() {
+        assert_eq!(
+            export(T1, by_hold(lockprof::Compat::Seven)),
+            "
+     max  wait_max       total  wait_total       count    avg wait_avg cnt_hold cnt_lock name
+    1000         0        1000           0           1   1000      0  3      0 a.c:10 (mutex:m)
+     500      1205         501        2008           2    250   1004  0      2 b.c:20 (mutex:m)
+"
+        );
+    }
+
+    #[test]
+    fn later_releases_count_nothing_in_cnt_hold_and_the_first_one_has_other_widths() {
+        assert_eq!(
+            export(T1, by_hold(lockprof::Compat::EightOrLater)),
+            "
+     max  wait_max       total  wait_total       count    avg wait_avg cnt_hold cnt_lock name
+    1000         0        1000           0           1   1000      0  0      0 a.c:10 (mutex:m)
+     500      1205         501        2008           2    250   1004  0      2 b.c:20 (mutex:m)
+"
+        );
+        assert_eq!(
+            export(T1, by_hold(lockprof::Compat::SevenZero)),
+            "
+   max        total   wait_total       count   avg wait_avg     cnt_hold     cnt_lock name
+  1000         1000            0           1  1000     0            3            0 a.c:10 (mutex:m)
+   500          501         2008           2   250  1004            0            2 b.c:20 (mutex:m)
+"
+        );
+    }
+
+    #[test]
+    fn skipcount_records_each_third_of_seven_acquisitions_in_the_order_of_time_and_says_so() {
+        let text =
+            "1 A acquire a a.c:1\n2 B acquire b a.c:2\n3 C acquire c a.c:3\n4 C release c\n5 B release b
+            6 A release a\n7 A acquire a a.c:4\n8 A release a\n9 A acquire a a.c:5\n10 A release a
+            11 A acquire a a.c:6\n12 A release a\n13 A acquire a a.c:7\n14 A release a";
+        let table = export(text, picked(Pick { skipcount: 3, ..Pick::default() }));
+        assert_eq!(table.lines().next(), Some("# skipcount 3: one in 3 acquisitions, not scaled"));
+        let names: Vec<String> = rows(&table).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["a.c:3 (pthread_mutex:c)", "a.c:6 (pthread_mutex:a)"]);
+        for all in [0, 1] {
+            let table = export(text, picked(Pick { skipcount: all, ..Pick::default() }));
+            assert_eq!((table.lines().next(), counts(&table).len()), (Some(""), 7));
+        }
+    }
+
+    #[test]
+    fn skipspin_is_heard_only_as_one_and_its_locks_count_for_skipcount() {
+        let text =
+            "lock s spinlock\n1 A acquire s k:a.c:1\n2 A release s\n3 A acquire m a.c:2\n4 A release m";
+        let names =
+            |pick| rows(&export(text, picked(pick))).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let both = ["a.c:1 (spinlock:s)", "a.c:2 (pthread_mutex:m)"];
+        assert_eq!(names(Pick { skipspin: 2, ..Pick::default() }), both);
+        assert_eq!(names(Pick { skipspin: 1, ..Pick::default() }), both[1..]);
+        assert_eq!(names(Pick { skipspin: 1, skipcount: 2, ..Pick::default() }), both[1..]);
+    }
+
+    #[test]
+    fn contested_only_leaves_what_was_waited_for() {
+        let table = export(T1, picked(Pick { contested_only: true, ..Pick::default() }));
+        let rows = rows(&table);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].0[4], rows[0].0[8]), (2, 2), "as many waited as acquired");
+    }
+
+    #[test]
+    fn what_was_acquired_again_within_a_skipped_hold_is_skipped_with_it() {
+        let text = "1 A acquire r shared a.c:1\n2 A acquire r shared a.c:1\n3 A release r shared\n4 A release r shared
+            5 A acquire r shared a.c:1\n6 A release r shared\n7 A acquire r shared a.c:1\n8 A release r shared";
+        assert_eq!(counts(&export(text, picked(Pick { skipcount: 2, ..Pick::default() }))), [1]);
+    }
+
+    #[test]
+    fn what_was_rejected_and_what_was_not_measured_is_a_note() {
+        let mut parts = testing::Parts::parse(
+            "source kernel_contended kinds=mutex holds=no\nlock k mutex\n10 A wait k k:a.c:1\n40 A acquire k k:a.c:1 wait=30",
+        );
+        parts.info.loss.ring_full = 5;
+        let options = Export { format: Format::LockProf, allow_loss: true, ..Export::default() };
+        let written = export::write(&parts.write().trace, &options, &mut Vec::new()).unwrap();
+        assert_eq!(
+            written.notes,
+            [
+                "holds of mutex are not recorded: their max, total, avg and cnt_hold are 0",
+                "debug.lock.prof.rejected: 5 events; rejected_points: 0"
+            ]
+        );
+    }
+}
