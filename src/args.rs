@@ -24,7 +24,7 @@ pub(crate) use self::record::{Demo, DemoWorkload};
 pub(crate) use self::{
     analyze::{Analyze, Blame, Diff, Hist, Raw, Report, Timeline},
     common::{Filters, Output},
-    export::Export,
+    export::{Export, Offwaketime},
     plot::{Info, Plot},
 };
 

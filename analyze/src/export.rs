@@ -9,6 +9,8 @@ use trace_format::Trace;
 
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
+pub mod offwaketime;
+
 choices! {
     /// A format.
     Format, "format" {
@@ -17,6 +19,10 @@ choices! {
         Csv = "csv",
         /// The events, one JSON object per line.
         Jsonl = "jsonl",
+        /// bcc's offwaketime, folded, as it was first.
+        Offwaketime = "offwaketime",
+        /// bcc's offwaketime, folded, as it is now.
+        Offwaketime2 = "offwaketime2",
     }
 }
 
@@ -29,6 +35,8 @@ pub struct Options {
     pub filter: Filter,
     /// Also if the trace lost too much for an order of rows to mean anything.
     pub allow_loss: bool,
+    /// What [`Format::Offwaketime`] and [`Format::Offwaketime2`] take.
+    pub offwaketime: offwaketime::Options,
 }
 
 /// What was written.
@@ -55,6 +63,8 @@ pub fn write(
     match options.format {
         Format::Csv => events(trace, options, rows::Format::Csv, out),
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
+        Format::Offwaketime => offwaketime::write(trace, options, offwaketime::Grammar::Seed, out),
+        Format::Offwaketime2 => offwaketime::write(trace, options, offwaketime::Grammar::Modern, out),
     }
 }
 

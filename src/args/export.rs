@@ -7,14 +7,21 @@ use clap::Args as ClapArgs;
 
 use super::common::Filters;
 
+mod offwaketime;
+
+pub(crate) use offwaketime::Offwaketime;
+
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Formats:
-  csv    the events, RFC 4180, times in nanoseconds
-  jsonl  the events, one JSON object per line
+  csv           the events, RFC 4180, times in nanoseconds
+  jsonl         the events, one JSON object per line
+  offwaketime   bcc's offwaketime -f: off-CPU time by stack and waker's stack
+  offwaketime2  the same as present versions of it write it
 
 Examples:
-  klock export --format csv -o events.csv")]
+  klock export --format csv -o events.csv
+  klock export --format offwaketime | flamegraph.pl --color=chain > off.svg")]
 pub(crate) struct Export {
     /// The trace.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
@@ -33,4 +40,32 @@ pub(crate) struct Export {
     pub(crate) allow_loss: bool,
     #[command(flatten)]
     pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) offwaketime: Offwaketime,
+}
+
+impl Export {
+    /// The options that mean something to some formats only: whose they are, and one that was given, if one was.
+    fn own(&self) -> [(&'static [Format], Option<&'static str>); 1] {
+        [(&[Format::Offwaketime, Format::Offwaketime2], self.offwaketime.given())]
+    }
+
+    /// An option of another format than the one that was asked for, in words.
+    pub(crate) fn misplaced(&self) -> Option<String> {
+        let own = self.own();
+        let (formats, option) = own.iter().find_map(|(formats, given)| {
+            given.filter(|_| !formats.contains(&self.format)).map(|option| (formats, option))
+        })?;
+        let formats: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        Some(format!(
+            "{option} is an option of --format {}, not of {}; leave it out or give that format",
+            formats.join(" and "),
+            self.format
+        ))
+    }
+}
+
+/// The first of these options that was given.
+fn first_given(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }

@@ -6,9 +6,19 @@ use trace_format::Trace;
 use super::filters::filter;
 use crate::{args, exit::Exit, files, output};
 
+mod offwaketime;
+
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
+    if let Some(misplaced) = args.misplaced() {
+        anyhow::bail!(misplaced);
+    }
     let trace = Trace::open(&args.trace)?;
-    let options = Options { format: args.format, filter: filter(&args.filters), allow_loss: args.allow_loss };
+    let options = Options {
+        format: args.format,
+        filter: filter(&args.filters),
+        allow_loss: args.allow_loss,
+        offwaketime: offwaketime::options(&args.offwaketime),
+    };
     let mut written = export::Written::default();
     let mut write = |out: &mut (dyn std::io::Write + Send)| {
         written = export::write(&trace, &options, out)?;
