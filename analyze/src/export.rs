@@ -12,6 +12,7 @@ use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::
 pub mod lock_prof;
 pub mod locktrace;
 pub mod mklockstat;
+pub mod offwaketime;
 pub mod perf_lock;
 mod safe;
 
@@ -31,6 +32,10 @@ choices! {
         Mklockstat = "mklockstat",
         /// The table of perf lock contention.
         PerfLock = "perf-lock",
+        /// bcc's offwaketime, folded, as it was first.
+        Offwaketime = "offwaketime",
+        /// bcc's offwaketime, folded, as it is now.
+        Offwaketime2 = "offwaketime2",
     }
 }
 
@@ -51,6 +56,8 @@ pub struct Options {
     pub mklockstat: mklockstat::Options,
     /// What [`Format::PerfLock`] takes.
     pub perf_lock: perf_lock::Options,
+    /// What [`Format::Offwaketime`] and [`Format::Offwaketime2`] take.
+    pub offwaketime: offwaketime::Options,
 }
 
 /// What was written.
@@ -81,6 +88,8 @@ pub fn write(
         Format::Locktrace => locktrace::write(trace, options, out),
         Format::Mklockstat => mklockstat::write(trace, options, out),
         Format::PerfLock => perf_lock::write(trace, options, out),
+        Format::Offwaketime => offwaketime::write(trace, options, offwaketime::Grammar::Seed, out),
+        Format::Offwaketime2 => offwaketime::write(trace, options, offwaketime::Grammar::Modern, out),
     }
 }
 

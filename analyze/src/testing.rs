@@ -8,6 +8,7 @@
 //! 1_200_000 B wait m shared leaf<b.c:20:work<main          a place is frames, leaf first: file:line[:function] or name
 //! 1_300_000 B abandon m wait=100 errno=110                 wait=, blocked=, runq=, count=, errno= and peer=TASK
 //! 1_400_000 - lost count=3
+//! 1_500_000 B offcpu leaf wait=100 state=idle peer=A at=x<y  a time off the CPU, who ended it, and where it was
 //! ```
 //!
 //! A `k:` before a frame makes it one of the kernel. `#` begins a comment. An acquire without `wait=` found the lock
@@ -192,6 +193,8 @@ impl Parts {
                 Some(("errno", errno)) => event.errno = Some(errno.parse().unwrap()),
                 Some(("count", count)) => event.count = Some(count.parse().unwrap()),
                 Some(("peer", task)) => event.peer_task = Some(self.task_id(task)),
+                Some(("at", place)) => event.peer_stack = Some(self.stack_id(place)),
+                Some(("state", state)) => event.state = Some(state.parse().unwrap()),
                 Some((key, _)) => panic!("an event has no {key}"),
                 None => match word.parse() {
                     Ok(mode) => event.mode = Some(mode),

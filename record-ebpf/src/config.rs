@@ -63,6 +63,8 @@ globals! {
     KLOCK_SAMPLE: u32 = 1, sample;
     /// Waits that are shorter are not recorded; above 0, a wait has no record of its begin. In ns.
     KLOCK_MIN_WAIT: u64 = 0, min_wait_ns;
+    /// Off-CPU times that are shorter are not recorded. In ns.
+    KLOCK_MIN_BLOCK: u64 = 0, min_block_ns;
     /// 1: the functions that take kernel locks are probed.
     KLOCK_CALLS: u32 = 0, probes_calls;
     /// Any of `kinds`: the kernel locks of which waits begin at the entry of a slow function, and end at the return of

@@ -34,11 +34,17 @@ pub(crate) fn now_ns() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// An event of the current task, now.
+/// The next number of this CPU.
+#[inline(always)]
+pub(crate) fn next_seq(run: &Run) -> u32 {
+    // SAFETY: the pointer came from the map's lookup and was checked; the field is only ever changed atomically.
+    unsafe { atomic::add(&raw mut (*run.cpu).seq, 1) as u32 }
+}
+
+/// An event of the task, now.
 #[inline(always)]
 pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
-    // SAFETY: the pointer came from the map's lookup and was checked; the field is only ever changed atomically.
-    let seq = unsafe { atomic::add(&raw mut (*run.cpu).seq, 1) };
+    let seq = next_seq(run);
     WireEvent {
         ts_ns: now_ns(),
         code,
@@ -50,7 +56,7 @@ pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
         user_stack: stack::NONE,
         peer_kernel_stack: stack::NONE,
         peer_user_stack: stack::NONE,
-        seq: seq as u32,
+        seq,
         ..WireEvent::default()
     }
 }

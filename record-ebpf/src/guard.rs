@@ -86,17 +86,29 @@ pub(crate) fn add(counter: *mut u64) {
 /// Runs `body` under the guard and counts how it ended.
 #[inline(always)]
 pub(crate) fn guarded(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
-    guarded_within(program, 0, body)
+    guarded_within(program, 0, || Task::current().is_recorded(), body)
 }
 
 /// The same for a program that may run inside another one; `body` heeds [`Run::nested`].
 #[inline(always)]
 pub(crate) fn guarded_or_nested(program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
-    guarded_within(program, 1, body)
+    guarded_within(program, 1, || Task::current().is_recorded(), body)
+}
+
+/// The same for a program that knows already whether what it is about would be recorded; it may be about another task than
+/// the current one.
+#[inline(always)]
+pub(crate) fn guarded_or_nested_of(recorded: bool, program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
+    guarded_within(program, 1, || recorded, body)
 }
 
 #[inline(always)]
-fn guarded_within(program: u32, depth: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
+fn guarded_within(
+    program: u32,
+    depth: u32,
+    is_recorded: impl FnOnce() -> bool,
+    body: impl FnOnce(&Run) -> Outcome,
+) -> u32 {
     let (Some(counters), Some(cpu)) = (COUNTERS.get_ptr_mut(program), CPU.get_ptr_mut(0)) else { return 0 };
     if program != program::TASK && !is_active() {
         // SAFETY: the pointer came from a lookup and was checked.
@@ -106,7 +118,7 @@ fn guarded_within(program: u32, depth: u32, body: impl FnOnce(&Run) -> Outcome) 
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
     let Some((slot, nested)) = take(cpu, owner, depth) else {
         // Only what would have been recorded is lost. Looking a target up takes no lock, so it needs no guard.
-        let recorded = Task::current().is_recorded();
+        let recorded = is_recorded();
         // SAFETY: both pointers came from lookups and were checked.
         unsafe {
             if recorded {
@@ -158,8 +170,19 @@ pub(crate) fn unguarded(program: u32, body: impl FnOnce()) -> u32 {
 /// Runs `body` if the guard is free, and gives what it gave; `None` inside another program.
 #[inline(always)]
 pub(crate) fn if_free<T>(program: u32, body: impl FnOnce(&Run) -> T) -> Option<T> {
+    if_free_within(program, 0, body)
+}
+
+/// The same, also once inside another program: `body` heeds [`Run::nested`].
+#[inline(always)]
+pub(crate) fn if_free_or_nested<T>(program: u32, body: impl FnOnce(&Run) -> T) -> Option<T> {
+    if_free_within(program, 1, body)
+}
+
+#[inline(always)]
+fn if_free_within<T>(program: u32, depth: u32, body: impl FnOnce(&Run) -> T) -> Option<T> {
     let (counters, cpu) = (COUNTERS.get_ptr_mut(program)?, CPU.get_ptr_mut(0)?);
-    let (slot, nested) = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1), 0)?;
+    let (slot, nested) = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1), depth)?;
     let result = body(&Run { program, nested, cpu, counters });
     // SAFETY: the slot is a field of the map's value, and this program's own.
     unsafe { core::ptr::write_volatile(slot, 0) };

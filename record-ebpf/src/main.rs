@@ -21,6 +21,7 @@ mod emit;
 mod filter;
 mod guard;
 mod maps;
+mod off_cpu;
 mod owner;
 mod probes;
 mod sampling;

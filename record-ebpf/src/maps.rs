@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use trace_format::wire::{self, MAX_FRAMES, WireCounters, WireEvent, WireStack};
 
-use crate::{calls::CallState, guard::CpuState, sampling::Held, waiting::WaitState};
+use crate::{calls::CallState, guard::CpuState, off_cpu::OffCpu, sampling::Held, waiting::WaitState};
 
 /// Room for two rings for each of 1024 CPUs: the loader puts them in for each possible one, and then for each once more,
 /// for programs that run inside another one.
@@ -27,6 +27,11 @@ pub(crate) static STACKS: StackTrace<65536, 0, MAX_FRAMES> = StackTrace::new();
 /// Tasks that wait right now. Preallocated, and never evicting: what finds no place is counted and said.
 #[btf_map]
 pub(crate) static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
+
+/// Tasks whose off-CPU time is recorded, from their first switch to their end. Preallocated; the loader makes it small where
+/// none is.
+#[btf_map]
+pub(crate) static OFF_CPU: HashMap<u32, OffCpu, 65536> = HashMap::new();
 
 /// Processes or threads that are recorded.
 #[btf_map]

@@ -25,6 +25,17 @@ pub(crate) enum Side {
     User,
 }
 
+/// How a stack may travel inline that has no place in the stack map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inline {
+    /// Not: nothing would join it to its event.
+    Never,
+    /// As that of the event's task.
+    OfTask,
+    /// As that of the event's peer.
+    OfPeer,
+}
+
 /// Fills the event's two stacks.
 #[inline(always)]
 pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
@@ -33,12 +44,12 @@ pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) 
         (event.kernel_stack, event.user_stack) = (stack::LOST, stack::LOST);
         return;
     }
-    event.kernel_stack = id(run, ctx, event.cpu, event.seq, Side::Kernel, true);
+    event.kernel_stack = id(run, ctx, (event.cpu, event.seq), Side::Kernel, Inline::OfTask);
     if event.tid == 0 {
         // The idle task has no user stack, but not every kernel knows: 6.18 reads one from registers that never were.
         event.user_stack = stack::ABSENT;
     } else {
-        event.user_stack = id(run, ctx, event.cpu, event.seq, Side::User, true);
+        event.user_stack = id(run, ctx, (event.cpu, event.seq), Side::User, Inline::OfTask);
     }
 }
 
@@ -46,23 +57,24 @@ pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) 
 #[inline(always)]
 pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
     let room = has_room(run, event.cpu);
-    event.user_stack = if room { id(run, ctx, event.cpu, event.seq, Side::User, true) } else { stack::LOST };
+    event.user_stack =
+        if room { id(run, ctx, (event.cpu, event.seq), Side::User, Inline::OfTask) } else { stack::LOST };
 }
 
-/// The stack's id, or one of [`stack`]. Only the stack of an event that is about to be emitted can travel inline:
-/// `seq` joins it to that event, and whoever emits it counts a stack that is lost.
+/// The stack's id, or one of [`stack`]. A stack that travels inline is joined to its event by `place`, this CPU and a number of
+/// it; whoever emits that event counts its own stacks that are lost.
 #[inline(always)]
-pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side: Side, inline: bool) -> i32 {
+pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, place: (u32, u32), side: Side, inline: Inline) -> i32 {
     const EFAULT: i32 = -14;
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     if run.nested {
         // The outer program may be about to add to the stack map.
-        return send(run, ctx.as_ptr(), cpu, seq, side, flags);
+        return send(run, ctx.as_ptr(), place, side, inline, flags);
     }
     match ctx.get_stackid(&STACKS, flags) {
         Ok(id) => id as i32,
         Err(EFAULT) => stack::ABSENT,
-        Err(_) if inline => send(run, ctx.as_ptr(), cpu, seq, side, flags),
+        Err(_) if inline != Inline::Never => send(run, ctx.as_ptr(), place, side, inline, flags),
         Err(_) => {
             run.count_lost_stack();
             stack::LOST
@@ -73,7 +85,7 @@ pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, cpu: u32, seq: u32, side:
 /// Sends the frames through the ring of descriptors; the answer is what the event says of them. A quarter of the ring is
 /// left to births and names of tasks: a flood of stacks costs none of them.
 #[inline(always)]
-fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64) -> i32 {
+fn send(run: &Run, ctx: *mut c_void, (cpu, seq): (u32, u32), side: Side, inline: Inline, flags: u64) -> i32 {
     const BYTES: u64 = RECORD_HEADER + size_of::<WireStack>() as u64;
     let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return stack::LOST };
     let (taken, size) = fill(ring);
@@ -96,7 +108,7 @@ fn send(run: &Run, ctx: *mut c_void, cpu: u32, seq: u32, side: Side, flags: u64)
         (*record).ts_ns = now_ns();
         (*record).code = code::STACK;
         (*record).user = u8::from(side == Side::User);
-        (*record).peer = 0;
+        (*record).peer = u8::from(inline == Inline::OfPeer);
         (*record).count = (bytes / 8) as u8;
         (*record).cpu = cpu;
         (*record).seq = seq;

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{
     Event, EventKind, LockId, StackId, TaskId,
     kernel_functions::FUNCTIONS,
-    wire::{WireEvent, WireTask, code, flag},
+    wire::{WireEvent, WireTask, code, flag, place},
 };
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
 
 mod futex;
 mod kernel;
+mod off_cpu;
 mod preload;
 mod pthread;
 #[cfg(test)]
@@ -217,6 +218,7 @@ impl Composer {
                 let unpaired = &mut self.tally.unpaired;
                 self.kernel.end(&moment, event.address, errno_of(value), &mut self.locks, unpaired, out);
             }
+            code::OFF_CPU => out.push(off_cpu::row(&moment, event)),
             code::LOCK_TAKEN | code::LOCK_RELEASED => self.kernel_function(&moment, event, out),
             code::FUTEX_WAIT => {
                 self.pthread.futex_seen(&moment, event.address);
@@ -297,12 +299,20 @@ impl Composer {
 
     fn moment(&mut self, event: &WireEvent) -> Moment {
         let process = self.tasks.process(event.tgid);
+        // Stacks that are older than their event travel under numbers of their own, and so do those of its waker, who was on
+        // another CPU.
+        let here = (event.cpu, event.seq);
+        let elsewhere = |at: u64| (place::cpu(at), place::seq(at));
+        let (own, peers, caller) = match event.code {
+            code::OFF_CPU => (elsewhere(event.address), elsewhere(event.caller), 0),
+            _ => (here, here, event.caller),
+        };
         let stacks = StackRef {
             process: (process, event.tgid),
             kernel: event.kernel_stack,
             user: event.user_stack,
-            caller: event.caller,
-            event: (event.cpu, event.seq),
+            caller,
+            event: own,
             peer: false,
         };
         let waker = (event.flags & flag::PEER != 0).then(|| {
@@ -311,11 +321,11 @@ impl Composer {
                 kernel: event.peer_kernel_stack,
                 user: event.peer_user_stack,
                 caller: 0,
+                event: peers,
                 peer: true,
-                ..stacks
             };
-            // Wake-ups by an idle task are interrupts; the record does not say of which CPU.
-            (self.tasks.id(event.peer_tgid, event.peer_tid, event.cpu), self.stacks.id(&stacks))
+            // Wake-ups by an idle task are interrupts; only records of off-CPU time say of which CPU.
+            (self.tasks.id(event.peer_tgid, event.peer_tid, peers.0), self.stacks.id(&stacks))
         });
         let owner = (event.flags & flag::OWNER != 0)
             .then(|| self.tasks.id(event.peer_tgid, event.peer_tid, event.cpu));

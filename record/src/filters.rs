@@ -12,6 +12,8 @@ pub struct Filters {
     pub sample: u32,
     /// Waits that are shorter are left out, in nanoseconds.
     pub min_wait_ns: u64,
+    /// Off-CPU times that are shorter are left out, in nanoseconds.
+    pub min_block_ns: u64,
     /// Only these locks; empty is all.
     pub locks: Vec<LockChoice>,
     /// The addresses of these locks, once they are [looked up](Self::look_up).
@@ -28,6 +30,7 @@ impl Default for Filters {
             kinds: kinds::ALL,
             sample: 1,
             min_wait_ns: 0,
+            min_block_ns: 0,
             locks: Vec::new(),
             addresses: Vec::new(),
             comms: Vec::new(),
@@ -202,6 +205,13 @@ impl Filters {
             let words: Vec<String> = self.locks.iter().map(LockChoice::words).collect();
             limits.push(format!("only these locks are recorded: {}", words.join(", ")));
         }
+        limits.extend(self.limits_of_tasks());
+        limits
+    }
+
+    /// Of which tasks nothing is recorded.
+    fn limits_of_tasks(&self) -> Vec<String> {
+        let mut limits = Vec::new();
         if !self.comms.is_empty() {
             limits.push(format!("only tasks of these names are recorded: {}", self.comms.join(", ")));
         }
@@ -211,9 +221,22 @@ impl Filters {
         limits
     }
 
+    /// What is left out of off-CPU time.
+    pub fn limits_of_off_cpu(&self) -> Vec<String> {
+        let short = || format!("off-CPU time: what is shorter than {} ns is not recorded", self.min_block_ns);
+        let limits = if self.min_block_ns > 0 { vec![short()] } else { Vec::new() };
+        limits.into_iter().chain(self.limits_of_tasks()).collect()
+    }
+
     /// Whether the kernel side may send an end of which it sent no begin.
     pub fn drops_begins(&self) -> bool {
-        *self != Self { comms: self.comms.clone(), not_comms: self.not_comms.clone(), ..Self::default() }
+        *self
+            != Self {
+                comms: self.comms.clone(),
+                not_comms: self.not_comms.clone(),
+                min_block_ns: self.min_block_ns,
+                ..Self::default()
+            }
     }
 }
 

@@ -129,7 +129,8 @@ struct Prepared {
 /// The plan for these options. What was asked for by name and can't be had is refused; what is only the default is
 /// left out with a warning.
 fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Prepared, RecordError> {
-    let Choice { mut locks, explicit } = Choice::of(options.locks, &options.target);
+    let chosen = options.locks.or(options.off_cpu.then_some(Locks::NONE));
+    let Choice { mut locks, explicit } = Choice::of(chosen, &options.target);
     let mut warnings = Vec::new();
     if locks.pthread && options.filters.min_wait_ns > 0 {
         if explicit {
@@ -162,6 +163,7 @@ fn prepare(facts: &HostFacts, options: &Options, subject: &Subject) -> Result<Pr
         filters: filters.clone(),
         futex: locks.futex,
         pthread: locks.pthread,
+        off_cpu: options.off_cpu,
         target: subject.mode,
         ring_bytes: options.ring_bytes,
         max_stack: options.max_stack,

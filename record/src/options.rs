@@ -22,6 +22,8 @@ pub struct Options {
     /// Which locks. `None`: what fits the target, without those that this machine can't record. A choice that can't
     /// be had is refused.
     pub locks: Option<Locks>,
+    /// Off-CPU time, of which the locks know nothing. If it is recorded and no locks are chosen, none are recorded.
+    pub off_cpu: bool,
     /// How kernel locks are recorded. `None`: whole holds if kernel locks were chosen by name, otherwise waits only,
     /// which costs nothing while nobody waits.
     pub kernel: Option<KernelDepth>,
@@ -48,6 +50,7 @@ impl Default for Options {
             replace: false,
             target: Target::All,
             locks: None,
+            off_cpu: false,
             kernel: None,
             calls: CallWay::default(),
             lossless: false,
@@ -144,6 +147,11 @@ pub struct Locks {
     pub futex: bool,
     /// Calls of the pthread functions.
     pub pthread: bool,
+}
+
+impl Locks {
+    /// No locks.
+    pub const NONE: Self = Self { kernel: false, futex: false, pthread: false };
 }
 
 /// Asks a recording to end. Clones share the request.

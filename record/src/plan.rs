@@ -1,6 +1,6 @@
 //! From facts and wishes to what is loaded: pure, so that every machine's plan can be tested on any other.
 
-use trace_format::run_info::Source;
+use trace_format::run_info::{OFF_CPU, Source};
 
 use crate::{
     btf::KernelTypes,
@@ -40,6 +40,8 @@ pub struct Wanted {
     pub futex: bool,
     /// Calls of pthread functions.
     pub pthread: bool,
+    /// Off-CPU time of tasks.
+    pub off_cpu: bool,
     /// Whose.
     pub target: TargetMode,
     /// What of them.
@@ -57,6 +59,7 @@ impl Wanted {
             kernel: Some(KernelDepth::Waits),
             futex: true,
             pthread: true,
+            off_cpu: false,
             target: TargetMode::All,
             filters: Filters::default(),
             ring_bytes: None,
@@ -122,6 +125,8 @@ pub struct Plan {
     pub futex: bool,
     /// What is recorded.
     pub pthread: bool,
+    /// Whether off-CPU time is recorded.
+    pub off_cpu: bool,
     /// How futex calls are come by, if either of the two is recorded: a contended pthread lock shows by its futex wait.
     pub futex_calls: Option<FutexPlan>,
     /// Whose.
@@ -207,6 +212,7 @@ impl Plan {
         Ok(Self {
             futex: wanted.futex,
             pthread: wanted.pthread,
+            off_cpu: wanted.off_cpu,
             target: wanted.target,
             cpus,
             ring_bytes: wanted.ring_bytes.unwrap_or_else(|| ring_bytes(cpus)),
@@ -219,7 +225,7 @@ impl Plan {
             filters: wanted.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && (tracepoints || is_probed(Way::Kprobe)),
             lifetimes: lifetimes(),
-            sources: sources(facts, kernel.as_ref(), futex_calls),
+            sources: sources(facts, kernel.as_ref(), futex_calls, wanted.off_cpu),
             futex_calls,
             kernel,
             warnings,
@@ -250,8 +256,15 @@ impl Plan {
             let idle = &["condvar", "barrier", "user_semaphore"];
             sources.push(source("pthread_condition", idle, (true, false), &[]));
         }
+        if self.off_cpu {
+            sources.push(source(OFF_CPU, &[], (false, false), OFF_CPU_LIMITS));
+        }
         let left_out = self.filters.limits_of_all();
-        sources.iter_mut().for_each(|source| source.limits.extend_from_slice(&left_out));
+        let left_out_of_off_cpu = self.filters.limits_of_off_cpu();
+        for source in &mut sources {
+            let left_out = if source.name == OFF_CPU { &left_out_of_off_cpu } else { &left_out };
+            source.limits.extend_from_slice(left_out);
+        }
         let kernel = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
         kernel.chain(sources).collect()
     }
@@ -286,7 +299,7 @@ impl Plan {
 }
 
 fn refuse(facts: &HostFacts, wanted: &Wanted) -> Result<(), Refusal> {
-    if !(wanted.kernel.is_some() || wanted.futex || wanted.pthread) {
+    if !(wanted.kernel.is_some() || wanted.futex || wanted.pthread || wanted.off_cpu) {
         return Err(Refusal::Nothing);
     }
     if facts.arch != "x86_64" {
@@ -324,6 +337,12 @@ fn ring_bytes(cpus: u32) -> usize {
     power.clamp(64 << 10, RING_BYTES)
 }
 
+/// What a recording of off-CPU time can't see.
+const OFF_CPU_LIMITS: &[&str] = &[
+    "off-CPU time: what began before the recording, or lasts beyond it, is not recorded",
+    "off-CPU time: a waker is the task that ran; if an interrupt did it, the task that it came upon",
+];
+
 fn raw(program: &'static str, tracepoint: &'static str) -> Attach {
     Attach::Raw { program, tracepoint }
 }
@@ -337,13 +356,29 @@ fn lifetimes() -> Vec<Attach> {
     ]
 }
 
-fn sources(facts: &HostFacts, kernel: Option<&KernelPlan>, futex_calls: Option<FutexPlan>) -> Vec<Attach> {
-    // The scheduler first: a wait that is seen to begin must be seen to sleep.
-    let mut list = vec![
-        raw("sched_switch", "sched_switch"),
-        raw("sched_waking", "sched_waking"),
-        raw("sched_wakeup", "sched_wakeup"),
-    ];
+fn sources(
+    facts: &HostFacts,
+    kernel: Option<&KernelPlan>,
+    futex_calls: Option<FutexPlan>,
+    off_cpu: bool,
+) -> Vec<Attach> {
+    let mut list = Vec::new();
+    if off_cpu {
+        list.extend([
+            raw("off_cpu_wakeup", "sched_wakeup"),
+            raw("off_cpu_waking", "sched_waking"),
+            raw("off_cpu_in", "sched_switch"),
+            raw("off_cpu_out", "sched_switch"),
+        ]);
+    }
+    if kernel.is_some() || futex_calls.is_some() {
+        // The scheduler first: a wait that is seen to begin must be seen to sleep.
+        list.extend([
+            raw("sched_switch", "sched_switch"),
+            raw("sched_waking", "sched_waking"),
+            raw("sched_wakeup", "sched_wakeup"),
+        ]);
+    }
     if let Some(kernel) = kernel {
         if let Some(way) = kernel.holds {
             list.extend(kernel::functions(facts, way, kernel));

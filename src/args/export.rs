@@ -7,22 +7,27 @@ use clap::Args as ClapArgs;
 
 use super::common::Filters;
 
+mod offwaketime;
 mod older;
 
+pub(crate) use offwaketime::Offwaketime;
 pub(crate) use older::{LockProf, Locktrace, Mklockstat, PerfLock};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Formats:
-  csv         the events, RFC 4180, times in nanoseconds
-  jsonl       the events, one JSON object per line
-  lock-prof   FreeBSD's debug.lock.prof.stats
-  locktrace   bcc's locktrace: futex calls, CSV
-  mklockstat  milli-klockstat: waits by period, CSV
-  perf-lock   perf lock contention: waits for kernel locks
+  csv           the events, RFC 4180, times in nanoseconds
+  jsonl         the events, one JSON object per line
+  lock-prof     FreeBSD's debug.lock.prof.stats
+  locktrace     bcc's locktrace: futex calls, CSV
+  mklockstat    milli-klockstat: waits by period, CSV
+  offwaketime   bcc's offwaketime -f: off-CPU time by stack and waker's stack
+  offwaketime2  the same as present versions of it write it
+  perf-lock     perf lock contention: waits for kernel locks
 
 Examples:
-  klock export --format csv -o events.csv")]
+  klock export --format csv -o events.csv
+  klock export --format offwaketime | flamegraph.pl --color=chain > off.svg")]
 pub(crate) struct Export {
     /// The trace.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
@@ -49,6 +54,8 @@ pub(crate) struct Export {
     pub(crate) mklockstat: Mklockstat,
     #[command(flatten)]
     pub(crate) perf_lock: PerfLock,
+    #[command(flatten)]
+    pub(crate) offwaketime: Offwaketime,
 }
 
 impl Export {
@@ -59,6 +66,7 @@ impl Export {
             (&[Format::Locktrace], self.locktrace.given()),
             (&[Format::Mklockstat], self.mklockstat.given()),
             (&[Format::PerfLock], self.perf_lock.given()),
+            (&[Format::Offwaketime, Format::Offwaketime2], self.offwaketime.given()),
         ]
     }
 

@@ -50,7 +50,8 @@ Examples:
   klock record -a -d 10s                          waits of the whole machine
   klock record -a --locks kernel -d 5s            every kernel mutex, rwsem and semaphore
   klock record -a --locks kernel --sample 100 --kind mutex,rwsem
-  klock record -a --min-wait 1ms --exclude-comm collectl")]
+  klock record -a --min-wait 1ms --exclude-comm collectl
+  klock record -p 1234 --off-cpu -d 10s           for klock export --format offwaketime")]
 #[command(group(clap::ArgGroup::new("target").required(true).args(["all", "pid", "tid", "cgroup", "command"])))]
 pub(crate) struct Record {
     /// Write the trace to FILE; its side tables go beside it.
@@ -80,6 +81,13 @@ pub(crate) struct Record {
     /// What to record; by default waits for kernel locks and futexes, and of chosen processes pthread calls too.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
+    /// Record how long tasks are off the CPU, for whatever reason, with their stacks and those of their wakers; locks then only
+    /// with --locks.
+    #[arg(long, help_heading = "Off-CPU time")]
+    pub(crate) off_cpu: bool,
+    /// Only off-CPU times of at least this: 10us, 1ms.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) min_block: Option<Duration>,
     /// Of kernel locks record waits only, which costs nothing while nobody waits. The default without --locks.
     #[arg(long, help_heading = "What of kernel locks")]
     pub(crate) contended_only: bool,

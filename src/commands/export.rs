@@ -6,6 +6,7 @@ use trace_format::Trace;
 use super::filters::filter;
 use crate::{args, exit::Exit, files, output};
 
+mod offwaketime;
 mod older;
 
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
@@ -21,6 +22,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         locktrace: older::locktrace(&args.locktrace),
         mklockstat: older::mklockstat(&args.mklockstat)?,
         perf_lock: older::perf_lock(&args.perf_lock),
+        offwaketime: offwaketime::options(&args.offwaketime),
     };
     if let Some(path) = &args.locktrace.hist {
         files::check_new(path, args.force)?;

@@ -1,6 +1,6 @@
 //! `klock record`: arguments to options, signals to a stop request, the summary to one line on stderr.
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use anyhow::Context as _;
 use record::{CallWay, Filters, KernelDepth, Locks, Options, ProbeWay, Stop, Summary, Target};
@@ -63,6 +63,7 @@ fn options(args: &args::Record) -> Options {
         replace: args.force,
         target: target(args),
         locks: locks(&args.locks),
+        off_cpu: args.off_cpu,
         kernel: depth(args),
         calls: match args.pthread_probes {
             PthreadProbes::Auto => CallWay::Auto,
@@ -115,11 +116,12 @@ fn depth(args: &args::Record) -> Option<KernelDepth> {
 
 fn filters(args: &args::Record) -> Filters {
     let chosen = if args.kind.is_empty() { kinds::ALL } else { Filters::kinds_of(&args.kind) };
-    let min_wait = args.min_wait.unwrap_or_default();
+    let ns = |time: Option<Duration>| u64::try_from(time.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
     Filters {
         kinds: if args.no_spin { chosen & !kinds::SPINNING } else { chosen },
         sample: args.sample,
-        min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
+        min_wait_ns: ns(args.min_wait),
+        min_block_ns: ns(args.min_block),
         locks: args.lock.clone(),
         comms: args.comm.clone(),
         not_comms: args.exclude_comm.clone(),

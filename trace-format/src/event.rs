@@ -105,7 +105,7 @@ words! {
         Init = "init",
         /// The lock was destroyed.
         Destroy = "destroy",
-        /// A task was off the CPU, for any reason. Recorded on request.
+        /// A task runs again that was off the CPU, for any reason. Recorded on request.
         OffCpu = "offcpu",
         /// `count` events of this CPU or task are missing before this point.
         Lost = "lost",
@@ -119,6 +119,26 @@ words! {
         Exclusive = "exclusive",
         /// By any number of readers.
         Shared = "shared",
+    }
+}
+
+words! {
+    /// How a task left its CPU.
+    TaskState {
+        /// It could have gone on: it was preempted, or gave the CPU up.
+        Runnable = "runnable",
+        /// It sleeps until something happens, or a signal comes.
+        Interruptible = "interruptible",
+        /// It sleeps until something happens, and no signal ends that: mostly disks and locks of the kernel.
+        Uninterruptible = "uninterruptible",
+        /// A thread of the kernel that has nothing to do.
+        Idle = "idle",
+        /// A signal stopped it.
+        Stopped = "stopped",
+        /// A debugger stopped it.
+        Traced = "traced",
+        /// A thread of the kernel that was put aside.
+        Parked = "parked",
     }
 }
 
@@ -140,13 +160,14 @@ pub struct Event {
     pub cpu: Option<i32>,
     /// From where in the code.
     pub stack: Option<StackId>,
-    /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`.
+    /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`. With offcpu: how long it was
+    /// off the CPU, = `blocked_ns` + `runq_ns`.
     pub wait_ns: Option<i64>,
     /// Of `wait_ns`: asleep.
     pub blocked_ns: Option<i64>,
     /// Of `wait_ns`: ready, in the run queue.
     pub runq_ns: Option<i64>,
-    /// With wait: the owner. With acquire: the waker.
+    /// With wait: the owner. With acquire and offcpu: the waker.
     pub peer_task: Option<TaskId>,
     /// Where the peer was.
     pub peer_stack: Option<StackId>,
@@ -154,6 +175,8 @@ pub struct Event {
     pub errno: Option<i32>,
     /// With wake: tasks woken. With lost: events missing.
     pub count: Option<i64>,
+    /// With offcpu: how the task left.
+    pub state: Option<TaskState>,
 }
 
 impl Event {
@@ -174,6 +197,7 @@ impl Event {
             peer_stack: None,
             errno: None,
             count: None,
+            state: None,
         }
     }
 }
@@ -208,6 +232,8 @@ pub trait EventRow {
     fn errno(&self) -> Option<i32>;
     /// [`Event::count`].
     fn count(&self) -> Option<i64>;
+    /// [`Event::state`].
+    fn state(&self) -> Option<TaskState>;
 
     /// All of it.
     fn to_event(&self) -> Event {
@@ -226,6 +252,7 @@ pub trait EventRow {
             peer_stack: self.peer_stack(),
             errno: self.errno(),
             count: self.count(),
+            state: self.state(),
         }
     }
 }
@@ -300,6 +327,10 @@ impl EventRow for Event {
     fn count(&self) -> Option<i64> {
         self.count
     }
+
+    fn state(&self) -> Option<TaskState> {
+        self.state
+    }
 }
 
 #[cfg(test)]
@@ -313,6 +344,9 @@ mod tests {
         }
         for mode in Mode::ALL {
             assert_eq!(mode.as_str().parse(), Ok(*mode));
+        }
+        for state in TaskState::ALL {
+            assert_eq!(state.as_str().parse(), Ok(*state));
         }
     }
 

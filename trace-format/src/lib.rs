@@ -48,7 +48,7 @@ pub mod writer;
 #[cfg(feature = "std")]
 pub use {
     error::FormatError,
-    event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId},
+    event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
     journal::SideRows,
     reader::{Batch, RowOf, Trace},
     recover::{Recovered, recover},
@@ -60,4 +60,4 @@ pub use {
 /// The format's major version: a reader refuses a trace whose major version is newer than its own.
 pub const FORMAT_MAJOR: u32 = 1;
 /// The format's minor version: it grows when a column is added, and older readers ignore what they don't know.
-pub const FORMAT_MINOR: u32 = 0;
+pub const FORMAT_MINOR: u32 = 1;

@@ -68,7 +68,7 @@ impl Trace {
             return Err(FormatError::SideTable { path: path.to_owned(), table: side.table, main });
         }
         let info: RunInfo = parse(path, json)?;
-        check_columns(path, metadata.schema(), schema::EVENTS)?;
+        check_columns(path, metadata.schema(), schema::EVENTS, side.format.minor)?;
         let trace = Self { paths, info, metadata };
         for (path, table) in
             [(&trace.paths.stacks, "stacks"), (&trace.paths.locks, "locks"), (&trace.paths.tasks, "tasks")]
@@ -207,7 +207,7 @@ impl Trace {
         read: impl Fn(&rows::Source<'_>, &mut Vec<T>) -> Result<(), FormatError>,
     ) -> Result<Vec<T>, FormatError> {
         let metadata = self.sidecar(path, table)?;
-        check_columns(path, metadata.schema(), columns)?;
+        check_columns(path, metadata.schema(), columns, self.info.format.minor)?;
         let failed = |source| parquet_error(path, &format!("the {table} table"), source);
         let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
             .with_batch_size(BATCH_ROWS)
@@ -361,10 +361,14 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, json: &str) -> Result<T, F
     serde_json::from_str(json).map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })
 }
 
-fn check_columns(path: &Path, found: &SchemaRef, expected: &[Column]) -> Result<(), FormatError> {
+/// Whether all columns are there that a trace of this minor version has.
+fn check_columns(path: &Path, found: &SchemaRef, expected: &[Column], minor: u32) -> Result<(), FormatError> {
     for column in expected {
         let wanted = column.column_type.arrow();
         let field = found.field_with_name(column.name).ok();
+        if field.is_none() && column.since > minor {
+            continue;
+        }
         let same = field.is_some_and(|f| same_type(f.data_type(), &wanted));
         if !same {
             return Err(FormatError::Column {

@@ -11,6 +11,9 @@ use crate::{FORMAT_MAJOR, FORMAT_MINOR, tables::LockKind};
 /// The key of the footer entry.
 pub const KEY: &str = "klock";
 
+/// The name of the [`Source`] of off-CPU time, which sees no kind of lock.
+pub const OFF_CPU: &str = "off_cpu";
+
 /// The whole entry of the events' file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -61,10 +61,17 @@ pub struct Column {
     pub nullable: bool,
     /// What it means.
     pub about: &'static str,
+    /// The minor version of the format that brought it. Traces of older ones have none, as if it were null everywhere.
+    pub since: u32,
 }
 
 const fn column(name: &'static str, column_type: ColumnType, nullable: bool, about: &'static str) -> Column {
-    Column { name, column_type, nullable, about }
+    Column { name, column_type, nullable, about, since: 0 }
+}
+
+/// A column that came with a later minor version: it is nullable.
+const fn added(since: u32, name: &'static str, column_type: ColumnType, about: &'static str) -> Column {
+    Column { name, column_type, nullable: true, about, since }
 }
 
 use ColumnType::{Bool, Frames, Int32, Int64, Text, Word};
@@ -79,7 +86,7 @@ pub const EVENTS: &[Column] = &[
         "`wait`, `acquire`, `abandon`, `try_fail`, `release`, `wake`, `init`, `destroy`, `offcpu` or `lost`",
     ),
     column("mode", Word, true, "`exclusive` or `shared`"),
-    column("lock_id", Int32, true, "which lock; null for `lost`"),
+    column("lock_id", Int32, true, "which lock; null for `lost` and `offcpu`"),
     column(
         "task_id",
         Int32,
@@ -92,7 +99,7 @@ pub const EVENTS: &[Column] = &[
         "wait_ns",
         Int64,
         true,
-        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its begin was not seen",
+        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its begin was not seen; `offcpu`: the whole time",
     ),
     column("blocked_ns", Int64, true, "of `wait_ns`: asleep"),
     column("runq_ns", Int64, true, "of `wait_ns`: ready to run, waiting for a CPU"),
@@ -100,7 +107,7 @@ pub const EVENTS: &[Column] = &[
         "peer_task_id",
         Int32,
         true,
-        "`wait`: the owner; `acquire`: the task whose wake-up ended the wait",
+        "`wait`: the owner; `acquire`, `offcpu`: the task whose wake-up ended it",
     ),
     column("peer_stack_id", Int32, true, "where the peer was at that moment"),
     column("errno", Int32, true, "`abandon`, `try_fail`: why, as a positive errno"),
@@ -109,6 +116,12 @@ pub const EVENTS: &[Column] = &[
         Int64,
         true,
         "`wake`: tasks woken; `lost`: events of this CPU or task missing before this point",
+    ),
+    added(
+        1,
+        "state",
+        Word,
+        "`offcpu`: how it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced` or `parked`",
     ),
 ];
 

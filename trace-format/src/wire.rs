@@ -49,8 +49,13 @@ pub mod code {
     /// The task has the user lock at `address`, by the function in `detail`, which it called just now unless there is a
     /// [`CALL`] of its own for it: then that one's wait ends.
     pub const TAKEN: u8 = 14;
+    /// A task runs again: `extra` is when it left its CPU, `value` its state then (`task_struct.__state`; 0 if it could have
+    /// gone on), `blocked_ns` and `runq_ns` are those of the time between. The stacks are those with which it left; if they
+    /// travel inline, it is under the CPU and number in `address`, and the peer's under those in `caller`
+    /// ([`place`](super::place)).
+    pub const OFF_CPU: u8 = 15;
     /// The last of the codes of a [`WireEvent`](super::WireEvent).
-    pub const LAST_EVENT: u8 = TAKEN;
+    pub const LAST_EVENT: u8 = OFF_CPU;
 
     /// A task was created ([`WireTask`](super::WireTask)): `comm` is what it inherited, `parent_*` who made it.
     pub const TASK_FORK: u8 = 32;
@@ -150,6 +155,24 @@ pub mod mutex {
     }
 }
 
+/// Under which CPU and number stacks travel inline that are older than their event.
+pub mod place {
+    /// Both in one.
+    pub const fn of(cpu: u32, seq: u32) -> u64 {
+        cpu as u64 | (seq as u64) << 32
+    }
+
+    /// The CPU, which is also where it happened.
+    pub const fn cpu(place: u64) -> u32 {
+        place as u32
+    }
+
+    /// The number.
+    pub const fn seq(place: u64) -> u32 {
+        (place >> 32) as u32
+    }
+}
+
 /// The `detail` of futex events that the calls of `futex2` made; they have no command of their own. Above every
 /// `FUTEX_*` command of `include/uapi/linux/futex.h`.
 pub mod futex2 {
@@ -194,8 +217,16 @@ pub mod program {
     pub const LOCK_ENTERED: u32 = 12;
     /// entry of a kernel function that waits for a lock, where there are no contention tracepoints
     pub const LOCK_SLOW: u32 = 13;
+    /// `sched:sched_switch`, for the task that leaves its CPU, where off-CPU time is recorded
+    pub const OFF_CPU_OUT: u32 = 14;
+    /// `sched:sched_switch`, for the task that comes, where off-CPU time is recorded
+    pub const OFF_CPU_IN: u32 = 15;
+    /// `sched:sched_waking`, where off-CPU time is recorded
+    pub const OFF_CPU_WAKING: u32 = 16;
+    /// `sched:sched_wakeup`, where off-CPU time is recorded
+    pub const OFF_CPU_WAKEUP: u32 = 17;
     /// How many there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 18;
     /// Names, by index.
     pub const NAMES: [&str; COUNT] = [
         "contention_begin",
@@ -212,6 +243,10 @@ pub mod program {
         "lock_released",
         "lock_entered",
         "lock_slow",
+        "off_cpu_out",
+        "off_cpu_in",
+        "off_cpu_waking",
+        "off_cpu_wakeup",
     ];
 }
 
@@ -219,7 +254,7 @@ pub mod program {
 pub mod flag {
     /// The map of waiting tasks was full: `blocked_ns`, `runq_ns` and the peer of this wait are not known.
     pub const NO_WAIT_STATE: u8 = 1;
-    /// The peer fields hold the task whose wake-up ended the wait.
+    /// The peer fields hold the task whose wake-up ended the wait or the sleep; of [`code::OFF_CPU`] it may be an idle task.
     pub const PEER: u8 = 2;
     /// The peer fields hold the task that the lock word named as the owner when the wait began.
     pub const OWNER: u8 = 4;

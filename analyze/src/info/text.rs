@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use trace_format::run_info::OFF_CPU;
+
 use super::{Count, Info};
 use crate::{error::AnalyzeError, names::printable, units};
 
@@ -59,10 +61,13 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
             (true, true) => "every acquisition and hold",
             (true, false) => "every acquisition, no holds",
             (false, true) => "contended acquisitions and holds",
+            (false, false) if source.name == OFF_CPU => "time off the CPU, of which locks know nothing",
             (false, false) => "waits only: no free acquisitions, no holds",
         };
         writeln!(out, "\nsource {}: {sees}", printable(&source.name))?;
-        writeln!(out, "  kinds {}", printable(&source.kinds.join(", ")))?;
+        if !source.kinds.is_empty() {
+            writeln!(out, "  kinds {}", printable(&source.kinds.join(", ")))?;
+        }
         for limit in &source.limits {
             writeln!(out, "  {}", printable(limit))?;
         }

@@ -27,6 +27,7 @@ pub(super) fn fields() -> Vec<Field> {
         Field::number("peer_stack_id"),
         Field::number("errno"),
         Field::number("count"),
+        Field::text("state"),
         Field::text("site").shown("at", Value::Place, (8, 8)),
     ]);
     fields
@@ -58,6 +59,7 @@ pub(super) fn push(event: &Event, labels: &mut Labels<'_>, rows: &mut dyn Rows) 
         event.peer_stack.map(|stack| stack.0).into(),
         event.errno.into(),
         event.count.map_or(Cell::Null, Cell::Int),
+        event.state.map(|state| state.as_str()).into(),
         labels.place(event.lock, event.stack),
     ])
 }

@@ -64,10 +64,10 @@ impl<'a> Labels<'a> {
         if let Some(lock) = lock {
             let names = self.names;
             self.locks.entry(lock).or_insert_with(|| Lock::of(lock, names));
-            if stack.is_some() {
-                let point = names.point_number(lock, stack);
-                self.places.entry(point).or_insert_with(|| names.point_of_number(point).label());
-            }
+        }
+        if stack.is_some() {
+            let (names, point) = (self.names, self.point(lock, stack));
+            self.places.entry(point).or_insert_with(|| names.point_of_number(point).label());
         }
         for task in tasks.iter().flatten() {
             let names = self.names;
@@ -97,10 +97,20 @@ impl<'a> Labels<'a> {
         task.and_then(|task| self.tasks.get(&task)).map(|made| made.label.as_str()).into()
     }
 
-    /// Where the lock was asked for.
+    /// Where the lock was asked for, or the task left its CPU.
     pub(super) fn place(&self, lock: Option<LockId>, stack: Option<StackId>) -> Cell<'_> {
-        let Some(lock) = lock.filter(|_| stack.is_some()) else { return Cell::Null };
-        self.places.get(&self.names.point_number(lock, stack)).map(String::as_str).into()
+        stack.and_then(|_| self.places.get(&self.point(lock, stack))).map(String::as_str).into()
+    }
+
+    /// Without a lock it is a place in the program, or in the kernel of a thread of it.
+    fn point(&self, lock: Option<LockId>, stack: Option<StackId>) -> u32 {
+        let Some(lock) = lock else {
+            return match self.names.points_number(false, stack) {
+                0 => self.names.points_number(true, stack),
+                of_program => of_program,
+            };
+        };
+        self.names.point_number(lock, stack)
     }
 }
 

@@ -3,6 +3,7 @@
 mod contention;
 mod futex;
 mod locks;
+mod off_cpu;
 mod peek;
 mod pthread;
 mod sched;

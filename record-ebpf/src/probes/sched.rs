@@ -12,12 +12,12 @@ use crate::{
     emit::{cpu, now_ns},
     filter::Task,
     guard::{if_free, unguarded},
-    stacks::{self, Side},
+    stacks::{self, Inline, Side},
     waiting::WaitState,
 };
 
 /// `__state` from the wake-up's begin until the task is in a run queue (`include/linux/sched.h`, 4.14).
-const TASK_WAKING: u32 = 0x200;
+pub(super) const TASK_WAKING: u32 = 0x200;
 
 /// A 32-bit field of a `task_struct`.
 #[inline(always)]
@@ -66,9 +66,9 @@ fn waking(ctx: &RawTracePointContext) {
     }
     // Adding to the stack map takes locks, so that needs the guard.
     let stacks = if_free(program::SCHED_WAKING, |run| {
-        let cpu = cpu();
-        let kernel = stacks::id(run, ctx, cpu, 0, Side::Kernel, false);
-        (kernel, stacks::id(run, ctx, cpu, 0, Side::User, false))
+        let place = (cpu(), 0);
+        let kernel = stacks::id(run, ctx, place, Side::Kernel, Inline::Never);
+        (kernel, stacks::id(run, ctx, place, Side::User, Inline::Never))
     });
     let (kernel, user) = stacks.unwrap_or((stack::LOST, stack::LOST));
     state.woken_by(waker, kernel, user);

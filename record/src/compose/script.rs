@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use trace_format::{
-    Event, EventKind, LockKind, Mode,
-    wire::{WireEvent, WireTask, api, code, flag, mutex, stack, words},
+    Event, EventKind, LockKind, Mode, TaskState,
+    wire::{WireEvent, WireTask, api, code, flag, mutex, place, stack, words},
 };
 
 use super::Composer;
@@ -49,6 +49,7 @@ pub(super) struct Row {
     peer_stack: Option<i32>,
     pub(super) errno: Option<i32>,
     count: Option<i64>,
+    state: Option<TaskState>,
 }
 
 pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
@@ -67,6 +68,7 @@ pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
         peer_stack: None,
         errno: None,
         count: None,
+        state: None,
     }
 }
 
@@ -110,6 +112,9 @@ impl Row {
     }
     pub(super) fn count(self, count: i64) -> Self {
         Self { count: Some(count), ..self }
+    }
+    pub(super) fn state(self, state: TaskState) -> Self {
+        Self { state: Some(state), ..self }
     }
 }
 
@@ -173,6 +178,7 @@ impl Script {
                 peer_stack: e.peer_stack.map(|id| self.stacks[&id.0]),
                 errno: e.errno,
                 count: e.count,
+                state: e.state,
             })
             .collect()
     }
@@ -196,6 +202,13 @@ impl Script {
     /// What happened to a lock, in order.
     pub(super) fn story(&self, lock: u64) -> Vec<EventKind> {
         self.rows().into_iter().filter(|row| row.lock == Some(lock)).map(|row| row.kind).collect()
+    }
+
+    /// The names of those who ended the sleeps and waits so far.
+    pub(super) fn wakers(&self) -> Vec<Option<&str>> {
+        let tasks = self.composer.tasks.rows();
+        let peers = self.rows.iter().filter_map(|e| e.peer_task);
+        peers.map(|id| tasks[id.0 as usize].comm.as_deref()).collect()
     }
 
     /// Time, CPU and count of every loss.
@@ -293,6 +306,16 @@ impl Line<'_> {
     /// A function of the kernel was entered that gives a lock back.
     pub(super) fn released(self, function: usize, lock: u64) {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
+    }
+    /// The CPU on which the waker was.
+    pub(super) fn on_cpu_of_waker(mut self, cpu: u32) -> Self {
+        self.event.caller = place::of(cpu, 0);
+        self
+    }
+    /// It runs again; it left at `left_ns` in this state.
+    pub(super) fn off_cpu(mut self, left_ns: u64, state: i64) {
+        self.event.extra = left_ns;
+        self.is(code::OFF_CPU, 0, 0, state);
     }
     pub(super) fn futex_wait(self, word: u64) {
         self.futex_command(word, 0);

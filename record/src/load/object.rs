@@ -47,13 +47,16 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let (comm, state) = (offset(task.comm), offset(task.state));
     let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
     let rtmutex = offset(locks.rtmutex_owner);
-    let Filters { kinds, sample, min_wait_ns, .. } = &plan.filters;
+    let Filters { kinds, sample, min_wait_ns, min_block_ns, .. } = &plan.filters;
     let comms =
         u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
     let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
     let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
     let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
     let mut loader = EbpfLoader::new();
+    if !plan.off_cpu {
+        loader.map_max_entries("OFF_CPU", 1);
+    }
     for (map, entries) in rehearsal::map_sizes() {
         loader.map_max_entries(map, entries);
     }
@@ -68,6 +71,7 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_KINDS", kinds, true)
         .override_global("KLOCK_SAMPLE", sample, true)
         .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
+        .override_global("KLOCK_MIN_BLOCK", min_block_ns, true)
         .override_global("KLOCK_CALLS", &calls, true)
         .override_global("KLOCK_SLOW", &slow, true)
         .override_global("KLOCK_MUTEX_OWNER", &mutex, true)

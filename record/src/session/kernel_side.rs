@@ -9,7 +9,7 @@ use std::{
 use rustc_hash::FxHashSet;
 use trace_format::{
     run_info::Loss,
-    wire::{WireTask, code},
+    wire::{WireTask, code, flag},
 };
 
 use crate::{
@@ -122,8 +122,11 @@ impl KernelSide {
                     if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
                         *reached = event.ts_ns;
                     }
-                    if event.tgid != 0 && seen.insert(event.tgid) {
-                        symbols.see(event.tgid);
+                    let waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
+                    for pid in [event.tgid, waker] {
+                        if pid != 0 && seen.insert(pid) {
+                            symbols.see(pid);
+                        }
                     }
                     orderer.push(Record::Event(event));
                 }),

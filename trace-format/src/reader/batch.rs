@@ -3,7 +3,7 @@
 
 use arrow_array::{Array as _, Int32Array, Int64Array};
 
-use crate::event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId};
+use crate::event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState};
 
 /// Some thousands of events, column by column. A column that was not asked for is `None`.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct Batch {
     pub(super) peer_stack: Option<Int32Array>,
     pub(super) errno: Option<Int32Array>,
     pub(super) count: Option<Int64Array>,
+    pub(super) state: Option<Vec<Option<TaskState>>>,
 }
 
 impl Batch {
@@ -150,5 +151,9 @@ impl EventRow for RowOf<'_> {
     #[inline]
     fn count(&self) -> Option<i64> {
         self.int64(&self.batch.count)
+    }
+
+    fn state(&self) -> Option<TaskState> {
+        self.batch.state.as_ref().and_then(|state| state[self.index])
     }
 }

@@ -11,7 +11,7 @@ use arrow_array::{
 use super::Batch;
 use crate::{
     FormatError,
-    event::{EventKind, LockId, Mode, StackId, TaskId},
+    event::{EventKind, LockId, Mode, StackId, TaskId, TaskState},
     tables::{Frame, LockRow, Stack, TaskRow},
 };
 
@@ -150,6 +150,7 @@ pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
         peer_stack: source.asked("peer_stack_id", |name| source.column(name))?,
         errno: source.asked("errno", |name| source.column(name))?,
         count: source.asked("count", |name| source.column(name))?,
+        state: source.asked("state", |name| source.words::<TaskState>(name))?,
     })
 }
 

@@ -13,7 +13,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, SchemaRef};
 
 use crate::{
-    event::{Event, EventKind, LockId, Mode, StackId, TaskId},
+    event::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState},
     schema,
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
 };
@@ -35,6 +35,7 @@ pub(super) struct EventColumns {
     peer_stack: Int32Builder,
     errno: Int32Builder,
     count: Int64Builder,
+    state: Int32Builder,
     rows: usize,
 }
 
@@ -59,6 +60,7 @@ impl EventColumns {
             peer_stack,
             errno,
             count,
+            state,
         } = *event;
         self.ts.append_value(ts_ns);
         self.kind.append_value(kind as i32);
@@ -74,6 +76,7 @@ impl EventColumns {
         self.peer_stack.append_option(peer_stack.map(|StackId(id)| id));
         self.errno.append_option(errno);
         self.count.append_option(count);
+        self.state.append_option(state.map(|s| s as i32));
         self.rows += 1;
     }
 
@@ -95,6 +98,7 @@ impl EventColumns {
             Arc::new(self.peer_stack.finish()),
             Arc::new(self.errno.finish()),
             Arc::new(self.count.finish()),
+            words(self.state.finish(), TaskState::ALL.iter().map(|s| s.as_str())),
         ];
         batch(schema, columns)
     }

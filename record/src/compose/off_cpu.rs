@@ -1,0 +1,111 @@
+//! Off-CPU time: one record at a task's return to a CPU, one row of the same time. It touches no lock and no wait: what a task
+//! waited for is told by other records, if at all.
+
+use trace_format::{Event, EventKind, TaskState, wire::WireEvent};
+
+use super::Moment;
+
+/// The row of a return.
+pub(super) fn row(moment: &Moment, event: &WireEvent) -> Event {
+    let shares = moment.sums;
+    let waker = moment.waker;
+    Event {
+        task: Some(moment.task),
+        stack: moment.stack,
+        wait_ns: Some(moment.ts_ns.saturating_sub(event.extra as i64).max(0)),
+        blocked_ns: shares.map(|shares| shares.blocked_ns),
+        runq_ns: shares.map(|shares| shares.runq_ns),
+        peer_task: waker.map(|(task, _)| task),
+        peer_stack: waker.and_then(|(_, stack)| stack),
+        state: state_of(event.value),
+        ..Event::new(moment.ts_ns, EventKind::OffCpu, moment.cpu)
+    }
+}
+
+/// What `task_struct.__state` means (`include/linux/sched.h`, 5.10 to 7.2). `None` if it had begun to be woken as it left: how
+/// it had gone to sleep is not known any more.
+fn state_of(state: i64) -> Option<TaskState> {
+    const INTERRUPTIBLE: i64 = 0x1;
+    const UNINTERRUPTIBLE: i64 = 0x2;
+    const STOPPED: i64 = 0x4;
+    const TRACED: i64 = 0x8;
+    const PARKED: i64 = 0x40;
+    const NOLOAD: i64 = 0x400;
+    /// Of PREEMPT_RT (5.16): for a spinlock, which sleeps there.
+    const RTLOCK_WAIT: i64 = 0x1000;
+    let has = |bits: i64| state & bits != 0;
+    match state {
+        0 => Some(TaskState::Runnable),
+        _ if has(STOPPED) => Some(TaskState::Stopped),
+        _ if has(TRACED) => Some(TaskState::Traced),
+        _ if has(PARKED) => Some(TaskState::Parked),
+        _ if has(UNINTERRUPTIBLE) && has(NOLOAD) => Some(TaskState::Idle),
+        _ if has(UNINTERRUPTIBLE | RTLOCK_WAIT) => Some(TaskState::Uninterruptible),
+        _ if has(INTERRUPTIBLE) => Some(TaskState::Interruptible),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trace_format::{EventKind::OffCpu, TaskState};
+
+    use super::state_of;
+    use crate::compose::script::{Script, row};
+
+    #[test]
+    fn a_return_to_the_cpu_is_one_row_with_the_whole_time_its_shares_and_the_waker() {
+        let mut s = Script::new();
+        s.at(5_000).task(11).stack(3).sums(3_000, 1_000).woken_by(12, 4).off_cpu(1_000, 1);
+        s.says([row(5_000, OffCpu)
+            .task(11)
+            .stack(3)
+            .waited(4_000, 3_000, 1_000)
+            .peer(12)
+            .peer_stack(4)
+            .state(TaskState::Interruptible)]);
+    }
+
+    #[test]
+    fn a_task_that_was_preempted_was_ready_all_the_time_and_woken_by_nobody() {
+        let mut s = Script::new();
+        s.at(5_000).task(11).stack(3).sums(0, 4_000).off_cpu(1_000, 0);
+        s.says([row(5_000, OffCpu).task(11).stack(3).waited(4_000, 0, 4_000).state(TaskState::Runnable)]);
+    }
+
+    #[test]
+    fn an_interrupt_that_woke_a_task_counts_as_the_idle_task_of_the_cpu_on_which_it_came() {
+        let mut s = Script::new();
+        s.at(5_000).task(11).cpu(2).woken_by(0, 4).on_cpu_of_waker(3).off_cpu(1_000, 1);
+        assert_eq!(s.wakers(), [Some("swapper/3")]);
+    }
+
+    #[test]
+    fn off_cpu_time_ends_no_wait_and_begins_none() {
+        let mut s = Script::new();
+        s.at(100).task(11).futex_wait(0x60);
+        s.at(400).task(11).sums(200, 90).off_cpu(110, 1);
+        s.at(450).task(11).sums(200, 90).futex_done(0x60, 0);
+        assert_eq!(s.waits(), [(0x60, Some(350))]);
+    }
+
+    #[test]
+    fn states_of_the_kernel_are_told_in_words() {
+        let words = |state| state_of(state).map(TaskState::as_str);
+        for (state, expected) in [
+            (0, Some("runnable")),
+            (0x1, Some("interruptible")),
+            (0x2001, Some("interruptible")),
+            (0x2, Some("uninterruptible")),
+            (0x102, Some("uninterruptible")),
+            (0x402, Some("idle")),
+            (0x104, Some("stopped")),
+            (0x8, Some("traced")),
+            (0x40, Some("parked")),
+            (0x1000, Some("uninterruptible")),
+            (0x200, None),
+        ] {
+            assert_eq!(words(state), expected, "{state:#x}");
+        }
+    }
+}
