@@ -9,6 +9,12 @@ use trace_format::Trace;
 
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
+mod charges;
+pub mod folded;
+mod lanes;
+mod pprof;
+mod stacks;
+
 choices! {
     /// A format.
     Format, "format" {
@@ -17,6 +23,10 @@ choices! {
         Csv = "csv",
         /// The events, one JSON object per line.
         Jsonl = "jsonl",
+        /// Stacks with their waits or holds, for flame graphs.
+        Folded = "folded",
+        /// What Go's mutex profile says: waits by stack, for `go tool pprof`, Pyroscope and Parca.
+        Pprof = "pprof",
     }
 }
 
@@ -29,6 +39,8 @@ pub struct Options {
     pub filter: Filter,
     /// Also if the trace lost too much for an order of rows to mean anything.
     pub allow_loss: bool,
+    /// With [`Format::Folded`].
+    pub folded: folded::Options,
 }
 
 /// What was written.
@@ -55,6 +67,8 @@ pub fn write(
     match options.format {
         Format::Csv => events(trace, options, rows::Format::Csv, out),
         Format::Jsonl => events(trace, options, rows::Format::Json, out),
+        Format::Folded => folded::write(trace, options, out),
+        Format::Pprof => pprof::write(trace, options, out),
     }
 }
 
