@@ -9,12 +9,17 @@ use trace_format::Trace;
 
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
+mod charges;
+pub mod folded;
+mod lanes;
 pub mod lock_prof;
 pub mod locktrace;
 pub mod mklockstat;
 pub mod offwaketime;
 pub mod perf_lock;
+mod pprof;
 mod safe;
+mod stacks;
 
 choices! {
     /// A format.
@@ -36,6 +41,10 @@ choices! {
         Offwaketime = "offwaketime",
         /// bcc's offwaketime, folded, as it is now.
         Offwaketime2 = "offwaketime2",
+        /// Stacks with their waits or holds, for flame graphs.
+        Folded = "folded",
+        /// What Go's mutex profile says: waits by stack, for `go tool pprof`, Pyroscope and Parca.
+        Pprof = "pprof",
     }
 }
 
@@ -58,6 +67,8 @@ pub struct Options {
     pub perf_lock: perf_lock::Options,
     /// What [`Format::Offwaketime`] and [`Format::Offwaketime2`] take.
     pub offwaketime: offwaketime::Options,
+    /// With [`Format::Folded`].
+    pub folded: folded::Options,
 }
 
 /// What was written.
@@ -90,6 +101,8 @@ pub fn write(
         Format::PerfLock => perf_lock::write(trace, options, out),
         Format::Offwaketime => offwaketime::write(trace, options, offwaketime::Grammar::Seed, out),
         Format::Offwaketime2 => offwaketime::write(trace, options, offwaketime::Grammar::Modern, out),
+        Format::Folded => folded::write(trace, options, out),
+        Format::Pprof => pprof::write(trace, options, out),
     }
 }
 

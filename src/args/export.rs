@@ -9,15 +9,19 @@ use super::common::Filters;
 
 mod offwaketime;
 mod older;
+mod viewers;
 
 pub(crate) use offwaketime::Offwaketime;
 pub(crate) use older::{LockProf, Locktrace, Mklockstat, PerfLock};
+pub(crate) use viewers::Folded;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Formats:
   csv           the events, RFC 4180, times in nanoseconds
   jsonl         the events, one JSON object per line
+  folded        stacks by how long they waited, for flamegraph.pl, inferno and speedscope
+  pprof         contentions and delay by stack, for go tool pprof, Pyroscope and Parca
   lock-prof     FreeBSD's debug.lock.prof.stats
   locktrace     bcc's locktrace: futex calls, CSV
   mklockstat    milli-klockstat: waits by period, CSV
@@ -27,6 +31,7 @@ Formats:
 
 Examples:
   klock export --format csv -o events.csv
+  klock export --format folded --of combined | flamegraph.pl --color=chain --countname=us > waits.svg
   klock export --format offwaketime | flamegraph.pl --color=chain > off.svg")]
 pub(crate) struct Export {
     /// The trace.
@@ -47,6 +52,8 @@ pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) filters: Filters,
     #[command(flatten)]
+    pub(crate) folded: Folded,
+    #[command(flatten)]
     pub(crate) lock_prof: LockProf,
     #[command(flatten)]
     pub(crate) locktrace: Locktrace,
@@ -62,6 +69,7 @@ impl Export {
     /// The options that mean something to some formats only: whose they are, and one that was given, if one was.
     fn own(&self) -> Vec<(&'static [Format], Option<&'static str>)> {
         vec![
+            (&[Format::Folded], self.folded.given()),
             (&[Format::LockProf], self.lock_prof.given()),
             (&[Format::Locktrace], self.locktrace.given()),
             (&[Format::Mklockstat], self.mklockstat.given()),

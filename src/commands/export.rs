@@ -8,6 +8,7 @@ use crate::{args, exit::Exit, files, output};
 
 mod offwaketime;
 mod older;
+mod viewers;
 
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     if let Some(misplaced) = args.misplaced() {
@@ -18,6 +19,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         format: args.format,
         filter: filter(&args.filters),
         allow_loss: args.allow_loss,
+        folded: viewers::folded(&args.folded),
         lock_prof: older::lock_prof(&args.lock_prof),
         locktrace: older::locktrace(&args.locktrace),
         mklockstat: older::mklockstat(&args.mklockstat)?,

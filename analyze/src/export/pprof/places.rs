@@ -1,0 +1,139 @@
+//! Frames as pprof has them: functions, locations, and the files that they are mapped from.
+//!
+//! A trace can be of many processes, each with its own addresses, and a profile is of one. So each file gets a range of addresses of
+//! its own here, as if it were mapped whole: an address less the begin of its range is the offset into the file, which is what a
+//! tool needs to look it up again.
+
+use rustc_hash::FxHashMap;
+use trace_format::Frame;
+
+use super::{
+    messages::{Function, Line, Location, Mapping},
+    strings::Strings,
+};
+use crate::names::{self, printable};
+
+/// Ranges begin at multiples of this, and the first one not at 0, which would be no address.
+const ALIGNED: u64 = 1 << 20;
+
+/// What was made of frames so far.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub(super) locations: Vec<Location>,
+    pub(super) functions: Vec<Function>,
+    /// With the offsets of their locations until all are known.
+    files: Vec<File>,
+    file_ids: FxHashMap<(i64, i64), usize>,
+    function_ids: FxHashMap<(i64, i64), u64>,
+    location_ids: FxHashMap<(u64, u64, Vec<Line>), u64>,
+}
+
+#[derive(Debug)]
+struct File {
+    name: i64,
+    build_id: i64,
+    /// One more than the largest offset.
+    size: u64,
+    has_filenames: bool,
+    has_line_numbers: bool,
+    has_inline_frames: bool,
+}
+
+impl Places {
+    /// The locations of these frames, leaf first. Frames that were inlined into the next one are lines of its location.
+    pub(super) fn of<'f>(
+        &mut self,
+        frames: impl Iterator<Item = &'f Frame>,
+        strings: &mut Strings,
+    ) -> Vec<u64> {
+        let mut ids = Vec::new();
+        let mut lines = Vec::new();
+        let mut last = None;
+        for frame in frames {
+            let line = i64::from(frame.line.unwrap_or(0).max(0));
+            lines.push(Line { function_id: self.function(frame, strings), line });
+            last = Some(frame);
+            if !frame.inlined {
+                ids.push(self.location(frame, std::mem::take(&mut lines), strings));
+            }
+        }
+        // What the last one was inlined into is missing.
+        if let Some(frame) = last.filter(|_| !lines.is_empty()) {
+            ids.push(self.location(frame, lines, strings));
+        }
+        ids
+    }
+
+    /// The files with their ranges. Locations are moved into them.
+    pub(super) fn mappings(&mut self) -> Vec<Mapping> {
+        let mut begin = ALIGNED;
+        let mut mappings = Vec::with_capacity(self.files.len());
+        for (at, file) in self.files.iter().enumerate() {
+            let limit = begin.saturating_add(file.size);
+            mappings.push(Mapping {
+                id: at as u64 + 1,
+                memory_start: begin,
+                memory_limit: limit,
+                filename: file.name,
+                build_id: file.build_id,
+                has_functions: true,
+                has_filenames: file.has_filenames,
+                has_line_numbers: file.has_line_numbers,
+                has_inline_frames: file.has_inline_frames,
+            });
+            begin = limit.checked_next_multiple_of(ALIGNED).unwrap_or(u64::MAX);
+        }
+        for location in &mut self.locations {
+            let file = location.mapping_id.checked_sub(1).and_then(|at| mappings.get(at as usize));
+            location.address = location.address.saturating_add(file.map_or(0, |file| file.memory_start));
+        }
+        mappings
+    }
+
+    fn function(&mut self, frame: &Frame, strings: &mut Strings) -> u64 {
+        let name = strings.number(&names::function(frame));
+        let file = frame.file.as_deref().map(printable).unwrap_or_default();
+        let filename = strings.number(&file);
+        let next = self.functions.len() as u64 + 1;
+        *self.function_ids.entry((name, filename)).or_insert_with(|| {
+            self.functions.push(Function { id: next, name, system_name: name, filename });
+            next
+        })
+    }
+
+    fn location(&mut self, frame: &Frame, line: Vec<Line>, strings: &mut Strings) -> u64 {
+        let mapping_id = self.file(frame, &line, strings);
+        let in_file = frame.offset.filter(|_| mapping_id != 0);
+        // An address of one process among many says nothing without its file.
+        let address = in_file.or(frame.address.filter(|_| mapping_id == 0)).unwrap_or(0);
+        let next = self.locations.len() as u64 + 1;
+        *self.location_ids.entry((mapping_id, address, line)).or_insert_with_key(|(_, _, line)| {
+            self.locations.push(Location { id: next, mapping_id, address, line: line.clone() });
+            next
+        })
+    }
+
+    fn file(&mut self, frame: &Frame, lines: &[Line], strings: &mut Strings) -> u64 {
+        let Some(module) = frame.module.as_deref() else { return 0 };
+        let name = strings.number(&printable(module));
+        let build_id = strings.number(&frame.build_id.as_deref().map(printable).unwrap_or_default());
+        let at = *self.file_ids.entry((name, build_id)).or_insert_with(|| {
+            let (size, has) = (1, false);
+            self.files.push(File {
+                name,
+                build_id,
+                size,
+                has_filenames: has,
+                has_line_numbers: has,
+                has_inline_frames: has,
+            });
+            self.files.len() - 1
+        });
+        let file = &mut self.files[at];
+        file.size = file.size.max(frame.offset.unwrap_or(0).saturating_add(1));
+        file.has_filenames |= frame.file.is_some();
+        file.has_line_numbers |= frame.line.is_some();
+        file.has_inline_frames |= lines.len() > 1;
+        at as u64 + 1
+    }
+}

@@ -1,0 +1,133 @@
+//! Profiles decoded again. What `go tool pprof` makes of them is in tests/viewers.rs.
+
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use proptest::{prelude::*, test_runner::Config};
+use prost::Message as _;
+
+use super::messages::{Function, Line, Profile, Sample};
+use crate::{
+    Filter, blame,
+    export::{self, Format},
+    intervals::histories,
+    raw,
+    report::tests::trace_of,
+    rows, testing,
+};
+use trace_format::{Frame, Trace};
+
+fn profile(trace: &Trace) -> Profile {
+    let filter = Filter { include_idle: true, ..Filter::default() };
+    let asked = export::Options { format: Format::Pprof, filter, allow_loss: true, ..Default::default() };
+    let mut out = Vec::new();
+    let written = export::write(trace, &asked, &mut out).unwrap();
+    let mut bytes = Vec::new();
+    GzDecoder::new(out.as_slice()).read_to_end(&mut bytes).unwrap();
+    let profile = Profile::decode(bytes.as_slice()).unwrap();
+    assert_eq!(written.items, profile.sample.len() as u64);
+    profile
+}
+
+/// `count delay [functions, leaf first] lock=.. thread=..`
+fn shown(profile: &Profile) -> Vec<String> {
+    let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
+    let function = |line: &Line| text(profile.functions(line.function_id).name);
+    let sample = |sample: &Sample| {
+        let locations = sample.location_id.iter().map(|id| &profile.location[*id as usize - 1]);
+        let stack: Vec<&str> = locations.flat_map(|location| location.line.iter().map(function)).collect();
+        let labels: Vec<String> =
+            sample.label.iter().map(|label| format!("{}={}", text(label.key), text(label.str))).collect();
+        format!("{} {} {} {}", sample.value[0], sample.value[1], stack.join("<"), labels.join(" "))
+    };
+    profile.sample.iter().map(sample).collect()
+}
+
+impl Profile {
+    fn functions(&self, id: u64) -> Function {
+        self.function[id as usize - 1]
+    }
+}
+
+const TEXT: &str = "
+    lock m pthread_mutex name=hot
+    task A pid=1 tid=11 comm=worker
+    task B pid=1 tid=12 comm=writer
+    0      A acquire m a.c:1:get<a.c:9:main
+    1_000  B wait m pthread_mutex_lock<b.c:2:put<b.c:9:main
+    6_000  A release m
+    7_500  B acquire m b.c:2:put<b.c:9:main wait=6_500
+    9_700  B release m
+";
+
+#[test]
+fn a_wait_is_counted_once_and_its_time_goes_to_the_holders_and_the_gap() {
+    let test = testing::trace(TEXT);
+    let profile = profile(&test.trace);
+    assert_eq!(
+        shown(&profile),
+        [
+            "1 5000 put<main lock=pthread_mutex:hot thread=writer holder=a.c:1 (get) holder_thread=worker",
+            "0 1500 put<main lock=pthread_mutex:hot thread=writer holder=(no recorded hold)",
+        ]
+    );
+    let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
+    let types: Vec<_> = profile.sample_type.iter().map(|of| (text(of.kind), text(of.unit))).collect();
+    assert_eq!(types, [("contentions", "count"), ("delay", "nanoseconds")]);
+    assert_eq!(text(profile.default_sample_type), "delay");
+}
+
+#[test]
+fn frames_that_were_inlined_are_lines_of_one_location_in_the_range_of_their_file() {
+    let mut parts = testing::Parts::parse(TEXT);
+    let frame = |symbol: &str, offset, inlined| Frame {
+        symbol: Some(symbol.into()),
+        module: Some("/usr/bin/app".into()),
+        build_id: Some("abcd".into()),
+        offset: Some(offset),
+        inlined,
+        ..Frame::default()
+    };
+    parts.stacks[1].frames =
+        vec![frame("small", 0x40, true), frame("large", 0x40, false), frame("main", 0x90, false)];
+    let test = parts.write();
+    let profile = profile(&test.trace);
+    assert_eq!(profile.location.len(), 2);
+    assert_eq!(profile.location[0].line.len(), 2);
+    let mapping = profile.mapping[0];
+    let addresses: Vec<u64> = profile.location.iter().map(|l| l.address - mapping.memory_start).collect();
+    assert_eq!(addresses, [0x40, 0x90]);
+    assert!(mapping.has_inline_frames && mapping.memory_limit == mapping.memory_start + 0x91);
+    assert!(shown(&profile)[0].starts_with("1 5000 small<large<main "));
+}
+
+#[test]
+fn offsets_at_the_end_of_all_addresses_do_no_harm() {
+    let mut parts = testing::Parts::parse(TEXT);
+    for (at, frame) in parts.stacks.iter_mut().flat_map(|stack| &mut stack.frames).enumerate() {
+        frame.module = Some(format!("module {at}"));
+        frame.offset = Some(u64::MAX);
+        frame.line = Some(i32::MIN);
+    }
+    assert_eq!(profile(&parts.write().trace).sample.len(), 2);
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(50) })]
+
+    #[test]
+    fn the_delays_are_all_that_was_waited_and_the_contentions_all_waits(events in histories::history()) {
+        prop_assume!(!events.is_empty());
+        let test = trace_of(events, 7);
+        let profile = profile(&test.trace);
+        let sum = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
+        let filter = Filter { include_idle: true, ..Filter::default() };
+        let asked = blame::Options { filter: filter.clone(), allow_loss: true, ..Default::default() };
+        prop_assert_eq!(sum(1), blame::blame(&test.trace, &asked).unwrap().totals.waited_ns);
+        let asked = raw::Options { what: raw::What::Waits, filter, limit: None };
+        let mut sink = Vec::new();
+        let mut rows = rows::writer(rows::Format::Json, &raw::fields(asked.what), None, &mut sink).unwrap();
+        let (waits, _) = raw::write(&test.trace, &asked, &mut *rows).unwrap();
+        prop_assert_eq!(sum(0), i64::try_from(waits).unwrap());
+    }
+}
