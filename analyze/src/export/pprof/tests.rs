@@ -126,7 +126,7 @@ proptest! {
         prop_assert_eq!(sum(1), blame::blame(&test.trace, &asked).unwrap().totals.waited_ns);
         let asked = raw::Options { what: raw::What::Waits, filter, limit: None };
         let mut sink = Vec::new();
-        let mut rows = rows::writer(rows::Format::Json, &raw::fields(asked.what), None, &mut sink).unwrap();
+        let mut rows = rows::writer(rows::Format::Json, &raw::fields(asked.what, false), None, &mut sink).unwrap();
         let (waits, _) = raw::write(&test.trace, &asked, &mut *rows).unwrap();
         prop_assert_eq!(sum(0), i64::try_from(waits).unwrap());
     }
