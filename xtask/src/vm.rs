@@ -215,10 +215,11 @@ fn here(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Findi
     let mut finding = Finding::default();
     let programs = scratch("vm-native-bin")?;
     let flags = ["-O1", "-static", "-pthread", "-o"];
-    Run::new("gcc", &flags)
-        .arg(programs.join("known_kernel"))
-        .arg(packages::fixtures().join("known_kernel.c"))
-        .must()?;
+    for program in initramfs::PROGRAMS {
+        let source = packages::fixtures().join(format!("{program}.c"));
+        Run::new("gcc", &flags).arg(programs.join(program)).arg(source).must()?;
+    }
+    std::os::unix::fs::symlink(initramfs::tool_of_libbpf("offcputime")?, programs.join("offcputime"))?;
     std::os::unix::fs::symlink(&setting.klock, programs.join("klock"))?;
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     for scenario in SCENARIOS.iter().filter(chosen).filter(|scenario| scenario.place == Place::Everywhere) {
