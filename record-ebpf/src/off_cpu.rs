@@ -144,6 +144,14 @@ impl OffCpu {
         Task { tgid: self.tgid, tid }
     }
 
+    /// Whether the recorder itself held it, as it does at the begin and the end of a command that it starts.
+    #[inline(always)]
+    pub(crate) fn was_held_by(&self, process: u32) -> bool {
+        /// `__TASK_TRACED` (`include/linux/sched.h`).
+        const TRACED: u32 = 8;
+        self.state & TRACED != 0 && self.woken != 0 && self.peer_tgid == process
+    }
+
     /// How long it was off, at this time.
     #[inline(always)]
     pub(crate) fn off_for(&self, now_ns: u64) -> u64 {

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Only these: 5.10, 6.1, 6.12, 7.2, native.
     kernels: Vec<String>,
     /// Only the scenarios whose name contains one of these words. Costs, which want a quiet machine, are measured only so:
-    /// `--only cost --at-once 1`. Alone, `cost` and `soak` have parts of their own in the table.
+    /// `--only cost --at-once 1`. Alone, `cost`, `soak` and `off-cpu` have parts of their own in the table.
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
     /// Minutes of contention in the soak.
@@ -126,11 +126,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Prints the table and what is wrong, and writes the table where it is asked for.
 fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
-    let alone = ["cost", "soak"].into_iter().find(|name| options.only == [*name]);
+    let alone = ["cost", "soak", "off-cpu"].into_iter().find(|name| options.only == [*name]);
     let how = match (options.short, alone) {
         (true, _) => "--short".to_owned(),
         (false, Some(COST)) => format!("--only {COST} --at-once {}", options.at_once),
-        (false, Some(name)) => format!("--only {name} --minutes {}", options.minutes),
+        (false, Some("soak")) => format!("--only soak --minutes {}", options.minutes),
+        (false, Some(name)) => format!("--only {name}"),
         (false, None) => format!("--minutes {}", options.minutes),
     };
     let text = format!(
@@ -215,10 +216,11 @@ fn here(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Findi
     let mut finding = Finding::default();
     let programs = scratch("vm-native-bin")?;
     let flags = ["-O1", "-static", "-pthread", "-o"];
-    Run::new("gcc", &flags)
-        .arg(programs.join("known_kernel"))
-        .arg(packages::fixtures().join("known_kernel.c"))
-        .must()?;
+    for program in initramfs::PROGRAMS {
+        let source = packages::fixtures().join(format!("{program}.c"));
+        Run::new("gcc", &flags).arg(programs.join(program)).arg(source).must()?;
+    }
+    std::os::unix::fs::symlink(initramfs::tool_of_libbpf("offcputime")?, programs.join("offcputime"))?;
     std::os::unix::fs::symlink(&setting.klock, programs.join("klock"))?;
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     for scenario in SCENARIOS.iter().filter(chosen).filter(|scenario| scenario.place == Place::Everywhere) {

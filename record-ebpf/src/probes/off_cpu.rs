@@ -63,7 +63,7 @@ fn off_cpu_in(ctx: RawTracePointContext) -> u32 {
     // Before the guard, so that a return that is lost does not lengthen the next time.
     let left = if tid == 0 { None } else { OffCpu::of(tid).and_then(OffCpu::come_back) };
     let Some(left) = left else { return unguarded(program::OFF_CPU_IN, || {}) };
-    if left.off_for(now_ns()) < config::min_block_ns() {
+    if left.off_for(now_ns()) < config::min_block_ns() || left.was_held_by(config::own_process()) {
         return unguarded(program::OFF_CPU_IN, || {});
     }
     guarded_or_nested_of(true, program::OFF_CPU_IN, |run| {

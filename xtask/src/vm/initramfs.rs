@@ -51,6 +51,16 @@ echo "klock-vm: done"
 poweroff -f
 "#;
 
+/// The load programs.
+pub(super) const PROGRAMS: [&str; 2] = ["known_kernel", "known_sleeps"];
+/// The tools of libbpf-tools to compare with.
+const TOOLS: [&str; 2] = ["klockstat", "offcputime"];
+
+/// Where a tool of libbpf-tools is.
+pub(super) fn tool_of_libbpf(tool: &str) -> Result<PathBuf> {
+    Ok(unpacked("bookworm", "libbpf-tools")?.join("usr/sbin").join(tool))
+}
+
 /// Makes the archive with everything that does not change from boot to boot.
 pub(super) fn build(klock: &Path) -> Result<PathBuf> {
     let tree = scratch("vm-initramfs")?;
@@ -62,9 +72,14 @@ pub(super) fn build(klock: &Path) -> Result<PathBuf> {
     let guest = tree.join("opt/bin");
     Run::new("strip", &["--strip-debug", "-o"]).arg(guest.join("klock")).arg(klock).must()?;
     let flags = ["-O1", "-static", "-pthread", "-o"];
-    Run::new("gcc", &flags).arg(guest.join("known_kernel")).arg(fixtures().join("known_kernel.c")).must()?;
-    let klockstat = unpacked("bookworm", "libbpf-tools")?.join("usr/sbin/klockstat");
-    fs::copy(&klockstat, guest.join("klockstat")).with_context(|| klockstat.display().to_string())?;
+    for program in PROGRAMS {
+        let source = fixtures().join(format!("{program}.c"));
+        Run::new("gcc", &flags).arg(guest.join(program)).arg(source).must()?;
+    }
+    for tool in TOOLS {
+        let path = tool_of_libbpf(tool)?;
+        fs::copy(&path, guest.join(tool)).with_context(|| path.display().to_string())?;
+    }
     for program in ["stress-ng", "setpriv", "nice"] {
         let path = Run::new("sh", &["-c", "command -v \"$1\"", "sh", program]).read()?;
         fs::copy(path.trim(), guest.join(program)).with_context(|| program.to_owned())?;

@@ -15,6 +15,7 @@ mod cost;
 mod counts;
 mod facts;
 mod klockstat;
+mod off_cpu;
 mod refusals;
 mod soak;
 
@@ -70,6 +71,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     counts::FENTRY,
     counts::KPROBE,
     klockstat::SCENARIO,
+    off_cpu::SCENARIO,
     cost::SCENARIO,
     refusals::SCENARIO,
     soak::SCENARIO,

@@ -1,0 +1,320 @@
+//! Off-CPU time of a program whose threads sleep for known times and wait for a known thread (`fixtures/programs/known_sleeps.c`):
+//! every switch that the kernel counted is a row, each row lies where the program says that it slept, and wakers are who they must
+//! be. Needs root; run by `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use trace_format::{Event, EventKind, LockKind, Stack, TaskRow, TaskState, Trace, run_info::RunInfo};
+
+mod support;
+
+use support::{Running, cannot_record, fixture, klock, skip};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const ROUNDS: usize = 20;
+const PAUSE_MS: i64 = 10;
+
+/// How many of so many switches a machine may hide: some have tasks of their own, of whose switches their kernel tells no
+/// tracepoint. The guests of `cargo xtask vm` hide none, and there none may be missing.
+fn hidden(switches: usize) -> usize {
+    switches.div_ceil(20)
+}
+
+/// A thread of the program, and how often it was off a CPU between two times, as the kernel counted.
+struct Known {
+    tid: i32,
+    begin_ns: i64,
+    end_ns: i64,
+    switches: usize,
+}
+
+/// A recording of the program, and what the program says of itself.
+struct Recorded {
+    directory: TempDir,
+    info: RunInfo,
+    rows: Vec<Event>,
+    other_kinds: Vec<EventKind>,
+    tasks: Vec<TaskRow>,
+    stacks: Vec<Stack>,
+    lock_kinds: Vec<LockKind>,
+    known: BTreeMap<String, Known>,
+    slept: Vec<(i64, i64)>,
+    waited: Vec<(i64, i64)>,
+}
+
+impl Recorded {
+    fn of(program: &[&str], options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.parquet");
+        let mut command = Command::new(fixture("known_sleeps"));
+        let mut running = Running::start(command.args(program).stdin(Stdio::piped()));
+        let pid = running.line_after("ready ");
+        let mut recorder =
+            Running::start(klock().args(["record", "--off-cpu", "-p", &pid, "-o"]).arg(&path).args(options));
+        recorder.until_recording();
+        running.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        running.line_after("done");
+        recorder.signal("INT");
+        let ended = recorder.end_within(MINUTE);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        drop(running.child.stdin.take());
+        let said = running.end_within(MINUTE).stdout;
+
+        let trace = Trace::open(&path).unwrap();
+        let mut events = Vec::new();
+        for batch in trace.events().unwrap() {
+            events.extend(batch.unwrap().iter());
+        }
+        let (rows, others) = events.into_iter().partition(|event: &Event| event.kind == EventKind::OffCpu);
+        let lock_kinds = trace.locks().unwrap().into_iter().map(|lock| lock.kind).collect();
+        let mut recorded = Self {
+            directory,
+            info: trace.info().clone(),
+            rows,
+            other_kinds: others.iter().map(|event| event.kind).collect(),
+            tasks: trace.tasks().unwrap(),
+            stacks: trace.stacks().unwrap(),
+            lock_kinds,
+            known: BTreeMap::new(),
+            slept: Vec::new(),
+            waited: Vec::new(),
+        };
+        for line in said.lines() {
+            let mut words = line.split(' ');
+            let name = words.next().unwrap();
+            let numbers: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
+            match (name, numbers.as_slice()) {
+                ("slept", &[begin, end]) => recorded.slept.push((begin, end)),
+                ("waited", &[begin, end]) => recorded.waited.push((begin, end)),
+                (name, &[tid, begin_ns, end_ns, switches]) => {
+                    let (tid, switches) = (i32::try_from(tid).unwrap(), usize::try_from(switches).unwrap());
+                    recorded.known.insert(name.to_owned(), Known { tid, begin_ns, end_ns, switches });
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(recorded.known.len(), 3, "{said}");
+        recorded
+    }
+
+    fn task(&self, event: &Event) -> &TaskRow {
+        &self.tasks[usize::try_from(event.task.unwrap().0).unwrap()]
+    }
+
+    /// The rows of one of the program's threads.
+    fn of_thread(&self, name: &str) -> Vec<&Event> {
+        let tid = self.known[name].tid;
+        self.rows.iter().filter(|event| self.task(event).tid == tid).collect()
+    }
+
+    /// Those of them that lie in this time.
+    fn within<'a>(&'a self, rows: &'a [&Event], (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Event> {
+        let lies = |event: &&&Event| begin_of(event) >= begin_ns && event.ts_ns <= end_ns;
+        rows.iter().filter(lies).copied().collect()
+    }
+
+    fn functions(&self, stack: Option<trace_format::StackId>) -> Vec<&str> {
+        let stack = &self.stacks[usize::try_from(stack.expect("a stack").0).unwrap()];
+        stack.frames.iter().filter_map(|frame| frame.symbol.as_deref()).collect()
+    }
+
+    /// What a program counted, on all CPUs together: what it delivered, and what it could not.
+    fn counted(&self, program: &str) -> (u64, u64) {
+        let rows = self.info.loss.by_program.iter().filter(|row| row.program == program);
+        rows.fold((0, 0), |(delivered, lost), row| {
+            (delivered + row.delivered, lost + row.ring_full + row.guard + row.no_place)
+        })
+    }
+
+    /// What klock writes of it.
+    fn export(&self, options: &[&str]) -> String {
+        let path = self.directory.path().join("t.parquet");
+        let ended = support::run(klock().arg("export").arg(&path).args(options));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        ended.stdout
+    }
+}
+
+fn begin_of(event: &Event) -> i64 {
+    event.ts_ns - event.wait_ns.unwrap()
+}
+
+fn is_asleep(event: &&&Event) -> bool {
+    event.state == Some(TaskState::Interruptible)
+}
+
+fn usual() -> [String; 2] {
+    [ROUNDS.to_string(), PAUSE_MS.to_string()]
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn every_sleep_is_one_row_of_its_length_with_the_stacks_of_the_sleeper_and_of_its_end() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let [rounds, pause] = usual();
+    let recorded = Recorded::of(&[&rounds, &pause], &[]);
+    assert_eq!((recorded.info.loss.events(), recorded.slept.len()), (0, ROUNDS), "{:?}", recorded.info.loss);
+    let sleeper = recorded.of_thread("sleeper");
+    let mut missing = 0;
+    for &(begin_ns, end_ns) in &recorded.slept {
+        let inside = recorded.within(&sleeper, (begin_ns, end_ns));
+        let asleep: Vec<&Event> = inside.iter().filter(is_asleep).copied().collect();
+        let [row] = asleep[..] else {
+            assert!(asleep.is_empty(), "one sleep, {asleep:?}");
+            missing += 1;
+            continue;
+        };
+        assert!(row.ts_ns >= begin_ns + PAUSE_MS * 1_000_000, "the timer can't come earlier: {row:?}");
+        let all: i64 = inside.iter().map(|row| row.wait_ns.unwrap()).sum();
+        assert!(all <= end_ns - begin_ns, "{all} off the CPU within {}", end_ns - begin_ns);
+        assert_eq!(row.wait_ns, Some(row.blocked_ns.unwrap() + row.runq_ns.unwrap()), "{row:?}");
+        let functions = recorded.functions(row.stack);
+        assert!(functions.contains(&"sleep_here") && functions.contains(&"do_nanosleep"), "{functions:?}");
+        assert_eq!(functions[0], "__schedule", "{functions:?}");
+        // A timer's interrupt woke it, whoever ran.
+        assert!(row.peer_task.is_some(), "{row:?}");
+        let way = recorded.functions(row.peer_stack);
+        assert!(way[0] == "try_to_wake_up" && way.contains(&"hrtimer_wakeup"), "{way:?}");
+    }
+    assert!(missing <= hidden(ROUNDS), "{missing} sleeps are missing");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_wait_for_a_futex_names_the_thread_that_woke_it_and_where_that_was() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let [rounds, pause] = usual();
+    let recorded = Recorded::of(&[&rounds, &pause], &[]);
+    let (waiter, waker) = (recorded.of_thread("waiter"), recorded.known["waker"].tid);
+    let mut woken = 0;
+    for &wait in &recorded.waited {
+        for row in recorded.within(&waiter, wait).iter().filter(is_asleep) {
+            let peer = &recorded.tasks[usize::try_from(row.peer_task.unwrap().0).unwrap()];
+            assert_eq!((peer.tid, peer.comm.as_deref()), (waker, Some("waker")));
+            let way = recorded.functions(row.peer_stack);
+            assert!(way.contains(&"hand_over") && way.contains(&"futex_wake"), "{way:?}");
+            assert!(recorded.functions(row.stack).contains(&"await_turn"), "{row:?}");
+            woken += 1;
+        }
+    }
+    // It need not sleep if it comes late.
+    assert!(woken > ROUNDS / 2, "{woken} of {ROUNDS} waits");
+
+    let text = recorded.export(&["--format", "offwaketime", "--user-stacks-only"]);
+    let line = text.lines().find(|line| line.contains("await_turn")).expect("the waits are a line");
+    assert!(line.starts_with("waiter;") && line.contains(";--;") && line.contains(";hand_over;"), "{line}");
+    assert!(line.rsplit_once(' ').unwrap().0.ends_with(";waker"), "{line}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn every_switch_that_the_kernel_counts_is_a_row_and_those_of_preempted_tasks_say_so() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let recorded = Recorded::of(&["50", "5", &(2 * cpus).to_string()], &[]);
+    assert_eq!(recorded.info.loss.events(), 0, "{:?}", recorded.info.loss);
+    for (name, known) in &recorded.known {
+        let rows = recorded.of_thread(name);
+        let lies = |event: &&&Event| event.ts_ns > known.begin_ns && begin_of(event) < known.end_ns;
+        let found = rows.iter().filter(lies).count();
+        assert!(found <= known.switches, "{name}: {found} of {}", known.switches);
+        assert!(found + hidden(known.switches) >= known.switches, "{name}: {found} of {}", known.switches);
+    }
+    let spinners: Vec<&Event> = recorded
+        .rows
+        .iter()
+        .filter(|event| recorded.task(event).comm.as_deref() == Some("spinner"))
+        .collect();
+    let preempted: Vec<&&Event> =
+        spinners.iter().filter(|event| event.state == Some(TaskState::Runnable)).collect();
+    assert!(!preempted.is_empty(), "more threads than CPUs, and none of them had to wait for one");
+    for row in preempted {
+        assert_eq!((row.blocked_ns, row.runq_ns), (Some(0), row.wait_ns), "{row:?}");
+        assert_eq!(row.peer_task, None, "nobody wakes who does not sleep: {row:?}");
+    }
+    let asleep = recorded.export(&["--format", "offwaketime2", "--state", "interruptible"]);
+    let all = recorded.export(&["--format", "offwaketime2"]);
+    let lines = |text: &str| text.lines().filter(|line| line.starts_with("spinner;")).count();
+    assert!(lines(&asleep) < lines(&all), "{asleep}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn short_times_and_other_threads_are_left_out_where_that_is_asked_for_and_the_trace_says_so() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let [rounds, pause] = usual();
+    let recorded = Recorded::of(&[&rounds, &pause, "2"], &["--min-block", "5ms", "--comm", "sleeper,waiter"]);
+    assert!(recorded.rows.iter().all(|event| event.wait_ns.unwrap() >= 5_000_000));
+    let sleeper = recorded.of_thread("sleeper");
+    let found = recorded.slept.iter().filter(|sleep| {
+        let asleep = recorded.within(&sleeper, **sleep).iter().filter(is_asleep).count();
+        assert!(asleep <= 1, "{sleep:?}");
+        asleep == 1
+    });
+    assert!(found.count() + hidden(ROUNDS) >= ROUNDS);
+    let comms: Vec<_> =
+        recorded.rows.iter().map(|event| recorded.task(event).comm.clone().unwrap()).collect();
+    assert!(comms.iter().all(|comm| comm == "sleeper" || comm == "waiter"), "{comms:?}");
+    let source = recorded.info.sources.iter().find(|source| source.name == "off_cpu").unwrap();
+    for limit in ["shorter than 5000000 ns", "only tasks of these names are recorded: sleeper, waiter"] {
+        assert!(source.limits.iter().any(|said| said.contains(limit)), "{:?}", source.limits);
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn locks_are_recorded_beside_it_where_they_are_chosen_and_their_tables_know_nothing_of_it() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let [rounds, pause] = usual();
+    let alone = Recorded::of(&[&rounds, &pause], &[]);
+    assert!(alone.other_kinds.is_empty() && alone.lock_kinds.is_empty(), "{:?}", alone.other_kinds);
+    let recorded = Recorded::of(&[&rounds, &pause], &["--locks", "futex"]);
+    assert_eq!(recorded.lock_kinds.iter().filter(|kind| **kind != LockKind::Futex).count(), 0);
+    assert!(recorded.other_kinds.contains(&EventKind::Wait) && !recorded.rows.is_empty());
+    let path = recorded.directory.path().join("t.parquet");
+    let report =
+        support::run(klock().args(["analyze", "report", "--format", "csv", "--by", "kind"]).arg(path));
+    assert_eq!(report.stdout.lines().count(), 2, "{}", report.stdout);
+    // A wait for the futex is off the CPU as long as the scheduler says that it slept and stood in a queue.
+    let waiter = recorded.of_thread("waiter");
+    assert!(waiter.len() >= ROUNDS / 2);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn what_finds_no_place_in_a_small_ring_is_counted_and_the_rest_is_whole() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let recorded = Recorded::of(&["3000", "1"], &["--ring", "4k"]);
+    let (delivered, lost) = recorded.counted("off_cpu_in");
+    assert_eq!(delivered, recorded.rows.len() as u64);
+    assert_eq!(recorded.counted("off_cpu_out"), (0, 0), "nothing is lost there");
+    let switches: usize = recorded.known.values().map(|known| known.switches).sum();
+    let least = (switches - hidden(switches)) as u64;
+    assert!(delivered + lost >= least, "{delivered} and {lost} of {switches}");
+    assert_eq!(recorded.info.loss.events(), lost, "{:?}", recorded.info.loss);
+    assert_eq!(recorded.other_kinds.iter().any(|kind| *kind == EventKind::Lost), lost > 0);
+    let sleeper = recorded.of_thread("sleeper");
+    for pair in sleeper.windows(2) {
+        assert!(begin_of(pair[1]) >= pair[0].ts_ns, "a task is off once at a time: {pair:?}");
+    }
+}

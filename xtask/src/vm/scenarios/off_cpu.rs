@@ -1,0 +1,179 @@
+//! Off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time: threads that sleep, that wait for
+//! each other, and more that burn the CPU than there are CPUs, so that all are preempted. Both measure from tracepoint to tracepoint,
+//! each with the other's programs in between, some microseconds of milliseconds. In a guest every switch that the kernel
+//! counted must be a row, too; a machine may have tasks of its own whose switches its kernel hides.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use trace_format::{EventKind, Trace};
+
+use super::{
+    Files, Finding, Place, Scenario, Setting, contended::last_line, klockstat::SETTLED, thousands, time,
+};
+
+pub(super) const SCENARIO: Scenario =
+    Scenario { name: "off-cpu", place: Place::Everywhere, seconds: |_| 200, script, check };
+
+const PART: &str = "off-CPU time";
+/// How far the two sums may be apart, as a part of offcputime's.
+const APART: f64 = 0.02;
+/// The same as klock's rows and the kernel's count of switches may be where the machine hides some.
+const HIDDEN: f64 = 0.05;
+
+fn script(setting: &Setting) -> String {
+    let rounds = if setting.short { 100 } else { 400 };
+    format!(
+        "{SETTLED}\n\
+         mkfifo go\n\
+         known_sleeps {rounds} 10 6 < go > known &\n\
+         load=$!\n\
+         exec 3> go\n\
+         until grep -q ready known; do sleep 0.1; done\n\
+         pid=$(sed -n 's/^ready //p' known)\n\
+         offcputime -p $pid > offcputime 2> offcputime.log &\n\
+         theirs=$!\n\
+         settled $theirs\n\
+         klock record -p $pid --off-cpu -f -o t.parquet > record 2>&1 &\n\
+         ours=$!\n\
+         settled $ours\n\
+         echo >&3\n\
+         until grep -q done known; do sleep 0.1; done\n\
+         sleep 1\n\
+         kill -INT $ours; wait $ours; echo $? > record.status\n\
+         kill -INT $theirs; wait $theirs\n\
+         exec 3>&-\n\
+         wait $load\n\
+         klock export t.parquet --format offwaketime > folded 2> export.log; echo $? > export.status\n"
+    )
+}
+
+/// Microseconds by the name of the thread.
+type Sums = BTreeMap<String, u64>;
+
+/// What offcputime printed: stacks, and below each `-  comm (pid)` and the microseconds.
+fn theirs(printed: &str) -> Sums {
+    let mut sums = Sums::new();
+    let mut lines = printed.lines();
+    while let Some(line) = lines.next() {
+        let name = line.trim().strip_prefix('-').and_then(|rest| rest.trim().rsplit_once(" ("));
+        let us = name.and_then(|_| lines.next()).and_then(|value| value.trim().parse::<u64>().ok());
+        if let (Some((comm, _)), Some(us)) = (name, us) {
+            *sums.entry(comm.to_owned()).or_default() += us;
+        }
+    }
+    sums
+}
+
+/// What `klock export --format offwaketime` printed: `comm;frames us`.
+fn ours(folded: &str) -> Sums {
+    let mut sums = Sums::new();
+    for line in folded.lines() {
+        let value = line.rsplit_once(' ').and_then(|(stack, us)| Some((stack, us.parse::<u64>().ok()?)));
+        if let Some((stack, us)) = value {
+            *sums.entry(stack.split(';').next().unwrap_or_default().to_owned()).or_default() += us;
+        }
+    }
+    sums
+}
+
+/// What the program says of its threads: `name tid begin end switches`.
+fn known(said: &str) -> BTreeMap<i32, (i64, i64, usize)> {
+    let thread = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let mut next = || words.next()?.parse::<i64>().ok();
+        let (tid, begin_ns, end_ns, switches) = (next()?, next()?, next()?, next()?);
+        Some((i32::try_from(tid).ok()?, (begin_ns, end_ns, usize::try_from(switches).ok()?)))
+    };
+    said.lines().filter_map(thread).collect()
+}
+
+/// Rows of each of these threads between its times.
+fn rows(trace: &Trace, known: &BTreeMap<i32, (i64, i64, usize)>) -> Result<usize> {
+    let tasks = trace.tasks()?;
+    let mut rows = 0;
+    for batch in trace.events()? {
+        for event in batch?.iter().filter(|event| event.kind == EventKind::OffCpu) {
+            let task = event.task.and_then(|task| tasks.get(usize::try_from(task.0).ok()?));
+            let of = task.and_then(|task| known.get(&task.tid));
+            let inside = |&(begin_ns, end_ns, _): &(i64, i64, usize)| {
+                event.ts_ns > begin_ns && event.ts_ns - event.wait_ns.unwrap_or(0) < end_ns
+            };
+            rows += usize::from(of.is_some_and(inside));
+        }
+    }
+    Ok(rows)
+}
+
+fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
+    for name in ["record", "export"] {
+        let status = files.status(&format!("{name}.status"))?;
+        let log = if name == "record" { "record" } else { "export.log" };
+        finding.must(status == 0, || {
+            format!("klock {name} ended with {status}: {}", last_line(&files.text(log)))
+        });
+        if status != 0 {
+            return Ok(());
+        }
+    }
+    let trace = Trace::open(&files.path("t.parquet"))?;
+    let known = known(&files.text("known"));
+    let switches: usize = known.values().map(|(.., switches)| switches).sum();
+    let found = rows(&trace, &known)?;
+    let lost = trace.info().loss.events();
+    finding.figure(PART, "switches", thousands(switches as u64));
+    finding.figure(PART, "rows", thousands(found as u64));
+    finding.figure(PART, "lost", thousands(lost));
+    let missing = switches as f64 - found as f64;
+    let bound = if setting.kernel.is_some() { 0.0 } else { HIDDEN * switches as f64 };
+    finding.must(lost == 0 && missing >= 0.0 && missing <= bound, || {
+        format!("{found} rows of {switches} switches, {lost} lost")
+    });
+
+    let (theirs, ours) = (theirs(&files.text("offcputime")), ours(&files.text("folded")));
+    if theirs.is_empty() {
+        let why = format!("offcputime reports nothing here: {}", last_line(&files.text("offcputime.log")));
+        finding.figure(PART, "offcputime", &why);
+        finding.faults.push(why);
+        return Ok(());
+    }
+    let all = |sums: &Sums| sums.values().sum::<u64>();
+    finding.figure(PART, "offcputime", time(all(&theirs) as f64 * 1e3));
+    finding.figure(PART, "klock", time(all(&ours) as f64 * 1e3));
+    let mut compare = |name: &str, (theirs, ours): (u64, u64)| {
+        let apart = (ours as f64 - theirs as f64) / theirs as f64;
+        finding.must(apart.abs() <= APART, || {
+            format!("{name}: klock says {ours} µs off the CPU, offcputime {theirs}")
+        });
+        100.0 * apart
+    };
+    let apart = compare("all threads", (all(&theirs), all(&ours)));
+    let mut most = 0.0_f64;
+    for name in ["sleeper", "waiter", "waker", "spinner"] {
+        let theirs = *theirs.get(name).with_context(|| format!("no {name} in offcputime's table"))?;
+        let apart = compare(name, (theirs, ours.get(name).copied().unwrap_or(0)));
+        most = if apart.abs() > most.abs() { apart } else { most };
+    }
+    finding.figure(PART, "apart", format!("{apart:+.3} %"));
+    finding.figure(PART, "apart, by thread", format!("{most:+.3} %"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_tables_are_added_up_by_name() {
+        let printed = "Tracing off-CPU time (us) of ...\n    __schedule\n    schedule\n    -                my thread (7)\n        \
+                       2919029\n\n    schedule\n    -                my thread (8)\n        1\n";
+        assert_eq!(theirs(printed), Sums::from([("my thread".to_owned(), 2_919_030)]));
+        assert_eq!(ours("a;b;;c;--;; 5\na;d;;--;; 6\n"), Sums::from([("a".to_owned(), 11)]));
+    }
+
+    #[test]
+    fn the_program_says_how_often_its_threads_were_switched() {
+        let said = "ready 4\nsleeper 7 100 900 3\nslept 110 120\ndone\n";
+        assert_eq!(known(said), BTreeMap::from([(7, (100, 900, 3))]));
+    }
+}
