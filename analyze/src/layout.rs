@@ -2,13 +2,82 @@
 //!
 //! The name is the last column. Where it does not fit into the width, it goes below the numbers of its row, so that a
 //! terminal of 80 columns shows all columns and the whole name. Where the headings are what is too wide, they take two
-//! lines. Without a width nothing is cut and nothing is moved.
+//! lines. Names are shortened as people read them, and what is still too wide loses its middle, unless they are wanted in full.
+//! Without a width nothing is cut and nothing is moved.
 
 use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::units;
+use crate::{names::short, units};
+
+/// How a table for people looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The width of the terminal, in columns; `None` if there is none.
+    pub width: Option<usize>,
+    /// Whether names are neither shortened nor cut.
+    pub full: bool,
+}
+
+impl From<Option<usize>> for Look {
+    fn from(width: Option<usize>) -> Self {
+        Self { width, full: false }
+    }
+}
+
+impl Look {
+    /// These names as they are shown, before they are cut.
+    pub(crate) fn names<'a>(self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let names: Vec<&str> = names.collect();
+        if self.full { names.into_iter().map(str::to_owned).collect() } else { short::all_short(&names) }
+    }
+
+    /// At most so many columns of the text, unless all of it is wanted.
+    pub(crate) fn cut(self, text: &str, width: usize) -> String {
+        if self.full || text.width() <= width {
+            return text.to_owned();
+        }
+        // What a function is called says more than where it is from.
+        let mut shorter = (1..=3).rev().map(|parts| short::without_namespaces(text, parts));
+        shorter
+            .find(|text| text.width() <= width)
+            .unwrap_or_else(|| cut_middle(&short::without_namespaces(text, 1), width))
+    }
+
+    /// A stack, innermost function first: what is too wide loses its end.
+    fn stack(self, text: &str, width: usize) -> String {
+        let text = short::short(text);
+        if text.width() <= width { text } else { cut(&short::without_namespaces(&text, 2), width) }
+    }
+
+    /// The line, on several where it does not fit into the width.
+    pub(crate) fn wrapped(self, text: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        const INDENT: &str = "    ";
+        let width = self.width.unwrap_or(usize::MAX);
+        let begin = text.len() - text.trim_start().len();
+        let mut line = text[..begin].to_owned();
+        let mut is_empty = true;
+        for word in text[begin..].split(' ') {
+            if !is_empty && line.width() + 1 + word.width() > width {
+                writeln!(out, "{line}")?;
+                line = INDENT.to_owned();
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        writeln!(out, "{line}")
+    }
+
+    /// A line of its own.
+    pub(crate) fn line(self, text: &str) -> String {
+        self.cut(text, self.width.unwrap_or(usize::MAX))
+    }
+}
 
 /// Between two columns; one where that makes them fit.
 const GAP: usize = 2;
@@ -31,15 +100,17 @@ impl<'a> From<&'a str> for Name<'a> {
 }
 
 /// Writes the table: of each row the `cells`, right-aligned below `heads`, and its name below `about`. Names must be safe to
-/// print.
+/// print, and as long as they are.
 pub(crate) fn table(
     heads: &[&str],
     cells: &[Vec<String>],
     about: &str,
     names: &[Name<'_>],
-    width: Option<usize>,
+    look: Look,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
+    let width = look.width;
+    let shown = look.names(names.iter().map(|name| name.name));
     let fits = |needed: usize| width.is_none_or(|width| needed <= width);
     let total = |widths: &[usize], gap: usize| {
         (widths.iter().sum::<usize>() + gap * widths.len()).saturating_sub(gap)
@@ -56,23 +127,29 @@ pub(crate) fn table(
     let stacked = !fits(total(&one_line, 1));
     let widths = if stacked { two_lines } else { one_line };
     let gap = if fits(total(&widths, GAP)) { GAP } else { 1 };
-    let longest_name = names.iter().map(|name| name.name.width()).max().unwrap_or(0).max(about.len());
+    let longest_name = shown.iter().map(|name| name.width()).max().unwrap_or(0).max(about.len());
     let below = !fits(total(&widths, gap) + GAP + longest_name);
 
-    let about = if below { "" } else { about };
+    let beside = if below { "" } else { about };
     if stacked {
         line(split.iter().map(|(up, _)| *up), &widths, gap, "", out)?;
-        line(split.iter().map(|(_, low)| *low), &widths, gap, about, out)?;
+        line(split.iter().map(|(_, low)| *low), &widths, gap, beside, out)?;
     } else {
-        line(heads.iter().copied(), &widths, gap, about, out)?;
+        line(heads.iter().copied(), &widths, gap, beside, out)?;
     }
-    for (cells, name) in cells.iter().zip(names) {
+    if below {
+        writeln!(out, "{:INDENT$}{about}", "")?;
+    }
+    let room = width.unwrap_or(usize::MAX).saturating_sub(INDENT);
+    for ((cells, shown), name) in cells.iter().zip(&shown).zip(names) {
         let cells = cells.iter().map(String::as_str);
-        let room = width.unwrap_or(usize::MAX).saturating_sub(INDENT);
-        line(cells, &widths, gap, if below { "" } else { name.name }, out)?;
-        let below = below.then_some(name.name).into_iter();
-        for text in below.chain(name.more.iter().map(String::as_str)) {
-            writeln!(out, "{:INDENT$}{}", "", cut(text, room))?;
+        line(cells, &widths, gap, if below { "" } else { shown }, out)?;
+        if below {
+            writeln!(out, "{:INDENT$}{}", "", look.cut(shown, room))?;
+        }
+        for text in name.more {
+            let text = if look.full { text.clone() } else { look.stack(text, room) };
+            writeln!(out, "{:INDENT$}{text}", "")?;
         }
     }
     Ok(())
@@ -127,6 +204,26 @@ fn line<'a>(
     writeln!(out, "{}", text.get(gap..).unwrap_or_default().trim_end())
 }
 
+/// At most `width` columns of the text; if something is missing, an ellipsis stands for it where it was: what a name begins and
+/// ends with says most.
+pub(crate) fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let first = cut(text, room.div_ceil(2) + 1);
+    let first = first.trim_end_matches('…');
+    let (mut last, mut used) = (text.len(), first.width());
+    for (at, c) in text.char_indices().rev() {
+        used += c.width().unwrap_or(0);
+        if used > room {
+            break;
+        }
+        last = at;
+    }
+    format!("{first}…{}", &text[last..])
+}
+
 /// At most `width` columns of the text, the last an ellipsis if something is missing.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
@@ -142,4 +239,22 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
         .collect();
     short.push('…');
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_wide_loses_its_middle_and_never_more_than_it_must() {
+        assert_eq!(cut_middle("pthread_mutex", 13), "pthread_mutex");
+        assert_eq!(cut_middle("pthread_mutex", 9), "pthr…utex");
+        assert_eq!(cut_middle("pthread_mutex", 8), "pthr…tex");
+        assert_eq!(cut_middle("鎖の名前はとても長い", 9), "鎖の…長い");
+        for (text, width) in
+            [("鎖の名前はとても長い", 8), ("工🧵é🧵工🧵", 5), ("abc", 1), ("abc", 0), ("é́é́é́", 2)]
+        {
+            assert!(cut_middle(text, width).width() <= width.max(1), "{text} {width}");
+        }
+    }
 }

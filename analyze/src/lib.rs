@@ -42,3 +42,4 @@ pub mod units;
 
 pub use error::AnalyzeError;
 pub use filter::Filter;
+pub use layout::Look;

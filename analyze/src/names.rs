@@ -10,6 +10,7 @@ use trace_format::{FormatError, LockId, LockKind, LockRow, StackId, TaskId, Task
 
 mod chain;
 mod point;
+pub(crate) mod short;
 
 use chain::Chains;
 pub use point::Point;

@@ -16,7 +16,7 @@ use crate::{
     names::printable,
     parts::{self, Keys, Part, Trusts},
     pass::{Detail, Walk},
-    report::{Trust, trust::Watch},
+    report::{About, Trust, trust::Watch},
     rows::{Cell, Field, Rows, Value},
     scope::Chosen,
     source,
@@ -40,6 +40,17 @@ choices! {
         Waits = "waits",
         /// One task's hold of one lock.
         Holds = "holds",
+    }
+}
+
+impl What {
+    /// What the trust block is told about.
+    pub const fn about(self) -> About {
+        match self {
+            Self::Events => About::Events,
+            Self::Waits => About::Waits,
+            Self::Holds => About::Holds,
+        }
     }
 }
 

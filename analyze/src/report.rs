@@ -41,7 +41,7 @@ pub(crate) mod trust;
 pub use columns::{Column, Columns, Extra, Freebsd, Unit};
 pub use key::Key;
 pub use pick::Pick;
-pub use trust::Trust;
+pub use trust::{About, Trust};
 
 use reading::{Found, Reading};
 use spread::Spreads;

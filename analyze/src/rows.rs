@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt, io::Write, str::FromStr};
 
-use crate::{choices::choices, error::AnalyzeError};
+use crate::{choices::choices, error::AnalyzeError, layout::Look};
 
 mod csv;
 mod json;
@@ -148,7 +148,7 @@ pub trait Rows {
     fn finish(&mut self) -> Result<(), AnalyzeError>;
 }
 
-/// Rows in this format into `out`. `width` is that of the terminal, `None` if there is none.
+/// Rows in this format into `out`; how they look is for text only.
 ///
 /// # Errors
 ///
@@ -156,11 +156,11 @@ pub trait Rows {
 pub fn writer<'w>(
     format: Format,
     fields: &[Field],
-    width: Option<usize>,
+    look: impl Into<Look>,
     out: &'w mut (dyn Write + Send),
 ) -> Result<Box<dyn Rows + 'w>, AnalyzeError> {
     Ok(match format {
-        Format::Text => Box::new(text::TextRows::new(fields, width, out)?),
+        Format::Text => Box::new(text::TextRows::new(fields, look.into(), out)?),
         Format::Csv => Box::new(csv::CsvRows::new(fields, out)?),
         Format::Json => Box::new(json::JsonLines::new(fields, out)),
         Format::Md => Box::new(markdown::MarkdownRows::new(fields, out)?),

@@ -86,6 +86,9 @@ pub(crate) struct Output {
     /// How to write it: text, csv, json, md (Markdown) or parquet; but in text, times are in nanoseconds.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
     pub(crate) format: Format,
+    /// In text: names in full. Without, template arguments and hashes are left out, and what is too wide loses its middle.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) full: bool,
     /// Write to FILE instead of stdout.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,

@@ -19,8 +19,8 @@ pub(super) fn run(args: &args::Blame) -> anyhow::Result<Exit> {
     };
     let blame = blame::blame_of(&traces, &options)?;
     out::warn_of(&rows.output, &blame.trust);
-    out::write(&rows.output, |width, out| match rows.output.format {
-        Format::Text => Ok(blame::text::write(&blame, width, out)?),
+    out::write(&rows.output, |look, out| match rows.output.format {
+        Format::Text => Ok(blame::text::write(&blame, look, out)?),
         Format::Json => Ok(blame::json::write(&blame, out)?),
         format => Ok(blame::rows::write(&blame, format, out)?),
     })?;

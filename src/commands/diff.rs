@@ -21,8 +21,8 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let diff = diff::diff(&base, &new, &options)?;
     out::warn_of(&args.output, &diff.base);
     out::warn_of(&args.output, &diff.new);
-    out::write(&args.output, |width, out| match args.output.format {
-        Format::Text => Ok(diff::text::write(&diff, width, out)?),
+    out::write(&args.output, |look, out| match args.output.format {
+        Format::Text => Ok(diff::text::write(&diff, look, out)?),
         Format::Json => Ok(diff::json::write(&diff, out)?),
         format => Ok(diff::rows::write(&diff, format, out)?),
     })?;

@@ -23,8 +23,8 @@ pub(super) fn run(args: &args::Hist) -> anyhow::Result<Exit> {
     };
     let histogram = hist::histogram_of(&traces, &options)?;
     out::warn_of(&rows.output, &histogram.trust);
-    out::write(&rows.output, |width, out| match format {
-        Format::Text => Ok(hist::text::write(&histogram, width, out)?),
+    out::write(&rows.output, |look, out| match format {
+        Format::Text => Ok(hist::text::write(&histogram, look, out)?),
         Format::Json => Ok(hist::json::write(&histogram, out)?),
         format => Ok(hist::rows::write(&histogram, format, out)?),
     })?;

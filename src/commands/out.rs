@@ -2,23 +2,24 @@
 
 use std::io::{IsTerminal as _, Write};
 
-use analyze::{report::Trust, rows::Format};
+use analyze::{Look, report::Trust, rows::Format};
 use anyhow::bail;
 
 use super::report::terminal_width;
 use crate::{args::Output, files, output};
 
-/// Lets `write` write to where the arguments say; it gets the width of the terminal, if it is one.
+/// Lets `write` write to where the arguments say, and tells it how text is to look there.
 pub(super) fn write(
     args: &Output,
-    write: impl FnOnce(Option<usize>, &mut (dyn Write + Send)) -> anyhow::Result<()>,
+    write: impl FnOnce(Look, &mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    let look = |width| Look { width, full: args.full };
     match &args.output {
-        Some(path) => files::stream_file(path, args.force, |out| write(None, out)),
+        Some(path) => files::stream_file(path, args.force, |out| write(look(None), out)),
         None if args.format == Format::Parquet && std::io::stdout().is_terminal() => {
             bail!("Parquet is nothing for a terminal; give -o FILE")
         }
-        None => output::to_stdout(|out| write(terminal_width(), out)),
+        None => output::to_stdout(|out| write(look(terminal_width()), out)),
     }
 }
 

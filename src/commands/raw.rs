@@ -16,17 +16,17 @@ pub(super) fn run(args: &args::Rows, what: What) -> anyhow::Result<Exit> {
     let mut written = 0;
     let warning = raw::warning(&traces);
     out::warn(&args.output, warning.clone());
-    out::write(&args.output, |width, out| {
+    out::write(&args.output, |look, out| {
         if let Some(warning) = warning.filter(|_| format == Format::Text) {
             writeln!(out, "{warning}\n")?;
         }
-        let mut rows = rows::writer(format, &raw::fields(what, traces.len() > 1), width, out)?;
+        let mut rows = rows::writer(format, &raw::fields(what, traces.len() > 1), look, out)?;
         let (count, trust) = raw::write_of(&traces, &options, &mut *rows)?;
         drop(rows);
         written = count;
         if format == Format::Text {
             writeln!(out)?;
-            trust.write(out)?;
+            trust.write_about(what.about(), look, out)?;
         }
         Ok(())
     })?;

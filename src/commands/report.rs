@@ -15,8 +15,8 @@ pub(super) fn run(args: &args::Report) -> anyhow::Result<Exit> {
     let traces = traces::open(&args.table.rows.traces)?;
     let report = report::report_of(&traces, &options(args))?;
     out::warn_of(output, &report.trust);
-    out::write(output, |width, out| match output.format {
-        Format::Text => Ok(report::text::write(&report, &args.columns, width, out)?),
+    out::write(output, |look, out| match output.format {
+        Format::Text => Ok(report::text::write(&report, &args.columns, look, out)?),
         Format::Json => Ok(report::json::write(&report, out)?),
         format => Ok(report::rows::write(&report, &args.columns, format, out)?),
     })?;

@@ -25,8 +25,8 @@ pub(super) fn run(args: &args::Timeline) -> anyhow::Result<Exit> {
     };
     let timeline = periods::timeline_of(&traces, &options)?;
     out::warn_of(&rows.output, &timeline.trust);
-    out::write(&rows.output, |width, out| match format {
-        Format::Text => Ok(periods::text::write(&timeline, width, out)?),
+    out::write(&rows.output, |look, out| match format {
+        Format::Text => Ok(periods::text::write(&timeline, look, out)?),
         Format::Json => Ok(periods::json::write(&timeline, out)?),
         format => Ok(periods::rows::write(&timeline, format, out)?),
     })?;

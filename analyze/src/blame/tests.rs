@@ -107,7 +107,7 @@ wait_caused  percent  shares  longest  held at <- waited for at (lock)
 waited 2,108,000 ns = 2,101,999 charged to holds + 6,001 in no recorded hold
 
 trust: 11 events over 1.51 ms, none lost
-  1 wait that ended without the lock: in wait_caused, not in wait_total
+  1 wait that ended without the lock: counted as all others
 ";
     let blame = blame_of(T1, &by(By::Pair));
     assert_eq!(skin(|out| text::write(&blame, None, out)), expected);

@@ -6,25 +6,26 @@ use std::io::{self, Write};
 use super::{Blame, By, Row, Totals};
 use crate::{
     error::AnalyzeError,
-    layout::{self, Name},
+    layout::{self, Look, Name},
+    report::About,
     units,
 };
 
-/// Writes the table and the trust block. `width` is that of the terminal, `None` if there is none.
-///
+/// Writes the table and the trust block. ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
 pub fn write(
     blame: &Blame,
-    width: Option<usize>,
+    look: impl Into<Look>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    let written = blame.trust.warn(out).and_then(|()| table(blame, width, out));
-    written.and_then(|()| blame.trust.write(out)).map_err(AnalyzeError::Write)
+    let look = look.into();
+    let written = blame.trust.warn(out).and_then(|()| table(blame, look, out));
+    written.and_then(|()| blame.trust.write_about(About::Blame, look, out)).map_err(AnalyzeError::Write)
 }
 
-fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn table(blame: &Blame, look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if blame.rows_total == 0 {
         writeln!(out, "nothing to show: nobody waited for a lock in what was selected\n")?;
         return Ok(());
@@ -44,11 +45,11 @@ fn table(blame: &Blame, width: Option<usize>, out: &mut (impl Write + ?Sized)) -
         blame.rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
     let names: Vec<Name<'_>> = names.iter().zip(&stacks).map(|(name, more)| Name { name, more }).collect();
     let about = heading(blame.by);
-    layout::table(&["wait_caused", "percent", "shares", "longest"], &cells, about, &names, width, out)?;
+    layout::table(&["wait_caused", "percent", "shares", "longest"], &cells, about, &names, look, out)?;
     layout::hidden(blame.rows_total - blame.rows.len(), out)?;
     let sum = sum(&blame.totals);
     let one_line = sum.join(" ");
-    if width.is_none_or(|width| one_line.len() <= width) {
+    if look.width.is_none_or(|width| one_line.len() <= width) {
         writeln!(out, "\n{one_line}\n")
     } else {
         writeln!(out, "\n{}\n", sum.join("\n  "))

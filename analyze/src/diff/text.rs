@@ -5,20 +5,25 @@ use std::io::{self, Write};
 use super::{Change, DRAWS, Diff, PERIODS, Row};
 use crate::{
     error::AnalyzeError,
-    layout::{self, Name},
+    layout::{self, Look, Name},
+    report::About,
     units,
 };
 
-/// Writes the table and the trust blocks. `width` is that of the terminal, `None` if there is none.
-///
+/// Writes the table and the trust blocks. ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(diff: &Diff, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
-    table(diff, width, out).map_err(AnalyzeError::Write)
+pub fn write(
+    diff: &Diff,
+    look: impl Into<Look>,
+    out: &mut (impl Write + ?Sized),
+) -> Result<(), AnalyzeError> {
+    let look = look.into();
+    table(diff, look, out).map_err(AnalyzeError::Write)
 }
 
-fn table(diff: &Diff, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn table(diff: &Diff, look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     for (which, trust) in [("base", &diff.base), ("new", &diff.new)] {
         if let Some(warning) = trust.warning() {
             writeln!(out, "{which}: {warning}\n")?;
@@ -28,25 +33,26 @@ fn table(diff: &Diff, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> 
         writeln!(out, "nothing to show: no lock was acquired in what was selected\n")?;
     } else {
         let per = if diff.metric.is_rate() { " per second" } else { "" };
-        writeln!(
-            out,
-            "{}{per}; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance\n",
+        let what = format!(
+            "{}{per}; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance",
             diff.metric
-        )?;
+        );
+        look.wrapped(&what, out)?;
+        writeln!(out)?;
         let rows: Vec<&Row> = [&diff.all].into_iter().chain(&diff.rows).collect();
         let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(diff.metric))).collect();
         let names: Vec<String> =
             rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
         let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let heads = ["base", "new", "change", "from", "to", ""];
-        layout::table(&heads, &cells, diff.by.as_str(), &names, width, out)?;
+        layout::table(&heads, &cells, diff.by.as_str(), &names, look, out)?;
         layout::hidden(diff.rows_total - diff.rows.len(), out)?;
         writeln!(out)?;
     }
     write!(out, "base: ")?;
-    diff.base.write(out)?;
+    diff.base.write_about(About::Diff, look, out)?;
     write!(out, "new: ")?;
-    diff.new.write(out)
+    diff.new.write_about(About::Diff, look, out)
 }
 
 fn cells(change: &Change) -> Vec<String> {

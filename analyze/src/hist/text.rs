@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use super::{Bucket, Buckets, Counts, Histogram};
 use crate::{
     error::AnalyzeError,
-    layout::{self, bar},
-    report::spread,
+    layout::{self, Look, bar},
+    report::{About, spread},
     units,
 };
 
@@ -22,30 +22,33 @@ const BEFORE: usize = 42;
 /// How many fine buckets of a key may be shown.
 const LINES: usize = 40;
 
-/// Writes the histograms and the trust block. `width` is that of the terminal, `None` if there is none.
-///
+/// Writes the histograms and the trust block. ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
 pub fn write(
     histogram: &Histogram,
-    width: Option<usize>,
+    look: impl Into<Look>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    let written = histogram.trust.warn(out).and_then(|()| blocks(histogram, width, out));
-    written.and_then(|()| histogram.trust.write(out)).map_err(AnalyzeError::Write)
+    let look = look.into();
+    let written = histogram.trust.warn(out).and_then(|()| blocks(histogram, look, out));
+    written
+        .and_then(|()| histogram.trust.write_about(About::Hist(histogram.of), look, out))
+        .map_err(AnalyzeError::Write)
 }
 
-fn blocks(histogram: &Histogram, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn blocks(histogram: &Histogram, look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if histogram.keys.is_empty() {
         return writeln!(out, "nothing to show: no {} that is known from begin to end\n", histogram.of);
     }
-    let room = width.unwrap_or(WIDTH).saturating_sub(BEFORE);
-    for key in &histogram.keys {
-        let name = layout::marked(&key.name, key.cut_by_loss > 0);
+    let room = look.width.unwrap_or(WIDTH).saturating_sub(BEFORE);
+    let names = look.names(histogram.keys.iter().map(|key| key.name.as_str()));
+    for (key, name) in histogram.keys.iter().zip(names) {
+        let name = layout::marked(&name, key.cut_by_loss > 0);
         let count = units::exact(i64::try_from(key.count).unwrap_or(i64::MAX));
         let plural = if key.count == 1 { "" } else { "s" };
-        writeln!(out, "{}", layout::cut(&name, width.unwrap_or(usize::MAX)))?;
+        writeln!(out, "{}", look.line(&name))?;
         let buckets = match histogram.buckets {
             Buckets::Log2 => key.buckets.clone(),
             Buckets::Hdr => few(&key.buckets),

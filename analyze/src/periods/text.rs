@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use super::{Cell, Series, Timeline};
 use crate::{
     error::AnalyzeError,
-    layout::{self, bar},
+    layout::{self, Look, bar},
+    report::About,
     units,
 };
 
@@ -17,25 +18,25 @@ const WIDTH: usize = 100;
 /// What comes before a bar: time, four numbers, and the gaps.
 const BEFORE: usize = 49;
 
-/// Writes the timeline and the trust block. `width` is that of the terminal, `None` if there is none.
-///
+/// Writes the timeline and the trust block. ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
 pub fn write(
     timeline: &Timeline,
-    width: Option<usize>,
+    look: impl Into<Look>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    let written = timeline.trust.warn(out).and_then(|()| blocks(timeline, width, out));
-    written.and_then(|()| timeline.trust.write(out)).map_err(AnalyzeError::Write)
+    let look = look.into();
+    let written = timeline.trust.warn(out).and_then(|()| blocks(timeline, look, out));
+    written.and_then(|()| timeline.trust.write_about(About::Timeline, look, out)).map_err(AnalyzeError::Write)
 }
 
-fn blocks(timeline: &Timeline, width: Option<usize>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn blocks(timeline: &Timeline, look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if timeline.keys.is_empty() {
         return writeln!(out, "nothing to show: no lock was held or waited for in what was selected\n");
     }
-    let room = width.unwrap_or(WIDTH).saturating_sub(BEFORE);
+    let room = look.width.unwrap_or(WIDTH).saturating_sub(BEFORE);
     let most = timeline.series().flat_map(|series| series.cells.values()).map(|cell| cell.wait_ns).max();
     let most_ns = most.unwrap_or(0);
     writeln!(
@@ -43,12 +44,13 @@ fn blocks(timeline: &Timeline, width: Option<usize>, out: &mut (impl Write + ?Si
         "periods of {}; bars are waiting, all to one scale\n",
         units::duration(timeline.period_ns)
     )?;
-    for series in timeline.series() {
+    let names = look.names(timeline.series().map(|series| series.name.as_str()));
+    for (series, name) in timeline.series().zip(names) {
         let name = match series.key {
             None => format!("{} other keys", units::exact(timeline.others_count as i64)),
-            Some(_) => layout::marked(&series.name, series.cut_by_loss > 0),
+            Some(_) => layout::marked(&name, series.cut_by_loss > 0),
         };
-        writeln!(out, "{}", layout::cut(&name, width.unwrap_or(usize::MAX)))?;
+        writeln!(out, "{}", look.line(&name))?;
         block(timeline, series, most_ns, room, out)?;
         writeln!(out)?;
     }

@@ -33,7 +33,7 @@ struct Task {
 pub(super) fn lock_fields() -> [Field; 3] {
     [
         Field::number("lock_id"),
-        Field::text("lock").shown("lock", Value::Text, (16, 28)),
+        Field::text("lock").shown("lock", Value::Text, (12, 28)),
         Field::text("lock_kind"),
     ]
 }
@@ -44,7 +44,7 @@ pub(super) fn task_fields() -> [Field; 5] {
         Field::number("pid"),
         Field::number("tid"),
         Field::text("comm"),
-        Field::text("task").shown("task", Value::Text, (14, 20)),
+        Field::text("task").shown("task", Value::Text, (12, 20)),
     ]
 }
 

@@ -418,7 +418,7 @@ fn the_text_has_units_and_ends_with_the_trust_block() {
 1.00 ms         0  1.00 ms           0      1.60 ms      1  1.00 ms         0         3         0  a.c:10 (mutex:m)
 
 trust: 11 events over 1.51 ms, none lost
-  1 wait that ended without the lock: in wait_caused, not in wait_total
+  1 wait that ended without the lock: not in wait_total; in wait_caused, where holds are recorded
 ";
     assert_eq!(skin(|out| text::write(&report, &[], None, out)), expected);
 }
@@ -505,7 +505,7 @@ trust: 7 events over 7 ns, 5 lost because the ring was full, all on CPU 0, befor
   1 hold dropped, because events were lost while they lasted
   1 wait dropped, because events were lost while they lasted
   1 release without an acquisition in the trace
-  1 wait whose begin was not seen: the time is in no column
+  1 wait whose begin was not seen: counted in cnt_lock, the time is in no column
   1 event whose stack was lost
   spinning is not seen
 ";

@@ -4,10 +4,10 @@
 
 use std::io::{self, Write};
 
-use super::{By, Column, Report, Row, Unit};
+use super::{About, By, Column, Report, Row, Unit};
 use crate::{
     error::AnalyzeError,
-    layout::{self, Name},
+    layout::{self, Look, Name},
     units,
 };
 
@@ -26,27 +26,22 @@ pub(super) const NUMBERS: [Column; 10] = [
 ];
 
 /// Writes these columns of the table, by default those of LOCK_PROFILING(9) and `wait_caused`, and the trust block.
-/// `width` is that of the terminal, `None` if there is none.
-///
+/// ///
 /// # Errors
 ///
 /// [`AnalyzeError::Write`] with the cause that `out` gave.
 pub fn write(
     report: &Report,
     columns: &[Column],
-    width: Option<usize>,
+    look: impl Into<Look>,
     out: &mut (impl Write + ?Sized),
 ) -> Result<(), AnalyzeError> {
-    let written = report.trust.warn(out).and_then(|()| table(report, columns, width, out));
-    written.and_then(|()| report.trust.write(out)).map_err(AnalyzeError::Write)
+    let look = look.into();
+    let written = report.trust.warn(out).and_then(|()| table(report, columns, look, out));
+    written.and_then(|()| report.trust.write_about(About::Report, look, out)).map_err(AnalyzeError::Write)
 }
 
-fn table(
-    report: &Report,
-    columns: &[Column],
-    width: Option<usize>,
-    out: &mut (impl Write + ?Sized),
-) -> io::Result<()> {
+fn table(report: &Report, columns: &[Column], look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if report.rows.is_empty() {
         writeln!(out, "nothing to show: no lock was acquired and released in what was selected\n")?;
         return Ok(());
@@ -60,7 +55,7 @@ fn table(
     let names: Vec<String> =
         report.rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
     let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
-    layout::table(&heads, &cells, heading(report.by), &names, width, out)?;
+    layout::table(&heads, &cells, heading(report.by), &names, look, out)?;
     layout::hidden(report.rows_total - report.rows.len(), out)?;
     writeln!(out)
 }

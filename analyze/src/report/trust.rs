@@ -8,12 +8,18 @@ use trace_format::{Trace, run_info::Named};
 
 use crate::{
     intervals::{Counts, Hold, HoldState, Outcome, Wait},
+    layout::Look,
     loss,
     names::{Names, printable},
     pass::Walk,
     scope::Chosen,
     units,
 };
+
+mod words;
+
+pub use words::About;
+use words::Line;
 
 /// The trust block. Counts are of the locks that the report is about; loss, sources and completeness are of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -315,12 +321,50 @@ impl Trust {
         self
     }
 
-    /// Writes the block: one line if there is nothing to say, a few if there is.
+    /// Writes the block of a report: one line if there is nothing to say, a few if there is.
     ///
     /// # Errors
     ///
     /// Those of `out`.
     pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        self.write_about(About::Report, Look::default(), out)
+    }
+
+    /// Writes the block below another table: what each line does to the numbers there.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_about(&self, about: About, look: Look, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        look.wrapped(&self.first_line(about), out)?;
+        if !self.complete {
+            let words =
+                "  the recording was not finished: what came after the last whole row group is missing";
+            look.wrapped(words, out)?;
+        }
+        for (count, what, line) in self.lines() {
+            if let Some(why) = words::of(line, about).filter(|_| count > 0) {
+                look.wrapped(&format!("  {} {why}", plural(count, what)), out)?;
+            }
+        }
+        for limit in &self.limits {
+            look.wrapped(&format!("  {}", printable(limit)), out)?;
+        }
+        if !self.probe_cost_ns.is_empty() {
+            let costs: Vec<String> = self
+                .probe_cost_ns
+                .iter()
+                .map(|cost| {
+                    let ns = i64::try_from(cost.value).unwrap_or(i64::MAX);
+                    format!("{} {}", printable(&cost.name), units::duration(ns))
+                })
+                .collect();
+            look.wrapped(&format!("  a probe cost about: {}", costs.join(", ")), out)?;
+        }
+        Ok(())
+    }
+
+    fn first_line(&self, about: About) -> String {
         let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
         let mut lost = match self.lost_by_cause.as_slice() {
             [] => "none lost".to_owned(),
@@ -334,60 +378,39 @@ impl Trust {
         if !self.lost_where.is_empty() {
             lost.push_str(&format!(", {}", self.lost_where));
         }
-        let mut first =
-            format!("trust: {} events over {}, {lost}", n(self.events), units::duration(self.span_ns));
-        if self.holds_open_at_end > 0 {
-            let holds = plural(self.holds_open_at_end, "hold");
-            first.push_str(&format!("; {holds} open at the end, counted nowhere"));
+        let span = units::duration(self.span_ns);
+        let mut first = if self.events < self.recorded {
+            format!("trust: {} of {} events were read, over {span}, {lost}", n(self.events), n(self.recorded))
+        } else {
+            format!("trust: {} events over {span}, {lost}", n(self.events))
+        };
+        if let Some(why) = words::of(Line::HoldsOpen, about).filter(|_| self.holds_open_at_end > 0) {
+            first.push_str(&format!("; {} {why}", plural(self.holds_open_at_end, "hold")));
         }
-        if self.waits_open_at_end > 0 {
+        if let Some(why) = words::of(Line::WaitsOpen, about).filter(|_| self.waits_open_at_end > 0) {
             let longest = units::duration(self.longest_open_wait_ns.unwrap_or(0));
             let waits = plural(self.waits_open_at_end, "wait");
-            first.push_str(&format!("; {waits} open at the end, the longest for {longest}"));
+            first.push_str(&format!("; {waits} {why}, the longest for {longest}"));
         }
-        writeln!(out, "{first}")?;
+        first
+    }
 
-        if !self.complete {
-            writeln!(
-                out,
-                "  the recording was not finished: what came after the last whole row group is missing"
-            )?;
-        }
-        let lines = [
-            (self.abandoned_waits, "wait", "that ended without the lock: in wait_caused, not in wait_total"),
-            (self.holds_cut_by_loss, "hold", "dropped, because events were lost while they lasted"),
-            (self.waits_cut_by_loss, "wait", "dropped, because events were lost while they lasted"),
-            (self.unpaired_releases, "release", "without an acquisition in the trace"),
-            (self.hand_overs, "hold", "released by another task than its owner"),
-            (self.releases_unseen, "hold", "dropped, because the release was not seen"),
-            (self.backwards, "hold", "dropped, because the release is earlier than the acquisition"),
-            (self.begin_unseen, "wait", "whose begin was not seen: the time is in no column"),
-            (self.inferred_waits, "wait", "known only from the end and length: in no cnt_hold"),
-            (self.late, "event", "out of order"),
-            (self.stacks_lost, "event", "whose stack was lost"),
-            (self.wait_states_lost, "wait", "whose time asleep and in the run queue was lost"),
-            (self.idle_waits, "idle wait", "on condition variables, semaphores and barriers left out"),
-        ];
-        for (count, what, why) in lines {
-            if count > 0 {
-                writeln!(out, "  {} {why}", plural(count, what))?;
-            }
-        }
-        for limit in &self.limits {
-            writeln!(out, "  {}", printable(limit))?;
-        }
-        if !self.probe_cost_ns.is_empty() {
-            let costs: Vec<String> = self
-                .probe_cost_ns
-                .iter()
-                .map(|cost| {
-                    let ns = i64::try_from(cost.value).unwrap_or(i64::MAX);
-                    format!("{} {}", printable(&cost.name), units::duration(ns))
-                })
-                .collect();
-            writeln!(out, "  a probe cost about: {}", costs.join(", "))?;
-        }
-        Ok(())
+    fn lines(&self) -> [(u64, &'static str, Line); 13] {
+        [
+            (self.abandoned_waits, "wait", Line::Abandoned),
+            (self.holds_cut_by_loss, "hold", Line::HoldsCut),
+            (self.waits_cut_by_loss, "wait", Line::WaitsCut),
+            (self.unpaired_releases, "release", Line::Unpaired),
+            (self.hand_overs, "hold", Line::HandOver),
+            (self.releases_unseen, "hold", Line::ReleaseUnseen),
+            (self.backwards, "hold", Line::Backwards),
+            (self.begin_unseen, "wait", Line::BeginUnseen),
+            (self.inferred_waits, "wait", Line::Inferred),
+            (self.late, "event", Line::Late),
+            (self.stacks_lost, "event", Line::StacksLost),
+            (self.wait_states_lost, "wait", Line::StatesLost),
+            (self.idle_waits, "idle wait", Line::Idle),
+        ]
     }
 }
 

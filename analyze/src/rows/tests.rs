@@ -34,12 +34,12 @@ fn text_has_columns_of_one_width_and_cuts_at_the_terminals() {
     assert_eq!(
         text(Format::Text, None),
         "       time     wait  task          at
-1.000000001  1.50 µs  worker-thre…  a|b.c:1
+1.000000001  1.50 µs  worker…hread  a|b.c:1
 0.000000000        -                a, \"b\"\\u{1b}
 "
     );
     let narrow = text(Format::Text, Some(40));
-    assert!(narrow.contains("1.000000001  1.50 µs  worke…  a|b.c:1\n"), "{narrow}");
+    assert!(narrow.contains("1.000000001  1.50 µs  wor…ad  a|b.c:1\n"), "{narrow}");
     assert!(narrow.lines().all(|line| line.chars().count() <= 40));
 }
 
