@@ -79,13 +79,20 @@ fn locktrace_agrees_with_the_programs_own_counts_and_with_the_schedulers_times()
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
+    // In about one recording of ten, perf has half of the switches and counts none as lost. That is no witness, so another one is
+    // called; that the program slept each of its times is known from itself.
+    assert!((0..5).any(|_| compare_with_the_scheduler()), "perf missed switches in five recordings");
+}
+
+/// Records the program with klock and perf; holds klock's export against the program's counts, and against perf's times if perf has
+/// all the sleeps that there were. Whether it has.
+fn compare_with_the_scheduler() -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let (trace, data) = (path("trace.parquet"), path("perf.data"));
     // perf around klock: it has to see every sleep that klock sees.
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-a", "-m", "16M", "-k", "CLOCK_MONOTONIC", "-e", "sched:sched_switch"]);
-    // The kernel throttles perf, and says nothing of what it left out, if all of the machine's switches are too many.
     perf.args(["--filter", "prev_comm ~ \"known_futex*\" || next_comm ~ \"known_futex*\"", "-o"]);
     perf.arg(&data).arg("--").arg(env!("CARGO_BIN_EXE_klock"));
     perf.args(["record", "--locks", "futex", "--quiet", "-o"]).arg(&trace).arg("--");
@@ -123,14 +130,17 @@ fn locktrace_agrees_with_the_programs_own_counts_and_with_the_schedulers_times()
             blocked_us += sum(|row| row.blocked_us);
         }
     }
-    assert!(missing <= scheduled.preempted, "{missing} waits are missing, {scheduled:?}");
     let slept_us = scheduled.slept_ns / 1000;
     println!("blocked_us {blocked_us}, by sched_switch {slept_us}, {scheduled:?}, {missing} waits preempted");
-    assert!(scheduled.sleeps >= 2 * ROUNDS.parse::<i64>().unwrap() - missing, "{scheduled:?}");
+    if scheduled.sleeps < 2 * ROUNDS.parse::<i64>().unwrap() {
+        return false;
+    }
+    assert!(missing <= scheduled.preempted, "{missing} waits are missing, {scheduled:?}");
     assert!(
         (blocked_us - slept_us).abs() * 100 <= slept_us,
         "{blocked_us} µs, and {slept_us} µs by sched_switch"
     );
+    true
 }
 
 /// Contended and total wait in ns.

@@ -1,0 +1,131 @@
+//! Every export of the real traces in `fixtures/traces`, compared byte for byte with the files in `fixtures/exports`.
+//!
+//! `KLOCK_BLESS=1 cargo test --test exports` writes those files anew; `git diff` then shows what a change did to them.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{fs, path::PathBuf};
+
+mod support;
+
+use support::{klock, root, run};
+
+/// A file in `fixtures/exports`: the trace that it is of, and the options that make it.
+type Golden = (&'static str, &'static str, &'static [&'static str]);
+
+/// All of them. Histograms, which go to a file of their own, are below.
+const GOLDEN: &[Golden] = &[
+    ("shop.lock-prof", "shop", &["--format", "lock-prof"]),
+    ("shop.lock-prof-8", "shop", &["--format", "lock-prof", "--freebsd-compat", "8+", "--contested-only"]),
+    ("shop.lock-prof-7.0", "shop", &["--format", "lock-prof", "--freebsd-compat", "7.0", "--skipcount", "5"]),
+    ("futex.locktrace", "futex", &["--format", "locktrace"]),
+    ("shop.locktrace-approx", "shop", &["--format", "locktrace", "--approx"]),
+    ("shop.mklockstat", "shop", &["--format", "mklockstat"]),
+    (
+        "shop.mklockstat-compat",
+        "shop",
+        &["--format", "mklockstat", "--period-mode", "compat", "--period", "10", "--swap-pt"],
+    ),
+    ("shop.mklockstat-split", "shop", &["--format", "mklockstat", "--split", "--period", "2ms"]),
+    ("shop.perf-lock", "shop", &["--format", "perf-lock"]),
+    ("shop.perf-lock-task", "shop", &["--format", "perf-lock", "--aggr", "task", "-x", ","]),
+    (
+        "shop.perf-lock-lock",
+        "shop",
+        &["--format", "perf-lock", "--aggr", "lock", "--kind", "pthread_mutex,rwsem"],
+    ),
+    ("shop.perf-lock-owner", "shop", &["--format", "perf-lock", "--aggr", "owner", "--kind", "rwsem"]),
+];
+
+fn trace(name: &str) -> PathBuf {
+    root().join("fixtures/traces").join(format!("{name}.parquet"))
+}
+
+fn is_blessing() -> bool {
+    std::env::var("KLOCK_BLESS").is_ok_and(|value| value == "1")
+}
+
+/// Compares with the file, or writes it. Says what differs.
+fn compare(name: &str, found: &[u8]) -> Option<String> {
+    let path = root().join("fixtures/exports").join(name);
+    if is_blessing() {
+        fs::write(&path, found).unwrap();
+        return None;
+    }
+    let Ok(expected) = fs::read(&path) else {
+        return Some(format!("{name} is missing; KLOCK_BLESS=1 writes it"));
+    };
+    if expected == found {
+        return None;
+    }
+    let (expected, found) = (String::from_utf8_lossy(&expected), String::from_utf8_lossy(found));
+    let line = expected.lines().zip(found.lines()).position(|(a, b)| a != b);
+    let at = line.unwrap_or_else(|| expected.lines().count().min(found.lines().count()));
+    let of = |text: &str| text.lines().nth(at).unwrap_or("(no such line)").to_owned();
+    Some(format!("{name}, line {}:\n  expected {}\n  found    {}", at + 1, of(&expected), of(&found)))
+}
+
+#[test]
+fn exports_of_real_traces_are_those_in_the_fixtures_byte_for_byte() {
+    let mut wrong = Vec::new();
+    for (name, of, options) in GOLDEN {
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("out");
+        let ended = run(klock().arg("export").args(*options).arg(trace(of)).arg("-o").arg(&out));
+        assert!(ended.status.success(), "{name}: {}", ended.stderr);
+        wrong.extend(compare(name, &fs::read(&out).unwrap()));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn histograms_of_locktrace_are_those_in_the_fixtures_byte_for_byte() {
+    let mut wrong = Vec::new();
+    for (name, options) in
+        [("futex.locktrace-hist", &[][..]), ("futex.locktrace-hist-compat", &["--hist-compat"][..])]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let hist = directory.path().join("hist");
+        let ended = run(klock()
+            .args(["export", "--format", "locktrace", "--hist"])
+            .arg(&hist)
+            .args(options)
+            .arg(trace("futex")));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        wrong.extend(compare(name, &fs::read(&hist).unwrap()));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn locktrace_of_the_real_trace_has_the_counts_that_its_program_printed() {
+    let said = fs::read_to_string(root().join("fixtures/traces/futex.txt")).unwrap();
+    let table = fs::read_to_string(root().join("fixtures/exports/futex.locktrace")).unwrap();
+    let rows = analyze::export::locktrace::read(&table).unwrap();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["FUTEX", name, address, tid, waits, wakes, _, errors] = words[..] else {
+            panic!("what is {line}?")
+        };
+        let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap();
+        let own = || rows.iter().filter(|row| row.addr == address && row.tid.to_string() == tid);
+        let found = [
+            own().map(|row| row.wait_count).sum::<i64>(),
+            own().map(|row| row.wake_count).sum(),
+            own().map(|row| row.errors).sum(),
+        ];
+        assert_eq!(found.map(|n| n.to_string()), [waits, wakes, errors], "{name}");
+    }
+}
+
+#[test]
+fn each_file_among_the_exports_is_compared() {
+    let known: Vec<&str> = GOLDEN.iter().map(|(name, ..)| *name).collect();
+    let files = fs::read_dir(root().join("fixtures/exports")).unwrap();
+    for file in files {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let is_known =
+            known.contains(&name.as_str()) || name == "README.md" || name.starts_with("futex.locktrace-hist");
+        assert!(is_known, "fixtures/exports/{name} is of no export that is compared");
+    }
+}
