@@ -15,7 +15,7 @@ use parquet::{arrow::ArrowWriter, file::metadata::KeyValue};
 use tempfile::TempDir;
 use trace_format::{
     Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope,
-    Stack, StackId, TaskId, TaskRow, Trace, TraceWriter,
+    Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
     paths::TracePaths,
     run_info::{KEY, SidecarInfo},
 };
@@ -52,6 +52,7 @@ fn event_at_extremes(which: usize) -> Event {
         peer_stack: int(2).map(StackId),
         errno: int(0),
         count: long(4),
+        state: [None, Some(TaskState::Runnable), Some(TaskState::Uninterruptible)][which % 3],
     }
 }
 
