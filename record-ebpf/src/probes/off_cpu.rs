@@ -33,6 +33,8 @@ fn take_stacks(run: &Run, ctx: &RawTracePointContext, task: Task, inline: Inline
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
+    // Before the stacks are walked, which takes longer than all else.
+    let now = now_ns();
     let task = Task::current();
     let (preempted, previous): (u64, u64) = (ctx.arg(0), ctx.arg(1));
     let doing = field(previous, config::task_state_offset()).unwrap_or(0);
@@ -51,7 +53,7 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
         }
         let Some(off) = OffCpu::of_or_new(run, task.tid) else { return Outcome::NoPlace };
         let stacks = take_stacks(run, &ctx, task, Inline::OfTask);
-        off.leave(task, state, state == TASK_WAKING, stacks, now_ns());
+        off.leave(task, state, state == TASK_WAKING, stacks, now);
         Outcome::Filtered
     })
 }
