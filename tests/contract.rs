@@ -17,7 +17,7 @@ use trace_format::{
     Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope,
     Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
     paths::TracePaths,
-    run_info::{KEY, SidecarInfo},
+    run_info::{KEY, SidecarInfo, Version},
 };
 
 /// Text that breaks what is careless: quotes, separators, control characters, directions, formulas, markup.
@@ -182,6 +182,11 @@ fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>, entry: Option<Stri
 
 /// One row of events, with one column changed or left out, beside side tables that belong to it.
 fn write_events(path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
+    write_events_of(trace_format::FORMAT_MINOR, path, change);
+}
+
+/// The same of a minor version of the format.
+fn write_events_of(minor: u32, path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
     write(path, &some_info(), &[]);
     let int = || Arc::new(Int32Array::from(vec![0])) as ArrayRef;
     let long = || Arc::new(Int64Array::from(vec![0])) as ArrayRef;
@@ -190,13 +195,15 @@ fn write_events(path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>
         let array = match (column.name, column.column_type.name()) {
             ("event", _) => text("acquire"),
             ("mode", _) => text("exclusive"),
+            ("state", _) => text("runnable"),
             (_, "int32") => int(),
             _ => long(),
         };
         change(column.name, array).map(|array| (column.name, array))
     });
-    let entry = serde_json::to_string(&RunInfo { table: "events".to_owned(), ..some_info() }).unwrap();
-    write_parquet(path, columns.collect(), Some(entry));
+    let format = Version { major: FORMAT_MAJOR, minor };
+    let entry = RunInfo { format, table: "events".to_owned(), ..some_info() };
+    write_parquet(path, columns.collect(), Some(serde_json::to_string(&entry).unwrap()));
 }
 
 #[test]
@@ -376,6 +383,20 @@ fn a_newer_minor_version_is_read_for_what_is_known() {
     let path = directory.path().join("t.parquet");
     write_events(&path, |_, array| Some(array));
     assert_eq!(read_all(&path).unwrap().len(), 1);
+}
+
+#[test]
+fn a_column_of_a_later_minor_version_is_null_in_older_traces_and_missed_in_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    for column in trace_format::schema::EVENTS.iter().filter(|column| column.since > 0) {
+        let without = |name: &str, array: ArrayRef| (name != column.name).then_some(array);
+        write_events_of(column.since - 1, &path, without);
+        let events = read_all(&path).unwrap();
+        assert_eq!((events.len(), events[0].state), (1, None), "{}", column.name);
+        write_events_of(column.since, &path, without);
+        assert_error(&path, &path, &[&format!("column {}", column.name), "found nothing"]);
+    }
 }
 
 #[test]

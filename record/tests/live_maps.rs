@@ -127,3 +127,52 @@ fn a_process_without_a_place_among_the_targets_is_counted_and_not_forgotten() {
     assert_eq!(recorded.rows(EventKind::Wake).count(), 0, "{loss:?}");
     assert_eq!((loss.no_place, recorded.lost_in_rows()), (CHILDREN, CHILDREN), "{loss:?}");
 }
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_task_without_a_place_among_those_off_the_cpu_is_counted_at_each_of_its_switches() {
+    if skipped() {
+        return;
+    }
+    const THREADS: u64 = 4;
+    const SLEEPS: u64 = 100;
+    set_map_sizes(&[("OFF_CPU", 2)]);
+    let mut program = Program::start("sleep", THREADS, SLEEPS);
+    let recording = Recording::begin_off_cpu(&program);
+    program.round();
+    let recorded = recording.end();
+    set_map_sizes(&[]);
+    let loss = recorded.loss();
+    let rows = recorded.rows(EventKind::OffCpu).count() as u64;
+    assert!(loss.no_place > 0 && rows > 0, "{rows} rows, {loss:?}");
+    assert_eq!((loss.events(), recorded.lost_in_rows()), (loss.no_place, loss.no_place), "{loss:?}");
+    let of: Vec<u32> =
+        program.threads.iter().copied().filter(|tid| recorded.rows_of(EventKind::OffCpu, *tid) > 0).collect();
+    assert!(of.len() <= 2, "two places, and rows of {of:?}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn stacks_of_off_cpu_time_are_there_however_small_their_map() {
+    if skipped() {
+        return;
+    }
+    set_map_sizes(&[("STACKS", 16)]);
+    let mut program = Program::start("sleep", 2, 100);
+    let recording = Recording::begin_off_cpu(&program);
+    program.round();
+    let recorded = recording.end();
+    set_map_sizes(&[]);
+    let loss = recorded.loss();
+    let threads = |event: &&Event| program.threads.contains(&recorded.task(event).tid.cast_unsigned());
+    let rows: Vec<&Event> = recorded.rows(EventKind::OffCpu).filter(threads).collect();
+    // They travel inline under the number of the switch, and their wakers' under that of the wake-up.
+    let whole = |event: &&&Event| {
+        let stack = &recorded.stacks[usize::try_from(event.stack.unwrap().0).unwrap()];
+        stack.frames[0].symbol.as_deref() == Some("__schedule") && recorded.user_stack(event).is_some()
+    };
+    assert_eq!(rows.iter().filter(whole).count(), rows.len(), "{loss:?}");
+    let woken: Vec<&&Event> = rows.iter().filter(|event| event.peer_task.is_some()).collect();
+    assert!(!woken.is_empty() && woken.iter().all(|event| event.peer_stack.is_some()), "{loss:?}");
+    assert_eq!((loss.stacks, loss.events()), (0, 0), "{loss:?}");
+}

@@ -234,3 +234,42 @@ fn a_paranoid_kernel_refuses_events_to_all_but_root_and_fentry_needs_none() {
     assert!(Plan::make(&facts(2, &[]), &futexes).is_ok());
     assert!(Plan::make(&facts(3, &BOTH), &futexes).is_ok());
 }
+
+#[test]
+fn off_cpu_time_has_programs_of_its_own_which_nobody_else_loads() {
+    let tracepoints = |plan: &Plan| -> Vec<&'static str> {
+        let raw = |attach: &Attach| match attach {
+            Attach::Raw { program, .. } => Some(*program),
+            _ => None,
+        };
+        plan.sources.iter().filter_map(raw).collect()
+    };
+    let alone = Wanted { kernel: None, futex: false, pthread: false, off_cpu: true, ..Wanted::everything() };
+    let plan = Plan::make(&machine(), &alone).unwrap();
+    let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
+    assert_eq!(tracepoints(&plan), own);
+    let [source] = &plan.sources()[..] else { panic!("one source") };
+    assert_eq!((source.name.as_str(), source.kinds.len()), ("off_cpu", 0));
+    let without = Plan::make(&machine(), &Wanted::everything()).unwrap();
+    assert!(!tracepoints(&without).iter().any(|program| own.contains(program)));
+    let both = Plan::make(&machine(), &Wanted { off_cpu: true, ..Wanted::everything() }).unwrap();
+    assert_eq!(tracepoints(&both).len(), own.len() + tracepoints(&without).len());
+    let old = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
+    assert!(Plan::make(&old, &alone).is_ok(), "it needs nothing that 5.10 has not");
+}
+
+#[test]
+fn what_is_left_out_of_off_cpu_time_is_said_of_it_and_not_of_locks() {
+    let filters = Filters { min_block_ns: 7, min_wait_ns: 8, ..Filters::default() };
+    let wanted = Wanted { off_cpu: true, pthread: false, filters, ..Wanted::everything() };
+    let plan = Plan::make(&machine(), &wanted).unwrap();
+    for source in plan.sources() {
+        let says = |words: &str| source.limits.iter().any(|limit| limit.contains(words));
+        let is_off_cpu = source.name == "off_cpu";
+        assert_eq!(
+            (says("shorter than 7 ns"), says("shorter than 8 ns")),
+            (is_off_cpu, !is_off_cpu),
+            "{source:?}"
+        );
+    }
+}

@@ -98,13 +98,21 @@ pub struct Recording {
 impl Recording {
     /// Begins it, and returns when events are recorded.
     pub fn begin(program: &Program, ring_bytes: Option<usize>) -> Self {
+        let futexes = Some(Locks { kernel: false, futex: true, pthread: false });
+        Self::of(program, Options { locks: futexes, ring_bytes, ..Options::default() })
+    }
+
+    /// The same of its off-CPU time.
+    pub fn begin_off_cpu(program: &Program) -> Self {
+        Self::of(program, Options { off_cpu: true, ..Options::default() })
+    }
+
+    fn of(program: &Program, options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = Options {
             output: directory.path().join("t.parquet"),
             target: Target::Processes(vec![program.pid()]),
-            locks: Some(Locks { kernel: false, futex: true, pthread: false }),
-            ring_bytes,
-            ..Options::default()
+            ..options
         };
         let stop = Stop::new();
         let asked = stop.clone();
