@@ -35,6 +35,10 @@ const GOLDEN: &[Golden] = &[
         &["--format", "perf-lock", "--aggr", "lock", "--kind", "pthread_mutex,rwsem"],
     ),
     ("shop.perf-lock-owner", "shop", &["--format", "perf-lock", "--aggr", "owner", "--kind", "rwsem"]),
+    ("off_cpu.offwaketime", "off_cpu", &["--format", "offwaketime"]),
+    ("off_cpu.offwaketime-user", "off_cpu", &["--format", "offwaketime", "-U", "--state", "interruptible"]),
+    ("off_cpu.offwaketime2", "off_cpu", &["--format", "offwaketime2", "--delimited", "--min-block", "1ms"]),
+    ("shop.offwaketime2", "shop", &["--format", "offwaketime2", "--user-threads-only"]),
 ];
 
 fn trace(name: &str) -> PathBuf {
