@@ -123,6 +123,47 @@ fn locktrace_of_the_real_trace_has_the_counts_that_its_program_printed() {
 }
 
 #[test]
+fn an_option_of_offwaketime_is_refused_with_another_format_and_the_refusal_says_whose_it_is() {
+    for option in [
+        &["--delimited"][..],
+        &["-U"],
+        &["-K"],
+        &["--user-threads-only"],
+        &["--kernel-threads-only"],
+        &["--min-block", "1"],
+        &["--max-block", "1ms"],
+        &["--state", "runnable"],
+        &["--drop-leaf", "none"],
+    ] {
+        let of = |format: &str| {
+            run(klock().args(["export", "--format", format]).args(option).arg(trace("off_cpu")))
+        };
+        let refused = of("csv");
+        assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(2), ""), "{option:?}");
+        assert!(
+            refused.stderr.contains("of --format offwaketime and offwaketime2, not of csv"),
+            "{refused:?}"
+        );
+        for format in ["offwaketime", "offwaketime2"] {
+            let ended = of(format);
+            let code = ended.status.code();
+            assert!(code == Some(0) || code == Some(1) && ended.stdout.is_empty(), "{option:?}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn off_cpu_time_makes_no_table_of_locks_and_waits_make_one_of_offwaketime_with_a_note() {
+    let report = run(klock().args(["analyze", "report"]).arg(trace("off_cpu")));
+    assert_eq!(report.status.code(), Some(1), "{}", report.stdout);
+    assert!(report.stdout.contains("no lock was acquired"), "{}", report.stdout);
+    let own = run(klock().args(["export", "--format", "offwaketime"]).arg(trace("off_cpu")));
+    assert_eq!(own.stderr, "");
+    let of_locks = run(klock().args(["export", "--format", "offwaketime"]).arg(trace("shop")));
+    assert!(of_locks.stderr.contains("record with --off-cpu"), "{}", of_locks.stderr);
+}
+
+#[test]
 fn each_file_among_the_exports_is_compared() {
     let known: Vec<&str> = GOLDEN.iter().map(|(name, ..)| *name).collect();
     let files = fs::read_dir(root().join("fixtures/exports")).unwrap();

@@ -312,7 +312,7 @@ fn what_finds_no_place_in_a_small_ring_is_counted_and_the_rest_is_whole() {
     let least = (switches - hidden(switches)) as u64;
     assert!(delivered + lost >= least, "{delivered} and {lost} of {switches}");
     assert_eq!(recorded.info.loss.events(), lost, "{:?}", recorded.info.loss);
-    assert_eq!(recorded.other_kinds.iter().any(|kind| *kind == EventKind::Lost), lost > 0);
+    assert_eq!(recorded.other_kinds.contains(&EventKind::Lost), lost > 0);
     let sleeper = recorded.of_thread("sleeper");
     for pair in sleeper.windows(2) {
         assert!(begin_of(pair[1]) >= pair[0].ts_ns, "a task is off once at a time: {pair:?}");

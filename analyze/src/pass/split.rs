@@ -76,7 +76,7 @@ impl Splitter<'_> {
                 return Err(Stop::Enough);
             }
         }
-        readers.iter().try_for_each(|reader| reader.send(Parcel::EndOfGroup)).map_err(|_| Stop::Enough)
+        readers.iter().try_for_each(|reader| hand(reader, Parcel::EndOfGroup))
     }
 
     fn hand_out(
@@ -109,7 +109,7 @@ impl Splitter<'_> {
         for (reader, rows) in readers.iter().zip(rows) {
             let (walk, losses) = (walk.take(), std::mem::take(&mut losses));
             let parcel = Rows { batch: Arc::clone(batch), rows, walk, losses };
-            reader.send(Parcel::Rows(parcel)).map_err(|_| Stop::Enough)?;
+            hand(reader, Parcel::Rows(parcel))?;
         }
         Ok(())
     }
@@ -134,4 +134,9 @@ pub(super) fn idle_waits(batch: &Batch, used: usize, chosen: &Chosen) -> u64 {
     }
     let waits = (0..used).filter(|&at| batch.kinds()[at] == EventKind::Wait);
     waits.filter(|&at| batch.row(at).lock().is_some_and(|lock| chosen.is_idle(lock.0))).count() as u64
+}
+
+/// Sends it; a reader that is gone has had enough.
+fn hand(reader: &SyncSender<Parcel>, parcel: Parcel) -> Result<(), Stop> {
+    if reader.send(parcel).is_ok() { Ok(()) } else { Err(Stop::Enough) }
 }
