@@ -22,7 +22,7 @@ pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Re
 pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
-    analyze::{Analyze, Blame, Diff, Hist, Report, Timeline},
+    analyze::{Analyze, Blame, Diff, Hist, Periods, Processes, Report, Timeline},
     common::{Filters, Output, Rows},
     export::{Export, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
     plot::{Info, Plot},

@@ -4,6 +4,8 @@
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/exports.rs"]
+mod exports;
 #[path = "cli/recording.rs"]
 mod recording;
 #[path = "cli/recovery.rs"]

@@ -2,6 +2,7 @@
 //! `perf lock contention` beside klock. Needs root and perf; run by `cargo xtask test`.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::print_stdout, reason = "what the witnesses said belongs into the record of the run")]
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 

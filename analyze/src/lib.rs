@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 pub mod blame;
+pub mod by_period;
 mod choices;
 pub mod diff;
 pub mod error;
@@ -29,6 +30,7 @@ mod parts;
 mod pass;
 pub mod periods;
 pub mod plot;
+pub mod processes;
 pub mod raw;
 pub mod report;
 pub mod rows;

@@ -47,7 +47,7 @@ pub(crate) fn of<'a>(
     let (mut parts, mut nothing) = (Vec::new(), None);
     for (trace, label) in traces.iter().zip(labels) {
         let mut names = Names::read(trace)?;
-        if keys.by == Some(By::Stack) {
+        if keys.by.is_some_and(By::shows_stacks) {
             names.read_chains(trace, keys.depth)?;
         }
         match Chosen::of(trace, &names, filter) {
@@ -173,5 +173,5 @@ impl Numbers {
 
 /// Whether such a row is never one of another trace, too.
 fn is_of_one(by: By) -> bool {
-    matches!(by, By::Lock | By::Task | By::Process)
+    matches!(by, By::Lock | By::Task | By::TaskLock | By::Process)
 }

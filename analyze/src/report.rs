@@ -87,6 +87,8 @@ choices! {
         Task = "task",
         /// One process.
         Process = "process",
+        /// One thread and one lock.
+        TaskLock = "task,lock",
         /// All threads of one name.
         Comm = "comm",
         /// One stack from the acquisition point outwards, or a part of it, and class of locks.
@@ -95,6 +97,13 @@ choices! {
         Cgroup = "cgroup",
         /// One machine.
         Host = "host",
+    }
+}
+
+impl By {
+    /// Whether its rows show whole stacks, which are read only then.
+    pub(crate) const fn shows_stacks(self) -> bool {
+        matches!(self, Self::Stack | Self::TaskLock)
     }
 }
 
@@ -189,7 +198,7 @@ fn report_with(
     let mut trust: Option<Trust> = None;
     for (at, part) in parts.iter().enumerate() {
         let of_part =
-            reading.sum(part, &mut found, |local| numbers.row(local, at, &part.names, options.by))?;
+            reading.sum((at, part), &mut found, |local| numbers.row(local, at, &part.names, options.by))?;
         loss::check(part.trace, &of_part, options.allow_loss)?;
         trust = Some(match trust {
             Some(trust) => trust.and(of_part),

@@ -4,9 +4,10 @@ use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
 use analyze::{
     blame::By as BlameBy,
+    by_period::Sort,
     diff::{Align, Condition, Metric},
     hist::{Buckets, Of},
-    report::Column,
+    report::{By, Column},
 };
 use clap::{Args as ClapArgs, Subcommand};
 
@@ -23,6 +24,10 @@ pub(crate) enum Analyze {
     Blame(Blame),
     /// Waiting and holding through time: how much of it lies in each period.
     Timeline(Timeline),
+    /// Acquisitions by period: the worst ones, how many threads used a lock in each, how its average wait went.
+    Periods(Periods),
+    /// One line per process: its threads and locks, how long it waited for them, and apart from that, for others.
+    Processes(Processes),
     /// How long waits or holds are: how many in each power of two, or finer.
     Hist(Hist),
     /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
@@ -55,6 +60,66 @@ pub(crate) struct Timeline {
     pub(crate) period: Option<Duration>,
     #[command(flatten)]
     pub(crate) table: Table,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+An acquisition with its whole wait is in the period in which it was done; wait_avg is by all of them, not only by those that
+waited. Periods begin at multiples of their length on the trace's clock.
+
+Examples:
+  klock analyze periods -n 10                              the worst averages of any lock
+  klock analyze periods --by task,lock -n 10               of any thread and lock
+  klock analyze periods --lock cache_lock --sort time      one lock over time, and how many threads used it
+  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads")]
+pub(crate) struct Periods {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// What a row is, in each period: lock, task,lock, site, stack, class, kind, task, process, comm or cgroup.
+    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
+    pub(crate) by: By,
+    /// How long a period is.
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    pub(crate) period: Duration,
+    /// Sort by this, largest first: wait_avg, wait_total, wait_max, count, threads; or time, upwards.
+    #[arg(short = 'k', long, value_name = "ORDER", default_value = "wait_avg", value_parser = Sort::from_str)]
+    pub(crate) sort: Sort,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Columns: waits for locks however they ended, and how long; asleep is the part of it that is known to be sleep; the percents are of the
+time that the threads lived. errors are waits that were given up, attempts that found a lock taken, and failed wake-ups. Waits on
+condition variables, semaphores and barriers are idle, and in no other column.
+
+Examples:
+  klock analyze processes -n 10
+  klock analyze report --by task,lock --task 1234     inside one of them, thread by thread and lock by lock")]
+pub(crate) struct Processes {
+    /// The trace.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) trace: PathBuf,
+    /// Show the first N rows.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -153,6 +218,7 @@ Columns, credited when the lock is released, to the place that took it:
 With -F or -k, by reading the trace twice:
   min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
   spin, blocked, runq          what waits were spent with
+  threads                      threads that acquired
 A dash stands for what the trace's sources could not measure.
 
 Examples:

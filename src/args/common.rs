@@ -36,8 +36,8 @@ pub(crate) struct Table {
 /// What a row, a timeline or a histogram is of.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Keys {
-    /// What there is one of: lock, site (acquisition point), stack, class (kind and name), kind, task, process, comm, cgroup or
-    /// host. If not given, lock; of histograms, one for all.
+    /// What there is one of: lock, site (acquisition point), stack, class (kind and name), kind, task, task,lock (each lock of each
+    /// thread), process, comm, cgroup or host. If not given, lock; of histograms, one for all.
     #[arg(long, value_name = "KEY", value_parser = By::from_str)]
     pub(crate) by: Option<By>,
     /// With --by stack: so many functions of it, from the acquisition point outwards.

@@ -19,7 +19,11 @@ mod info;
 #[cfg(feature = "analyze")]
 mod out;
 #[cfg(feature = "analyze")]
+mod periods;
+#[cfg(feature = "analyze")]
 mod plot;
+#[cfg(feature = "analyze")]
+mod processes;
 #[cfg(feature = "analyze")]
 mod raw;
 #[cfg(feature = "record")]
@@ -74,6 +78,8 @@ fn analyze(args: Analyze) -> anyhow::Result<Exit> {
         Analyze::Report(args) => report::run(&args),
         Analyze::Blame(args) => blame::run(&args),
         Analyze::Timeline(args) => timeline::run(&args),
+        Analyze::Periods(args) => periods::run(&args),
+        Analyze::Processes(args) => processes::run(&args),
         Analyze::Hist(args) => hist::run(&args),
         Analyze::Diff(args) => diff::run(&args),
         Analyze::Events(args) => raw::run(&args, What::Events),

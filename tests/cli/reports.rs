@@ -159,7 +159,7 @@ fn a_pipe_that_closes_early_is_no_error() {
 }
 
 /// A trace of which nearly all is missing.
-fn mostly_lost() -> Vec<Event> {
+pub(crate) fn mostly_lost() -> Vec<Event> {
     let mut events = one_wait();
     events.push(Event { count: Some(95), ..Event::new(2_600_000, EventKind::Lost, 3) });
     events
@@ -168,7 +168,7 @@ fn mostly_lost() -> Vec<Event> {
 #[test]
 fn a_trace_that_lost_too_much_is_not_ranked_and_the_refusal_says_where_it_was_lost() {
     let folder = Folder::new().with_trace(&mostly_lost());
-    for command in ["report", "blame", "timeline", "hist"] {
+    for command in ["report", "blame", "timeline", "periods", "processes", "hist"] {
         let words = ["trace.parquet", "94.1 %", "on CPU 3", "record again", "--allow-loss"];
         folder.klock(&["analyze", command]).fails(4, &words);
         let allowed = folder.klock(&["analyze", command, "--allow-loss"]);

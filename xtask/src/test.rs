@@ -64,6 +64,7 @@ const PARTS: &[Part] = &[
     ("analyzer alone", || cargo(&alone("analyze"), 8)),
     ("bpf object is current", bpf),
     ("interop", || part_of_tests("interop", &[])),
+    ("notebook", || part_of_tests("notebook", &[])),
     ("live exports", || part_of_tests("live_exports", &["gcc", "perf", "stress-ng"])),
     ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
     ("live preload", || part_of_tests("live_preload", &["gcc"])),
@@ -204,7 +205,7 @@ fn part_of_tests(file: &str, programs: &[&str]) -> Result<Tally> {
     if let Some(missing) = programs.iter().find(|program| !has(program)) {
         return Ok(Tally::skipped(format!("needs {missing}")));
     }
-    if file == "interop"
+    if ["interop", "notebook"].contains(&file)
         && Run::new(setup::python(), &["-c", "import duckdb, pandas, polars, pyarrow"]).read().is_err()
     {
         return Ok(Tally::skipped("needs the python engines"));

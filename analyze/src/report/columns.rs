@@ -71,6 +71,8 @@ choices! {
         Blocked = "blocked",
         /// Of the waits: ready to run, and without a CPU.
         Runq = "runq",
+        /// Threads that acquired.
+        Threads = "threads",
         /// The row's name, ascending.
         Name = "name",
     }
@@ -143,6 +145,8 @@ pub struct Extra {
     pub blocked_ns: Option<i64>,
     /// Of the same: ready to run, and without a CPU.
     pub runq_ns: Option<i64>,
+    /// Threads that acquired.
+    pub threads: Option<i64>,
 }
 
 /// The columns as FreeBSD prints them: whole microseconds, truncated, nothing missing.
@@ -242,6 +246,7 @@ impl Columns {
             Column::Spin => extra(|extra| extra.spin_ns),
             Column::Blocked => extra(|extra| extra.blocked_ns),
             Column::Runq => extra(|extra| extra.runq_ns),
+            Column::Threads => extra(|extra| extra.threads),
             Column::Name | Column::Pct | Column::CumPct => None,
         }
     }
@@ -269,7 +274,8 @@ impl Column {
             | Self::CntLock
             | Self::HoldsContended
             | Self::OwnerChanges
-            | Self::MaxWaiters => Unit::Count,
+            | Self::MaxWaiters
+            | Self::Threads => Unit::Count,
             Self::Contention | Self::Pct | Self::CumPct => Unit::Ppm,
             Self::Name => Unit::Text,
             _ => Unit::Ns,
@@ -317,6 +323,7 @@ impl Column {
                 | Self::Spin
                 | Self::Blocked
                 | Self::Runq
+                | Self::Threads
         )
     }
 }

@@ -67,6 +67,28 @@ pub enum Key {
         /// Its name.
         comm: Option<String>,
     },
+    /// One thread and one lock.
+    TaskLock {
+        /// The thread's id in the trace.
+        task_id: i32,
+        /// Its process.
+        pid: Option<i32>,
+        /// Its thread id.
+        tid: Option<i32>,
+        /// Its name.
+        comm: Option<String>,
+        /// The lock's id.
+        lock_id: i32,
+        /// Its address, `0x...`.
+        address: Option<String>,
+        /// Its kind.
+        #[serde(serialize_with = "word")]
+        kind: Option<LockKind>,
+        /// Its name.
+        lock_name: Option<String>,
+        /// The functions of the stack at which it was initialised, innermost first, if that was seen.
+        init_stack: Vec<String>,
+    },
     /// One process.
     Process {
         /// Its id.
@@ -119,6 +141,12 @@ impl From<LockId> for Subject {
     }
 }
 
+impl From<(LockId, TaskId, Option<StackId>)> for Subject {
+    fn from((lock, task, stack): (LockId, TaskId, Option<StackId>)) -> Self {
+        Self { lock, task, stack }
+    }
+}
+
 impl From<&Hold> for Subject {
     fn from(hold: &Hold) -> Self {
         Self { lock: hold.lock, task: hold.task, stack: hold.stack }
@@ -146,6 +174,7 @@ pub(crate) fn number(hold: Subject, by: By, names: &Names) -> i64 {
             kind.and_then(|kind| LockKind::ALL.iter().position(|k| *k == kind)).map_or(-1, |at| at as i64)
         }
         By::Task => i64::from(hold.task.0),
+        By::TaskLock => i64::from(hold.task.0) << 32 | i64::from(hold.lock.0.cast_unsigned()),
         By::Process => names.task(hold.task).map_or(-1, |task| i64::from(task.pid)),
         By::Comm => names.comm_number(hold.task).map_or(-1, i64::from),
     }
@@ -215,6 +244,22 @@ impl Key {
                     comm: task.and_then(|task| task.comm.clone()),
                 }
             }
+            By::TaskLock => {
+                let (task_id, lock_id) = ((number >> 32) as i32, number as i32);
+                let (task, lock) = (names.task(TaskId(task_id)), names.lock(LockId(lock_id)));
+                let init = names.chain_number(LockId(lock_id), lock.and_then(|lock| lock.init_stack));
+                Self::TaskLock {
+                    task_id,
+                    pid: task.map(|task| task.pid),
+                    tid: task.map(|task| task.tid),
+                    comm: task.and_then(|task| task.comm.clone()),
+                    lock_id,
+                    address: lock.and_then(|lock| lock.address).map(|address| format!("{address:#x}")),
+                    kind: lock.map(|lock| lock.kind),
+                    lock_name: lock.and_then(|lock| lock.name.clone()),
+                    init_stack: names.chain_of_number(init).to_vec(),
+                }
+            }
             By::Process => Self::Process {
                 pid: (id >= 0).then_some(id),
                 comm: names.process_comm(id).map(str::to_owned),
@@ -246,6 +291,9 @@ impl Key {
             Self::Class { kind, lock_name } => class(kind, lock_name),
             Self::Kind { kind } => class(kind, &None),
             Self::Task { task_id, .. } => names.task_label(TaskId(*task_id)),
+            Self::TaskLock { task_id, lock_id, .. } => {
+                format!("{}: {}", names.task_label(TaskId(*task_id)), names.lock_label(LockId(*lock_id)))
+            }
             Self::Process { pid: Some(pid), comm: name } => format!("{} (pid {pid})", comm(name)),
             Self::Process { pid: None, .. } => UNKNOWN.to_owned(),
             Self::Comm { comm: name } => comm(name),
@@ -278,6 +326,9 @@ impl Key {
             By::Class => &["kind", "lock_name"],
             By::Kind => &["kind"],
             By::Task => &["task_id", "pid", "tid", "comm"],
+            By::TaskLock => {
+                &["task_id", "pid", "tid", "comm", "lock_id", "address", "kind", "lock_name", "init_stack"]
+            }
             By::Process => &["pid", "comm"],
             By::Comm => &["comm"],
             By::Stack => &["stack", "kind", "lock_name"],
@@ -297,6 +348,11 @@ impl Key {
         fn kind(kind: &Option<LockKind>) -> String {
             kind.map_or_else(String::new, |kind| kind.to_string())
         }
+        /// A semicolon in a symbol would be another frame.
+        fn folded(stack: &[String]) -> String {
+            let frames: Vec<String> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
+            printable(&frames.join(";")).into_owned()
+        }
         match self {
             Self::Lock { lock_id, address, kind: k, pid } => {
                 vec![lock_id.to_string(), text(address), kind(k), number(pid)]
@@ -312,8 +368,20 @@ impl Key {
             Self::Process { pid, comm } => vec![number(pid), text(comm)],
             Self::Comm { comm } => vec![text(comm)],
             Self::Stack { stack, kind: k, lock_name } => {
-                let frames: Vec<String> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
-                vec![printable(&frames.join(";")).into_owned(), kind(k), text(lock_name)]
+                vec![folded(stack), kind(k), text(lock_name)]
+            }
+            Self::TaskLock { task_id, pid, tid, comm, lock_id, address, kind: k, lock_name, init_stack } => {
+                vec![
+                    task_id.to_string(),
+                    number(pid),
+                    number(tid),
+                    text(comm),
+                    lock_id.to_string(),
+                    text(address),
+                    kind(k),
+                    text(lock_name),
+                    folded(init_stack),
+                ]
             }
             Self::Cgroup { cgroup: name } | Self::Host { host: name } => vec![text(name)],
         }

@@ -51,10 +51,10 @@ impl Reading {
         Self { by, is_extra, pick, chunk_keys, readers }
     }
 
-    /// Adds up what is in a trace; `number` says which row a number of the trace is.
+    /// Adds up what is in the trace of this number; `number` says which row a number of the trace is.
     pub(super) fn sum(
         &self,
-        part: &Part<'_>,
+        (at, part): (usize, &Part<'_>),
         found: &mut Found,
         mut number: impl FnMut(i64) -> i64,
     ) -> Result<Trust, AnalyzeError> {
@@ -62,7 +62,7 @@ impl Reading {
         let sink = || Summing {
             rows: Rows::of(part, self),
             table: HoldTable::new(keys_each),
-            spreads: self.is_extra.then(Spreads::default),
+            spreads: self.is_extra.then(|| Spreads::of_trace(at)),
             cut: FxHashMap::default(),
             watch: Watch::default(),
         };

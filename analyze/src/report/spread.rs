@@ -4,7 +4,8 @@
 //! tells in which bucket each percentile lies. The second counts every different time in those buckets alone. So what is
 //! kept are buckets, and of few of them the times, each once. Sums that need no second pass ride along.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::TaskId;
 
 use super::Extra;
 use crate::intervals::{Hold, HoldState};
@@ -20,6 +21,8 @@ const RANKS: [u64; 4] = [500, 900, 990, 999];
 pub(super) struct Spreads {
     by_key: FxHashMap<i64, Spread>,
     second_pass: bool,
+    /// Which trace it takes holds of.
+    trace: usize,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ struct Spread {
     blocked_ns: i64,
     runq_ns: i64,
     states_known: bool,
+    /// Who acquired: of which trace, and which task of it.
+    tasks: FxHashSet<(usize, TaskId)>,
 }
 
 /// Times of one kind: how many, in which buckets.
@@ -46,10 +51,18 @@ struct Times {
 }
 
 impl Spreads {
+    /// Those of one trace of several, from 0.
+    pub(super) fn of_trace(trace: usize) -> Self {
+        Self { trace, ..Self::default() }
+    }
+
     /// Takes a hold of the row `key`: each of them in the first pass, and again in the second.
     pub(super) fn push(&mut self, key: i64, hold: &Hold) {
         let second = self.second_pass;
         let spread = self.by_key.entry(key).or_default();
+        if !second {
+            spread.tasks.insert((self.trace, hold.task));
+        }
         if hold.state == HoldState::Complete {
             spread.holds.push(hold.end_ns.saturating_sub(hold.start_ns), second);
         }
@@ -83,7 +96,7 @@ impl Spreads {
             ..Spread::default()
         };
         let by_key = self.by_key.iter().map(|(key, spread)| (*key, empty(spread))).collect();
-        Self { by_key, second_pass: true }
+        Self { by_key, second_pass: true, trace: self.trace }
     }
 
     /// Adds what another one has seen in the same pass; `key` says which row one of its rows is.
@@ -116,6 +129,7 @@ impl Spreads {
             spin_ns: known(spin_ns),
             blocked_ns: known(spread.blocked_ns),
             runq_ns: known(spread.runq_ns),
+            threads: Some(i64::try_from(spread.tasks.len()).unwrap_or(i64::MAX)),
         }
     }
 }
@@ -128,6 +142,7 @@ impl Spread {
         self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
         self.runq_ns = self.runq_ns.saturating_add(other.runq_ns);
         self.states_known |= other.states_known;
+        self.tasks.extend(other.tasks);
     }
 }
 

@@ -465,7 +465,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = "waits".parse::<Column>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, pct, cum_pct, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, name"
+        "unknown column 'waits'; give one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, pct, cum_pct, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, threads, name"
     );
 }
 
@@ -726,6 +726,7 @@ proptest! {
                     wait_p90_ns: percentile(&contended, 900),
                     wait_p99_ns: percentile(&contended, 990),
                     wait_p999_ns: percentile(&contended, 999),
+                    threads: Some(holds.iter().map(|hold| hold.task).collect::<std::collections::HashSet<_>>().len() as i64),
                     ..Extra::default()
                 }),
             };

@@ -60,13 +60,14 @@ fn table(report: &Report, columns: &[Column], look: Look, out: &mut (impl Write 
     writeln!(out)
 }
 
-pub(super) fn heading(by: By) -> &'static str {
+pub(crate) fn heading(by: By) -> &'static str {
     match by {
         By::Lock => "lock",
         By::Site => "acquired at (lock)",
         By::Class => "class",
         By::Kind => "kind",
         By::Task => "task",
+        By::TaskLock => "task: lock",
         By::Process => "process",
         By::Comm => "command",
         By::Stack => "acquired at < called by (lock)",

@@ -1,0 +1,110 @@
+//! Exports from outside: what goes to stdout and what to stderr, which options belong to which format, and how it ends.
+
+use super::{
+    reports::mostly_lost,
+    support::{Folder, one_wait},
+};
+
+#[test]
+fn standard_output_has_the_format_alone_and_notes_go_to_standard_error() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let table = folder.klock(&["export", "--format", "lock-prof"]);
+    assert!(table.succeeds().starts_with("\n     max  wait_max "), "{}", table.stdout);
+    assert!(table.stdout.ends_with(" app.c:12 (pthread_mutex:cache_lock)\n"), "{}", table.stdout);
+    assert_eq!(table.stderr, "klock: debug.lock.prof.rejected: 0 events; rejected_points: 0\n");
+    let log = folder.klock(&["export", "--format", "mklockstat", "--period", "2"]);
+    assert_eq!(
+        log.succeeds(),
+        "t,0,work\ns,a,P10_T10,Mutex,0x609388f0,0,0,1,0\ns,b,P10_T11,Mutex,0x609388f0,2000000,900000,1,0\n"
+    );
+    assert_eq!(log.stderr, "");
+}
+
+#[test]
+fn an_option_of_one_format_is_refused_with_another() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for (format, options) in [
+        ("csv", &["--freebsd-compat", "8+"][..]),
+        ("csv", &["--skipcount", "0"]),
+        ("locktrace", &["--skipspin", "-1"]),
+        ("perf-lock", &["--contested-only"]),
+        ("locktrace", &["--sort", "max"]),
+        ("lock-prof", &["--approx"]),
+        ("mklockstat", &["--hist", "h.txt"]),
+        ("lock-prof", &["--period", "50"]),
+        ("jsonl", &["--swap-pt"]),
+        ("csv", &["--no-filter-monitors"]),
+        ("lock-prof", &["--aggr", "task"]),
+        ("locktrace", &["-x", ","]),
+        ("mklockstat", &["--key", "contended"]),
+    ] {
+        let ended = folder.klock(&[&["export", "--format", format], options].concat());
+        ended.fails(2, &[options[0], "is an option of --format", &format!("not of {format}")]);
+    }
+    assert!(!folder.path("h.txt").exists());
+    let split = ["export", "--format", "mklockstat", "--split", "--period-mode", "compat"];
+    folder.klock(&split).fails(2, &["--split", "compat"]);
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for options in [
+        &["--format", "mklockstat", "--period", "0"][..],
+        &["--format", "mklockstat", "--period-mode", "sloppy"],
+        &["--format", "lock-prof", "--freebsd-compat", "6"],
+        &["--format", "perf-lock", "-x", "."],
+        &["--format", "perf-lock", "--aggr", "cgroup"],
+        &["--format", "locktrace", "--hist-compat"],
+    ] {
+        let ended = folder.klock(&[&["export"], options].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{options:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_lost_too_much_is_not_ranked_in_another_format_either() {
+    let folder = Folder::new().with_trace(&mostly_lost());
+    for options in [&["--format", "lock-prof"][..], &["--format", "perf-lock", "--kind", "pthread_mutex"]] {
+        let words = ["94.1 %", "--allow-loss"];
+        folder.klock(&[&["export"], options].concat()).fails(4, &words);
+        let allowed = folder.klock(&[&["export", "--allow-loss"], options].concat());
+        assert!(!allowed.succeeds().contains("warning"), "{}", allowed.stdout);
+        assert!(allowed.stderr.contains("warning: 94.1 %"), "{}", allowed.stderr);
+    }
+    // In the order of time nothing is ranked.
+    let log = folder.klock(&["export", "--format", "mklockstat"]);
+    assert!(
+        log.succeeds().starts_with("t,0,work\n") && log.stderr.contains("warning: 94.1 %"),
+        "{}",
+        log.stderr
+    );
+}
+
+#[test]
+fn what_the_trace_has_not_is_said_and_not_made_up() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let words = ["no futex call", "--locks futex", "--approx"];
+    folder.klock(&["export", "--format", "locktrace"]).fails(2, &words);
+    let approximate = folder.klock(&["export", "--format", "locktrace", "--approx"]);
+    assert!(
+        approximate.succeeds().ends_with("\n10,11,0x609388f0,900,0,900,0,1,1,0,0,b;work\n"),
+        "{}",
+        approximate.stdout
+    );
+    // perf knows kernel locks alone, of which there is none.
+    let perf = folder.klock(&["export", "--format", "perf-lock"]);
+    assert_eq!((perf.code, perf.stdout.lines().count()), (Some(1), 2), "{}", perf.stdout);
+}
+
+#[test]
+fn histograms_go_to_a_file_of_their_own_that_is_not_replaced() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let hist = ["export", "--format", "locktrace", "--approx", "--hist", "hist.txt"];
+    folder.klock(&hist).succeeds();
+    let text = std::fs::read_to_string(folder.path("hist.txt")).unwrap();
+    assert!(text.starts_with("PID 10, LOCK 0x609388f0     usecs  "), "{text}");
+    assert!(text.contains("       512 -> 1023       : 1        |****"), "{text}");
+    folder.klock(&hist).fails(2, &["hist.txt", "exists"]);
+    folder.klock(&[&hist[..], &["-f"]].concat()).succeeds();
+}

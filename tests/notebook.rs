@@ -1,0 +1,134 @@
+//! The notebook, docs/notebook.ipynb, run cell by cell over a real trace: its numbers are those of `klock analyze`. And milli-klockstat's
+//! questions, asked of klock's export for it. Needs the Python environment that `cargo xtask setup` makes; run by `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+mod support;
+
+use support::{klock, root, run, skip};
+
+fn python() -> Option<PathBuf> {
+    let python = root().join("target/tools/python/bin/python3");
+    python.exists().then_some(python)
+}
+
+/// The real trace in a directory of its own, under the name that the notebook reads.
+fn trace(directory: &Path) -> PathBuf {
+    for table in ["", ".locks", ".stacks", ".tasks"] {
+        let from = root().join(format!("fixtures/traces/shop{table}.parquet"));
+        fs::copy(from, directory.join(format!("trace{table}.parquet"))).unwrap();
+    }
+    directory.join("trace.parquet")
+}
+
+/// Rows by these columns: all others that are numbers, in both.
+type Rows = BTreeMap<Vec<String>, BTreeMap<String, i64>>;
+
+fn keyed(rows: &[Value], by: &[&str], columns: &[&str]) -> Rows {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    rows.iter()
+        .map(|row| {
+            let key = by.iter().map(|name| text(&row[*name])).collect();
+            let values =
+                columns.iter().map(|name| ((*name).to_owned(), row[*name].as_i64().unwrap())).collect();
+            (key, values)
+        })
+        .collect()
+}
+
+/// The rows of one of klock's tables.
+fn of_klock(trace: &Path, arguments: &[&str]) -> Vec<Value> {
+    let ended = run(klock().arg("analyze").args(arguments).args(["--format", "json"]).arg(trace));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let mut report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    serde_json::from_value(report["rows"].take()).unwrap()
+}
+
+#[test]
+#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
+    let Some(python) = python() else { return skip("needs the python engines") };
+    let directory = tempfile::tempdir().unwrap();
+    let trace = trace(directory.path());
+    let ended = run(Command::new(python)
+        .arg(root().join("tests/python/notebook.py"))
+        .arg(root().join("docs/notebook.ipynb"))
+        .arg(directory.path())
+        .args([
+            "of_locks",
+            "most_threads",
+            "worst_average",
+            "worst_periods",
+            "of_periods",
+            "one_lock",
+            "users",
+        ]));
+    assert!(ended.status.success(), "{}{}", ended.stdout, ended.stderr);
+    let tables: BTreeMap<String, Vec<Value>> = serde_json::from_str(&ended.stdout).unwrap();
+
+    let columns = &["threads", "count", "wait_total_ns", "wait_max_ns", "wait_avg_ns"][..];
+    let by_lock = of_klock(&trace, &["report", "-F", "threads,count,wait_total,wait_max,wait_avg"]);
+    assert_eq!(by_lock.len(), 12);
+    assert_eq!(keyed(&tables["of_locks"], &["lock_id"], columns), keyed(&by_lock, &["lock_id"], columns));
+
+    // The same order, too, as far as the order is one.
+    let values = |rows: &[Value], name: &str| rows.iter().map(|row| row[name].clone()).collect::<Vec<_>>();
+    let by_threads = of_klock(&trace, &["report", "-F", "threads", "-k", "threads"]);
+    assert_eq!(values(&tables["most_threads"], "threads"), values(&by_threads, "threads"));
+    let by_average = of_klock(&trace, &["report", "-F", "wait_avg", "-k", "wait_avg"]);
+    assert_eq!(values(&tables["worst_average"], "lock_id"), values(&by_average, "lock_id"));
+
+    let by_period = of_klock(&trace, &["periods", "--sort", "time"]);
+    let key = &["start_ns", "lock_id"][..];
+    assert_eq!(keyed(&tables["of_periods"], key, columns), keyed(&by_period, key, columns));
+    let worst = of_klock(&trace, &["periods", "--by", "task,lock"]);
+    let (key, columns) = (
+        &["start_ns", "task_id", "lock_id"][..],
+        &["count", "wait_total_ns", "wait_avg_ns", "wait_max_ns"][..],
+    );
+    assert_eq!(keyed(&tables["worst_periods"], key, columns), keyed(&worst, key, columns));
+    assert_eq!(values(&tables["worst_periods"], "wait_avg_ns"), values(&worst, "wait_avg_ns"));
+
+    let lock = format!("#{}", tables["one_lock"][0]["lock_id"]);
+    let users = of_klock(&trace, &["report", "--lock", &lock, "--by", "task"]);
+    let columns = &["count", "wait_total_ns"][..];
+    assert_eq!(keyed(&tables["users"], &["tid"], columns), keyed(&users, &["tid"], columns));
+}
+
+#[test]
+#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+fn milli_klockstats_questions_have_the_same_answers_from_its_own_format() {
+    let Some(python) = python() else { return skip("needs the python engines") };
+    let directory = tempfile::tempdir().unwrap();
+    let trace = trace(directory.path());
+    let log = directory.path().join("locks.log");
+    let kinds = ["--kind", "pthread_mutex,pthread_rwlock,rwsem"];
+    let ended =
+        run(klock().args(["export", "--format", "mklockstat", "-o"]).arg(&log).args(kinds).arg(&trace));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = run(Command::new(python).arg(root().join("tests/python/mklockstat.py")).arg(&log));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let found: BTreeMap<String, Value> = serde_json::from_str(&ended.stdout).unwrap();
+
+    let by_lock = of_klock(&trace, &[&["report", "-F", "threads"][..], &kinds].concat());
+    assert_eq!(found.len(), by_lock.len());
+    let worst = of_klock(&trace, &[&["periods", "--by", "task,lock"][..], &kinds].concat());
+    for row in &by_lock {
+        let address = row["address"].as_str().unwrap();
+        for column in ["threads", "count", "wait_total_ns"] {
+            assert_eq!(found[address][column], row[column], "{address} {column}");
+        }
+        let of_lock = worst.iter().filter(|period| period["address"] == row["address"]);
+        let worst_ns = of_lock.map(|period| period["wait_avg_ns"].as_i64().unwrap()).max();
+        assert_eq!(found[address]["worst_ns"].as_i64(), worst_ns, "{address}");
+    }
+}
