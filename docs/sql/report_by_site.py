@@ -30,19 +30,23 @@ points = (
 )
 
 # An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
-# unless that had ended; of what has the same time, a release comes first and a wait last.
+# unless that had ended; of what has the same time, a release comes first and a wait last, but for one that ended at once.
 event, ts_ns = pl.col("event"), pl.col("ts_ns")
-turn = pl.when(event == "release").then(0).when(event == "acquire").then(1).otherwise(2).cast(pl.Int8)
-released_ns = pl.when(event == "release").then(ts_ns).backward_fill().over("lock_id", "task_id")
+of_task = ["lock_id", "task_id"]
+ends_at_once = ts_ns.shift(-1).over(of_task) == ts_ns
+wait_turn = pl.when(ends_at_once).then(1).otherwise(3)
+turn = pl.when(event == "release").then(0).when(event == "acquire").then(2).otherwise(wait_turn).cast(pl.Int8)
+contended = (pl.col("wait_ns") > 0) | (event.shift(1).over(of_task) == "wait").fill_null(False)
+released_ns = pl.when(event == "release").then(ts_ns).backward_fill().over(of_task)
 is_held = (event == "acquire") & (pl.col("released_ns") > ts_ns)
 held_at = pl.when(event == "release").then(-1).when(is_held).then("stack_id").forward_fill().over("lock_id")
 is_hold = event == "acquire"
 seen = (
     pl.scan_parquet("trace.parquet")
     .select("lock_id", "task_id", "event", "ts_ns", "stack_id", "wait_ns")
-    .filter(event.is_in(["wait", "acquire", "release"]))
+    .filter(event.is_in(["wait", "acquire", "abandon", "release"]))
     .join(locks, on="lock_id", how="semi", maintain_order="left")
-    .with_columns(turn=turn, released_ns=released_ns)
+    .with_columns(turn=turn, contended=contended, released_ns=released_ns)
     .sort("ts_ns", "turn", maintain_order=True)
     .with_columns(held_at=held_at)
     .with_columns(stack_id=pl.when(is_hold).then("stack_id").otherwise("held_at"))
@@ -60,7 +64,7 @@ rows = (
         wait_total_ns=wait.sum(),
         count=is_hold.sum(),
         cnt_hold=(~is_hold).sum(),
-        cnt_lock=(wait > 0).sum(),
+        cnt_lock=pl.col("contended").filter(is_hold).sum(),
     )
     .join(points, on="stack_id")
     .join(locks, on="lock_id")

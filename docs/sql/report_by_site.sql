@@ -1,17 +1,20 @@
 -- The report by acquisition point, the FreeBSD columns of it, from the four tables of a trace; written to be fast. For DuckDB, in the
 -- directory of trace.parquet. Exact where locks are exclusive, taken once at a time, and nothing was lost.
 -- An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
--- unless that had ended; of what has the same time, a release comes first and a wait last.
+-- unless that had ended.
 WITH points AS (
     SELECT stack_id, coalesce([f FOR f IN frames IF f.file IS NOT NULL], frames)[1] AS frame
     FROM 'trace.stacks.parquet'
 ),
 steps AS (
     SELECT lock_id, ts_ns, event, stack_id, wait_ns,
-           CASE event WHEN 'release' THEN 0 WHEN 'acquire' THEN 1 ELSE 2 END AS turn,
+           -- Of what has the same time, a release comes first and a wait last, but for one that ended at once.
+           CASE event WHEN 'release' THEN 0 WHEN 'acquire' THEN 2
+                      ELSE CASE WHEN lead(ts_ns) OVER of_task = ts_ns THEN 1 ELSE 3 END END AS turn,
+           wait_ns > 0 OR coalesce(lag(event) OVER of_task = 'wait', false) AS contended,
            lead(CASE WHEN event = 'release' THEN ts_ns END IGNORE NULLS) OVER of_task AS released_ns
     FROM read_parquet('trace.parquet', file_row_number = true)
-    WHERE event IN ('wait', 'acquire', 'release')
+    WHERE event IN ('wait', 'acquire', 'abandon', 'release')
       AND lock_id IN (SELECT lock_id FROM 'trace.locks.parquet' WHERE kind NOT IN ('condvar', 'user_semaphore', 'barrier'))
     WINDOW of_task AS (PARTITION BY lock_id, task_id ORDER BY file_row_number)
 ),
@@ -30,7 +33,7 @@ sums AS (
            sum(wait_ns) AS wait_total_ns,
            count(*) AS count,
            0 AS cnt_hold,
-           count(*) FILTER (wait_ns > 0) AS cnt_lock
+           count(*) FILTER (contended) AS cnt_lock
     FROM steps WHERE event = 'acquire' AND released_ns IS NOT NULL
     GROUP BY ALL
     UNION ALL

@@ -243,11 +243,28 @@ fn same(directory: &Path) -> Result<()> {
         );
         for (key, numbers) in found {
             let ours = klock.get(&key).with_context(|| format!("{other}: klock has no row {key:?}"))?;
-            ensure!(*ours == numbers, "{other}, {key:?}: {numbers:?}, klock says {ours:?}");
+            let is_same = ours
+                .iter()
+                .zip(&numbers)
+                .enumerate()
+                .all(|(at, (ours, theirs))| ours == theirs || at == CNT_HOLD && nearly(ours, theirs));
+            ensure!(is_same, "{other}, {key:?}: {numbers:?}, klock says {ours:?}");
         }
     }
     Ok(())
 }
+
+/// Up to one in ten thousand: which hold a wait began in that has the time of an acquisition or a release, to the nanosecond, klock sorts
+/// out and the queries only nearly do.
+fn nearly(ours: &str, theirs: &str) -> bool {
+    match (ours.parse::<i64>(), theirs.parse::<i64>()) {
+        (Ok(ours), Ok(theirs)) => (ours - theirs).abs() <= ours / 10_000,
+        _ => false,
+    }
+}
+
+/// The place of `cnt_hold` among the numbers of a row.
+const CNT_HOLD: usize = 7;
 
 /// By place and lock, the columns of FreeBSD.
 fn rows(path: &Path) -> Result<BTreeMap<Vec<String>, Vec<String>>> {
