@@ -36,6 +36,7 @@ mod properties;
 mod tests;
 
 pub use engine::Engine;
+pub(crate) use engine::Stride;
 
 /// One task owned one lock for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

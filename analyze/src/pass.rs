@@ -87,9 +87,10 @@ pub(crate) struct Pass<'a> {
     pub(crate) detail: Detail,
 }
 
-/// How many readers this machine keeps busy.
+/// How many readers this machine keeps busy: a power of two, by which ids are divided fastest.
 pub(crate) fn readers() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).min(MOST_READERS)
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    1 << processors.min(MOST_READERS).ilog2()
 }
 
 impl Pass<'_> {

@@ -15,6 +15,7 @@ use super::{
 
 impl LockState {
     /// Lets time pass until `ts_ns`.
+    #[inline]
     pub(super) fn advance(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
         if ts_ns <= self.now_ns {
             return;
@@ -30,6 +31,18 @@ impl LockState {
     /// then are counted for the oldest hold that is open.
     pub(super) fn settle(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
         if !std::mem::take(&mut self.fresh) {
+            return;
+        }
+        if let [only] = &mut *self.holds
+            && self.waits.is_empty()
+            && self.ended.is_empty()
+        {
+            // Nothing to put in order, which is how it mostly is.
+            if only.since_ns >= self.now_ns {
+                let task = only.hold.task;
+                let before = self.last_owner.replace(task);
+                only.hold.owner_changed = before.is_some_and(|before| before != task);
+            }
             return;
         }
         let first = self.holds.partition_point(|open| open.since_ns < self.now_ns);

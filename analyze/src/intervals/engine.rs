@@ -128,7 +128,7 @@ impl Engine {
 #[derive(Debug)]
 struct Slots {
     /// Of the locks that the trace has, every so many.
-    stride: u32,
+    stride: Stride,
     locks: u32,
     dense: Vec<Slot>,
     /// Of locks that the side table does not have.
@@ -148,17 +148,18 @@ struct Slot {
 impl Slots {
     fn new(locks: usize, stride: usize) -> Self {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let (stride, locks) = (small(stride).max(1), small(locks));
+        let (stride, locks) = (Stride::of(small(stride).max(1)), small(locks));
         Self { stride, locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
     }
 
+    #[inline]
     fn of(&mut self, lock: LockId) -> &mut Slot {
         let age = self.age;
         let unseen =
             Slot { rest: Rest { now_ns: i64::MIN, last_owner: None, whole: false }, live: None, age };
         let slot = match u32::try_from(lock.0) {
             Ok(id) if id < self.locks => {
-                let at = (id / self.stride) as usize;
+                let at = self.stride.quotient(id) as usize;
                 if at >= self.dense.len() {
                     self.dense.resize(at + 1, unseen);
                 }
@@ -177,6 +178,38 @@ impl Slots {
         self.age = self.age.wrapping_add(1);
         if self.age == 0 {
             self.dense.clear();
+        }
+    }
+}
+
+/// A divisor of lock ids. Every event has one, and a division takes as long as all else that is done to find its lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stride {
+    /// A power of two.
+    Shift(u32),
+    /// Any other.
+    By(u32),
+}
+
+impl Stride {
+    /// `by` must not be 0.
+    pub(crate) fn of(by: u32) -> Self {
+        if by.is_power_of_two() { Self::Shift(by.trailing_zeros()) } else { Self::By(by) }
+    }
+
+    #[inline]
+    fn quotient(self, id: u32) -> u32 {
+        match self {
+            Self::Shift(shift) => id >> shift,
+            Self::By(by) => id / by,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remainder(self, id: u32) -> u32 {
+        match self {
+            Self::Shift(shift) => id & ((1 << shift) - 1),
+            Self::By(by) => id % by,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc::SyncSender};
 use trace_format::{Batch, Event, EventKind, EventRow as _, FormatError, Trace};
 
 use super::walk::Walk;
-use crate::scope::Chosen;
+use crate::{intervals::Stride, scope::Chosen};
 
 /// What a reader gets next.
 pub(super) enum Parcel {
@@ -90,13 +90,13 @@ impl Splitter<'_> {
             readers.iter().map(|_| Vec::with_capacity(used * 5 / 4 / readers.len() + 16)).collect();
         let mut walk = Walk { idle_waits: idle_waits(batch, used, self.chosen), ..Walk::default() };
         walk.see(&batch.times()[..used]);
-        let shards = readers.len() as u32;
+        let shards = Stride::of(readers.len() as u32);
         for at in 0..used {
             let row = batch.row(at);
             let place = at as u32;
             match row.lock() {
                 Some(lock) if self.chosen.wants(lock.0) => {
-                    rows[(lock.0 as u32 % shards) as usize].push(place);
+                    rows[shards.remainder(lock.0 as u32) as usize].push(place);
                 }
                 None if row.kind() == EventKind::Lost => {
                     rows.iter_mut().for_each(|rows| rows.push(place));
