@@ -18,11 +18,11 @@ pub(crate) const KINDS: [LockKind; 6] = [
     LockKind::CondVar,
 ];
 pub(crate) const TASKS: i32 = 4;
-pub(super) const STACKS: i32 = 3;
+pub(crate) const STACKS: i32 = 3;
 /// Stacks 0 and 1 are the same point.
 pub(super) const POINTS: [u32; STACKS as usize] = [0, 0, 1];
 
-pub(super) fn kind(lock: LockId) -> LockKind {
+pub(crate) fn kind(lock: LockId) -> LockKind {
     KINDS[usize::try_from(lock.0).unwrap()]
 }
 
@@ -90,6 +90,9 @@ fn any_event() -> impl Strategy<Value = (i64, Event)> {
             }
             if matches!(kind, EventKind::Acquire | EventKind::Abandon) {
                 event.wait_ns = wait;
+                // What the wait was spent with, and whose wake-up ended it, as far as the source knows.
+                (event.blocked_ns, event.runq_ns) = [(None, None), (Some(2), Some(1)), (Some(1), None)][stack as usize];
+                event.peer_task = (stack == 1).then_some(TaskId((task + 2) % TASKS));
             }
             if kind == EventKind::Wait {
                 event.peer_task = (stack == 0).then_some(TaskId((task + 1) % TASKS));

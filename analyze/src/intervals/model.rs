@@ -30,11 +30,13 @@ struct ModelWait {
     wait: Wait,
     open: bool,
     inferred: bool,
+    /// For each nanosecond of it, the hold that it is charged to.
+    payers: Vec<Option<usize>>,
 }
 
 /// Everything by looking back at the whole history.
 #[derive(Default)]
-pub(super) struct Model {
+pub(crate) struct Model {
     holds: Vec<ModelHold>,
     waits: Vec<ModelWait>,
     counts: Counts,
@@ -72,7 +74,7 @@ fn excludes(hold: &Hold) -> bool {
 }
 
 impl Model {
-    pub(super) fn of(events: &[Event], end_ns: i64) -> Self {
+    pub(crate) fn of(events: &[Event], end_ns: i64) -> Self {
         let mut model = Self::default();
         let mut begin: usize = 0;
         for (row, event) in events.iter().enumerate() {
@@ -143,7 +145,7 @@ impl Model {
                 let measured = measures(lock, Mode::Exclusive);
                 self.counts.unmeasured_waits += u64::from(!measured);
                 let wait = Wait { owner: event.peer_task, ..new_wait(event, now) };
-                self.waits.push(ModelWait { wait, open: true, inferred: false });
+                self.waits.push(ModelWait { wait, open: true, inferred: false, payers: Vec::new() });
             }
             EventKind::Acquire | EventKind::Abandon => {
                 if let Some((hold, waited)) = self.end_wait(segment, event, now)
@@ -177,14 +179,14 @@ impl Model {
             (Some(at), _) => {
                 let waiting = &mut self.waits[at];
                 waiting.open = false;
-                (waiting.wait.end_ns, waiting.wait.outcome) = (now, outcome);
+                waiting.wait = ended(waiting.wait, event, now, outcome);
                 (true, Some(now - waiting.wait.start_ns))
             }
             (None, Some(0)) if acquired => (false, Some(0)),
             (None, Some(ns)) if known(ns) => {
                 self.counts.inferred_waits += 1;
-                let wait = Wait { end_ns: event.ts_ns, outcome, ..new_wait(event, event.ts_ns - ns) };
-                self.waits.push(ModelWait { wait, open: false, inferred: true });
+                let wait = ended(new_wait(event, event.ts_ns - ns), event, event.ts_ns, outcome);
+                self.waits.push(ModelWait { wait, open: false, inferred: true, payers: Vec::new() });
                 (true, Some(ns))
             }
             (None, _) => {
@@ -202,8 +204,8 @@ impl Model {
             contended,
             wait_ns,
             gap_ns: if contended { None } else { Some(0) },
-            blocked_ns: None,
-            runq_ns: None,
+            blocked_ns: event.blocked_ns.filter(|_| contended),
+            runq_ns: event.runq_ns.filter(|_| contended),
             waits_begun: 0,
             wait_caused_ns: 0,
             max_waiters: 0,
@@ -339,6 +341,7 @@ impl Model {
                 let mut gap_ns = 0;
                 for ns in wait.start_ns..wait.end_ns {
                     let payer = self.payer(segment, &wait, ns);
+                    self.waits[at].payers.push(payer);
                     let hold = payer.map(|at| (self.holds[at].hold.task, self.holds[at].hold.start_ns));
                     *self.shares.entry((wait.lock, wait.task, hold)).or_default() += 1;
                     match payer {
@@ -384,7 +387,14 @@ impl Model {
         }
     }
 
-    pub(super) fn intervals(mut self) -> (Intervals, Counts) {
+    /// Of each wait, the holds that it is charged to, nanosecond by nanosecond. Those that are not charged have none.
+    pub(crate) fn payers(&self) -> Vec<Vec<Option<Hold>>> {
+        let holds =
+            |wait: &ModelWait| wait.payers.iter().map(|payer| payer.map(|at| self.holds[at].hold)).collect();
+        self.waits.iter().map(holds).collect()
+    }
+
+    pub(crate) fn intervals(mut self) -> (Intervals, Counts) {
         let with = |state| self.holds.iter().filter(|held| held.hold.state == state).count() as u64;
         self.counts.releases_unseen = with(HoldState::ReleaseUnseen);
         self.counts.backwards = with(HoldState::Backwards);
@@ -401,6 +411,12 @@ fn seen_state(hold: &Hold, end_ns: i64) -> HoldState {
 fn end(held: &mut ModelHold, end_ns: i64, now: i64, state: HoldState) {
     held.until = Some(now);
     (held.hold.end_ns, held.hold.state) = (end_ns.max(held.hold.start_ns), state);
+}
+
+fn ended(wait: Wait, event: &Event, end_ns: i64, outcome: Outcome) -> Wait {
+    let (waker, waker_stack) = (event.peer_task, event.peer_stack);
+    let (blocked_ns, runq_ns) = (event.blocked_ns, event.runq_ns);
+    Wait { end_ns, outcome, waker, waker_stack, blocked_ns, runq_ns, ..wait }
 }
 
 fn new_wait(event: &Event, start_ns: i64) -> Wait {
