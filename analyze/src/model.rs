@@ -20,6 +20,7 @@ use crate::{
     report::{By, Columns, Extra},
 };
 
+mod cross_checks;
 mod properties;
 mod surroundings;
 

@@ -286,9 +286,18 @@ impl Model {
 
     /// Whether, up to and with the instant `ns`, another task began a hold that excludes this one.
     fn superseded(&self, segment: &Segment<'_>, at: usize, ns: i64) -> bool {
+        self.superseded_among(&self.of_lock(segment, self.holds[at].hold.lock), at, ns)
+    }
+
+    /// The holds of a lock.
+    fn of_lock(&self, segment: &Segment<'_>, lock: LockId) -> Vec<usize> {
+        (segment.first_hold..self.holds.len()).filter(|at| self.holds[*at].hold.lock == lock).collect()
+    }
+
+    fn superseded_among(&self, of_lock: &[usize], at: usize, ns: i64) -> bool {
         let held = &self.holds[at];
         let key = |at: usize| (self.holds[at].since, self.holds[at].hold.task.0, at);
-        (segment.first_hold..self.holds.len()).any(|other| {
+        of_lock.iter().copied().any(|other| {
             let later = &self.holds[other];
             let excluded = excludes(&held.hold) || excludes(&later.hold);
             let lasts = later.until.is_none_or(|until| until > later.since);
@@ -299,14 +308,14 @@ impl Model {
     }
 
     /// The oldest hold of another task that is open in the instant `ns`.
-    fn payer(&self, segment: &Segment<'_>, wait: &Wait, ns: i64) -> Option<usize> {
-        let open = (segment.first_hold..self.holds.len()).filter(|at| {
+    fn payer(&self, of_lock: &[usize], wait: &Wait, ns: i64) -> Option<usize> {
+        let open = of_lock.iter().copied().filter(|at| {
             let held = &self.holds[*at];
             let lasts = held.since <= ns && held.until.is_none_or(|until| ns < until);
             let is_hold = held.hold.state != HoldState::AcquisitionOnly;
-            is_hold && lasts && held.hold.lock == wait.lock && held.hold.task != wait.task
+            is_hold && lasts && held.hold.task != wait.task
         });
-        open.filter(|at| !self.superseded(segment, *at, ns))
+        open.filter(|at| !self.superseded_among(of_lock, *at, ns))
             .min_by_key(|at| (self.holds[*at].since, self.holds[*at].hold.task.0, *at))
     }
 
@@ -317,7 +326,8 @@ impl Model {
             if inferred || !measures(wait.lock, Mode::Exclusive) {
                 continue;
             }
-            self.waits[at].wait.charge = match self.payer(segment, &wait, wait.start_ns) {
+            let of_lock = self.of_lock(segment, wait.lock);
+            self.waits[at].wait.charge = match self.payer(&of_lock, &wait, wait.start_ns) {
                 Some(at) => {
                     let hold = &mut self.holds[at].hold;
                     hold.waits_begun += 1;
@@ -339,8 +349,9 @@ impl Model {
             wait.wait_ns = wait.end_ns - wait.start_ns;
             if !inferred && measures(wait.lock, Mode::Exclusive) {
                 let mut gap_ns = 0;
+                let of_lock = self.of_lock(segment, wait.lock);
                 for ns in wait.start_ns..wait.end_ns {
-                    let payer = self.payer(segment, &wait, ns);
+                    let payer = self.payer(&of_lock, &wait, ns);
                     self.waits[at].payers.push(payer);
                     let hold = payer.map(|at| (self.holds[at].hold.task, self.holds[at].hold.start_ns));
                     *self.shares.entry((wait.lock, wait.task, hold)).or_default() += 1;
