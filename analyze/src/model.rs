@@ -4,7 +4,7 @@
 //! every row looks at all of them again, counts nanoseconds one by one, and sorts all times for a percentile. What it
 //! shares with the tables are the definitions in docs/reading-a-report.md only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
@@ -315,6 +315,7 @@ fn columns(holds: &[&Hold]) -> Columns {
             spin_ns: state(|(wait, blocked, runq)| wait - blocked - runq),
             blocked_ns: state(|(_, blocked, _)| *blocked),
             runq_ns: state(|(_, _, runq)| *runq),
+            threads: Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64),
         }),
     }
 }
@@ -357,6 +358,12 @@ fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) -> Key {
         By::Class => class.to_vec(),
         By::Kind => vec![kind.to_string()],
         By::Task => vec![task.0.to_string(), who.pid.to_string(), who.tid.to_string(), text(who.comm)],
+        By::TaskLock => {
+            let (task, lock) = (key(By::Task, lock, task, None), key(By::Lock, lock, task, None));
+            let [lock_id, address, kind, _] = <[String; 4]>::try_from(lock).unwrap();
+            let of_lock = [lock_id, address, kind, String::new(), String::new()];
+            task.into_iter().chain(of_lock).collect()
+        }
         By::Process => {
             let pid = who.pid;
             let of_first = TASKS.iter().find(|task| task.pid == pid && task.tid == pid).and_then(|t| t.comm);
