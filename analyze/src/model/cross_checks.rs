@@ -124,13 +124,17 @@ proptest! {
             report::report_of_parts(&part, &options, 1 << 16, 1).unwrap()
         });
         let seen = Seen::of(&events, Filter::default());
-        // Of waits that ended with the lock, those whose hold was seen to end.
-        let is_credited = |wait: &&crate::intervals::Wait| {
-            let mut holds = seen.holds.iter().filter(|hold| (hold.lock, hold.task) == (wait.lock, wait.task));
-            holds.any(|hold| hold.start_ns == wait.end_ns && hold.contended && hold.state == HoldState::Complete)
-        };
+        // Each wait that ended with the lock led to one contended hold, which is credited if it was seen to end.
+        let at = |lock: trace_format::LockId, task: trace_format::TaskId, ns: i64| (lock.0, task.0, ns);
         let acquired = seen.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired);
-        prop_assert_eq!(report.totals.cnt_lock as usize, acquired.filter(is_credited).count());
+        let mut acquired: Vec<_> = acquired.map(|wait| at(wait.lock, wait.task, wait.end_ns)).collect();
+        let contended = || seen.holds.iter().filter(|hold| hold.contended);
+        let mut led_to: Vec<_> = contended().map(|hold| at(hold.lock, hold.task, hold.start_ns)).collect();
+        acquired.sort_unstable();
+        led_to.sort_unstable();
+        prop_assert_eq!(acquired, led_to);
+        let credited = contended().filter(|hold| hold.state == HoldState::Complete).count();
+        prop_assert_eq!(report.totals.cnt_lock as usize, credited);
         let begun = report.totals.cnt_hold.unwrap_or(0) as u64 + report.trust.gap_waits + report.trust.uncounted_waits;
         prop_assert_eq!((begun, report.trust.waits_begun), (seen.waits.len() as u64, seen.waits.len() as u64));
         // Of each lock: what was waited is what was caused, and what nobody is charged with.
