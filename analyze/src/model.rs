@@ -82,12 +82,12 @@ impl Seen {
             && self.filter.min_wait_ns.is_none_or(|least| wait_ns.is_some_and(|ns| ns >= least))
     }
 
-    fn from_ns(&self) -> Option<i64> {
+    fn window_begin(&self) -> Option<i64> {
         self.filter.from_ns.map(|ns| START_NS + ns)
     }
 
     fn ended_in_window(&self, end_ns: i64) -> bool {
-        self.from_ns().is_none_or(|from_ns| end_ns >= from_ns)
+        self.window_begin().is_none_or(|from_ns| end_ns >= from_ns)
     }
 
     pub(super) fn wanted_holds(&self) -> impl Iterator<Item = &Hold> {
@@ -202,7 +202,7 @@ impl Seen {
 
     /// By key and period; and by key what loss cut.
     pub(super) fn timeline(&self, by: By, period_ns: i64) -> BTreeMap<Key, (BTreeMap<i64, Cell>, u64)> {
-        let from_ns = self.from_ns().unwrap_or(START_NS);
+        let from_ns = self.window_begin().unwrap_or(START_NS);
         let to_ns = self.filter.to_ns.map_or(END_NS, |ns| (START_NS + ns).min(END_NS)).max(from_ns);
         let last = ((to_ns - from_ns + period_ns - 1) / period_ns).max(1) - 1;
         let mut keys: BTreeMap<Key, (BTreeMap<i64, Cell>, bool)> = BTreeMap::new();
