@@ -178,12 +178,20 @@ pub fn blame_of(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeErr
 /// The same with so many readers, on which nothing depends.
 fn blame_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Blame, AnalyzeError> {
     let parts = parts::of(traces, Keys::default(), &options.filter)?;
+    blame_of_parts(&parts, options, readers)
+}
+
+pub(crate) fn blame_of_parts(
+    parts: &[Part<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Blame, AnalyzeError> {
     let mut trusts = Trusts::default();
     let mut totals = Totals::default();
-    let mut naming = Naming::new(options.by, &parts);
+    let mut naming = Naming::new(options.by, parts);
     for (at, part) in parts.iter().enumerate() {
         let sink = || Shares::new(options.by, &part.names, &part.chosen);
-        let (sinks, events, counts) = part.pass(Detail::All).run_apart(readers, sink)?;
+        let (sinks, events, counts) = part.run_apart(Detail::All, readers, sink)?;
         let mut watch = Watch::default();
         let mut all: FxHashMap<Spot, Sums> = FxHashMap::default();
         for Shares { sums, trust, .. } in sinks {
@@ -200,7 +208,7 @@ fn blame_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Bl
     let mut rows = naming.finish();
     let rows_total = rows.len();
     rows.truncate(options.limit.unwrap_or(usize::MAX));
-    let rows = finish(rows, &parts)?;
+    let rows = finish(rows, parts)?;
     Ok(Blame { by: options.by, traces: parts.len(), rows, rows_total, totals, trust: trusts.finish() })
 }
 

@@ -150,12 +150,20 @@ pub fn histogram_of(traces: &[Trace], options: &Options) -> Result<Histogram, An
 /// The same with so many readers, on which nothing depends.
 fn histogram_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Histogram, AnalyzeError> {
     let parts = parts::of(traces, Keys { by: options.by, depth: options.depth }, &options.filter)?;
+    histogram_of_parts(&parts, options, readers)
+}
+
+pub(crate) fn histogram_of_parts(
+    parts: &[Part<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Histogram, AnalyzeError> {
     let mut numbers = Numbers::new(parts.len());
     let mut keys: FxHashMap<i64, Counted> = FxHashMap::default();
     let mut trusts = Trusts::default();
     for (at, part) in parts.iter().enumerate() {
         let sink = || Counting { part, options, keys: FxHashMap::default(), trust: Watch::default() };
-        let (sinks, events, counts) = part.pass(Detail::Times).run_apart(readers, sink)?;
+        let (sinks, events, counts) = part.run_apart(Detail::Times, readers, sink)?;
         let mut watch = Watch::default();
         for Counting { keys: of_sink, trust, .. } in sinks {
             watch = watch.and(trust);
@@ -171,7 +179,7 @@ fn histogram_with(traces: &[&Trace], options: &Options, readers: usize) -> Resul
         .into_iter()
         .filter(|(_, counted)| counted.count > 0)
         .map(|(number, counted)| {
-            let row = options.by.map(|by| numbers.name(number, &parts, by));
+            let row = options.by.map(|by| numbers.name(number, parts, by));
             let (key, name, trace) =
                 row.map_or((None, "all".to_owned(), None), |(key, name, trace)| (Some(key), name, trace));
             let Counted { count, total_ns, cut_by_loss, buckets } = counted;

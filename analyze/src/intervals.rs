@@ -29,7 +29,7 @@ mod engine;
 pub(crate) mod histories;
 mod lock_state;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub mod info;
 pub mod intervals;
 mod layout;
 pub mod loss;
+#[cfg(test)]
+mod model;
 pub mod names;
 mod parts;
 mod pass;

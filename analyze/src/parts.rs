@@ -11,13 +11,16 @@ use trace_format::Trace;
 use crate::{
     error::AnalyzeError,
     filter::Filter,
-    intervals::Counts,
+    intervals::{Counts, Sink},
     loss,
     names::Names,
     pass::{Detail, Pass, Walk},
     report::{By, Key, Trust, trust::Watch},
     scope::Chosen,
 };
+
+#[cfg(test)]
+mod memory;
 
 /// One trace.
 pub(crate) struct Part<'a> {
@@ -26,6 +29,9 @@ pub(crate) struct Part<'a> {
     pub(crate) chosen: Chosen,
     /// What it is called among others.
     pub(crate) label: String,
+    /// Instead of those of the trace: tables can be tested without files.
+    #[cfg(test)]
+    pub(crate) events: Option<Vec<trace_format::Event>>,
 }
 
 /// What a table has a row, a series or a histogram of.
@@ -51,7 +57,14 @@ pub(crate) fn of<'a>(
             names.read_chains(trace, keys.depth)?;
         }
         match Chosen::of(trace, &names, filter) {
-            Ok(chosen) => parts.push(Part { trace, names, chosen, label }),
+            Ok(chosen) => parts.push(Part {
+                trace,
+                names,
+                chosen,
+                label,
+                #[cfg(test)]
+                events: None,
+            }),
             // What is not in one of the traces may be in another.
             Err(error) if error.nothing_found() && traces.len() > 1 => nothing = nothing.or(Some(error)),
             Err(error) => return Err(error),
@@ -64,8 +77,31 @@ pub(crate) fn of<'a>(
 }
 
 impl Part<'_> {
-    /// A reading of what is wanted of it.
-    pub(crate) fn pass(&self, detail: Detail) -> Pass<'_> {
+    /// Reads what is wanted of it into the sink, in the order of the file.
+    pub(crate) fn run(&self, detail: Detail, sink: &mut impl Sink) -> Result<(Walk, Counts), AnalyzeError> {
+        #[cfg(test)]
+        if let Some(events) = &self.events {
+            let (_, walk, counts) = memory::run(self, events, vec![sink]);
+            return Ok((walk, counts));
+        }
+        self.pass(detail).run(sink)
+    }
+
+    /// Reads it into so many sinks, each of which gets all intervals of some locks.
+    pub(crate) fn run_apart<S: Sink + Send>(
+        &self,
+        detail: Detail,
+        readers: usize,
+        sink: impl Fn() -> S,
+    ) -> Result<(Vec<S>, Walk, Counts), AnalyzeError> {
+        #[cfg(test)]
+        if let Some(events) = &self.events {
+            return Ok(memory::run(self, events, (0..readers).map(|_| sink()).collect()));
+        }
+        self.pass(detail).run_apart(readers, sink)
+    }
+
+    fn pass(&self, detail: Detail) -> Pass<'_> {
         Pass { trace: self.trace, names: &self.names, chosen: &self.chosen, detail }
     }
 }

@@ -186,6 +186,14 @@ fn window(part: &Part<'_>) -> Result<(i64, i64), AnalyzeError> {
 /// The same with so many readers, on which nothing depends.
 fn timeline_with(traces: &[&Trace], options: &Options, readers: usize) -> Result<Timeline, AnalyzeError> {
     let parts = parts::of(traces, Keys { by: Some(options.by), depth: options.depth }, &options.filter)?;
+    timeline_of_parts(&parts, options, readers)
+}
+
+pub(crate) fn timeline_of_parts(
+    parts: &[Part<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Timeline, AnalyzeError> {
     let windows = parts.iter().map(window).collect::<Result<Vec<_>, _>>()?;
     // The longest decides; all begin at the same time after the begin of their trace.
     let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
@@ -210,7 +218,7 @@ fn timeline_with(traces: &[&Trace], options: &Options, readers: usize) -> Result
             keys: FxHashMap::default(),
             trust: Watch::default(),
         };
-        let (sinks, events, counts) = part.pass(Detail::Times).run_apart(readers, sink)?;
+        let (sinks, events, counts) = part.run_apart(Detail::Times, readers, sink)?;
         let mut watch = Watch::default();
         for Filling { keys: of_sink, trust, .. } in sinks {
             watch = watch.and(trust);
@@ -227,7 +235,7 @@ fn timeline_with(traces: &[&Trace], options: &Options, readers: usize) -> Result
             // Where holds are recorded and there is none, it is 0.
             cell.hold_ns = gathered.measured.then_some(cell.hold_ns.unwrap_or(0));
         }
-        let (key, name, trace) = numbers.name(number, &parts, options.by);
+        let (key, name, trace) = numbers.name(number, parts, options.by);
         let total = gathered.cells.values().fold(Cell::default(), |sum, cell| sum.plus(*cell));
         let Gathered { cells, cut_by_loss, .. } = gathered;
         Series { name, key: Some(key), trace, total, cut_by_loss, cells }

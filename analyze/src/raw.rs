@@ -111,10 +111,19 @@ pub fn write_of(
 
 fn write_in(traces: &[&Trace], options: &Options, rows: &mut dyn Rows) -> Result<(u64, Trust), AnalyzeError> {
     let parts = parts::of(traces, Keys::default(), &options.filter)?;
+    write_of_parts(&parts, traces.len() > 1, options, rows)
+}
+
+pub(crate) fn write_of_parts(
+    parts: &[Part<'_>],
+    several: bool,
+    options: &Options,
+    rows: &mut dyn Rows,
+) -> Result<(u64, Trust), AnalyzeError> {
     let (mut trusts, mut written) = (Trusts::default(), 0);
-    for part in &parts {
+    for part in parts {
         let mut with_trace = WithTrace { trace: &part.label, host: part.names.host(), rows };
-        let rows: &mut dyn Rows = if traces.len() > 1 { &mut with_trace } else { with_trace.rows };
+        let rows: &mut dyn Rows = if several { &mut with_trace } else { with_trace.rows };
         let Part { names, chosen, .. } = part;
         let labels = Labels::new(names, chosen.start_ns);
         let mut out = Out { labels, chosen, limit: options.limit, rows, written, failed: Ok(()) };
@@ -122,11 +131,7 @@ fn write_in(traces: &[&Trace], options: &Options, rows: &mut dyn Rows) -> Result
         let (walk, counts) = if options.what == What::Events {
             (out.events(part.trace)?, Counts::default())
         } else {
-            part.pass(Detail::All).run(&mut Intervals {
-                out: &mut out,
-                what: options.what,
-                watch: &mut watch,
-            })?
+            part.run(Detail::All, &mut Intervals { out: &mut out, what: options.what, watch: &mut watch })?
         };
         out.failed?;
         written = out.written;

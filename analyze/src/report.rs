@@ -19,7 +19,7 @@ use crate::{
     filter::Filter,
     intervals::{Hold, HoldState},
     loss,
-    parts::{self, Keys, Numbers},
+    parts::{self, Keys, Numbers, Part},
     pass,
 };
 
@@ -191,6 +191,15 @@ fn report_with(
 ) -> Result<Report, AnalyzeError> {
     let keys = Keys { by: Some(options.by), depth: options.depth };
     let parts = parts::of(traces, keys, &options.filter)?;
+    report_of_parts(&parts, options, chunk_keys, readers)
+}
+
+pub(crate) fn report_of_parts(
+    parts: &[Part<'_>],
+    options: &Options,
+    chunk_keys: usize,
+    readers: usize,
+) -> Result<Report, AnalyzeError> {
     let is_extra = options.columns.iter().chain([&options.sort]).any(|column| column.is_extra());
     let reading = Reading::of(options, is_extra, chunk_keys, readers);
     let mut numbers = Numbers::new(parts.len());
@@ -216,7 +225,7 @@ fn report_with(
 
     let totals = table.iter().fold(Sums::default(), |sum, (_, sums)| sum.plus(sums));
     let rows_total = table.len();
-    let name = |number| numbers.name(number, &parts, options.by);
+    let name = |number| numbers.name(number, parts, options.by);
     let rows = shown_rows(table, (spreads.as_ref(), &cut), options, name);
     let trust = trust.unwrap_or_default();
     Ok(Report { by: options.by, traces: parts.len(), rows, rows_total, totals: Columns::of(&totals), trust })

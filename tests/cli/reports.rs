@@ -367,3 +367,26 @@ fn two_traces_are_compared_and_a_condition_ends_with_its_own_code() {
     assert!(worse.stderr.contains("wait_total > +20% holds") && worse.stdout.starts_with("metric,base,new,"));
     assert_eq!(diff(&["--fail-if", "wait_total > 5ms"]).code, Some(2));
 }
+
+#[test]
+fn the_same_files_give_the_same_bytes_in_another_place_without_what_was_recorded() {
+    let (here, there) = (Folder::new().with_trace(&one_wait()), Folder::new());
+    for file in ["trace", "trace.stacks", "trace.locks", "trace.tasks"] {
+        let file = format!("{file}.parquet");
+        std::fs::copy(here.path(&file), there.path(&file)).unwrap();
+    }
+    let elsewhere = |args: &[&str]| {
+        let mut klock = Command::new(env!("CARGO_BIN_EXE_klock"));
+        klock.current_dir(there.path(".")).env_clear().env("TZ", "Asia/Tokyo").env("LANG", "tr_TR.UTF-8");
+        klock.args(args).output().unwrap().stdout
+    };
+    for command in ["report", "blame", "timeline", "hist", "events", "waits", "holds"] {
+        for format in ["text", "csv", "json", "md", "parquet"] {
+            let args = ["analyze", command, "--format", format];
+            let mut klock = Command::new(env!("CARGO_BIN_EXE_klock"));
+            let local = klock.current_dir(here.path(".")).args(args).output().unwrap().stdout;
+            assert!(!local.is_empty(), "{command} {format}");
+            assert!(local == elsewhere(&args), "{command} {format}");
+        }
+    }
+}

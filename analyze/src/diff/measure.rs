@@ -135,26 +135,35 @@ impl Periods {
         }
     }
 
-    /// How many waits or holds a quantile is of.
-    fn times(&self, metric: Metric) -> u64 {
-        let of_waits = metric.is_of_waits();
-        let of = |cell: &Cell| (if of_waits { &cell.waits } else { &cell.holds }).values().sum::<u64>();
-        self.cells.values().map(of).sum()
-    }
-
     /// The metric over all periods; 0 if there is nothing that it could be of.
     pub(super) fn rate(&self, metric: Metric, span_ns: i64) -> f64 {
-        self.value(metric, span_ns, &[1; PERIODS]).unwrap_or(0.0)
+        Series::of(metric, (self, span_ns)).value(&[1; PERIODS]).unwrap_or(0.0)
     }
+}
 
-    /// The metric if each period had been there so many times.
-    fn value(&self, metric: Metric, span_ns: i64, times: &[u32; PERIODS]) -> Option<f64> {
-        let cells = self.cells.iter().map(|(period, cell)| (u64::from(times[*period]), cell));
+/// A metric of one key, ready to be asked for draw after draw.
+enum Series {
+    NotMeasured,
+    /// The sum of each period in which there is something, and the seconds of the recording.
+    Rate {
+        by_period: Vec<(usize, f64)>,
+        seconds: f64,
+    },
+    /// How many times each period has, and how many in each bucket, by bucket.
+    Quantile {
+        rank: u64,
+        by_period: Vec<(usize, u64)>,
+        by_bucket: Vec<(u32, usize, u64)>,
+    },
+}
+
+impl Series {
+    fn of(metric: Metric, (periods, span_ns): (&Periods, i64)) -> Self {
         if metric.is_quantile() {
-            return quantile(metric, cells);
+            return Self::quantile(metric, periods);
         }
-        if !self.measured && matches!(metric, Metric::Total | Metric::WaitCaused) {
-            return None;
+        if !periods.measured && matches!(metric, Metric::Total | Metric::WaitCaused) {
+            return Self::NotMeasured;
         }
         let of = |cell: &Cell| match metric {
             Metric::WaitTotal => cell.wait_ns,
@@ -163,54 +172,78 @@ impl Periods {
             Metric::CntLock => cell.contended,
             _ => cell.caused_ns,
         };
-        let sum: f64 = cells.map(|(times, cell)| times as f64 * of(cell) as f64).sum();
-        Some(sum / (span_ns as f64 / 1e9))
+        let by_period = periods.cells.iter().map(|(period, cell)| (*period, of(cell) as f64)).collect();
+        Self::Rate { by_period, seconds: span_ns as f64 / 1e9 }
     }
-}
 
-fn quantile<'a>(metric: Metric, cells: impl Iterator<Item = (u64, &'a Cell)>) -> Option<f64> {
-    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
-    for (times, cell) in cells.filter(|(times, _)| *times > 0) {
-        let of = if metric.is_of_waits() { &cell.waits } else { &cell.holds };
-        for (bucket, count) in of {
-            *all.entry(*bucket).or_default() += count * times;
+    fn quantile(metric: Metric, periods: &Periods) -> Self {
+        let rank = if matches!(metric, Metric::WaitP50 | Metric::P50) { 500 } else { 990 };
+        let (mut by_period, mut by_bucket) = (Vec::new(), Vec::new());
+        for (period, cell) in &periods.cells {
+            let times = if metric.is_of_waits() { &cell.waits } else { &cell.holds };
+            by_period.push((*period, times.values().sum()));
+            by_bucket.extend(times.iter().map(|(bucket, count)| (*bucket, *period, *count)));
+        }
+        by_bucket.sort_unstable();
+        Self::Quantile { rank, by_period, by_bucket }
+    }
+
+    /// The metric if each period had been there so many times.
+    fn value(&self, times: &[u32; PERIODS]) -> Option<f64> {
+        match self {
+            Self::NotMeasured => None,
+            Self::Rate { by_period, seconds } => {
+                let sum: f64 =
+                    by_period.iter().map(|(period, value)| f64::from(times[*period]) * value).sum();
+                Some(sum / seconds)
+            }
+            Self::Quantile { rank, by_period, by_bucket } => {
+                let count = |(period, count): &(usize, u64)| u64::from(times[*period]) * count;
+                let all: u64 = by_period.iter().map(count).sum();
+                let mut before = all.saturating_mul(*rank).div_ceil(1000).checked_sub(1)?;
+                for (bucket, period, count) in by_bucket {
+                    let count = u64::from(times[*period]) * count;
+                    if before < count {
+                        return Some(bucket_end(*bucket) as f64);
+                    }
+                    before -= count;
+                }
+                None
+            }
         }
     }
-    let rank = if matches!(metric, Metric::WaitP50 | Metric::P50) { 500 } else { 990 };
-    let mut before = (all.values().sum::<u64>().saturating_mul(rank)).div_ceil(1000).checked_sub(1)?;
-    for (bucket, count) in &all {
-        if before < *count {
-            return Some(bucket_end(*bucket) as f64);
+
+    /// Whether it is a quantile of so few that it has no interval.
+    fn is_of_few(&self) -> bool {
+        match self {
+            Self::Quantile { by_period, .. } => by_period.iter().map(|(_, count)| count).sum::<u64>() < FEW,
+            _ => false,
         }
-        before -= count;
     }
-    None
 }
 
 impl Change {
     /// From one trace to the other, each with the length of its recording.
-    pub(super) fn of(metric: Metric, base: (&Periods, i64), new: (&Periods, i64)) -> Self {
-        let value = |(periods, span_ns): (&Periods, i64), times: &[u32; PERIODS]| {
-            periods.value(metric, span_ns, times)
-        };
+    pub(super) fn of(metric: Metric, base: (&Periods, i64), new: (&Periods, i64), draws: &Draws) -> Self {
+        let (base, new) = (Series::of(metric, base), Series::of(metric, new));
         let once = [1; PERIODS];
-        let (was, is) = (value(base, &once), value(new, &once));
-        let few = |(periods, _): (&Periods, i64)| metric.is_quantile() && periods.times(metric) < FEW;
-        if few(base) || few(new) {
+        let (was, is) = (base.value(&once), new.value(&once));
+        if base.is_of_few() || new.is_of_few() {
             return Self { metric, base: was, new: is, change: ratio(was, is), interval: None };
         }
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        let mut drawn: Vec<f64> = Vec::with_capacity(DRAWS);
         // A quantile costs a pass over all buckets, and settles sooner.
-        let draws = if metric.is_quantile() { DRAWS / 4 } else { DRAWS };
-        for _ in 0..draws {
-            let (a, b) = (random.draw(), random.draw());
-            drawn.extend(ratio(value(base, &a), value(new, &b)));
-        }
-        let enough = drawn.len() * 100 >= draws * 95 && !drawn.is_empty();
-        drawn.sort_by(f64::total_cmp);
-        let at = |part: f64| drawn[((drawn.len() - 1) as f64 * part).round() as usize];
-        let interval = enough.then(|| (at(0.025), at(0.975)));
+        let draws = if metric.is_quantile() { &draws.0[..DRAWS / 4] } else { &draws.0[..] };
+        let changes = draws.iter().filter_map(|(a, b)| ratio(base.value(a), new.value(b)));
+        let mut drawn: Vec<f64> = changes.collect();
+        let enough = drawn.len() * 100 >= draws.len() * 95 && !drawn.is_empty();
+        let interval = enough.then(|| {
+            let last = (drawn.len() - 1) as f64;
+            let mut at = |part: f64| {
+                let at = (last * part).round() as usize;
+                *drawn.select_nth_unstable_by(at, f64::total_cmp).1
+            };
+            (at(0.025), at(0.975))
+        });
         Self { metric, base: was, new: is, change: ratio(was, is), interval }
     }
 
@@ -223,6 +256,16 @@ impl Change {
 fn ratio(was: Option<f64>, is: Option<f64>) -> Option<f64> {
     let was = was.filter(|was| *was > 0.0)?;
     Some(is? / was - 1.0)
+}
+
+/// How often each period was drawn, of the one trace and of the other: the same draws for all keys and metrics.
+pub(super) struct Draws(Vec<([u32; PERIODS], [u32; PERIODS])>);
+
+impl Draws {
+    pub(super) fn new() -> Self {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        Self((0..DRAWS).map(|_| (random.draw(), random.draw())).collect())
+    }
 }
 
 /// xorshift64: the same draws each time.

@@ -18,11 +18,11 @@ pub(crate) const KINDS: [LockKind; 6] = [
     LockKind::CondVar,
 ];
 pub(crate) const TASKS: i32 = 4;
-pub(super) const STACKS: i32 = 3;
+pub(crate) const STACKS: i32 = 3;
 /// Stacks 0 and 1 are the same point.
 pub(super) const POINTS: [u32; STACKS as usize] = [0, 0, 1];
 
-pub(super) fn kind(lock: LockId) -> LockKind {
+pub(crate) fn kind(lock: LockId) -> LockKind {
     KINDS[usize::try_from(lock.0).unwrap()]
 }
 
@@ -90,6 +90,10 @@ fn any_event() -> impl Strategy<Value = (i64, Event)> {
             }
             if matches!(kind, EventKind::Acquire | EventKind::Abandon) {
                 event.wait_ns = wait;
+                // What the wait was spent with, and whose wake-up ended it, as far as the source knows.
+                (event.blocked_ns, event.runq_ns) =
+                    [(None, None), (Some(2), Some(1)), (Some(1), None)][stack as usize];
+                event.peer_task = (stack == 1).then_some(TaskId((task + 2) % TASKS));
             }
             if kind == EventKind::Wait {
                 event.peer_task = (stack == 0).then_some(TaskId((task + 1) % TASKS));
@@ -112,7 +116,7 @@ pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Well-behaved programs on two locks: waits that end, releases by owners only.
-pub(super) fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
+pub(crate) fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let step = prop_oneof![1 => Just(0), 2 => 0..5i64];
     vec((0..2usize, 0..TASKS, mode, any::<bool>(), step), 0..80).prop_map(|steps| {
@@ -186,7 +190,7 @@ impl Orderly {
 
 /// The same history with events of equal time in another order. What one task did keeps its order, and so does all
 /// around an event that is of no single task.
-pub(super) fn reordered(events: &[Event], choices: &[Index]) -> Vec<Event> {
+pub(crate) fn reordered(events: &[Event], choices: &[Index]) -> Vec<Event> {
     let mut choices = choices.iter().cycle();
     let mut out = Vec::new();
     for group in events.chunk_by(|a, b| a.ts_ns == b.ts_ns) {

@@ -30,11 +30,13 @@ struct ModelWait {
     wait: Wait,
     open: bool,
     inferred: bool,
+    /// For each nanosecond of it, the hold that it is charged to.
+    payers: Vec<Option<usize>>,
 }
 
 /// Everything by looking back at the whole history.
 #[derive(Default)]
-pub(super) struct Model {
+pub(crate) struct Model {
     holds: Vec<ModelHold>,
     waits: Vec<ModelWait>,
     counts: Counts,
@@ -72,7 +74,7 @@ fn excludes(hold: &Hold) -> bool {
 }
 
 impl Model {
-    pub(super) fn of(events: &[Event], end_ns: i64) -> Self {
+    pub(crate) fn of(events: &[Event], end_ns: i64) -> Self {
         let mut model = Self::default();
         let mut begin: usize = 0;
         for (row, event) in events.iter().enumerate() {
@@ -143,7 +145,7 @@ impl Model {
                 let measured = measures(lock, Mode::Exclusive);
                 self.counts.unmeasured_waits += u64::from(!measured);
                 let wait = Wait { owner: event.peer_task, ..new_wait(event, now) };
-                self.waits.push(ModelWait { wait, open: true, inferred: false });
+                self.waits.push(ModelWait { wait, open: true, inferred: false, payers: Vec::new() });
             }
             EventKind::Acquire | EventKind::Abandon => {
                 if let Some((hold, waited)) = self.end_wait(segment, event, now)
@@ -177,14 +179,14 @@ impl Model {
             (Some(at), _) => {
                 let waiting = &mut self.waits[at];
                 waiting.open = false;
-                (waiting.wait.end_ns, waiting.wait.outcome) = (now, outcome);
+                waiting.wait = ended(waiting.wait, event, now, outcome);
                 (true, Some(now - waiting.wait.start_ns))
             }
             (None, Some(0)) if acquired => (false, Some(0)),
             (None, Some(ns)) if known(ns) => {
                 self.counts.inferred_waits += 1;
-                let wait = Wait { end_ns: event.ts_ns, outcome, ..new_wait(event, event.ts_ns - ns) };
-                self.waits.push(ModelWait { wait, open: false, inferred: true });
+                let wait = ended(new_wait(event, event.ts_ns - ns), event, event.ts_ns, outcome);
+                self.waits.push(ModelWait { wait, open: false, inferred: true, payers: Vec::new() });
                 (true, Some(ns))
             }
             (None, _) => {
@@ -202,8 +204,8 @@ impl Model {
             contended,
             wait_ns,
             gap_ns: if contended { None } else { Some(0) },
-            blocked_ns: None,
-            runq_ns: None,
+            blocked_ns: event.blocked_ns.filter(|_| contended),
+            runq_ns: event.runq_ns.filter(|_| contended),
             waits_begun: 0,
             wait_caused_ns: 0,
             max_waiters: 0,
@@ -284,9 +286,18 @@ impl Model {
 
     /// Whether, up to and with the instant `ns`, another task began a hold that excludes this one.
     fn superseded(&self, segment: &Segment<'_>, at: usize, ns: i64) -> bool {
+        self.superseded_among(&self.of_lock(segment, self.holds[at].hold.lock), at, ns)
+    }
+
+    /// The holds of a lock.
+    fn of_lock(&self, segment: &Segment<'_>, lock: LockId) -> Vec<usize> {
+        (segment.first_hold..self.holds.len()).filter(|at| self.holds[*at].hold.lock == lock).collect()
+    }
+
+    fn superseded_among(&self, of_lock: &[usize], at: usize, ns: i64) -> bool {
         let held = &self.holds[at];
         let key = |at: usize| (self.holds[at].since, self.holds[at].hold.task.0, at);
-        (segment.first_hold..self.holds.len()).any(|other| {
+        of_lock.iter().copied().any(|other| {
             let later = &self.holds[other];
             let excluded = excludes(&held.hold) || excludes(&later.hold);
             let lasts = later.until.is_none_or(|until| until > later.since);
@@ -297,14 +308,14 @@ impl Model {
     }
 
     /// The oldest hold of another task that is open in the instant `ns`.
-    fn payer(&self, segment: &Segment<'_>, wait: &Wait, ns: i64) -> Option<usize> {
-        let open = (segment.first_hold..self.holds.len()).filter(|at| {
+    fn payer(&self, of_lock: &[usize], wait: &Wait, ns: i64) -> Option<usize> {
+        let open = of_lock.iter().copied().filter(|at| {
             let held = &self.holds[*at];
             let lasts = held.since <= ns && held.until.is_none_or(|until| ns < until);
             let is_hold = held.hold.state != HoldState::AcquisitionOnly;
-            is_hold && lasts && held.hold.lock == wait.lock && held.hold.task != wait.task
+            is_hold && lasts && held.hold.task != wait.task
         });
-        open.filter(|at| !self.superseded(segment, *at, ns))
+        open.filter(|at| !self.superseded_among(of_lock, *at, ns))
             .min_by_key(|at| (self.holds[*at].since, self.holds[*at].hold.task.0, *at))
     }
 
@@ -315,7 +326,8 @@ impl Model {
             if inferred || !measures(wait.lock, Mode::Exclusive) {
                 continue;
             }
-            self.waits[at].wait.charge = match self.payer(segment, &wait, wait.start_ns) {
+            let of_lock = self.of_lock(segment, wait.lock);
+            self.waits[at].wait.charge = match self.payer(&of_lock, &wait, wait.start_ns) {
                 Some(at) => {
                     let hold = &mut self.holds[at].hold;
                     hold.waits_begun += 1;
@@ -337,8 +349,10 @@ impl Model {
             wait.wait_ns = wait.end_ns - wait.start_ns;
             if !inferred && measures(wait.lock, Mode::Exclusive) {
                 let mut gap_ns = 0;
+                let of_lock = self.of_lock(segment, wait.lock);
                 for ns in wait.start_ns..wait.end_ns {
-                    let payer = self.payer(segment, &wait, ns);
+                    let payer = self.payer(&of_lock, &wait, ns);
+                    self.waits[at].payers.push(payer);
                     let hold = payer.map(|at| (self.holds[at].hold.task, self.holds[at].hold.start_ns));
                     *self.shares.entry((wait.lock, wait.task, hold)).or_default() += 1;
                     match payer {
@@ -384,7 +398,14 @@ impl Model {
         }
     }
 
-    pub(super) fn intervals(mut self) -> (Intervals, Counts) {
+    /// Of each wait, the holds that it is charged to, nanosecond by nanosecond. Those that are not charged have none.
+    pub(crate) fn payers(&self) -> Vec<Vec<Option<Hold>>> {
+        let holds =
+            |wait: &ModelWait| wait.payers.iter().map(|payer| payer.map(|at| self.holds[at].hold)).collect();
+        self.waits.iter().map(holds).collect()
+    }
+
+    pub(crate) fn intervals(mut self) -> (Intervals, Counts) {
         let with = |state| self.holds.iter().filter(|held| held.hold.state == state).count() as u64;
         self.counts.releases_unseen = with(HoldState::ReleaseUnseen);
         self.counts.backwards = with(HoldState::Backwards);
@@ -401,6 +422,12 @@ fn seen_state(hold: &Hold, end_ns: i64) -> HoldState {
 fn end(held: &mut ModelHold, end_ns: i64, now: i64, state: HoldState) {
     held.until = Some(now);
     (held.hold.end_ns, held.hold.state) = (end_ns.max(held.hold.start_ns), state);
+}
+
+fn ended(wait: Wait, event: &Event, end_ns: i64, outcome: Outcome) -> Wait {
+    let (waker, waker_stack) = (event.peer_task, event.peer_stack);
+    let (blocked_ns, runq_ns) = (event.blocked_ns, event.runq_ns);
+    Wait { end_ns, outcome, waker, waker_stack, blocked_ns, runq_ns, ..wait }
 }
 
 fn new_wait(event: &Event, start_ns: i64) -> Wait {

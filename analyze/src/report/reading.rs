@@ -66,7 +66,7 @@ impl Reading {
             cut: FxHashMap::default(),
             watch: Watch::default(),
         };
-        let (sinks, walk, counts) = part.pass(self.detail()).run_apart(self.readers, sink)?;
+        let (sinks, walk, counts) = part.run_apart(self.detail(), self.readers, sink)?;
         let mut watch = Watch::default();
         for sink in sinks {
             let failed = |cause: polars::error::PolarsError| AnalyzeError::Compute(cause.into());
@@ -93,7 +93,7 @@ impl Reading {
     ) -> Result<(), AnalyzeError> {
         let wanted = &*spreads;
         let sink = || Spreading { rows: Rows::of(part, self), number: &number, spreads: wanted.wanted() };
-        let (sinks, ..) = part.pass(self.detail()).run_apart(self.readers, sink)?;
+        let (sinks, ..) = part.run_apart(self.detail(), self.readers, sink)?;
         let looked_at: Vec<Spreads> = sinks.into_iter().map(|sink| sink.spreads).collect();
         looked_at.into_iter().for_each(|found| spreads.absorb(found, |number| number));
         Ok(())

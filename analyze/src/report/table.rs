@@ -133,6 +133,11 @@ impl HoldTable {
     pub(super) fn finish(mut self) -> PolarsResult<Vec<(i64, Sums)>> {
         self.failed?;
         self.failed = Ok(());
+        if self.partials.is_empty() {
+            let mut rows: Vec<(i64, Sums)> = self.chunk.into_iter().collect();
+            rows.sort_unstable_by_key(|(key, _)| *key);
+            return Ok(rows);
+        }
         self.end_chunk()?;
         self.combine()?;
         match self.partials.pop() {

@@ -1,0 +1,378 @@
+//! A slow model of every table that is right at sight, for tests.
+//!
+//! Events and what is asked for enter; what leaves is what each table must say. Intervals come from the slow model of the engine; here
+//! every row looks at all of them again, counts nanoseconds one by one, and sorts all times for a percentile. What it
+//! shares with the tables are the definitions in docs/reading-a-report.md only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
+
+use crate::{
+    Filter,
+    blame::{self, Charged},
+    hist::{Bucket, Of},
+    intervals::{
+        Counts, Hold, HoldState, Outcome, Wait,
+        histories::{self, KINDS},
+        model::Model,
+    },
+    report::{By, Columns, Extra},
+};
+
+mod cross_checks;
+mod properties;
+mod surroundings;
+
+use surroundings::{END_NS, START_NS, TASKS};
+
+/// A row's key as CSV has it.
+pub(super) type Key = Vec<String>;
+
+/// All that a table can know.
+pub(super) struct Seen {
+    pub(super) filter: Filter,
+    pub(super) holds: Vec<Hold>,
+    pub(super) waits: Vec<Wait>,
+    /// By wait: the hold that each of its nanoseconds is charged to.
+    payers: Vec<Vec<Option<Hold>>>,
+    pub(super) counts: Counts,
+}
+
+/// A line of blame: in ns, how many shares, the longest in ns, and how many of waits that loss cut.
+pub(super) type Blamed = (i64, i64, i64, i64);
+
+/// A cell of a timeline: waits in ns, holds in ns, waits and holds that began.
+pub(super) type Cell = (i64, Option<i64>, i64, i64);
+
+impl Seen {
+    pub(super) fn of(events: &[Event], filter: Filter) -> Self {
+        let to_ns = filter.to_ns.map(|to_ns| START_NS + to_ns);
+        let is_before = |event: &&Event| to_ns.is_none_or(|to_ns| event.ts_ns < to_ns);
+        let in_window: Vec<Event> = events.iter().take_while(is_before).copied().collect();
+        let end_ns = match to_ns {
+            Some(to_ns) if in_window.len() < events.len() => to_ns,
+            _ => END_NS,
+        };
+        let is_wanted = |event: &Event| match event.lock {
+            Some(lock) => {
+                let kind = histories::kind(lock);
+                if filter.kinds.is_empty() {
+                    filter.include_idle || kind != LockKind::CondVar
+                } else {
+                    filter.kinds.contains(&kind)
+                }
+            }
+            None => event.kind == EventKind::Lost,
+        };
+        let wanted: Vec<Event> = in_window.into_iter().filter(is_wanted).collect();
+        let model = Model::of(&wanted, end_ns);
+        let payers = model.payers();
+        let (intervals, counts) = model.intervals();
+        Self { filter, holds: intervals.holds, waits: intervals.waits, payers, counts }
+    }
+
+    fn wants(&self, task: TaskId, mode: Mode, wait_ns: Option<i64>) -> bool {
+        let of_task = match &self.filter.task {
+            Some(selector) => *selector == crate::select::TaskSelector::Number(tid(task)),
+            None => true,
+        };
+        of_task
+            && self.filter.mode.is_none_or(|wanted| wanted == mode)
+            && self.filter.min_wait_ns.is_none_or(|least| wait_ns.is_some_and(|ns| ns >= least))
+    }
+
+    fn window_begin(&self) -> Option<i64> {
+        self.filter.from_ns.map(|ns| START_NS + ns)
+    }
+
+    fn ended_in_window(&self, end_ns: i64) -> bool {
+        self.window_begin().is_none_or(|from_ns| end_ns >= from_ns)
+    }
+
+    pub(super) fn wanted_holds(&self) -> impl Iterator<Item = &Hold> {
+        let wanted = |hold: &&Hold| {
+            self.wants(hold.task, hold.mode, hold.wait_ns) && self.ended_in_window(hold.end_ns)
+        };
+        self.holds.iter().filter(wanted)
+    }
+
+    pub(super) fn wanted_waits(&self) -> impl Iterator<Item = &Wait> {
+        self.waits_with_payers().map(|(wait, _)| wait)
+    }
+
+    fn waits_with_payers(&self) -> impl Iterator<Item = (&Wait, &Vec<Option<Hold>>)> {
+        let wanted = |(wait, _): &(&Wait, &Vec<Option<Hold>>)| {
+            self.wants(wait.task, wait.mode, Some(wait.wait_ns)) && self.ended_in_window(wait.end_ns)
+        };
+        self.waits.iter().zip(&self.payers).filter(wanted)
+    }
+
+    fn credited(&self) -> impl Iterator<Item = &Hold> {
+        let states = [HoldState::Complete, HoldState::AcquisitionOnly];
+        self.wanted_holds().filter(move |hold| states.contains(&hold.state))
+    }
+
+    /// The report, by key: the columns, and what loss took.
+    pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Columns, u64)> {
+        let mut rows: BTreeMap<Key, Vec<&Hold>> = BTreeMap::new();
+        for hold in self.credited() {
+            rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().push(hold);
+        }
+        let cut = self.cut(by);
+        let row = |(key, holds): (Key, Vec<&Hold>)| {
+            let cut = cut.get(&key).copied().unwrap_or(0);
+            (key, (columns(&holds), cut))
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    pub(super) fn totals(&self) -> Columns {
+        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>()) }
+    }
+
+    /// By key: holds and waits that loss cut.
+    fn cut(&self, by: By) -> BTreeMap<Key, u64> {
+        let mut cut = BTreeMap::new();
+        for hold in self.wanted_holds().filter(|hold| hold.state == HoldState::CutByLoss) {
+            *cut.entry(key(by, hold.lock, hold.task, hold.stack)).or_default() += 1;
+        }
+        for wait in self.wanted_waits().filter(|wait| wait.outcome == Outcome::CutByLoss) {
+            *cut.entry(key(by, wait.lock, wait.task, wait.stack)).or_default() += 1;
+        }
+        cut
+    }
+
+    /// Times by key.
+    pub(super) fn times(&self, of: Of, by: Option<By>) -> BTreeMap<Key, Vec<i64>> {
+        let mut times: BTreeMap<Key, Vec<i64>> = BTreeMap::new();
+        for hold in self.credited() {
+            let ns = match of {
+                Of::Hold if hold.state == HoldState::Complete => Some(hold.end_ns - hold.start_ns),
+                Of::Hold => None,
+                Of::Wait => hold.wait_ns.filter(|_| hold.contended),
+            };
+            let key = by.map_or_else(Vec::new, |by| key(by, hold.lock, hold.task, hold.stack));
+            times.entry(key).or_default().extend(ns);
+        }
+        times.retain(|_, times| !times.is_empty());
+        times
+    }
+
+    /// What each holder, and with pairs each waiter, cost.
+    pub(super) fn blame(&self, by: blame::By) -> BTreeMap<(&'static str, Key, Key), Blamed> {
+        let mut rows: BTreeMap<(&'static str, Key, Key), Blamed> = BTreeMap::new();
+        for (wait, payers) in self.waits_with_payers() {
+            let mut add = |charged: Charged, task: Option<TaskId>, stack: Option<StackId>, ns: i64| {
+                let class = key(By::Class, wait.lock, wait.task, None);
+                let holder = match by {
+                    blame::By::Task => {
+                        task.map_or_else(Key::new, |task| key(By::Task, wait.lock, task, None))
+                    }
+                    blame::By::Host => key(By::Host, wait.lock, wait.task, None),
+                    _ if charged == Charged::Hold => key(By::Site, wait.lock, wait.task, stack),
+                    _ => class,
+                };
+                let waiter = match by {
+                    blame::By::Pair => key(By::Site, wait.lock, wait.task, wait.stack),
+                    _ => Vec::new(),
+                };
+                let cut = i64::from(wait.outcome == Outcome::CutByLoss);
+                let row = rows.entry((charged.as_str(), holder, waiter)).or_default();
+                *row = (row.0 + ns, row.1 + 1, row.2.max(ns), row.3 + cut);
+            };
+            if wait.gap_ns.is_none() {
+                let charged = if wait.owner.is_some() { Charged::Owner } else { Charged::Unknown };
+                add(charged, wait.owner, None, wait.wait_ns);
+                continue;
+            }
+            let who = |hold: &Option<Hold>| hold.map(|hold| (hold.task, hold.start_ns, hold.stack));
+            let runs: Vec<&[Option<Hold>]> = payers.chunk_by(|a, b| who(a) == who(b)).collect();
+            for (at, run) in runs.iter().enumerate() {
+                let ns = run.len() as i64;
+                match run[0] {
+                    Some(hold) => add(Charged::Hold, Some(hold.task), hold.stack, ns),
+                    None if at == 0 && wait.owner.is_some() => add(Charged::Owner, wait.owner, None, ns),
+                    None => add(Charged::Gap, None, None, ns),
+                }
+            }
+        }
+        rows
+    }
+
+    /// By key and period; and by key what loss cut.
+    pub(super) fn timeline(&self, by: By, period_ns: i64) -> BTreeMap<Key, (BTreeMap<i64, Cell>, u64)> {
+        let from_ns = self.window_begin().unwrap_or(START_NS);
+        let to_ns = self.filter.to_ns.map_or(END_NS, |ns| (START_NS + ns).min(END_NS)).max(from_ns);
+        let last = ((to_ns - from_ns + period_ns - 1) / period_ns).max(1) - 1;
+        let mut keys: BTreeMap<Key, (BTreeMap<i64, Cell>, bool)> = BTreeMap::new();
+        let mut add = |lock: LockId, key: Key, (start_ns, end_ns): (i64, i64), is_wait: bool| {
+            let (cells, measured) = keys.entry(key).or_default();
+            let mut count = |period: i64, ns: i64, began: i64| {
+                let (wait_ns, hold_ns, waits, holds) = cells.entry(period).or_default();
+                if is_wait {
+                    (*wait_ns, *waits) = (*wait_ns + ns, *waits + began);
+                } else {
+                    (*hold_ns, *holds) = (Some(hold_ns.unwrap_or(0) + ns), *holds + began);
+                }
+                *measured |= !matches!(histories::kind(lock), LockKind::Mutex | LockKind::CondVar);
+            };
+            if (from_ns..=to_ns).contains(&start_ns) {
+                count(((start_ns - from_ns) / period_ns).min(last), 0, 1);
+            }
+            for ns in start_ns.max(from_ns)..end_ns.min(to_ns) {
+                count((ns - from_ns) / period_ns, 1, 0);
+            }
+        };
+        let lasting = [HoldState::Complete, HoldState::AcquisitionOnly, HoldState::OpenAtEnd];
+        for hold in self.wanted_holds().filter(|hold| hold.end_ns >= from_ns && lasting.contains(&hold.state))
+        {
+            let key = key(by, hold.lock, hold.task, hold.stack);
+            add(hold.lock, key, (hold.start_ns, hold.end_ns), false);
+        }
+        for wait in self.wanted_waits().filter(|wait| wait.end_ns >= from_ns) {
+            if wait.outcome != Outcome::CutByLoss {
+                let key = key(by, wait.lock, wait.task, wait.stack);
+                add(wait.lock, key, (wait.start_ns, wait.start_ns + wait.wait_ns), true);
+            }
+        }
+        let mut cut: BTreeMap<Key, u64> = BTreeMap::new();
+        let holds = self.wanted_holds().filter(|hold| hold.state == HoldState::CutByLoss);
+        let holds = holds.map(|hold| (hold.end_ns, key(by, hold.lock, hold.task, hold.stack)));
+        let waits = self.wanted_waits().filter(|wait| wait.outcome == Outcome::CutByLoss);
+        let waits = waits.map(|wait| (wait.end_ns, key(by, wait.lock, wait.task, wait.stack)));
+        for (_, key) in holds.chain(waits).filter(|(end_ns, _)| *end_ns >= from_ns) {
+            *cut.entry(key).or_default() += 1;
+        }
+        let with_cut = |(key, (mut cells, measured)): (Key, (BTreeMap<i64, Cell>, bool))| {
+            for cell in cells.values_mut() {
+                cell.1 = measured.then_some(cell.1.unwrap_or(0));
+            }
+            let cut = cut.get(&key).copied().unwrap_or(0);
+            (key, (cells, cut))
+        };
+        keys.into_iter().map(with_cut).filter(|(_, (cells, _))| !cells.is_empty()).collect()
+    }
+}
+
+/// Whether the buckets are right for these times: each holds what lies in it, and there is one for each.
+pub(super) fn fit(buckets: &[Bucket], times: &[i64]) -> bool {
+    let holds = |bucket: &Bucket| {
+        let inside = times.iter().filter(|ns| bucket.from_ns <= **ns && **ns <= bucket.to_ns);
+        inside.count() as u64 == bucket.count
+    };
+    let apart = buckets.windows(2).all(|pair| pair[0].to_ns < pair[1].from_ns);
+    apart && buckets.iter().all(holds) && buckets.iter().map(|b| b.count).sum::<u64>() == times.len() as u64
+}
+
+/// The columns of a report of these holds.
+fn columns(holds: &[&Hold]) -> Columns {
+    let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
+    let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
+    let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
+    let is_measured = !complete.is_empty();
+    let total: i64 = times.iter().sum();
+    let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
+    let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
+    let contended = || holds.iter().filter(|hold| hold.contended);
+    let waited: Vec<i64> = contended().filter_map(|hold| hold.wait_ns).collect();
+    let count = sum(|hold| hold.acquisitions);
+    let waits_known = !known.is_empty() || count == 0;
+    let wait_total: i64 = known.iter().sum();
+    let measured = |value: i64| is_measured.then_some(value);
+    // What is known of all three parts of a wait.
+    let states: Vec<(i64, i64, i64)> =
+        contended().filter_map(|hold| Some((hold.wait_ns?, hold.blocked_ns?, hold.runq_ns?))).collect();
+    let state = |value: fn(&(i64, i64, i64)) -> i64| {
+        (!states.is_empty()).then(|| states.iter().map(value).sum::<i64>())
+    };
+    Columns {
+        max_ns: measured(times.iter().max().copied().unwrap_or(0)),
+        wait_max_ns: waits_known.then(|| known.iter().max().copied().unwrap_or(0)),
+        total_ns: measured(total),
+        wait_total_ns: waits_known.then_some(wait_total),
+        count,
+        avg_ns: is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>()),
+        wait_avg_ns: waits_known.then(|| if count == 0 { 0 } else { wait_total / count }),
+        cnt_hold: measured(sum(|hold| hold.waits_begun)),
+        cnt_lock: contended().count() as i64,
+        wait_caused_ns: measured(sum(|hold| hold.wait_caused_ns)),
+        holds_contended: measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
+        gap_ns: (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum()),
+        owner_changes: measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64),
+        max_waiters: measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
+        extra: Some(Extra {
+            min_ns: times.iter().min().copied(),
+            p50_ns: percentile(&times, 500),
+            p90_ns: percentile(&times, 900),
+            p99_ns: percentile(&times, 990),
+            p999_ns: percentile(&times, 999),
+            wait_min_ns: waited.iter().min().copied(),
+            wait_p50_ns: percentile(&waited, 500),
+            wait_p90_ns: percentile(&waited, 900),
+            wait_p99_ns: percentile(&waited, 990),
+            wait_p999_ns: percentile(&waited, 999),
+            spin_ns: state(|(wait, blocked, runq)| wait - blocked - runq),
+            blocked_ns: state(|(_, blocked, _)| *blocked),
+            runq_ns: state(|(_, _, runq)| *runq),
+            threads: Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64),
+        }),
+    }
+}
+
+/// The smallest time that so many thousandths of all do not exceed.
+fn percentile(times: &[i64], rank: usize) -> Option<i64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
+}
+
+fn tid(task: TaskId) -> i32 {
+    TASKS[task.0 as usize].tid
+}
+
+/// What a row is about, as CSV says it.
+fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) -> Key {
+    let kind = KINDS[lock.0 as usize];
+    let who = &TASKS[task.0 as usize];
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let class = [kind.to_string(), String::new()];
+    // No stack has a frame of a program, so of a user's lock nothing is known.
+    let stack = stack.filter(|_| kind.is_kernel()).map(|stack| stack.0);
+    let key: Vec<String> = match by {
+        By::Lock => vec![lock.0.to_string(), String::new(), kind.to_string(), String::new()],
+        By::Site => match stack {
+            Some(0 | 1) => ["a.c", "1", "f", "a.c:1"].map(str::to_owned).into_iter().chain(class).collect(),
+            Some(_) => ["a.c", "2", "f", "a.c:2"].map(str::to_owned).into_iter().chain(class).collect(),
+            None => ["", "", "", "(unknown)"].map(str::to_owned).into_iter().chain(class).collect(),
+        },
+        By::Stack => {
+            let functions = match stack {
+                Some(0) => "f",
+                Some(1) => "f;g",
+                Some(_) => "f;h",
+                None => "",
+            };
+            [functions.to_owned()].into_iter().chain(class).collect()
+        }
+        By::Class => class.to_vec(),
+        By::Kind => vec![kind.to_string()],
+        By::Task => vec![task.0.to_string(), who.pid.to_string(), who.tid.to_string(), text(who.comm)],
+        By::TaskLock => {
+            let (task, lock) = (key(By::Task, lock, task, None), key(By::Lock, lock, task, None));
+            let [lock_id, address, kind, _] = <[String; 4]>::try_from(lock).unwrap();
+            let of_lock = [lock_id, address, kind, String::new(), String::new()];
+            task.into_iter().chain(of_lock).collect()
+        }
+        By::Process => {
+            let pid = who.pid;
+            let of_first = TASKS.iter().find(|task| task.pid == pid && task.tid == pid).and_then(|t| t.comm);
+            let any = || TASKS.iter().rev().filter(|task| task.pid == pid).find_map(|task| task.comm);
+            vec![pid.to_string(), text(of_first.or_else(any))]
+        }
+        By::Comm => vec![text(who.comm)],
+        By::Cgroup => vec![text(who.cgroup)],
+        By::Host => vec!["here".to_owned()],
+    };
+    key
+}

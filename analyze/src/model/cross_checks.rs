@@ -1,0 +1,149 @@
+//! What different tables and formats say of one trace, held against each other: the same events, counted by other rules, must agree
+//! where the rules do.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::{Seen, surroundings::Surroundings};
+use crate::{
+    Filter,
+    export::{self, Format},
+    intervals::{HoldState, Outcome, histories},
+    raw::{self, What},
+    report::{self, By, Options},
+    rows,
+    testing::{TestTrace, skin, trace},
+};
+
+fn exported(test: &TestTrace, format: Format) -> String {
+    let options = export::Options { format, allow_loss: true, ..export::Options::default() };
+    skin(|out| export::write(&test.trace, &options, out).map(drop))
+}
+
+fn rows_of(test: &TestTrace, what: What) -> String {
+    skin(|out| {
+        let mut csv = rows::writer(rows::Format::Csv, &raw::fields(what, false), None, out)?;
+        raw::write(&test.trace, &raw::Options { what, ..raw::Options::default() }, &mut *csv).map(drop)
+    })
+}
+
+/// The sum of a column of CSV with a head.
+fn sum(csv: &str, column: &str) -> i64 {
+    let mut reader = ::csv::Reader::from_reader(csv.as_bytes());
+    let at = reader.headers().unwrap().iter().position(|name| name == column).expect("a column");
+    reader.records().map(|row| row.unwrap()[at].parse().unwrap_or(0)).sum::<i64>()
+}
+
+/// Sums of two columns of milli-klockstat's lines: waits and acquisitions.
+fn mklockstat(lines: &str) -> (i64, i64) {
+    let samples = lines.lines().filter(|line| line.starts_with("s,"));
+    samples.fold((0, 0), |(waited, acquired), line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        (waited + fields[6].parse::<i64>().unwrap(), acquired + fields[7].parse::<i64>().unwrap())
+    })
+}
+
+/// Two tasks and a kernel mutex: free and contended acquisitions, a wait that is given up, and a hold without an end.
+const CONTENDED: &str = "
+    lock m mutex name=hot
+    1_000_000 A acquire m k:a.c:1
+    2_000_000 B wait m k:b.c:1
+    3_000_000 C wait m k:c.c:1
+    3_500_000 C abandon m k:c.c:1 wait=500_000 errno=110
+    4_000_000 A release m
+    4_010_000 B acquire m k:b.c:1 wait=2_010_000
+    5_000_000 B release m
+    5_100_000 A acquire m k:a.c:1
+    5_200_000 A release m
+    60_000_000 B wait m k:b.c:1
+    60_300_000 B acquire m k:b.c:1 wait=300_000
+";
+
+#[test]
+fn acquisitions_are_the_same_number_in_every_format_but_for_those_without_an_end() {
+    let test = trace(CONTENDED);
+    let report = report::report(&test.trace, &Options::default()).unwrap();
+    let lock_prof = exported(&test, Format::LockProf);
+    let counts = lock_prof.lines().skip(2).map(|line| line.split_whitespace().nth(4).unwrap().parse::<i64>());
+    let holds = sum(&rows_of(&test, What::Holds), "acquisitions");
+    let open = report.trust.holds_open_at_end as i64;
+    assert_eq!((report.totals.count, open), (3, 1));
+    assert_eq!(counts.map(Result::unwrap).sum::<i64>(), report.totals.count);
+    assert_eq!(holds, report.totals.count + open);
+    assert_eq!(mklockstat(&exported(&test, Format::Mklockstat)).1, report.totals.count + open);
+}
+
+#[test]
+fn waits_by_period_are_those_of_the_report_and_of_holds_that_it_does_not_credit() {
+    let test = trace(CONTENDED);
+    let report = report::report(&test.trace, &Options::default()).unwrap();
+    let (waited, _) = mklockstat(&exported(&test, Format::Mklockstat));
+    // The report credits a wait at the release of what it led to, milli-klockstat when it is over.
+    assert_eq!((report.totals.wait_total_ns, waited), (Some(2_010_000), 2_010_000 + 300_000));
+    let of_rows = sum(&rows_of(&test, What::Waits), "wait_ns");
+    assert_eq!(of_rows, waited + report.trust.abandoned_wait_ns);
+}
+
+#[test]
+fn blocked_time_is_within_the_futex_wait_and_that_within_the_wait_for_the_lock() {
+    let test = trace(
+        "lock f futex name=- address=0x1000\nlock m pthread_mutex name=hot address=0x1000
+         source futex kinds=futex holds=no\nsource preload kinds=pthread_mutex
+         1_000_000 A acquire m work\n2_000_000 B wait m work\n2_050_000 B wait f work
+         3_000_000 A release m\n3_080_000 B acquire f work wait=1_030_000 blocked=900_000 runq=60_000
+         3_100_000 B acquire m work wait=1_100_000\n3_200_000 B release m",
+    );
+    let locktrace = exported(&test, Format::Locktrace);
+    // The stack, last, is not quoted.
+    let blocked_us: i64 =
+        locktrace.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<i64>().unwrap()).sum();
+    let waited = |kind: trace_format::LockKind| {
+        let filter = Filter { kinds: vec![kind], task: "B".parse().ok(), ..Filter::default() };
+        let report = report::report(&test.trace, &Options { filter, ..Options::default() }).unwrap();
+        report.totals.wait_total_ns.unwrap() / 1000
+    };
+    let (futex_us, api_us) =
+        (waited(trace_format::LockKind::Futex), waited(trace_format::LockKind::PthreadMutex));
+    assert!(
+        0 < blocked_us && blocked_us <= futex_us && futex_us <= api_us,
+        "{blocked_us} {futex_us} {api_us}"
+    );
+    assert_eq!((futex_us, api_us), (1_030, 1_100));
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(500) })]
+
+    #[test]
+    fn contended_holds_are_waits_that_ended_with_the_lock_and_waits_begin_in_a_hold_or_in_none(
+        events in histories::orderly_history(),
+    ) {
+        thread_local!(static AROUND: Surroundings = Surroundings::new());
+        let options = Options { by: By::Lock, allow_loss: true, ..Options::default() };
+        let report = AROUND.with(|around| {
+            let part = [around.part(&events, &options.filter).unwrap()];
+            report::report_of_parts(&part, &options, 1 << 16, 1).unwrap()
+        });
+        let seen = Seen::of(&events, Filter::default());
+        // Each wait that ended with the lock led to one contended hold, which is credited if it was seen to end.
+        let at = |lock: trace_format::LockId, task: trace_format::TaskId, ns: i64| (lock.0, task.0, ns);
+        let acquired = seen.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired);
+        let mut acquired: Vec<_> = acquired.map(|wait| at(wait.lock, wait.task, wait.end_ns)).collect();
+        let contended = || seen.holds.iter().filter(|hold| hold.contended);
+        let mut led_to: Vec<_> = contended().map(|hold| at(hold.lock, hold.task, hold.start_ns)).collect();
+        acquired.sort_unstable();
+        led_to.sort_unstable();
+        prop_assert_eq!(acquired, led_to);
+        let credited = contended().filter(|hold| hold.state == HoldState::Complete).count();
+        prop_assert_eq!(report.totals.cnt_lock as usize, credited);
+        let begun = report.totals.cnt_hold.unwrap_or(0) as u64 + report.trust.gap_waits + report.trust.uncounted_waits;
+        prop_assert_eq!((begun, report.trust.waits_begun), (seen.waits.len() as u64, seen.waits.len() as u64));
+        // Of each lock: what was waited is what was caused, and what nobody is charged with.
+        for lock in 0..2 {
+            let of = |id: trace_format::LockId| id.0 == lock;
+            let waited: i64 = seen.waits.iter().filter(|w| of(w.lock)).map(|w| w.wait_ns).sum();
+            let gaps: i64 = seen.waits.iter().filter(|w| of(w.lock)).filter_map(|w| w.gap_ns).sum();
+            let caused: i64 = seen.holds.iter().filter(|h| of(h.lock)).map(|h| h.wait_caused_ns).sum();
+            prop_assert_eq!(waited, caused + gaps);
+        }
+    }
+}

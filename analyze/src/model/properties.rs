@@ -1,0 +1,481 @@
+//! Every table against the slow model, on random histories with random wishes: every column, by every key; and that neither row
+//! groups nor the number of readers nor the order of events of equal time makes a difference.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, option, prelude::*, sample::Index, sample::select, test_runner::Config};
+use trace_format::{Event, Mode, Trace};
+
+use super::{
+    Seen, fit,
+    surroundings::{START_NS, Surroundings, TASKS, any_key, file},
+};
+use crate::{
+    AnalyzeError, Filter, blame,
+    hist::{self, Buckets, Of},
+    intervals::{
+        Charge, HoldState, Outcome,
+        histories::{self, KINDS},
+    },
+    periods,
+    raw::{self, What},
+    report::{self, By, Column},
+    rows::{Cell, Rows},
+    select::TaskSelector,
+};
+
+/// What is asked for, of all tables.
+#[derive(Clone, Debug)]
+struct Wishes {
+    by: By,
+    sort: Column,
+    limit: Option<usize>,
+    blame_by: blame::By,
+    of: Of,
+    /// Whether histograms are by the key.
+    of_key: bool,
+    buckets: Buckets,
+    period_ns: i64,
+    filter: Filter,
+    readers: usize,
+}
+
+fn any_filter() -> impl Strategy<Value = Filter> {
+    let kinds = prop_oneof![3 => Just(Vec::new()), 1 => select(&KINDS[..]).prop_map(|kind| vec![kind])];
+    let task = option::weighted(0.2, (0..TASKS.len()).prop_map(|at| TaskSelector::Number(TASKS[at].tid)));
+    let mode = option::weighted(0.1, select(vec![Mode::Exclusive, Mode::Shared]));
+    let (least, from) = (option::weighted(0.1, 0..9i64), option::weighted(0.2, 0..90i64));
+    let to = option::weighted(0.2, 90..200i64);
+    (kinds, any::<bool>(), task, mode, least, from, to).prop_map(
+        |(kinds, include_idle, task, mode, min_wait_ns, from_ns, to_ns)| Filter {
+            kinds,
+            include_idle,
+            // The first thread of a process is the process, too.
+            task: task.filter(|task| *task != TaskSelector::Number(100)),
+            mode,
+            min_wait_ns,
+            from_ns,
+            to_ns,
+            ..Filter::default()
+        },
+    )
+}
+
+fn any_wishes() -> impl Strategy<Value = Wishes> {
+    let sorts: Vec<Column> = Column::ALL.iter().copied().filter(|column| !column.is_part()).collect();
+    let report = (any_key(), select(sorts), option::of(0..5usize), select(blame::By::ALL));
+    let hist = (select(Of::ALL), any::<bool>(), select(Buckets::ALL), 1..40i64);
+    (report, hist, any_filter(), 1..5usize).prop_map(
+        |((by, sort, limit, blame_by), (of, of_key, buckets, period_ns), filter, readers)| Wishes {
+            by,
+            sort,
+            limit,
+            blame_by,
+            of,
+            of_key,
+            buckets,
+            period_ns,
+            filter,
+            readers,
+        },
+    )
+}
+
+/// Tables as they are made: of a part in memory, or of a file.
+#[derive(Clone, Debug, PartialEq)]
+struct Tables {
+    report: report::Report,
+    blame: blame::Blame,
+    timeline: periods::Timeline,
+    hist: hist::Histogram,
+    waits: Vec<Vec<String>>,
+    holds: Vec<Vec<String>>,
+}
+
+fn report_options(wishes: &Wishes) -> report::Options {
+    report::Options {
+        by: wishes.by,
+        sort: wishes.sort,
+        columns: vec![Column::P99],
+        limit: wishes.limit,
+        filter: wishes.filter.clone(),
+        allow_loss: true,
+        ..report::Options::default()
+    }
+}
+
+fn blame_options(wishes: &Wishes) -> blame::Options {
+    let Wishes { blame_by: by, filter, .. } = wishes.clone();
+    blame::Options { by, filter, allow_loss: true, ..blame::Options::default() }
+}
+
+fn timeline_options(wishes: &Wishes) -> periods::Options {
+    let Wishes { by, filter, period_ns, .. } = wishes.clone();
+    periods::Options {
+        by,
+        period_ns: Some(period_ns),
+        filter,
+        allow_loss: true,
+        ..periods::Options::default()
+    }
+}
+
+fn hist_options(wishes: &Wishes) -> hist::Options {
+    let Wishes { of, buckets, filter, .. } = wishes.clone();
+    let by = wishes.of_key.then_some(wishes.by);
+    hist::Options { of, buckets, by, filter, allow_loss: true, ..hist::Options::default() }
+}
+
+fn raw_options(what: What, wishes: &Wishes) -> raw::Options {
+    raw::Options { what, filter: wishes.filter.clone(), limit: None }
+}
+
+/// Keeps so many keys at a time that polars has nothing to do; that it makes no difference is tested by itself.
+const CHUNK_KEYS: usize = 1 << 16;
+
+fn in_memory(around: &Surroundings, events: &[Event], wishes: &Wishes) -> Tables {
+    let part = [around.part(events, &wishes.filter).unwrap()];
+    let rows = |what| {
+        let mut kept = Kept::default();
+        raw::write_of_parts(&part, false, &raw_options(what, wishes), &mut kept).unwrap();
+        kept.0
+    };
+    let readers = wishes.readers;
+    Tables {
+        report: report::report_of_parts(&part, &report_options(wishes), CHUNK_KEYS, readers).unwrap(),
+        blame: blame::blame_of_parts(&part, &blame_options(wishes), readers).unwrap(),
+        timeline: periods::timeline_of_parts(&part, &timeline_options(wishes), readers).unwrap(),
+        hist: hist::histogram_of_parts(&part, &hist_options(wishes), readers).unwrap(),
+        waits: rows(What::Waits),
+        holds: rows(What::Holds),
+    }
+}
+
+fn of_file(trace: &Trace, wishes: &Wishes) -> Result<Tables, AnalyzeError> {
+    let rows = |what| {
+        let mut kept = Kept::default();
+        raw::write(trace, &raw_options(what, wishes), &mut kept).map(|_| kept.0)
+    };
+    Ok(Tables {
+        report: report::report(trace, &report_options(wishes))?,
+        blame: blame::blame(trace, &blame_options(wishes))?,
+        timeline: periods::timeline(trace, &timeline_options(wishes))?,
+        hist: hist::histogram(trace, &hist_options(wishes))?,
+        waits: rows(What::Waits)?,
+        holds: rows(What::Holds)?,
+    })
+}
+
+/// Rows as text, kept.
+#[derive(Default)]
+struct Kept(Vec<Vec<String>>);
+
+impl Rows for Kept {
+    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
+        let text = |cell: &Cell<'_>| match cell {
+            Cell::Null => String::new(),
+            Cell::Int(number) => number.to_string(),
+            Cell::Text(text) => text.clone().into_owned(),
+        };
+        self.0.push(cells.iter().map(text).collect());
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), AnalyzeError> {
+        Ok(())
+    }
+}
+
+/// These columns of rows of this kind, in an order that is the rows' own.
+fn columns_of(what: What, rows: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
+    let fields = raw::fields(what, false);
+    let at = |name: &&str| fields.iter().position(|field| field.name == *name).expect("a column");
+    let at: Vec<usize> = names.iter().map(at).collect();
+    let mut rows: Vec<Vec<String>> =
+        rows.iter().map(|row| at.iter().map(|at| row[*at].clone()).collect()).collect();
+    rows.sort();
+    rows
+}
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(10_000) })]
+
+    #[test]
+    fn every_column_of_every_table_is_what_the_model_says((events, wishes) in (histories::history(), any_wishes())) {
+        thread_local!(static AROUND: Surroundings = Surroundings::new());
+        AROUND.with(|around| check(around, &events, &wishes))?;
+    }
+}
+
+fn check(around: &Surroundings, events: &[Event], wishes: &Wishes) -> Result<(), TestCaseError> {
+    let tables = in_memory(around, events, wishes);
+    let seen = Seen::of(events, wishes.filter.clone());
+    check_report(&tables.report, &seen, wishes)?;
+    check_blame(&tables.blame, &seen, wishes)?;
+    check_timeline(&tables.timeline, &seen, wishes)?;
+    check_hist(&tables.hist, &seen, wishes)?;
+    check_rows(&tables, &seen)
+}
+
+fn check_report(report: &report::Report, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
+    let expected = seen.report(wishes.by);
+    prop_assert_eq!(report.rows_total, expected.len());
+    prop_assert_eq!(report.rows.len(), expected.len().min(wishes.limit.unwrap_or(usize::MAX)));
+    prop_assert_eq!(report.totals, seen.totals());
+    for row in &report.rows {
+        let (columns, cut) = &expected[&row.key.column_values()];
+        prop_assert_eq!((&row.columns, row.cut_by_loss), (columns, *cut), "{}", row.name);
+    }
+    // Sorted, the largest first, and nothing larger is left out.
+    let values: Vec<Option<i64>> = report.rows.iter().map(|row| row.get(wishes.sort)).collect();
+    prop_assert!(values.is_sorted_by(|a, b| a >= b), "{:?}", values);
+    for pair in report.rows.windows(2).filter(|pair| pair[0].get(wishes.sort) == pair[1].get(wishes.sort)) {
+        prop_assert!((&pair[0].name, &pair[0].key) < (&pair[1].name, &pair[1].key));
+    }
+    let shown: Vec<Vec<String>> = report.rows.iter().map(|row| row.key.column_values()).collect();
+    let mut hidden = expected.iter().filter(|(key, _)| !shown.contains(key));
+    let least = values.last().copied().unwrap_or(None);
+    prop_assert!(
+        wishes.limit == Some(0) || hidden.all(|(_, (columns, _))| columns.get(wishes.sort) <= least)
+    );
+    // Parts of the whole.
+    let all: i128 =
+        expected.values().filter_map(|(columns, _)| columns.get(wishes.sort)).map(i128::from).sum();
+    let mut before = 0;
+    for row in &report.rows {
+        let value = row.get(wishes.sort).map(i128::from).filter(|_| wishes.sort.adds_up());
+        before += value.unwrap_or(0);
+        let part = |of: i128| value.filter(|_| all != 0).map(|_| (of * 1_000_000 / all) as i64);
+        prop_assert_eq!((row.pct_ppm, row.cum_pct_ppm), (part(value.unwrap_or(0)), part(before)));
+    }
+    // Every wait is somewhere, if nothing was chosen among them.
+    let Filter { task: None, mode: None, min_wait_ns: None, from_ns: None, .. } = wishes.filter else {
+        return Ok(());
+    };
+    let (trust, counts) = (&report.trust, &seen.counts);
+    prop_assert_eq!(trust.waits_begun, counts.waits_begun);
+    let charged = report.totals.cnt_hold.unwrap_or(0) as u64;
+    let somewhere = charged + trust.gap_waits + trust.unmeasured_waits + trust.uncounted_waits;
+    prop_assert_eq!(somewhere, counts.waits_begun);
+    let charged_ns = report.totals.wait_caused_ns.unwrap_or(0) + trust.gap_ns + trust.uncounted_wait_ns;
+    prop_assert_eq!(charged_ns, counts.waited_ns);
+    // The contended holds that are credited are the waits that ended with the lock and those whose begin was not seen, but for
+    // holds that are not credited or began within another.
+    let acquired = seen.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired).count() as u64;
+    prop_assert!(report.totals.cnt_lock as u64 <= acquired + counts.begin_unseen);
+    Ok(())
+}
+
+fn check_blame(blame: &blame::Blame, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
+    let key = |key: &Option<report::Key>| key.as_ref().map_or_else(Vec::new, report::Key::column_values);
+    let rows = blame.rows.iter().map(|row| {
+        let sums = (row.wait_caused_ns, row.shares, row.longest_ns, row.cut_by_loss);
+        ((row.charged_to.as_str(), key(&row.holder), key(&row.waiter)), sums)
+    });
+    let found: BTreeMap<_, _> = rows.collect();
+    prop_assert_eq!(found.len(), blame.rows.len(), "no two rows are of the same");
+    prop_assert_eq!(&found, &seen.blame(wishes.blame_by));
+    let waited: i64 = seen.wanted_waits().map(|wait| wait.wait_ns).sum();
+    let sum = |charged: Option<&str>| -> i64 {
+        let rows = found.iter().filter(|((is, ..), _)| charged.is_none_or(|charged| *is == charged));
+        rows.map(|(_, (ns, ..))| *ns).sum()
+    };
+    let totals = &blame.totals;
+    prop_assert_eq!((totals.waited_ns, sum(None)), (waited, waited));
+    let parts = [totals.hold_ns, totals.gap_ns, totals.owner_ns, totals.unknown_ns];
+    prop_assert_eq!(parts, ["hold", "gap", "owner", "unknown"].map(|charged| sum(Some(charged))));
+    prop_assert!(blame.rows.is_sorted_by(|a, b| a.wait_caused_ns >= b.wait_caused_ns));
+    Ok(())
+}
+
+fn check_timeline(timeline: &periods::Timeline, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
+    let series = timeline.keys.iter().map(|series| {
+        let cell = |cell: &periods::Cell| (cell.wait_ns, cell.hold_ns, cell.waits, cell.holds);
+        let cells: BTreeMap<i64, super::Cell> = series.cells.iter().map(|(n, c)| (*n, cell(c))).collect();
+        (series.key.as_ref().map_or_else(Vec::new, report::Key::column_values), (cells, series.cut_by_loss))
+    });
+    let found: BTreeMap<_, _> = series.collect();
+    prop_assert_eq!(found, seen.timeline(wishes.by, wishes.period_ns));
+    prop_assert!(timeline.keys.is_sorted_by(|a, b| a.total.wait_ns >= b.total.wait_ns));
+    Ok(())
+}
+
+fn check_hist(found: &hist::Histogram, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
+    let expected = seen.times(wishes.of, wishes.of_key.then_some(wishes.by));
+    prop_assert_eq!(found.keys.len(), expected.len());
+    for key in &found.keys {
+        let times = &expected[&key.key.as_ref().map_or_else(Vec::new, report::Key::column_values)];
+        prop_assert_eq!((key.count, key.total_ns), (times.len() as u64, times.iter().sum::<i64>()));
+        prop_assert!(fit(&key.buckets, times), "{:?} {:?}", key.buckets, times);
+    }
+    Ok(())
+}
+
+fn check_rows(tables: &Tables, seen: &Seen) -> Result<(), TestCaseError> {
+    let since = |ns: i64| (ns - START_NS).to_string();
+    let names = [
+        "start_ns",
+        "end_ns",
+        "wait_ns",
+        "outcome",
+        "errno",
+        "mode",
+        "gap_ns",
+        "blocked_ns",
+        "runq_ns",
+        "task_id",
+        "lock_id",
+        "began_in",
+        "holder_task_id",
+        "hold_start_ns",
+        "owner_task_id",
+        "waker_task_id",
+        "stack_id",
+    ];
+    let mut waits: Vec<Vec<String>> = seen
+        .wanted_waits()
+        .map(|wait| {
+            let (outcome, errno) = match wait.outcome {
+                Outcome::Acquired => ("acquired", None),
+                Outcome::Abandoned(errno) => ("abandoned", errno),
+                Outcome::OpenAtEnd => ("open", None),
+                Outcome::CutByLoss => ("cut", None),
+            };
+            let (began_in, holder, hold_start) = match wait.charge {
+                Charge::Hold { task, start_ns } => ("hold", Some(task.0), Some(start_ns - START_NS)),
+                Charge::Gap => ("gap", None, None),
+                Charge::Unknown => ("unknown", None, None),
+            };
+            vec![
+                since(wait.start_ns),
+                since(wait.end_ns),
+                wait.wait_ns.to_string(),
+                outcome.to_owned(),
+                text(errno),
+                wait.mode.as_str().to_owned(),
+                text(wait.gap_ns),
+                text(wait.blocked_ns),
+                text(wait.runq_ns),
+                wait.task.0.to_string(),
+                wait.lock.0.to_string(),
+                began_in.to_owned(),
+                text(holder),
+                text(hold_start),
+                text(wait.owner.map(|task| task.0)),
+                text(wait.waker.map(|task| task.0)),
+                text(wait.stack.map(|stack| stack.0)),
+            ]
+        })
+        .collect();
+    waits.sort();
+    prop_assert_eq!(columns_of(What::Waits, &tables.waits, &names), waits);
+    let names = [
+        "start_ns",
+        "end_ns",
+        "hold_ns",
+        "wait_ns",
+        "state",
+        "mode",
+        "contended",
+        "gap_ns",
+        "blocked_ns",
+        "runq_ns",
+        "waits_begun",
+        "wait_caused_ns",
+        "max_waiters",
+        "owner_changed",
+        "acquisitions",
+        "recursions",
+        "task_id",
+        "lock_id",
+        "released_by_task_id",
+        "stack_id",
+    ];
+    let mut holds: Vec<Vec<String>> = seen
+        .wanted_holds()
+        .map(|hold| {
+            let state = match hold.state {
+                HoldState::Complete => "complete",
+                HoldState::AcquisitionOnly => "acquisition",
+                HoldState::OpenAtEnd => "open",
+                HoldState::CutByLoss => "cut",
+                HoldState::ReleaseUnseen => "release_unseen",
+                HoldState::Backwards => "backwards",
+            };
+            let known = |value: i64| text((state != "acquisition").then_some(value));
+            vec![
+                since(hold.start_ns),
+                known(hold.end_ns - START_NS),
+                known(hold.end_ns - hold.start_ns),
+                text(hold.wait_ns),
+                state.to_owned(),
+                hold.mode.as_str().to_owned(),
+                i64::from(hold.contended).to_string(),
+                text(hold.gap_ns),
+                text(hold.blocked_ns),
+                text(hold.runq_ns),
+                known(hold.waits_begun),
+                known(hold.wait_caused_ns),
+                known(hold.max_waiters),
+                known(i64::from(hold.owner_changed)),
+                hold.acquisitions.to_string(),
+                hold.recursions.to_string(),
+                hold.task.0.to_string(),
+                hold.lock.0.to_string(),
+                text(hold.released_by.map(|task| task.0)),
+                text(hold.stack.map(|stack| stack.0)),
+            ]
+        })
+        .collect();
+    holds.sort();
+    prop_assert_eq!(columns_of(What::Holds, &tables.holds, &names), holds);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(40) })]
+
+    #[test]
+    fn a_file_gives_what_its_events_give_however_it_is_cut(
+        (events, wishes, group_rows) in (histories::history(), any_wishes(), 1..20usize),
+    ) {
+        prop_assume!(!events.is_empty());
+        let around = Surroundings::new();
+        let mut expected = in_memory(&around, &events, &wishes);
+        let mut found = of_file(&file(&events, group_rows).trace, &wishes).unwrap();
+        // The trace in memory does not know how many events it has.
+        for trust in [&mut expected.report.trust, &mut expected.blame.trust, &mut expected.timeline.trust, &mut expected.hist.trust] {
+            trust.recorded = events.len() as u64;
+        }
+        (expected.waits, found.waits) = (sorted(expected.waits), sorted(found.waits));
+        (expected.holds, found.holds) = (sorted(expected.holds), sorted(found.holds));
+        prop_assert_eq!(found, expected);
+    }
+}
+
+fn sorted(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    rows.sort();
+    rows
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(1000) })]
+
+    #[test]
+    fn neither_readers_nor_the_order_of_events_of_equal_time_make_a_difference(
+        (events, choices, wishes, readers) in (histories::orderly_history(), vec(any::<Index>(), 1..20), any_wishes(), 1..7usize),
+    ) {
+        thread_local!(static AROUND: Surroundings = Surroundings::new());
+        let other = histories::reordered(&events, &choices);
+        let asked_otherwise = Wishes { readers, ..wishes.clone() };
+        let (one, two) = AROUND.with(|around| {
+            (in_memory(around, &events, &wishes), in_memory(around, &other, &asked_otherwise))
+        });
+        let rows = |tables: Tables| Tables { waits: sorted(tables.waits), holds: sorted(tables.holds), ..tables };
+        prop_assert_eq!(rows(one), rows(two));
+    }
+}
