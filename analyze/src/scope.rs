@@ -123,12 +123,14 @@ impl Chosen {
         if event.kind == EventKind::Lost {
             return in_window;
         }
+        // How long a call that wakes took is no wait.
+        let is_wait = event.kind != EventKind::Wake;
         in_window
             && event.lock.map_or(self.everything, |lock| self.wants(lock.0))
             && event.task.map_or(self.tasks.is_none(), is_of)
             && self.mode.is_none_or(|mode| event.mode == Some(mode))
             && self.wants_stack(event.stack)
-            && self.min_wait_ns.is_none_or(|ns| event.wait_ns.is_some_and(|wait_ns| wait_ns >= ns))
+            && self.min_wait_ns.is_none_or(|ns| is_wait && event.wait_ns.is_some_and(|wait_ns| wait_ns >= ns))
     }
 
     fn wants_of(&self, task: TaskId, mode: Mode, stack: Option<StackId>, wait_ns: Option<i64>) -> bool {

@@ -242,7 +242,10 @@ impl Composer {
                     }
                 }
             }
-            code::FUTEX_WAKE => futex::wake(&moment, event.address, value, &mut self.locks, out),
+            code::FUTEX_WAKE => {
+                let (word, begun_ns) = (event.address, event.extra as i64);
+                futex::wake(&moment, word, begun_ns, value, &mut self.locks, out);
+            }
             code::RETURN => {
                 let mut unpaired = 0;
                 self.pthread(&moment, event, &mut unpaired, out);

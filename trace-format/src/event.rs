@@ -161,7 +161,7 @@ pub struct Event {
     /// From where in the code.
     pub stack: Option<StackId>,
     /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`. With offcpu: how long it was
-    /// off the CPU, = `blocked_ns` + `runq_ns`.
+    /// off the CPU, = `blocked_ns` + `runq_ns`. With wake: how long the call took, if its entry was seen.
     pub wait_ns: Option<i64>,
     /// Of `wait_ns`: asleep.
     pub blocked_ns: Option<i64>,

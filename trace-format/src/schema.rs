@@ -99,7 +99,7 @@ pub const EVENTS: &[Column] = &[
         "wait_ns",
         Int64,
         true,
-        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its begin was not seen; `offcpu`: the whole time",
+        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its begin was not seen; `offcpu`: the whole time; `wake`: how long the call took, null if that is not known",
     ),
     column("blocked_ns", Int64, true, "of `wait_ns`: asleep"),
     column("runq_ns", Int64, true, "of `wait_ns`: ready to run, waiting for a CPU"),

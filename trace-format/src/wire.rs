@@ -21,7 +21,7 @@ pub mod code {
     /// depends on it as for [`CONTENTION_END`].
     pub const FUTEX_WAIT_DONE: u8 = 4;
     /// A futex wake call returned: `address` and `detail` as at its entry, `value` is the number of tasks woken,
-    /// or a negative errno.
+    /// or a negative errno. `extra` is when it was entered, or 0.
     pub const FUTEX_WAKE: u8 = 5;
     /// A call that takes or awaits a user lock was entered: `detail` is the [`api`](super::api), `address` the lock, `value` its
     /// [`words`](super::words). `extra` of a condition wait is the condition variable, and `address` its mutex; of another

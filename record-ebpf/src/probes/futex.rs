@@ -94,7 +94,7 @@ fn try_enter(run: &Run, ctx: &impl StackIdContext, call: &FutexCall) -> Outcome 
         // A wake is one event at its exit, which the state remembers.
         match state {
             Some(state) => {
-                state.enter_futex(call, 0);
+                state.enter_futex(call, now_ns());
                 return Outcome::Filtered;
             }
             None => return wake_without_state(run, ctx, task, call),
@@ -130,7 +130,6 @@ fn wake_without_state(run: &Run, ctx: &impl StackIdContext, task: Task, call: &F
     run.count_full_state();
     let mut event = event(run, task, code::FUTEX_WAKE);
     event.address = call.address;
-    event.extra = call.extra;
     event.detail = call.command as u8;
     event.flags |= flag::NO_WAIT_STATE;
     stacks::both(run, ctx, &mut event);
@@ -192,6 +191,7 @@ fn exit(
         state.describe(&mut event);
         state.name_waker_of_futex(&mut event);
     } else {
+        event.extra = state.begin_of_futex().ts_ns;
         stacks::both(run, ctx, &mut event);
     }
     state.end_if_idle(task.tid);

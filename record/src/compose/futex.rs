@@ -98,16 +98,25 @@ pub(super) fn whole(
     out.push(moment.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums }, errno));
 }
 
-/// A wake call returned `value`: the number of tasks woken, or a negative errno. Told at its entry, it has no result yet.
+/// A wake call returned `value`: the number of tasks woken, or a negative errno. It was entered at `begun_ns`; 0 is not known.
+/// Told at its entry, it has no result yet.
 /// On a word inside a lock of the C library it is a part of the call that gives the lock back, and no row of its own.
-pub(super) fn wake(moment: &Moment, word: u64, value: i64, locks: &mut Locks, out: &mut Vec<Event>) {
+pub(super) fn wake(
+    moment: &Moment,
+    word: u64,
+    begun_ns: i64,
+    value: i64,
+    locks: &mut Locks,
+    out: &mut Vec<Event>,
+) {
     if locks.pthread_around(moment.space, word).is_some() {
         return;
     }
     let lock = futex(locks, moment, word);
     let errno = super::errno_of(value);
     let count = (errno.is_none() && moment.sums.is_some()).then_some(value);
-    out.push(Event { count, errno, ..moment.row(EventKind::Wake, lock) });
+    let wait_ns = (begun_ns > 0).then(|| moment.ts_ns.saturating_sub(begun_ns));
+    out.push(Event { count, errno, wait_ns, ..moment.row(EventKind::Wake, lock) });
 }
 
 fn futex(locks: &mut Locks, moment: &Moment, word: u64) -> LockId {
@@ -173,6 +182,13 @@ mod tests {
         let mut s = Script::new();
         s.at(100).task(11).futex_wake(0x60, -14);
         s.says([row(100, Wake).task(11).lock(0x60).errno(14)]);
+    }
+
+    #[test]
+    fn a_wake_call_whose_entry_was_seen_says_how_long_it_took() {
+        let mut s = Script::new();
+        s.at(100).task(11).begun(60).futex_wake(0x60, 1);
+        s.says([row(100, Wake).task(11).lock(0x60).wait(40).count(1)]);
     }
 
     #[test]

@@ -326,6 +326,11 @@ impl Line<'_> {
     pub(super) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
     }
+    /// When the call that this ends was entered.
+    pub(super) fn begun(mut self, ts_ns: u64) -> Self {
+        self.event.extra = ts_ns;
+        self
+    }
     pub(super) fn futex_wake(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAKE, word, 1, ret);
     }
