@@ -24,7 +24,7 @@ pub(crate) use self::record::{Demo, DemoWorkload};
 pub(crate) use self::{
     analyze::{Analyze, Blame, Diff, Hist, Periods, Processes, Report, Timeline},
     common::{Filters, Output, Rows},
-    export::{Export, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
+    export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
     plot::{Info, Plot},
 };
 

@@ -39,7 +39,19 @@ const GOLDEN: &[Golden] = &[
     ("off_cpu.offwaketime-user", "off_cpu", &["--format", "offwaketime", "-U", "--state", "interruptible"]),
     ("off_cpu.offwaketime2", "off_cpu", &["--format", "offwaketime2", "--delimited", "--min-block", "1ms"]),
     ("shop.offwaketime2", "shop", &["--format", "offwaketime2", "--user-threads-only"]),
+    ("futex.csv", "futex", &["--format", "csv"]),
+    ("futex.jsonl", "futex", &["--format", "jsonl"]),
+    ("shop.folded", "shop", &["--format", "folded"]),
+    ("shop.folded-hold", "shop", &["--format", "folded", "--of", "hold"]),
+    ("shop.folded-wait_caused", "shop", &["--format", "folded", "--of", "wait_caused", "--unit", "ns"]),
+    ("shop.folded-combined", "shop", &["--format", "folded", "--of", "combined"]),
+    ("futex.firefox", "futex", &["--format", "firefox"]),
+    ("shop.firefox-longest", "shop", &["--format", "firefox", "--markers", "5"]),
+    ("futex.chrome", "futex", &["--format", "chrome"]),
 ];
+
+/// Exports that are no text, decoded: compared by the tests of the library, which know their messages.
+const DECODED: &[&str] = &["shop.pprof.txt", "shop.perfetto.txt"];
 
 fn trace(name: &str) -> PathBuf {
     root().join("fixtures/traces").join(format!("{name}.parquet"))
@@ -169,8 +181,10 @@ fn each_file_among_the_exports_is_compared() {
     let files = fs::read_dir(root().join("fixtures/exports")).unwrap();
     for file in files {
         let name = file.unwrap().file_name().into_string().unwrap();
-        let is_known =
-            known.contains(&name.as_str()) || name == "README.md" || name.starts_with("futex.locktrace-hist");
+        let is_known = known.contains(&name.as_str())
+            || DECODED.contains(&name.as_str())
+            || name == "README.md"
+            || name.starts_with("futex.locktrace-hist");
         assert!(is_known, "fixtures/exports/{name} is of no export that is compared");
     }
 }

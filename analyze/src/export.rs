@@ -10,6 +10,8 @@ use trace_format::Trace;
 use crate::{choices::choices, error::AnalyzeError, filter::Filter, raw, report::Trust, rows};
 
 mod charges;
+mod chrome;
+pub mod firefox;
 pub mod folded;
 mod lanes;
 pub mod lock_prof;
@@ -17,9 +19,14 @@ pub mod locktrace;
 pub mod mklockstat;
 pub mod offwaketime;
 pub mod perf_lock;
+mod perfetto;
 mod pprof;
-mod safe;
+pub(crate) mod safe;
 mod stacks;
+mod waiting;
+
+#[cfg(test)]
+mod tests;
 
 choices! {
     /// A format.
@@ -45,6 +52,21 @@ choices! {
         Folded = "folded",
         /// What Go's mutex profile says: waits by stack, for `go tool pprof`, Pyroscope and Parca.
         Pprof = "pprof",
+        /// Holds and waits per thread, for ui.perfetto.dev and trace_processor.
+        Perfetto = "perfetto",
+        /// Waits as samples and markers, holds as markers, for profiler.firefox.com.
+        Firefox = "firefox",
+        /// Chrome's trace events: holds and waits per thread.
+        Chrome = "chrome",
+        /// The events as an Arrow IPC file (Feather).
+        Arrow = "arrow",
+    }
+}
+
+impl Format {
+    /// Whether it is nothing for a terminal.
+    pub const fn is_binary(self) -> bool {
+        matches!(self, Self::Pprof | Self::Perfetto | Self::Arrow)
     }
 }
 
@@ -69,6 +91,8 @@ pub struct Options {
     pub offwaketime: offwaketime::Options,
     /// With [`Format::Folded`].
     pub folded: folded::Options,
+    /// With [`Format::Firefox`].
+    pub firefox: firefox::Options,
 }
 
 /// What was written.
@@ -103,6 +127,10 @@ pub fn write(
         Format::Offwaketime2 => offwaketime::write(trace, options, offwaketime::Grammar::Modern, out),
         Format::Folded => folded::write(trace, options, out),
         Format::Pprof => pprof::write(trace, options, out),
+        Format::Perfetto => perfetto::write(trace, options, out),
+        Format::Firefox => firefox::write(trace, options, out),
+        Format::Chrome => chrome::write(trace, options, out),
+        Format::Arrow => events(trace, options, rows::Format::Arrow, out),
     }
 }
 

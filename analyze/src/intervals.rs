@@ -199,6 +199,10 @@ pub trait Sink {
     fn acquired(&mut self, hold: &Hold) {
         let _ = hold;
     }
+    /// A wait began; it ends in [`wait`](Self::wait). Not told of waits that are known only from their end.
+    fn wait_begins(&mut self, wait: &Wait) {
+        let _ = wait;
+    }
     /// A hold ended.
     fn hold(&mut self, hold: &Hold);
     /// A wait ended.
@@ -218,6 +222,10 @@ impl<S: Sink> Sink for &mut S {
 
     fn acquired(&mut self, hold: &Hold) {
         S::acquired(self, hold);
+    }
+
+    fn wait_begins(&mut self, wait: &Wait) {
+        S::wait_begins(self, wait);
     }
 
     fn hold(&mut self, hold: &Hold) {

@@ -1,4 +1,4 @@
-//! Rows of any table on their way out, one by one: as text, CSV, JSON, Markdown or Parquet.
+//! Rows of any table on their way out, one by one: as text, CSV, JSON, Markdown, Parquet or Arrow.
 //!
 //! [`Field`]s say what a row has, [`Cell`]s are what one row has there; they go to a [`Rows`] that [`writer`] made. No skin keeps rows,
 //! but for the row group that Parquet compresses as one, so memory does not grow with the number of rows. What numbers mean and
@@ -8,6 +8,8 @@ use std::{borrow::Cow, fmt, io::Write, str::FromStr};
 
 use crate::{choices::choices, error::AnalyzeError, layout::Look};
 
+mod arrow;
+mod batch;
 mod csv;
 mod json;
 mod markdown;
@@ -30,6 +32,15 @@ choices! {
         Md = "md",
         /// Apache Parquet; times in ns, null for what is not known.
         Parquet = "parquet",
+        /// An Arrow IPC file (Feather); times in ns, null for what is not known.
+        Arrow = "arrow",
+    }
+}
+
+impl Format {
+    /// Whether it is nothing for a terminal.
+    pub const fn is_binary(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
     }
 }
 
@@ -165,6 +176,7 @@ pub fn writer<'w>(
         Format::Json => Box::new(json::JsonLines::new(fields, out)),
         Format::Md => Box::new(markdown::MarkdownRows::new(fields, out)?),
         Format::Parquet => Box::new(parquet::ParquetRows::new(fields, out)?),
+        Format::Arrow => Box::new(arrow::ArrowRows::new(fields, out)?),
     })
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct Filters {
 /// How and where a result is written.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Output {
-    /// How to write it: text, csv, json, md (Markdown) or parquet; but in text, times are in nanoseconds.
+    /// How to write it: text, csv, json, md (Markdown), parquet or arrow; but in text, times are in nanoseconds.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
     pub(crate) format: Format,
     /// In text: names in full. Without, template arguments and hashes are left out, and what is too wide loses its middle.

@@ -13,7 +13,7 @@ mod viewers;
 
 pub(crate) use offwaketime::Offwaketime;
 pub(crate) use older::{LockProf, Locktrace, Mklockstat, PerfLock};
-pub(crate) use viewers::Folded;
+pub(crate) use viewers::{Firefox, Folded};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -22,6 +22,10 @@ Formats:
   jsonl         the events, one JSON object per line
   folded        stacks by how long they waited, for flamegraph.pl, inferno and speedscope
   pprof         contentions and delay by stack, for go tool pprof, Pyroscope and Parca
+  perfetto      holds and waits per thread, who handed the lock to whom, waiters, for ui.perfetto.dev
+  firefox       waits as samples and markers, holds as markers, for profiler.firefox.com
+  chrome        holds and waits on their threads, for viewers of Chrome's trace events
+  arrow         the events as an Arrow IPC file (Feather)
   lock-prof     FreeBSD's debug.lock.prof.stats
   locktrace     bcc's locktrace: futex calls, CSV
   mklockstat    milli-klockstat: waits by period, CSV
@@ -54,6 +58,8 @@ pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) folded: Folded,
     #[command(flatten)]
+    pub(crate) firefox: Firefox,
+    #[command(flatten)]
     pub(crate) lock_prof: LockProf,
     #[command(flatten)]
     pub(crate) locktrace: Locktrace,
@@ -70,6 +76,7 @@ impl Export {
     fn own(&self) -> Vec<(&'static [Format], Option<&'static str>)> {
         vec![
             (&[Format::Folded], self.folded.given()),
+            (&[Format::Firefox], self.firefox.given()),
             (&[Format::LockProf], self.lock_prof.given()),
             (&[Format::Locktrace], self.locktrace.given()),
             (&[Format::Mklockstat], self.mklockstat.given()),

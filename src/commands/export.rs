@@ -1,5 +1,7 @@
 //! `klock export`: the trace in the format that was asked for, to stdout or a file; what it lacks, to stderr.
 
+use std::io::IsTerminal as _;
+
 use analyze::export::{self, Options};
 use trace_format::Trace;
 
@@ -20,6 +22,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         filter: filter(&args.filters),
         allow_loss: args.allow_loss,
         folded: viewers::folded(&args.folded),
+        firefox: viewers::firefox(&args.firefox),
         lock_prof: older::lock_prof(&args.lock_prof),
         locktrace: older::locktrace(&args.locktrace),
         mklockstat: older::mklockstat(&args.mklockstat)?,
@@ -36,6 +39,9 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     };
     match &args.output {
         Some(path) => files::stream_file(path, args.force, &mut write)?,
+        None if args.format.is_binary() && std::io::stdout().is_terminal() => {
+            anyhow::bail!("{} is nothing for a terminal; give -o FILE", args.format)
+        }
         None => output::to_stdout(&mut write)?,
     }
     if let Some(path) = &args.locktrace.hist {

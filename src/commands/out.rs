@@ -16,8 +16,8 @@ pub(super) fn write(
     let look = |width| Look { width, full: args.full };
     match &args.output {
         Some(path) => files::stream_file(path, args.force, |out| write(look(None), out)),
-        None if args.format == Format::Parquet && std::io::stdout().is_terminal() => {
-            bail!("Parquet is nothing for a terminal; give -o FILE")
+        None if args.format.is_binary() && std::io::stdout().is_terminal() => {
+            bail!("{} is nothing for a terminal; give -o FILE", args.format)
         }
         None => output::to_stdout(|out| write(look(terminal_width()), out)),
     }

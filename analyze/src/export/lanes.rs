@@ -27,10 +27,16 @@ impl Lanes {
     /// The lane for an interval. Of two with one time in common, a viewer takes that first which was written first: what is
     /// given here must be written in the same order.
     pub(super) fn place(&mut self, start_ns: i64, end_ns: i64) -> usize {
-        if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(start_ns, end_ns)) {
+        self.place_until((start_ns, end_ns), end_ns)
+    }
+
+    /// The same of an interval that is written later: nothing that comes meanwhile is to begin or end on its lane when it ends, which
+    /// `until_ns` is one more than.
+    pub(super) fn place_until(&mut self, interval: (i64, i64), until_ns: i64) -> usize {
+        if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(interval, until_ns)) {
             return at;
         }
-        let outer = VecDeque::from([(start_ns, end_ns)]);
+        let outer = VecDeque::from([(interval.0, until_ns)]);
         self.lanes.push(Lane { outer, forgotten_ns: i64::MIN });
         self.lanes.len() - 1
     }
@@ -38,20 +44,20 @@ impl Lanes {
 
 impl Lane {
     /// Puts the interval here if it fits: beside the others, or around some of them.
-    fn take(&mut self, start_ns: i64, end_ns: i64) -> bool {
+    fn take(&mut self, (start_ns, end_ns): (i64, i64), until_ns: i64) -> bool {
         if start_ns < self.forgotten_ns {
             return false;
         }
         // What ended before it, and what begins after it. What begins when it ends was written first, and would be closed by
         // its end.
         let first = self.outer.partition_point(|&(_, to)| to <= start_ns);
-        let last = self.outer.partition_point(|&(from, to)| from <= end_ns || to <= start_ns);
+        let last = self.outer.partition_point(|&(from, to)| from <= until_ns || to <= start_ns);
         let mut between = self.outer.range(first..last.max(first));
         if !between.all(|&(from, to)| start_ns < from && to <= end_ns) {
             return false;
         }
         self.outer.drain(first..last.max(first));
-        self.outer.insert(first, (start_ns, end_ns));
+        self.outer.insert(first, (start_ns, until_ns));
         if self.outer.len() > REMEMBERED
             && let Some((_, end_ns)) = self.outer.pop_front()
         {

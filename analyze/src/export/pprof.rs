@@ -33,7 +33,7 @@ mod messages;
 mod places;
 mod strings;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use messages::{Label, Profile, Sample, ValueType};
 use places::Places;
@@ -156,7 +156,7 @@ fn profile(
     Ok(Profile {
         sample_type,
         sample,
-        mapping: places.mappings(),
+        mapping: places.mappings(&strings),
         location: places.locations,
         function: places.functions,
         string_table: strings.table(),

@@ -158,6 +158,7 @@ impl LockState {
         } else {
             at.counts.unmeasured_waits += 1;
         }
+        at.sink.wait_begins(&wait);
         self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None });
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Cell, Field, Rows};
-use crate::error::AnalyzeError;
+use crate::{error::AnalyzeError, export::safe::cell};
 
 pub(super) struct CsvRows<'w> {
     csv: csv::Writer<&'w mut (dyn Write + Send)>,
@@ -19,11 +19,12 @@ impl<'w> CsvRows<'w> {
 
 impl Rows for CsvRows<'_> {
     fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
-        for cell in cells {
-            match cell {
+        for value in cells {
+            match value {
                 Cell::Null => self.csv.write_field(""),
                 Cell::Int(number) => self.csv.write_field(number.to_string()),
-                Cell::Text(text) => self.csv.write_field(text.as_bytes()),
+                // Text is safe to print, but not yet to open as a spreadsheet.
+                Cell::Text(text) => self.csv.write_field(cell(text).as_bytes()),
             }
             .map_err(cause)?;
         }

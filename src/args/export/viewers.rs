@@ -23,3 +23,18 @@ impl Folded {
         super::first_given(&[("--of", self.of.is_some()), ("--unit", self.unit.is_some())])
     }
 }
+
+/// `--format firefox`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Firefox {
+    /// At most so many waits and as many holds, the longest [default: 50000].
+    #[arg(long, value_name = "N", help_heading = "firefox")]
+    pub(crate) markers: Option<usize>,
+}
+
+impl Firefox {
+    /// An option that was given, if one was.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        super::first_given(&[("--markers", self.markers.is_some())])
+    }
+}

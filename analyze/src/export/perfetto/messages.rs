@@ -45,10 +45,10 @@ pub(super) struct Clock {
     pub(super) timestamp: Option<u64>,
 }
 
-/// A begin, an end, or the value of a counter.
+/// A begin, an end, a moment, or the value of a counter.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TrackEvent {
-    #[prost(uint64, repeated, tag = "3")]
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub(super) category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<DebugAnnotation>,
@@ -73,6 +73,7 @@ pub(super) enum Type {
     Unspecified = 0,
     SliceBegin = 1,
     SliceEnd = 2,
+    Instant = 3,
     Counter = 4,
 }
 
@@ -83,8 +84,6 @@ pub(super) struct DebugAnnotation {
     pub(super) name_iid: Option<u64>,
     #[prost(int64, optional, tag = "4")]
     pub(super) int_value: Option<i64>,
-    #[prost(string, optional, tag = "6")]
-    pub(super) string_value: Option<String>,
     #[prost(uint64, optional, tag = "17")]
     pub(super) string_value_iid: Option<u64>,
 }

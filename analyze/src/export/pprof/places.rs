@@ -64,8 +64,9 @@ impl Places {
         ids
     }
 
-    /// The files with their ranges. Locations are moved into them.
-    pub(super) fn mappings(&mut self) -> Vec<Mapping> {
+    /// The files with their ranges. Locations are moved into them. The first is what a reader takes for the program: a file that is
+    /// neither a library nor the kernel, if there is one.
+    pub(super) fn mappings(&mut self, strings: &Strings) -> Vec<Mapping> {
         let mut begin = ALIGNED;
         let mut mappings = Vec::with_capacity(self.files.len());
         for (at, file) in self.files.iter().enumerate() {
@@ -87,6 +88,8 @@ impl Places {
             let file = location.mapping_id.checked_sub(1).and_then(|at| mappings.get(at as usize));
             location.address = location.address.saturating_add(file.map_or(0, |file| file.memory_start));
         }
+        let is_program = |name: &str| !name.starts_with('[') && !name.contains(".so");
+        mappings.sort_by_key(|mapping| !is_program(strings.text(mapping.filename)));
         mappings
     }
 

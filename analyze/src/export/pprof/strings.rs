@@ -28,6 +28,11 @@ impl Strings {
         number
     }
 
+    /// The text at a place.
+    pub(super) fn text(&self, number: i64) -> &str {
+        usize::try_from(number).ok().and_then(|at| self.all.get(at)).map_or("", String::as_str)
+    }
+
     pub(super) fn table(self) -> Vec<String> {
         self.all
     }

@@ -131,3 +131,41 @@ proptest! {
         prop_assert_eq!(sum(0), i64::try_from(waits).unwrap());
     }
 }
+
+/// All that a profile says, in words.
+pub(in crate::export) fn decoded(bytes: &[u8]) -> String {
+    let mut profile = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
+    let profile = Profile::decode(profile.as_slice()).unwrap();
+    let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
+    let mut lines = vec![format!("from {} for {} ns", profile.time_nanos, profile.duration_nanos)];
+    // Which klock it was is not what is compared.
+    lines.extend(profile.comment.iter().skip(1).map(|comment| text(*comment).to_owned()));
+    lines.extend(shown(&profile));
+    for mapping in &profile.mapping {
+        let (from, to) = (mapping.memory_start, mapping.memory_limit);
+        lines.push(format!("{} {} {from:#x}..{to:#x}", text(mapping.filename), text(mapping.build_id)));
+    }
+    for location in &profile.location {
+        let line = |line: &Line| {
+            let function = profile.functions(line.function_id);
+            format!("{} {}:{}", text(function.name), text(function.filename), line.line)
+        };
+        let inlined: Vec<String> = location.line.iter().map(line).collect();
+        lines.push(format!("{:#x} in {}: {}", location.address, location.mapping_id, inlined.join(" in ")));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Of each sample: how many frames, values and labels it has, and the values.
+pub(in crate::export) fn structure(bytes: &[u8]) -> Vec<String> {
+    let mut profile = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
+    let profile = Profile::decode(profile.as_slice()).unwrap();
+    let safe = |text: &String| !text.contains(crate::names::is_unsafe);
+    assert!(profile.string_table.iter().all(safe));
+    let sample = |sample: &Sample| {
+        format!("{} frames, {} labels, {:?}", sample.location_id.len(), sample.label.len(), sample.value)
+    };
+    profile.sample.iter().map(sample).collect()
+}

@@ -1,0 +1,164 @@
+//! Packets on their way out, and the texts that they mean by numbers.
+//!
+//! Packets enter, bytes leave. A text is written once, before the first packet that means it. Of the errors of the output the first is
+//! kept until somebody asks: the intervals come from an engine that knows no errors.
+
+use std::io::Write;
+
+use prost::Message as _;
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, TaskId, run_info::Clocks};
+
+use super::messages::{
+    Clock, ClockSnapshot, DebugAnnotation, InternedData, InternedText, TracePacket, TracePacketDefaults,
+};
+use crate::error::AnalyzeError;
+
+/// All packets are of one sequence, which is what texts are numbered in.
+const SEQUENCE: u32 = 1;
+
+/// Flags of a packet: forget the texts; needs the texts.
+const CLEARED: u32 = 1;
+const NEEDED: u32 = 2;
+
+/// Numbers of `perfetto.protos.BuiltinClock`.
+const REALTIME: u32 = 1;
+const MONOTONIC: u32 = 3;
+const BOOTTIME: u32 = 6;
+
+/// The tag of a packet in a trace: field 1, with a length.
+const PACKET: u8 = 0x0a;
+
+/// Which text: made only if it was not written yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Text {
+    /// The name of a slice: a hold of this lock.
+    HoldOf(LockId),
+    /// The name of a slice: a wait for this lock.
+    WaitFor(LockId),
+    /// A category.
+    Category(&'static str),
+    /// The name of a value of a slice.
+    Key(&'static str),
+    /// A value: an acquisition point by its number.
+    Point(u32),
+    /// A value: a task.
+    Task(TaskId),
+    /// A value: a word.
+    Word(&'static str),
+}
+
+/// Writes packets.
+pub(super) struct Packets<'w> {
+    out: &'w mut (dyn Write + Send),
+    buffer: Vec<u8>,
+    numbers: FxHashMap<Text, u64>,
+    failed: Result<(), AnalyzeError>,
+}
+
+impl<'w> Packets<'w> {
+    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
+        Self { out, buffer: Vec::new(), numbers: FxHashMap::default(), failed: Ok(()) }
+    }
+
+    /// The first packet: which clock times are of.
+    pub(super) fn begin(&mut self, clocks: &Clocks) {
+        let of = [
+            (MONOTONIC, clocks.monotonic_ns),
+            (BOOTTIME, clocks.boottime_ns),
+            (REALTIME, clocks.realtime_ns),
+        ];
+        let known = of.iter().all(|(_, ns)| *ns > 0);
+        let clock = |(id, ns): (u32, i64)| Clock { clock_id: Some(id), timestamp: Some(time(ns)) };
+        self.write(TracePacket {
+            sequence_flags: Some(CLEARED),
+            clock_snapshot: known.then(|| ClockSnapshot { clocks: of.map(clock).to_vec() }),
+            trace_packet_defaults: known
+                .then_some(TracePacketDefaults { timestamp_clock_id: Some(MONOTONIC) }),
+            ..TracePacket::default()
+        });
+    }
+
+    /// A packet of what happened at a time.
+    pub(super) fn at(&mut self, ns: i64, packet: TracePacket) {
+        self.write(TracePacket { timestamp: Some(time(ns)), sequence_flags: Some(NEEDED), ..packet });
+    }
+
+    /// A packet as it is.
+    pub(super) fn write(&mut self, packet: TracePacket) {
+        if self.failed.is_err() {
+            return;
+        }
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.buffer.clear();
+        self.buffer.push(PACKET);
+        // A Vec has always room.
+        let _ = packet.encode_length_delimited(&mut self.buffer);
+        self.failed = self.out.write_all(&self.buffer).map_err(AnalyzeError::Write);
+    }
+
+    /// The number of a text, which `make` makes if it was not written yet.
+    pub(super) fn number(&mut self, text: Text, make: impl FnOnce() -> String) -> u64 {
+        if let Some(number) = self.numbers.get(&text) {
+            return *number;
+        }
+        let number = self.numbers.len() as u64 + 1;
+        self.numbers.insert(text, number);
+        let interned = vec![InternedText { iid: Some(number), text: Some(make()) }];
+        let mut data = InternedData::default();
+        match text {
+            Text::HoldOf(_) | Text::WaitFor(_) => data.event_names = interned,
+            Text::Category(_) => data.event_categories = interned,
+            Text::Key(_) => data.debug_annotation_names = interned,
+            Text::Point(_) | Text::Task(_) | Text::Word(_) => data.debug_annotation_string_values = interned,
+        }
+        self.write(TracePacket {
+            sequence_flags: Some(NEEDED),
+            interned_data: Some(data),
+            ..TracePacket::default()
+        });
+        number
+    }
+
+    /// The number of a word that klock has.
+    pub(super) fn category(&mut self, word: &'static str) -> u64 {
+        self.number(Text::Category(word), || word.to_owned())
+    }
+
+    /// A named number of a slice.
+    pub(super) fn int(&mut self, key: &'static str, value: i64) -> DebugAnnotation {
+        let name_iid = Some(self.number(Text::Key(key), || key.to_owned()));
+        DebugAnnotation { name_iid, int_value: Some(value), string_value_iid: None }
+    }
+
+    /// A named text of a slice.
+    pub(super) fn text(
+        &mut self,
+        key: &'static str,
+        text: Text,
+        make: impl FnOnce() -> String,
+    ) -> DebugAnnotation {
+        let name_iid = Some(self.number(Text::Key(key), || key.to_owned()));
+        let string_value_iid = Some(self.number(text, make));
+        DebugAnnotation { name_iid, int_value: None, string_value_iid }
+    }
+
+    /// The same of a word that klock has.
+    pub(super) fn word(&mut self, key: &'static str, word: &'static str) -> DebugAnnotation {
+        self.text(key, Text::Word(word), || word.to_owned())
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_err()
+    }
+
+    pub(super) fn finish(self) -> Result<(), AnalyzeError> {
+        self.failed?;
+        self.out.flush().map_err(AnalyzeError::Write)
+    }
+}
+
+/// Perfetto knows no times before 0.
+fn time(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or(0)
+}

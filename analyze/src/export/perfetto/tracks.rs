@@ -1,0 +1,118 @@
+//! The tracks of a trace: a process, its threads, what a thread can't show on its own track, and a counter per lock.
+//!
+//! Tasks and locks enter, numbers of tracks leave; a track is described when it is first used. What is kept is of tasks and locks, not
+//! of what they did.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, TaskId};
+
+use super::{
+    messages::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor},
+    packets::Packets,
+};
+use crate::{
+    export::lanes::Lanes,
+    names::{Names, UNKNOWN, printable},
+};
+
+/// The tracks that there are.
+#[derive(Debug, Default)]
+pub(super) struct Tracks {
+    last: u64,
+    processes: FxHashMap<i32, u64>,
+    threads: FxHashMap<TaskId, Thread>,
+    counters: FxHashMap<LockId, u64>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    /// Its own, and those below it.
+    tracks: Vec<u64>,
+    lanes: Lanes,
+}
+
+impl Tracks {
+    /// The track for an interval of a task, which is written now, or later.
+    pub(super) fn of(
+        &mut self,
+        task: TaskId,
+        interval: (i64, i64),
+        is_later: bool,
+        names: &Names,
+        packets: &mut Packets<'_>,
+    ) -> u64 {
+        let until_ns = interval.1.saturating_add(i64::from(is_later));
+        let lane = self.threads.entry(task).or_default().lanes.place_until(interval, until_ns);
+        while self.threads[&task].tracks.len() <= lane {
+            let track = self.describe_thread(task, names, packets);
+            self.threads.entry(task).or_default().tracks.push(track);
+        }
+        self.threads[&task].tracks[lane]
+    }
+
+    /// The counter of who waits for a lock.
+    pub(super) fn counter(&mut self, lock: LockId, names: &Names, packets: &mut Packets<'_>) -> u64 {
+        if let Some(track) = self.counters.get(&lock) {
+            return *track;
+        }
+        // A lock of the kernel is of no process.
+        let pid = names.lock(lock).and_then(|row| row.pid);
+        let parent_uuid = pid.map(|pid| self.process(pid, names, packets));
+        let track = self.describe(
+            TrackDescriptor {
+                parent_uuid,
+                name: Some(format!("waiters of {}", names.lock_label(lock))),
+                counter: Some(CounterDescriptor { unit_name: Some("tasks".to_owned()) }),
+                ..TrackDescriptor::default()
+            },
+            packets,
+        );
+        self.counters.insert(lock, track);
+        track
+    }
+
+    /// The next track of a thread: its own, or one more below that.
+    fn describe_thread(&mut self, task: TaskId, names: &Names, packets: &mut Packets<'_>) -> u64 {
+        let own = self.threads.get(&task).and_then(|thread| thread.tracks.first()).copied();
+        let row = names.task(task);
+        if own.is_some() {
+            let name = format!("{}: not nested", names.task_label(task));
+            let track = TrackDescriptor { parent_uuid: own, name: Some(name), ..TrackDescriptor::default() };
+            return self.describe(track, packets);
+        }
+        let Some(row) = row else {
+            let name = format!("{task} {UNKNOWN}");
+            return self
+                .describe(TrackDescriptor { name: Some(name), ..TrackDescriptor::default() }, packets);
+        };
+        let process = self.process(row.pid, names, packets);
+        let thread_name = Some(row.comm.as_deref().map_or(UNKNOWN.to_owned(), |c| printable(c).into_owned()));
+        let thread = ThreadDescriptor { pid: Some(row.pid), tid: Some(row.tid), thread_name };
+        self.describe(
+            TrackDescriptor {
+                parent_uuid: Some(process),
+                thread: Some(thread),
+                ..TrackDescriptor::default()
+            },
+            packets,
+        )
+    }
+
+    fn process(&mut self, pid: i32, names: &Names, packets: &mut Packets<'_>) -> u64 {
+        if let Some(track) = self.processes.get(&pid) {
+            return *track;
+        }
+        let process_name = names.process_comm(pid).map(|comm| printable(comm).into_owned());
+        let process = Some(ProcessDescriptor { pid: Some(pid), process_name });
+        let track = self.describe(TrackDescriptor { process, ..TrackDescriptor::default() }, packets);
+        self.processes.insert(pid, track);
+        track
+    }
+
+    fn describe(&mut self, track: TrackDescriptor, packets: &mut Packets<'_>) -> u64 {
+        self.last += 1;
+        let track_descriptor = Some(TrackDescriptor { uuid: Some(self.last), ..track });
+        packets.write(TracePacket { track_descriptor, ..TracePacket::default() });
+        self.last
+    }
+}
