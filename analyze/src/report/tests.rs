@@ -694,6 +694,14 @@ proptest! {
             let measured: Vec<i64> = complete().map(|hold| hold.end_ns - hold.start_ns).collect();
             let contended = holds.iter().filter(|hold| hold.contended);
             let contended: Vec<i64> = contended.filter_map(|hold| hold.wait_ns).collect();
+            let states: Vec<[i64; 3]> = holds
+                .iter()
+                .filter(|hold| hold.contended)
+                .filter_map(|hold| Some([hold.wait_ns?, hold.blocked_ns?, hold.runq_ns?]))
+                .collect();
+            let spent = |of: fn(&[i64; 3]) -> i64| {
+                (!states.is_empty()).then(|| states.iter().map(of).sum::<i64>())
+            };
             let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
             let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
             let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
@@ -727,7 +735,9 @@ proptest! {
                     wait_p99_ns: percentile(&contended, 990),
                     wait_p999_ns: percentile(&contended, 999),
                     threads: Some(holds.iter().map(|hold| hold.task).collect::<std::collections::HashSet<_>>().len() as i64),
-                    ..Extra::default()
+                    spin_ns: spent(|[wait, blocked, runq]| wait - blocked - runq),
+                    blocked_ns: spent(|[_, blocked, _]| *blocked),
+                    runq_ns: spent(|[_, _, runq]| *runq),
                 }),
             };
             prop_assert_eq!(row.columns, columns);

@@ -45,8 +45,9 @@ cd /out
 echo "klock-vm: sending"
 stty -F /dev/ttyS1 raw -echo
 tar cz . > /dev/ttyS1
-sync
-sleep 0.3
+# Setting a line waits until all is sent; a machine that is off sends no more.
+stty -F /dev/ttyS1 raw -echo
+sleep 1
 echo "klock-vm: done"
 poweroff -f
 "#;
