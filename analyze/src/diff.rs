@@ -235,7 +235,7 @@ impl Side {
             trust: Watch::default(),
         };
         let (events, counts) =
-            Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut gathering)?;
+            Pass { trace, names: &names, chosen: &chosen, detail: Detail::Times }.run(&mut gathering)?;
         let Gathering { keys, all, trust, .. } = gathering;
         let trust = trust.block(trace, (&events, &counts), &chosen, &names);
         let mut by_name: BTreeMap<String, Periods> = BTreeMap::new();

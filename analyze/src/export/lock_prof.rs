@@ -72,24 +72,9 @@ mod tests {
     use super::*;
     use crate::{
         export::{self, Format},
+        report::tests::T1,
         testing::{self, skin},
     };
-
-    /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
-    const T1: &str = "
-        lock m mutex
-        1_000_000 A acquire m a.c:10
-        1_200_000 B wait    m b.c:20
-        1_300_000 C wait    m b.c:20
-        1_500_000 D try_fail m d.c:1 errno=16
-        1_600_000 E wait    m e.c:1
-        1_700_000 E abandon m e.c:1 wait=100_000 errno=110
-        2_000_500 A release m a.c:11
-        2_003_000 B acquire m b.c:20 wait=803_000
-        2_503_999 B release m b.c:21
-        2_505_000 C acquire m b.c:20 wait=1_205_000
-        2_505_900 C release m b.c:21
-    ";
 
     fn export(text: &str, lock_prof: Options) -> String {
         let test = testing::trace(text);

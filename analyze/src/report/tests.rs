@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
-const T1: &str = "
+pub(crate) const T1: &str = "
     lock m mutex
     1_000_000 A acquire m a.c:10
     1_200_000 B wait    m b.c:20
