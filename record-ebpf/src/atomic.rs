@@ -1,9 +1,8 @@
-//! Atomic operations on integers in map values. Uprobe programs can be preempted in the middle of an addition, and the
-//! counts have to be exact.
+//! Atomic operations on integers in map values. Counts have to be exact although uprobe programs can be preempted.
 //!
-//! Kernels before 5.12 have one atomic operation, an addition that tells nothing. There no task can preempt a program
-//! either (`migrate_disable` is `preempt_disable` up to 5.10): only interrupts come in between, and their programs are
-//! over, with the guard as it was, when the one that they interrupted goes on. So a reading and then an addition do.
+//! Kernels before 5.12 have a single atomic operation, an addition without a result. On these kernels no task can preempt a
+//! program (`migrate_disable` is `preempt_disable` up to 5.10). Only programs in interrupts can come in between, and they
+//! finish and restore the guard before the interrupted program continues. So reading and then adding is sufficient.
 
 #[cfg(not(bpf_without_fetch))]
 pub(crate) use fetching::{add, claim, swap};
@@ -14,28 +13,28 @@ pub(crate) use plain::{add, claim, swap};
 mod fetching {
     use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd, atomic_xchg};
 
-    /// With a weaker order, LLVM's BPF back end leaves out the fetch, even where its result is used.
+    /// With a weaker order, LLVM's BPF backend omits the fetch even if its result is used.
     const ORDER: AtomicOrdering = AtomicOrdering::SeqCst;
 
-    /// Adds and gives what was there before. `place` has to be a field of a map's value.
+    /// Adds `amount` and returns the previous value. `field` must be a field of a map value.
     #[inline(always)]
-    pub(crate) unsafe fn add(place: *mut u64, amount: u64) -> u64 {
-        // SAFETY: as for the caller.
-        unsafe { atomic_xadd::<u64, u64, ORDER>(place, amount) }
+    pub(crate) unsafe fn add(field: *mut u64, amount: u64) -> u64 {
+        // SAFETY: the caller's obligation.
+        unsafe { atomic_xadd::<u64, u64, ORDER>(field, amount) }
     }
 
-    /// Puts `value` there and gives what was there before. `place` has to be a field of a map's value.
+    /// Stores `value` and returns the previous value. `field` must be a field of a map value.
     #[inline(always)]
-    pub(crate) unsafe fn swap(place: *mut u64, value: u64) -> u64 {
-        // SAFETY: as for the caller.
-        unsafe { atomic_xchg::<u64, ORDER>(place, value) }
+    pub(crate) unsafe fn swap(field: *mut u64, value: u64) -> u64 {
+        // SAFETY: the caller's obligation.
+        unsafe { atomic_xchg::<u64, ORDER>(field, value) }
     }
 
-    /// Puts `value` there if there is 0; whether it did. `place` has to be a field of a map's value.
+    /// Stores `value` if the field is 0; returns whether it was. `field` must be a field of a map value.
     #[inline(always)]
-    pub(crate) unsafe fn claim(place: *mut u64, value: u64) -> bool {
-        // SAFETY: as for the caller.
-        unsafe { atomic_cxchg::<u64, ORDER, ORDER>(place, 0, value).1 }
+    pub(crate) unsafe fn claim(field: *mut u64, value: u64) -> bool {
+        // SAFETY: the caller's obligation.
+        unsafe { atomic_cxchg::<u64, ORDER, ORDER>(field, 0, value).1 }
     }
 }
 
@@ -47,41 +46,41 @@ mod plain {
     };
 
     #[inline(always)]
-    unsafe fn just_add(place: *mut u64, amount: u64) {
-        // SAFETY: as for the caller.
-        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(place, amount) };
+    unsafe fn add_without_fetch(field: *mut u64, amount: u64) {
+        // SAFETY: the caller's obligation.
+        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(field, amount) };
     }
 
-    /// See the other one.
+    /// As `fetching::add`.
     #[inline(always)]
-    pub(crate) unsafe fn add(place: *mut u64, amount: u64) -> u64 {
-        // SAFETY: as for the caller.
+    pub(crate) unsafe fn add(field: *mut u64, amount: u64) -> u64 {
+        // SAFETY: the caller's obligation.
         unsafe {
-            let before = read_volatile(place);
-            just_add(place, amount);
+            let before = read_volatile(field);
+            add_without_fetch(field, amount);
             before
         }
     }
 
-    /// See the other one. What was added since the reading stays.
+    /// As `fetching::swap`. Keeps what an interrupt added after the read.
     #[inline(always)]
-    pub(crate) unsafe fn swap(place: *mut u64, value: u64) -> u64 {
-        // SAFETY: as for the caller.
+    pub(crate) unsafe fn swap(field: *mut u64, value: u64) -> u64 {
+        // SAFETY: the caller's obligation.
         unsafe {
-            let before = read_volatile(place);
-            just_add(place, value.wrapping_sub(before));
+            let before = read_volatile(field);
+            add_without_fetch(field, value.wrapping_sub(before));
             before
         }
     }
 
-    /// See the other one.
+    /// As `fetching::claim`.
     #[inline(always)]
-    pub(crate) unsafe fn claim(place: *mut u64, value: u64) -> bool {
-        // SAFETY: as for the caller.
+    pub(crate) unsafe fn claim(field: *mut u64, value: u64) -> bool {
+        // SAFETY: the caller's obligation.
         unsafe {
-            let free = read_volatile(place) == 0;
+            let free = read_volatile(field) == 0;
             if free {
-                write_volatile(place, value);
+                write_volatile(field, value);
             }
             free
         }

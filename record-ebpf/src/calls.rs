@@ -1,14 +1,18 @@
-//! Calls of functions that take locks, from their entry to their return: a kretprobe can't read arguments, so that a
-//! kprobe keeps the lock's address for it. Calls of one task nest: an interrupt may try for a lock in the middle of one.
+//! Open calls of acquiring functions. A kretprobe cannot read arguments, so the kprobe at the entry stores the lock's address
+//! for it. Calls of a task nest, because an interrupt may try a lock during a call.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 
-use crate::{emit::cpu, filter::Task, maps::CALLS};
+use crate::{emit::cpu, filter::Task};
 
-/// Calls of one task that can be under way at once.
+/// Open calls, by task.
+#[btf_map]
+static CALLS: HashMap<u64, CallState, 32768> = HashMap::new();
+
+/// Maximum number of open calls of a task.
 const DEPTH: usize = 4;
 
-/// The calls of a task that have not returned yet, innermost last.
+/// The open calls of a task, innermost last.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CallState {
@@ -21,13 +25,13 @@ impl CallState {
     const EMPTY: Self = Self { locks: [0; DEPTH], functions: [0; DEPTH], depth: 0 };
 }
 
-/// The idle task of each CPU has its own calls.
+/// Returns the key of a task. The idle tasks share the thread id 0, so their key is the CPU.
 #[inline(always)]
 fn key(task: Task) -> u64 {
     if task.tid == 0 { 1 << 32 | u64::from(cpu()) } else { u64::from(task.tid) }
 }
 
-/// Notes that the task entered a function with this lock; false if there is no place.
+/// Stores the lock of a call that the task entered. Returns false if the map is full or calls are nested too deeply.
 #[inline(always)]
 pub(crate) fn enter(task: Task, function: u32, lock: u64) -> bool {
     let key = key(task);
@@ -35,22 +39,22 @@ pub(crate) fn enter(task: Task, function: u32, lock: u64) -> bool {
         return false;
     }
     let Some(state) = CALLS.get_ptr_mut(key) else { return false };
-    // SAFETY: the value stays in the map's memory, and is its own task's.
+    // SAFETY: the value stays in the map's memory, and only its own task uses it.
     let state = unsafe { &mut *state };
-    let at = state.depth as usize;
-    if at >= DEPTH {
-        // Returns were missed: what is kept is stale.
+    let index = state.depth as usize;
+    if index >= DEPTH {
+        // Returns were missed, so the stored calls are stale.
         state.depth = 0;
         return false;
     }
-    state.locks[at & (DEPTH - 1)] = lock;
-    state.functions[at & (DEPTH - 1)] = function;
-    state.depth = at as u64 + 1;
+    state.locks[index & (DEPTH - 1)] = lock;
+    state.functions[index & (DEPTH - 1)] = function;
+    state.depth = index as u64 + 1;
     true
 }
 
-/// The lock with which the task entered the function that it leaves now. Calls inside it whose return was missed go
-/// with it: the kernel has room for few returns at a time, and says of none that it missed it.
+/// Returns the lock of the call that the task leaves now, and removes the call. Also removes calls inside it: their returns
+/// were missed, because the kernel tracks a limited number of returns at a time.
 #[inline(always)]
 pub(crate) fn leave(task: Task, function: u32) -> Option<u64> {
     let key = key(task);
@@ -59,10 +63,10 @@ pub(crate) fn leave(task: Task, function: u32) -> Option<u64> {
     let state = unsafe { &mut *state };
     let depth = state.depth as usize;
     for back in 1..=DEPTH {
-        let at = depth.wrapping_sub(back) & (DEPTH - 1);
-        if back <= depth && state.functions[at] == function {
-            let lock = state.locks[at];
-            // The entry stays until the task ends: it will call again.
+        let index = depth.wrapping_sub(back) & (DEPTH - 1);
+        if back <= depth && state.functions[index] == function {
+            let lock = state.locks[index];
+            // The map entry stays until the task exits, because the task will call again.
             state.depth = (depth - back) as u64;
             return Some(lock);
         }
@@ -70,7 +74,7 @@ pub(crate) fn leave(task: Task, function: u32) -> Option<u64> {
     None
 }
 
-/// The task is gone.
+/// Removes the state of a task that exits.
 #[inline(always)]
 pub(crate) fn forget(task: Task) {
     let _ = CALLS.remove(key(task));

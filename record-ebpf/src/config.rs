@@ -1,24 +1,32 @@
-//! What the loader decided, as read-only globals that it sets before the verifier sees the programs. Offsets come from
-//! the running kernel's BTF; an offset that it doesn't have is [`ABSENT`], and the verifier prunes what needs it.
+//! Settings, as read-only globals that the loader writes before the programs are verified. Offsets come from the running
+//! kernel's BTF. A missing offset is [`ABSENT`], and the verifier prunes the code that needs it.
 
 use trace_format::kernel_functions::kinds;
 
-/// An offset that this kernel doesn't have.
+/// An offset that this kernel does not have.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
-/// Whose events are recorded; values of `KLOCK_TARGET_MODE`.
+/// Recorded tasks; values of `KLOCK_TARGET_MODE`.
 pub(crate) mod target {
-    /// Everybody's.
+    /// All tasks.
     pub(crate) const ALL: u32 = 0;
-    /// Those of the processes in the map of targets.
+    /// The processes in the map of targets.
     pub(crate) const PROCESSES: u32 = 1;
-    /// Those of the threads in the map of targets.
+    /// The threads in the map of targets.
     pub(crate) const THREADS: u32 = 2;
-    /// Those of the cgroup `KLOCK_CGROUP_ID` and the ones below it.
+    /// The cgroup `KLOCK_CGROUP_ID` and its descendants.
     pub(crate) const CGROUP: u32 = 3;
 }
 
-/// Bits of `KLOCK_COMMS`, and values in the map of names. The others mean: no task with one of these names.
+/// Threads whose off-CPU time is recorded; values of `KLOCK_THREADS`. Other values record all threads.
+pub(crate) mod threads {
+    /// Threads of programs.
+    pub(crate) const USER: u32 = 1;
+    /// Kernel threads.
+    pub(crate) const KERNEL: u32 = 2;
+}
+
+/// Bits of `KLOCK_COMMS`, and values in the map of names. Other values exclude tasks with one of these names.
 pub(crate) mod comms {
     /// Only tasks with one of these names.
     pub(crate) const ONLY: u32 = 1;
@@ -33,7 +41,7 @@ macro_rules! globals {
             $(#[$doc])*
             #[inline(always)]
             pub(crate) fn $function() -> $type {
-                // SAFETY: a valid, aligned static. Volatile, because the loader changes it after compilation.
+                // SAFETY: a valid, aligned static. Volatile, because the loader writes it after compilation.
                 unsafe { core::ptr::read_volatile(&raw const $symbol) }
             }
         )+
@@ -43,33 +51,37 @@ macro_rules! globals {
 globals! {
     /// One of [`target`].
     KLOCK_TARGET_MODE: u32 = target::ALL, target_mode;
-    /// How many CPUs are possible: the rings of nested programs come after those of all CPUs.
+    /// Number of possible CPUs. The rings of nested programs follow those of all CPUs.
     KLOCK_CPUS: u32 = 1, cpus;
     /// klock's own process, which is never recorded.
     KLOCK_SELF: u32 = 0, own_process;
-    /// Whether processes that a target starts become targets.
+    /// Whether processes started by a target become targets.
     KLOCK_FOLLOW: u32 = 1, follow_children;
-    /// With [`target::CGROUP`]: the cgroup's id.
+    /// Id of the cgroup, with [`target::CGROUP`].
     KLOCK_CGROUP_ID: u64 = 0, cgroup_id;
-    /// With [`target::CGROUP`]: how deep it is below the root.
+    /// Depth of the cgroup below the root, with [`target::CGROUP`].
     KLOCK_CGROUP_LEVEL: u32 = 0, cgroup_level;
-    /// Any of [`comms`]: whether tasks are recorded by their names, too.
+    /// Any of [`comms`]. 0 if tasks are not selected by name.
     KLOCK_COMMS: u32 = 0, comms;
-    /// 1: only the locks in the map of locks.
-    KLOCK_LOCKS: u32 = 0, chosen_locks;
-    /// Any of `trace_format::kernel_functions::kinds`: the kernel locks that are recorded.
-    KLOCK_KINDS: u32 = kinds::ALL, kinds_recorded;
-    /// Every how many-th acquisition of a kernel lock is recorded; 1 is each.
-    KLOCK_SAMPLE: u32 = 1, sample;
-    /// Waits that are shorter are not recorded; above 0, a wait has no record of its begin. In ns.
+    /// 1 if only the locks in the map of locks are recorded.
+    KLOCK_LOCKS: u32 = 0, filters_locks;
+    /// Recorded kinds of kernel locks, of `trace_format::kernel_functions::kinds`.
+    KLOCK_KINDS: u32 = kinds::ALL, selected_kinds;
+    /// An acquisition of a kernel lock is recorded if a random number of 32 bits is below this. 0 records all.
+    KLOCK_SAMPLE: u32 = 0, sample_below;
+    /// Minimum duration of recorded waits, in ns. If above 0, a wait is recorded once, at its end.
     KLOCK_MIN_WAIT: u64 = 0, min_wait_ns;
-    /// Off-CPU times that are shorter are not recorded. In ns.
+    /// Minimum duration of recorded off-CPU times, in ns.
     KLOCK_MIN_BLOCK: u64 = 0, min_block_ns;
-    /// 1: the functions that take kernel locks are probed.
+    /// Maximum duration of recorded off-CPU times, in ns.
+    KLOCK_MAX_BLOCK: u64 = u64::MAX, max_block_ns;
+    /// Any of [`threads`].
+    KLOCK_THREADS: u32 = 0, selected_threads;
+    /// 1 if the functions that acquire kernel locks are probed.
     KLOCK_CALLS: u32 = 0, probes_calls;
-    /// Any of `kinds`: the kernel locks of which waits begin at the entry of a slow function, and end at the return of
-    /// the one that called it unless a tracepoint ended them.
-    KLOCK_SLOW: u32 = 0, slow_kinds;
+    /// Kinds of kernel locks whose waits begin at the entry of a slow-path function. They end at the return of its caller,
+    /// unless a tracepoint ended them before.
+    KLOCK_SLOW: u32 = 0, slow_path_kinds;
     /// Offset of `mutex.owner`.
     KLOCK_MUTEX_OWNER: u32 = ABSENT, mutex_owner_offset;
     /// Offset of `rw_semaphore.owner`.
@@ -84,4 +96,10 @@ globals! {
     KLOCK_TASK_COMM: u32 = ABSENT, task_comm_offset;
     /// Offset of `task_struct.__state` (`state` before 5.14).
     KLOCK_TASK_STATE: u32 = ABSENT, task_state_offset;
+    /// Offset of `task_struct.flags`.
+    KLOCK_TASK_FLAGS: u32 = ABSENT, task_flags_offset;
+    /// Offset of `task_struct.stack`, the kernel stack.
+    KLOCK_TASK_STACK: u32 = ABSENT, task_stack_offset;
+    /// Number of bytes of user stacks that are copied for unwinding. 0 copies none.
+    KLOCK_STACK_BYTES: u32 = 0, stack_bytes;
 }

@@ -1,47 +1,58 @@
-//! From values to a record in the ring: the one place where events are lost.
+//! The ring buffers, and writing events to them. Only here can an event be lost.
 
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
-    btf_maps::RingBuf,
+    btf_maps::{ArrayOfMaps, RingBuf},
     helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_query},
+    macros::btf_map,
 };
-use trace_format::wire::{WireEvent, stack};
+use trace_format::wire::{WireEvent, WireStack, stack};
 
 use crate::{
     atomic, config,
     filter::Task,
     guard::{Outcome, Run},
-    maps::RINGS,
 };
 
-/// The host polls the rings on a timer; a wake-up per record would cost more than the record.
+/// Two rings for each of 1024 CPUs. The loader adds one for each possible CPU, and then one for each CPU's nested programs.
+const MAX_RINGS: usize = 2048;
+
+/// Events, in a ring per CPU, so that the lock inside the ring buffer is never contended. The loader sets the size.
+#[btf_map]
+static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_RINGS> = ArrayOfMaps::new();
+
+/// Descriptors, in a ring per CPU, so that a flood of events does not cost names or stacks.
+#[btf_map]
+pub(crate) static DESCRIPTORS: ArrayOfMaps<RingBuf<WireStack, { 256 << 10 }>, MAX_RINGS> = ArrayOfMaps::new();
+
+/// Suppresses the wake-up of the reader, which polls the rings on a timer. A wake-up would cost more than the record.
 pub(crate) const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
 
-/// What a record takes in a ring beside its own bytes (`BPF_RINGBUF_HDR_SZ`).
+/// Size of a record's header in a ring (`BPF_RINGBUF_HDR_SZ`).
 pub(crate) const RECORD_HEADER: u64 = 8;
 
-/// This CPU.
+/// Returns the current CPU.
 #[inline(always)]
 pub(crate) fn cpu() -> u32 {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_get_smp_processor_id() }
 }
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 #[inline(always)]
 pub(crate) fn now_ns() -> u64 {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// The next number of this CPU.
+/// Returns the next sequence number of this CPU.
 #[inline(always)]
 pub(crate) fn next_seq(run: &Run) -> u32 {
-    // SAFETY: the pointer came from the map's lookup and was checked; the field is only ever changed atomically.
+    // SAFETY: the pointer is from a checked map lookup, and the field is only changed atomically.
     unsafe { atomic::add(&raw mut (*run.cpu).seq, 1) as u32 }
 }
 
-/// An event of the task, now.
+/// Creates an event of the task with the current time.
 #[inline(always)]
 pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
     let seq = next_seq(run);
@@ -61,32 +72,32 @@ pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
     }
 }
 
-/// Which of the rings is this CPU's for this program.
+/// Returns the index of the ring for this run on this CPU.
 #[inline(always)]
 pub(crate) fn ring_of(run: &Run, cpu: u32) -> u32 {
     if run.nested { config::cpus() + cpu } else { cpu }
 }
 
-/// What is taken of a ring, and its size, in bytes.
+/// Returns the used bytes and the size of a ring.
 #[inline(always)]
 pub(crate) fn fill<T, const BYTES: usize>(ring: &RingBuf<T, BYTES>) -> (u64, u64) {
     let map = core::ptr::from_ref(ring).cast_mut().cast();
-    // SAFETY: the pointer is that of a ring, which the helper only asks.
+    // SAFETY: the pointer is a ring, which the helper only queries.
     unsafe {
         (bpf_ringbuf_query(map, BPF_RB_AVAIL_DATA.into()), bpf_ringbuf_query(map, BPF_RB_RING_SIZE.into()))
     }
 }
 
-/// Whether this CPU's ring will take one more event: what belongs to one that it won't take need not be sought.
+/// Whether this CPU's ring has room for an event. If not, collecting the event's stacks is useless.
 #[inline(always)]
 pub(crate) fn has_room(run: &Run, cpu: u32) -> bool {
     const BYTES: u64 = RECORD_HEADER + size_of::<WireEvent>() as u64;
     let Some(ring) = RINGS.get(ring_of(run, cpu)) else { return false };
-    let (taken, size) = fill(ring);
-    taken + BYTES <= size
+    let (used, size) = fill(ring);
+    used + BYTES <= size
 }
 
-/// Puts the event into this CPU's ring.
+/// Writes the event to this CPU's ring.
 #[inline(always)]
 pub(crate) fn emit(run: &Run, event: &mut WireEvent) -> Outcome {
     // SAFETY: as above.

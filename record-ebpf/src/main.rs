@@ -1,16 +1,14 @@
-//! The kernel side of klock: small programs that fill wire records and decide nothing.
+//! The BPF programs of klock. They turn tracepoints (locks, futexes, scheduler, tasks), probes on kernel lock functions and
+//! uprobes on pthread functions into records of `trace_format::wire` in per-CPU ring buffers. The recorder interprets them.
 //!
-//! Enter: tracepoints of locks, futexes, the scheduler and tasks, probes on the kernel's lock functions, and uprobes on
-//! pthread functions. Leave: records of
-//! `trace_format::wire` in per-CPU rings, and counters. What a record means is decided on the host.
-//!
-//! Every program is a thin shell: it takes the guard (`guard`), asks whether task and lock are recorded (`filter`,
-//! `sampling`), notes or reads what the task waits for (`waiting`, `owner`, `calls`), and emits (`emit`), stacks
-//! included (`stacks`).
+//! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
+//! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `calls`, `owner`), and writes a
+//! record (`emit`) with its stacks (`stacks`). Each BPF map is in the module that uses it; `config` holds the settings
+//! that the loader writes.
 
 #![no_std]
 #![no_main]
-// core's atomic types have no such operations for this target, though its instructions exist (v3, Linux 5.12).
+// core's atomic types lack these operations for this target, although the instructions exist (v3, Linux 5.12).
 #![allow(internal_features, reason = "see above")]
 #![feature(core_intrinsics)]
 
@@ -20,21 +18,22 @@ mod config;
 mod emit;
 mod filter;
 mod guard;
-mod maps;
+mod memory;
 mod off_cpu;
 mod owner;
 mod probes;
 mod sampling;
 mod stacks;
+mod user_stack;
 mod waiting;
 
-/// The kernel offers some of the helpers only to programs whose licence is compatible with the GPL.
+/// A GPL-compatible licence. The kernel restricts some helpers to such programs.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier accepts no program in which this can be reached.
+    // Unreachable: the verifier rejects a program that could get here.
     loop {}
 }

@@ -1,28 +1,31 @@
-//! What is known of a task that is off its CPU, where that is recorded: since when, in which state, with which stacks, and who
-//! woke it.
+//! The state of off-CPU tasks: since when, in which task state, with which stacks, and who woke them.
 //!
-//! An entry lives from a task's first switch to its last one and is changed in place, so that a switch takes no lock of the
-//! map. The kernel side keeps this begin, unlike that of a wait, because it is only known at the end whether the time was long
-//! enough to be recorded.
+//! An entry exists from a task's first switch to its exit and is changed in place, so that a switch does not take the map's
+//! lock. Unlike the begin of a wait, the begin of off-CPU time has no record: whether it is long enough to be recorded is
+//! known only at its end.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 use trace_format::wire::{WireEvent, flag, stack};
 
-use crate::{filter::Task, guard::Run, maps::OFF_CPU};
+use crate::{filter::Task, guard::Run};
 
-/// A task that is off its CPU, or was.
+/// Tasks whose off-CPU time is recorded. Preallocated; the loader shrinks the map if off-CPU time is not recorded.
+#[btf_map]
+static OFF_CPU: HashMap<u32, OffCpu, 65536> = HashMap::new();
+
+/// The off-CPU state of a task.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct OffCpu {
-    /// When it left; 0 while it is on one.
+    /// Time when it left its CPU; 0 while it runs.
     off_ns: u64,
-    /// When it became ready to run; not known if that is before it left.
+    /// Time when it became runnable; unknown if earlier than `off_ns`.
     ready_ns: u64,
-    /// Where its stacks travel, if they do inline.
-    place: u64,
-    /// The same of the waker's.
-    peer_place: u64,
-    /// As it left; 0 if it could have gone on.
+    /// Key of its stacks, if they are inline.
+    stack_key: u64,
+    /// Key of the waker's stacks, if they are inline.
+    peer_stack_key: u64,
+    /// Task state when it left its CPU; 0 if runnable.
     state: u32,
     tgid: u32,
     kernel_stack: i32,
@@ -31,31 +34,31 @@ pub(crate) struct OffCpu {
     peer_tid: u32,
     peer_kernel_stack: i32,
     peer_user_stack: i32,
-    /// 1: somebody woke it.
+    /// 1 if a task or an interrupt woke it.
     woken: u32,
     padding: u32,
 }
 
-/// Stacks of one moment.
+/// The kernel and user stack of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Stacks {
     pub(crate) kernel: i32,
     pub(crate) user: i32,
-    /// Where they travel, if they do inline.
-    pub(crate) place: u64,
+    /// Their key, if they are inline.
+    pub(crate) key: u64,
 }
 
 impl Stacks {
-    /// There was no way to take them.
-    pub(crate) const LOST: Self = Self { kernel: stack::LOST, user: stack::LOST, place: 0 };
+    /// Stacks that could not be taken.
+    pub(crate) const LOST: Self = Self { kernel: stack::LOST, user: stack::LOST, key: 0 };
 }
 
 impl OffCpu {
-    const NEVER: Self = Self {
+    const INITIAL: Self = Self {
         off_ns: 0,
         ready_ns: 0,
-        place: 0,
-        peer_place: 0,
+        stack_key: 0,
+        peer_stack_key: 0,
         state: 0,
         tgid: 0,
         kernel_stack: stack::NONE,
@@ -68,24 +71,25 @@ impl OffCpu {
         padding: 0,
     };
 
-    /// That of a task, if it is recorded.
+    /// Returns the state of a task, if there is one.
     #[inline(always)]
     pub(crate) fn of(tid: u32) -> Option<&'static mut Self> {
         // SAFETY: the value stays in the map's memory; fields are plain integers. The scheduler switches a task on one CPU
-        // at a time; a waker on another one that comes in between costs at most its own name.
+        // at a time; a race with a waker on another CPU costs at most the waker's name.
         OFF_CPU.get_ptr_mut(tid).map(|state| unsafe { &mut *state })
     }
 
-    /// The same, made if there is none yet; nothing can be made inside another program, which may be in the middle of the map.
+    /// Returns the state of a task and creates it if necessary. A nested program cannot create it, because the outer program
+    /// may be modifying the map.
     #[inline(always)]
     pub(crate) fn of_or_new(run: &Run, tid: u32) -> Option<&'static mut Self> {
         if Self::of(tid).is_none() && !run.nested {
-            let _ = OFF_CPU.insert(tid, Self::NEVER, BPF_ANY as u64);
+            let _ = OFF_CPU.insert(tid, Self::INITIAL, BPF_ANY as u64);
         }
         Self::of(tid)
     }
 
-    /// The task is gone.
+    /// Removes the state of a task that exits.
     #[inline(always)]
     pub(crate) fn forget(run: &Run, tid: u32) {
         if !run.nested {
@@ -93,23 +97,23 @@ impl OffCpu {
         }
     }
 
-    /// It leaves its CPU. `being_woken`: somebody wakes it already, between its going to sleep and now.
+    /// Records that the task leaves its CPU. `being_woken` if it is being woken since it decided to sleep.
     #[inline(always)]
     pub(crate) fn leave(&mut self, task: Task, state: u32, being_woken: bool, stacks: Stacks, now_ns: u64) {
         self.tgid = task.tgid;
         self.state = state;
         self.kernel_stack = stacks.kernel;
         self.user_stack = stacks.user;
-        self.place = stacks.place;
+        self.stack_key = stacks.key;
         if !being_woken {
             self.woken = 0;
         }
         self.off_ns = now_ns;
     }
 
-    /// It runs again, or somebody looks after it has: gives how it left, once.
+    /// Records that the task runs again. Returns its state while it was off-CPU, once.
     #[inline(always)]
-    pub(crate) fn come_back(&mut self) -> Option<Self> {
+    pub(crate) fn enter(&mut self) -> Option<Self> {
         if self.off_ns == 0 {
             return None;
         }
@@ -119,18 +123,18 @@ impl OffCpu {
         Some(left)
     }
 
-    /// Another task wakes it, or an interrupt does.
+    /// Records that a task or an interrupt wakes the task.
     #[inline(always)]
     pub(crate) fn woken_by(&mut self, waker: Task, stacks: Stacks) {
         self.peer_tgid = waker.tgid;
         self.peer_tid = waker.tid;
         self.peer_kernel_stack = stacks.kernel;
         self.peer_user_stack = stacks.user;
-        self.peer_place = stacks.place;
+        self.peer_stack_key = stacks.key;
         self.woken = 1;
     }
 
-    /// It became ready to run.
+    /// Records that the task became runnable.
     #[inline(always)]
     pub(crate) fn ready(&mut self, now_ns: u64) {
         if self.off_ns != 0 {
@@ -138,32 +142,32 @@ impl OffCpu {
         }
     }
 
-    /// The task, given its number.
+    /// Returns the task, given its thread id.
     #[inline(always)]
     pub(crate) fn task(&self, tid: u32) -> Task {
         Task { tgid: self.tgid, tid }
     }
 
-    /// Whether the recorder itself held it, as it does at the begin and the end of a command that it starts.
+    /// Whether `process` stopped the task by ptrace. The recorder does so at the start and the end of a command that it starts.
     #[inline(always)]
-    pub(crate) fn was_held_by(&self, process: u32) -> bool {
+    pub(crate) fn was_stopped_by(&self, process: u32) -> bool {
         /// `__TASK_TRACED` (`include/linux/sched.h`).
         const TRACED: u32 = 8;
         self.state & TRACED != 0 && self.woken != 0 && self.peer_tgid == process
     }
 
-    /// How long it was off, at this time.
+    /// Returns the time off-CPU until `now_ns`.
     #[inline(always)]
-    pub(crate) fn off_for(&self, now_ns: u64) -> u64 {
+    pub(crate) fn duration_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.off_ns)
     }
 
-    /// Puts all into the event of its return.
+    /// Fills the event of the task's return to a CPU.
     #[inline(always)]
     pub(crate) fn describe(&self, event: &mut WireEvent) {
         let ready_ns = match self.state {
             0 => self.off_ns,
-            // Its wake-up was not seen.
+            // The wake-up was not seen.
             _ if self.ready_ns < self.off_ns => event.ts_ns,
             _ => self.ready_ns,
         };
@@ -173,14 +177,14 @@ impl OffCpu {
         event.runq_ns = event.ts_ns.saturating_sub(ready_ns);
         event.kernel_stack = self.kernel_stack;
         event.user_stack = self.user_stack;
-        event.address = self.place;
+        event.address = self.stack_key;
         if self.woken != 0 {
             event.flags |= flag::PEER;
             event.peer_tgid = self.peer_tgid;
             event.peer_tid = self.peer_tid;
             event.peer_kernel_stack = self.peer_kernel_stack;
             event.peer_user_stack = self.peer_user_stack;
-            event.caller = self.peer_place;
+            event.caller = self.peer_stack_key;
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Who owns a lock, by the word in it: mutexes, writers of rwsems, rtmutexes. Read at the first failed attempt, so that the
-//! owner is the one whom the waiter met. The low bits are flags (`kernel/locking/{mutex,rwsem,rtmutex_common}.h`).
+//! The owner of a kernel lock, from its owner word: mutexes, rwsems held for writing, rtmutexes. Read at the first failed
+//! attempt, so that it is the owner that blocked the waiter. The low bits are flags
+//! (`kernel/locking/{mutex,rwsem,rtmutex_common}.h`).
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use trace_format::{
@@ -9,22 +10,22 @@ use trace_format::{
 
 use crate::{
     config::{self, ABSENT},
-    probes::field,
+    memory::task_field,
 };
 
-/// A mutex's owner has three flags: waiters, hand-over, picked up (4.10).
+/// Flags of a mutex's owner: waiters, hand-off, pick-up (4.10).
 const MUTEX_FLAGS: u64 = 7;
-/// An rwsem's owner has two: owned by readers, and no spinning; up to 5.10 three.
+/// Flags of an rwsem's owner: owned by readers, no spinning, and up to 5.10 a third one.
 const RWSEM_FLAGS: u64 = 7;
-/// Then it names the last reader, who may be gone long since.
+/// Owned by readers. The owner is the last reader, which may have released the lock long ago.
 const RWSEM_READERS: u64 = 1;
-/// An rtmutex's owner has one: waiters.
+/// Flag of an rtmutex's owner: waiters.
 const RTMUTEX_FLAGS: u64 = 1;
 
-/// Puts the owner of the lock into the event, if the lock names one.
+/// Stores the owner of the lock in the event, if the lock has an owner word.
 #[inline(always)]
-pub(crate) fn name(lock: u64, flags: u8, event: &mut WireEvent) {
-    let (offset, low, nobody) = match kind(flags) {
+pub(crate) fn describe(lock: u64, flags: u8, event: &mut WireEvent) {
+    let (offset, low, unowned) = match kind(flags) {
         kinds::MUTEX => (config::mutex_owner_offset(), MUTEX_FLAGS, 0),
         kinds::RWSEM => (config::rwsem_owner_offset(), RWSEM_FLAGS, RWSEM_READERS),
         kinds::RTMUTEX => (config::rtmutex_owner_offset(), RTMUTEX_FLAGS, 0),
@@ -38,11 +39,11 @@ pub(crate) fn name(lock: u64, flags: u8, event: &mut WireEvent) {
         return;
     };
     let task = word & !low;
-    if task == 0 || word & nobody != 0 {
+    if task == 0 || word & unowned != 0 {
         return;
     }
     if let (Some(tgid), Some(tid)) =
-        (field(task, config::task_tgid_offset()), field(task, config::task_pid_offset()))
+        (task_field(task, config::task_tgid_offset()), task_field(task, config::task_pid_offset()))
     {
         event.flags |= flag::OWNER;
         event.peer_tgid = tgid;

@@ -1,11 +1,17 @@
-//! Which acquisitions of kernel locks are recorded where not all are: every N-th of a CPU, as `skipcount` of FreeBSD's
-//! LOCK_PROFILING chooses them. Its release is recorded with it, so holds under way are remembered.
+//! Sampling of kernel lock acquisitions: each is recorded with the same probability, drawn by the kernel's own random
+//! numbers. Counting to n, as `skipcount` of FreeBSD's LOCK_PROFILING does, records one lock always and another one never
+//! where code takes its locks in a fixed order. The release of a sampled acquisition is recorded as well, so sampled holds
+//! are kept in a map.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, helpers::bpf_get_prandom_u32, macros::btf_map};
 
-use crate::{atomic, config, filter::Task, guard::Run, maps::HELD};
+use crate::{config, filter::Task};
 
-/// A hold that is recorded.
+/// Sampled holds, with their depth.
+#[btf_map]
+static HELD: HashMap<Held, u32, 65536> = HashMap::new();
+
+/// A sampled hold.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
@@ -14,26 +20,26 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// That of this task on this lock. The idle tasks of all CPUs count as one: they take no lock that sleeps.
+    /// The hold of this task on this lock. The idle tasks of all CPUs share a key, since they never acquire sleeping locks.
     #[inline(always)]
     pub(crate) fn by(task: Task, lock: u64) -> Self {
         Self { lock, tid: u64::from(task.tid) }
     }
 
-    /// Remembers that it is recorded; false if there is no place.
+    /// Adds the hold. Returns false if the map is full.
     #[inline(always)]
-    pub(crate) fn remember(&self) -> bool {
+    pub(crate) fn add(&self) -> bool {
         if let Some(depth) = HELD.get_ptr_mut(self) {
-            // SAFETY: the value stays in the map's memory; only this task counts its own holds.
+            // SAFETY: the value stays in the map's memory, and only this task counts its own holds.
             unsafe { *depth += 1 };
             return true;
         }
         HELD.insert(self, 1, BPF_ANY as u64).is_ok()
     }
 
-    /// Whether it is recorded; it is over now.
+    /// Removes the hold. Returns whether it was sampled.
     #[inline(always)]
-    pub(crate) fn forget(&self) -> bool {
+    pub(crate) fn remove(&self) -> bool {
         let Some(depth) = HELD.get_ptr_mut(self) else { return false };
         // SAFETY: as above.
         let left = unsafe {
@@ -47,20 +53,15 @@ impl Held {
     }
 }
 
-/// Whether only some acquisitions are recorded.
+/// Whether sampling is enabled.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    config::sample() > 1
+    config::sample_below() != 0
 }
 
-/// Whether the acquisition that begins now is recorded. To be asked once for each.
+/// Draws whether an acquisition is sampled. Call it once per acquisition.
 #[inline(always)]
-pub(crate) fn chooses(run: &Run) -> bool {
-    if !is_on() {
-        return true;
-    }
-    // SAFETY: the pointer came from the map's lookup and was checked; the field is only ever changed atomically.
-    let before = unsafe { atomic::add(&raw mut (*run.cpu).acquisitions, 1) };
-    // The compiler wants to see that it does not divide by 0.
-    (before as u32).wrapping_add(1) % config::sample().max(1) == 0
+pub(crate) fn samples() -> bool {
+    // SAFETY: the helper takes no arguments. Its generator is per CPU and seeded by the kernel (since 4.1).
+    !is_on() || unsafe { bpf_get_prandom_u32() } < config::sample_below()
 }

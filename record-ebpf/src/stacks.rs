@@ -1,59 +1,71 @@
-//! Stacks: ids of the stack map, and where that has no place, the frames themselves in the descriptors' ring.
+//! Call stacks: ids in the stack map or, if that is full, frames in the ring of descriptors ("inline").
 //!
-//! Flags are 0: with them a stack that collides with another one is refused (-EEXIST), where the other flags would
-//! silently give it the other's id or take the other's place (`kernel/bpf/stackmap.c`, 4.6).
+//! The lookup flags are 0, so that a stack that collides with another one is refused (-EEXIST). Other flags would silently
+//! return the other stack's id or replace it (`kernel/bpf/stackmap.c`, 4.6).
 
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack, programs::tracing::StackIdContext,
+    bindings::BPF_F_USER_STACK, btf_maps::StackTrace, helpers::generated::bpf_get_stack, macros::btf_map,
+    programs::tracing::StackIdContext,
 };
 use trace_format::wire::{MAX_FRAMES, WireEvent, WireStack, code, stack};
 
 use crate::{
-    emit::{NO_WAKEUP, RECORD_HEADER, fill, has_room, now_ns, ring_of},
+    emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, has_room, now_ns, ring_of},
     guard::Run,
-    maps::{DESCRIPTORS, STACKS},
+    user_stack,
 };
 
-/// Which stack of the current task.
+/// Kernel and user stacks. Entries are never replaced: an id means the same frames for the whole recording.
+#[btf_map]
+static STACKS: StackTrace<65536, 0, MAX_FRAMES> = StackTrace::new();
+
+/// A stack of the current task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The kernel's.
+    /// The kernel stack.
     Kernel,
-    /// The user's.
+    /// The user stack.
     User,
 }
 
-/// How a stack may travel inline that has no place in the stack map.
+/// Whether and as whose stack a stack may be sent inline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inline {
-    /// Not: nothing would join it to its event.
+    /// Not inline, because nothing would join the stack to its event.
     Never,
-    /// As that of the event's task.
+    /// As the stack of the event's task.
     OfTask,
-    /// As that of the event's peer.
+    /// As the stack of the event's peer.
     OfPeer,
 }
 
-/// Fills the event's two stacks.
+/// Fills both stacks of the event.
 #[inline(always)]
 pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
     if !has_room(run, event.cpu) {
-        // Nobody will see the event. Should the ring be emptied this very moment, it says that its stacks are lost.
+        // The event will be lost. If the ring is drained meanwhile and the event fits, it reports lost stacks.
         (event.kernel_stack, event.user_stack) = (stack::LOST, stack::LOST);
         return;
     }
     event.kernel_stack = id(run, ctx, (event.cpu, event.seq), Side::Kernel, Inline::OfTask);
     if event.tid == 0 {
-        // The idle task has no user stack, but not every kernel knows: 6.18 reads one from registers that never were.
+        // The idle task has no user stack, but some kernels (6.18) read one from uninitialized registers.
         event.user_stack = stack::ABSENT;
     } else {
         event.user_stack = id(run, ctx, (event.cpu, event.seq), Side::User, Inline::OfTask);
     }
 }
 
-/// Fills the event's user stack.
+/// As [`both`], and copies the user stack, so that the recorder can unwind it.
+#[inline(always)]
+pub(crate) fn both_unwindable(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
+    both(run, ctx, event);
+    user_stack::copy_of(run, event);
+}
+
+/// Fills the user stack of the event.
 #[inline(always)]
 pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) {
     let room = has_room(run, event.cpu);
@@ -61,20 +73,20 @@ pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, event: &mut WireEvent) 
         if room { id(run, ctx, (event.cpu, event.seq), Side::User, Inline::OfTask) } else { stack::LOST };
 }
 
-/// The stack's id, or one of [`stack`]. A stack that travels inline is joined to its event by `place`, this CPU and a number of
-/// it; whoever emits that event counts its own stacks that are lost.
+/// Returns the id of a stack in the stack map, or one of [`stack`]. An inline stack is joined to its event by `key`, this CPU
+/// and a sequence number. [`emit`](crate::emit::emit) counts lost stacks of inline candidates.
 #[inline(always)]
-pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, place: (u32, u32), side: Side, inline: Inline) -> i32 {
+pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, key: (u32, u32), side: Side, inline: Inline) -> i32 {
     const EFAULT: i32 = -14;
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     if run.nested {
-        // The outer program may be about to add to the stack map.
-        return send(run, ctx.as_ptr(), place, side, inline, flags);
+        // The outer program may be inserting into the stack map.
+        return send(run, ctx.as_ptr(), key, side, inline, flags);
     }
     match ctx.get_stackid(&STACKS, flags) {
         Ok(id) => id as i32,
         Err(EFAULT) => stack::ABSENT,
-        Err(_) if inline != Inline::Never => send(run, ctx.as_ptr(), place, side, inline, flags),
+        Err(_) if inline != Inline::Never => send(run, ctx.as_ptr(), key, side, inline, flags),
         Err(_) => {
             run.count_lost_stack();
             stack::LOST
@@ -82,19 +94,19 @@ pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, place: (u32, u32), side: 
     }
 }
 
-/// Sends the frames through the ring of descriptors; the answer is what the event says of them. A quarter of the ring is
-/// left to births and names of tasks: a flood of stacks costs none of them.
+/// Sends the frames through the ring of descriptors and returns the event's stack field. A quarter of the ring is reserved for
+/// task records, so that a flood of stacks does not cost names.
 #[inline(always)]
 fn send(run: &Run, ctx: *mut c_void, (cpu, seq): (u32, u32), side: Side, inline: Inline, flags: u64) -> i32 {
     const BYTES: u64 = RECORD_HEADER + size_of::<WireStack>() as u64;
     let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return stack::LOST };
-    let (taken, size) = fill(ring);
-    if taken + BYTES > size / 4 * 3 {
+    let (used, size) = fill(ring);
+    if used + BYTES > size / 4 * 3 {
         return stack::LOST;
     }
     let Some(mut entry) = ring.reserve(0) else { return stack::LOST };
     let record: *mut WireStack = entry.as_mut_ptr();
-    // SAFETY: the ring reserved a whole record; every field is written before it is submitted.
+    // SAFETY: the ring reserved a whole record; all fields are written before it is submitted.
     let bytes = unsafe {
         let frames = (&raw mut (*record).frames).cast::<c_void>();
         bpf_get_stack(ctx, frames, (MAX_FRAMES * 8) as u32, flags)
@@ -103,7 +115,7 @@ fn send(run: &Run, ctx: *mut c_void, (cpu, seq): (u32, u32), side: Side, inline:
         entry.discard(NO_WAKEUP);
         return stack::ABSENT;
     }
-    // SAFETY: as above. The helper fills the rest of the frames with zeros.
+    // SAFETY: as above. The helper fills unused frames with zeros.
     unsafe {
         (*record).ts_ns = now_ns();
         (*record).code = code::STACK;

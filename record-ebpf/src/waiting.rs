@@ -1,62 +1,65 @@
-//! What is known of a task while it waits: for how long it slept and stood in the run queue, and who woke it.
+//! The state of waiting tasks: how long they slept and stood in the run queue, and who woke them.
 //!
-//! Sums only grow while an entry lives, so a wait's own share is the difference of two readings; the host subtracts.
-//! An entry lives from a task's first begin of a wait to the end of its last one; where only some acquisitions are
-//! recorded, until the function that waited has returned.
+//! Sums only grow as long as an entry exists, so that a wait's own share is the difference of two readings, which the recorder
+//! computes. An entry exists from the begin of a task's first wait to the end of its last one; when sampling, until the
+//! function that waited returns.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 use trace_format::wire::{WireEvent, flag, stack};
 
-use crate::{config, filter::Task, maps::WAITING};
+use crate::{config, filter::Task};
 
-/// Kernel locks that a task waits for at once: one, and those that interrupts want on top. Deeper ones are counted.
+/// Waiting tasks. Preallocated, without eviction: waits that do not fit are counted.
+#[btf_map]
+static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
+
+/// Maximum number of kernel locks that a task waits for at once: one, and those of interrupts. Deeper ones are only counted.
 const DEPTH: usize = 4;
 
-/// `futex_command` of a task that is in no futex call.
+/// `futex_command` of a task outside of futex calls.
 const NO_FUTEX: u32 = u32::MAX;
 
-/// A task that waits.
+/// The state of a waiting task.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct WaitState {
     blocked_ns: u64,
     runq_ns: u64,
-    /// When it left the CPU; 0 while it is on one.
+    /// Time when it left the CPU; 0 while it runs.
     off_ns: u64,
-    /// When it became ready to run; 0 while it sleeps.
+    /// Time when it became runnable; 0 while it sleeps.
     ready_ns: u64,
-    /// The futex call that it is in.
+    /// The open futex call.
     futex_address: u64,
     futex_extra: u64,
-    /// What the sums were when the futex call began, and when that was.
     futex_begin: Begin,
     /// The kernel locks that it waits for, innermost last.
     locks: [u64; DEPTH],
-    /// The same for each of these waits.
+    /// The begins of these waits.
     lock_begins: [Begin; DEPTH],
-    /// The kernel lock that it waited for last, if the function that takes it has not returned yet: 0 is none.
-    told_lock: u64,
-    /// How often it had been woken when each of those waits began, and when the futex call did.
+    /// The kernel lock of the last wait, if its end was reported but the acquiring function has not returned yet; 0 if none.
+    reported_lock: u64,
+    /// Values of `wakes` at the begin of each of these waits, and of the futex call.
     lock_wakes: [u32; DEPTH],
     futex_wakes: u32,
-    /// How often it was woken.
+    /// Number of wake-ups.
     wakes: u32,
     depth: u32,
-    /// Locks beyond `DEPTH`.
+    /// Number of locks beyond `DEPTH`.
     deeper: u32,
     futex_command: u32,
     peer_tgid: u32,
-    /// 0: nobody.
+    /// 0 if no task woke it.
     peer_tid: u32,
     peer_kernel_stack: i32,
     peer_user_stack: i32,
-    /// Of each wait for a kernel lock: the flags of its begin, and whether it is recorded.
+    /// Flags of the begin of each of these waits, and whether the wait is recorded.
     lock_flags: [u8; DEPTH],
-    lock_chosen: [u8; DEPTH],
+    lock_sampled: [u8; DEPTH],
     padding: u32,
 }
 
-/// The begin of a wait: when, and what the sums were.
+/// The begin of a wait: its time, and the sums then.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Begin {
@@ -66,23 +69,23 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
-    const NEVER: Self = Self { ts_ns: 0, blocked_ns: 0, runq_ns: 0 };
+    const NONE: Self = Self { ts_ns: 0, blocked_ns: 0, runq_ns: 0 };
 }
 
-/// How a function that takes a lock ended a wait.
+/// The wait that the return of an acquiring function ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It did not wait.
-    Nothing,
-    /// The end of its wait has its own record, or is not recorded.
-    Told,
-    /// Its wait ends with it, and is recorded.
-    Wait,
-    /// Its wait ends with it, and is not recorded.
-    Unchosen,
+pub(crate) enum EndedWait {
+    /// The function did not wait.
+    None,
+    /// The end of the wait has its own record, or is not recorded.
+    Reported,
+    /// The wait ends with the function, and is recorded.
+    Recorded,
+    /// The wait ends with the function, and is not recorded.
+    Skipped,
 }
 
-/// A futex call under way.
+/// An open futex call.
 pub(crate) struct FutexCall {
     pub(crate) address: u64,
     pub(crate) extra: u64,
@@ -97,10 +100,10 @@ impl WaitState {
         ready_ns: 0,
         futex_address: 0,
         futex_extra: 0,
-        futex_begin: Begin::NEVER,
+        futex_begin: Begin::NONE,
         locks: [0; DEPTH],
-        lock_begins: [Begin::NEVER; DEPTH],
-        told_lock: 0,
+        lock_begins: [Begin::NONE; DEPTH],
+        reported_lock: 0,
         lock_wakes: [0; DEPTH],
         futex_wakes: 0,
         wakes: 0,
@@ -112,19 +115,19 @@ impl WaitState {
         peer_kernel_stack: stack::NONE,
         peer_user_stack: stack::NONE,
         lock_flags: [0; DEPTH],
-        lock_chosen: [0; DEPTH],
+        lock_sampled: [0; DEPTH],
         padding: 0,
     };
 
-    /// The state of a task that waits.
+    /// Returns the state of a waiting task.
     #[inline(always)]
     pub(crate) fn of(tid: u32) -> Option<&'static mut Self> {
-        // SAFETY: the value stays in the map's memory; fields are plain integers, and a race with the scheduler
-        // programs of another CPU costs at most one wrong duration of a task that is being woken that very moment.
+        // SAFETY: the value stays in the map's memory; fields are plain integers. A race with the scheduler programs of
+        // another CPU costs at most one wrong duration of a task that is being woken.
         WAITING.get_ptr_mut(tid).map(|state| unsafe { &mut *state })
     }
 
-    /// The state of the current task, made if it has none. The idle task never sleeps and needs none.
+    /// Returns the state of the current task and creates it if necessary. The idle task never sleeps and has none.
     #[inline(always)]
     pub(crate) fn begin(task: Task) -> Option<&'static mut Self> {
         if task.tid == 0 {
@@ -136,13 +139,13 @@ impl WaitState {
         Self::of(task.tid)
     }
 
-    /// Whether the task waits for this kernel lock, and for no other one inside that.
+    /// Whether the innermost wait of the task is for this kernel lock.
     #[inline(always)]
     pub(crate) fn waits_for(&self, address: u64) -> bool {
         self.depth > 0 && self.locks[self.innermost()] == address
     }
 
-    /// Whether it waits for more locks than are kept apart.
+    /// Whether it waits for more than `DEPTH` locks.
     #[inline(always)]
     pub(crate) fn is_deeper(&self) -> bool {
         self.deeper > 0
@@ -153,17 +156,17 @@ impl WaitState {
         (self.depth as usize).wrapping_sub(1) & (DEPTH - 1)
     }
 
-    /// Notes that the task waits for a kernel lock from now on, and whether that is recorded.
+    /// Starts a wait for a kernel lock; `sampled` if it is recorded.
     #[inline(always)]
-    pub(crate) fn push_lock(&mut self, address: u64, flags: u8, chosen: bool, now_ns: u64) {
+    pub(crate) fn push_lock(&mut self, address: u64, flags: u8, sampled: bool, now_ns: u64) {
         let depth = self.depth;
         if depth < DEPTH as u32 {
-            let at = depth as usize & (DEPTH - 1);
-            self.locks[at] = address;
-            self.lock_wakes[at] = self.wakes;
-            self.lock_begins[at] = self.now(now_ns);
-            self.lock_flags[at] = flags;
-            self.lock_chosen[at] = u8::from(chosen);
+            let index = depth as usize & (DEPTH - 1);
+            self.locks[index] = address;
+            self.lock_wakes[index] = self.wakes;
+            self.lock_begins[index] = self.begin_at(now_ns);
+            self.lock_flags[index] = flags;
+            self.lock_sampled[index] = u8::from(sampled);
             self.depth = depth + 1;
         } else {
             self.deeper += 1;
@@ -172,29 +175,29 @@ impl WaitState {
 
     /// Whether the innermost wait is recorded.
     #[inline(always)]
-    pub(crate) fn is_chosen(&self) -> bool {
-        self.lock_chosen[self.innermost()] != 0
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.lock_sampled[self.innermost()] != 0
     }
 
-    /// The flags of the begin of the innermost wait.
+    /// Returns the flags of the begin of the innermost wait.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u8 {
         self.lock_flags[self.innermost()]
     }
 
-    /// The begin of the innermost wait.
+    /// Returns the begin of the innermost wait.
     #[inline(always)]
     pub(crate) fn begin_of_wait(&self) -> Begin {
         self.lock_begins[self.innermost()]
     }
 
-    /// The begin of the futex call.
+    /// Returns the begin of the futex call.
     #[inline(always)]
     pub(crate) fn begin_of_futex(&self) -> Begin {
         self.futex_begin
     }
 
-    /// Notes that the wait for a kernel lock is over.
+    /// Ends the wait for a kernel lock.
     #[inline(always)]
     pub(crate) fn pop_lock(&mut self, address: u64) {
         if self.waits_for(address) {
@@ -202,47 +205,47 @@ impl WaitState {
         } else if self.deeper > 0 {
             self.deeper -= 1;
         } else {
-            // An end whose begin was not seen: what is on the stack can't be trusted.
+            // The begin of this wait was not seen, so the stored waits are not reliable.
             self.depth = 0;
         }
     }
 
-    /// Notes that the end of a wait was told, while the function that waited goes on.
+    /// Records that the end of the wait for this lock was reported before the acquiring function returned.
     #[inline(always)]
-    pub(crate) fn tell(&mut self, address: u64) {
-        self.told_lock = address;
+    pub(crate) fn set_reported(&mut self, address: u64) {
+        self.reported_lock = address;
     }
 
-    /// A function that takes this lock returns: what that means for the waits that are known.
+    /// Returns the wait that ends when a function that acquires this lock returns.
     #[inline(always)]
-    pub(crate) fn function_returned(&mut self, address: u64) -> Ended {
-        if self.told_lock == address {
-            self.told_lock = 0;
-            return Ended::Told;
+    pub(crate) fn function_returned(&mut self, address: u64) -> EndedWait {
+        if self.reported_lock == address {
+            self.reported_lock = 0;
+            return EndedWait::Reported;
         }
-        if config::slow_kinds() != 0 && self.waits_for(address) {
-            return if self.is_chosen() { Ended::Wait } else { Ended::Unchosen };
+        if config::slow_path_kinds() != 0 && self.waits_for(address) {
+            return if self.is_sampled() { EndedWait::Recorded } else { EndedWait::Skipped };
         }
-        Ended::Nothing
+        EndedWait::None
     }
 
-    /// A moment with the present sums.
+    /// Creates a begin with the current sums.
     #[inline(always)]
-    fn now(&self, ts_ns: u64) -> Begin {
+    fn begin_at(&self, ts_ns: u64) -> Begin {
         Begin { ts_ns, blocked_ns: self.blocked_ns, runq_ns: self.runq_ns }
     }
 
-    /// Notes the futex call that the task entered.
+    /// Stores the futex call that the task entered.
     #[inline(always)]
     pub(crate) fn enter_futex(&mut self, call: &FutexCall, now_ns: u64) {
-        self.futex_begin = self.now(now_ns);
+        self.futex_begin = self.begin_at(now_ns);
         self.futex_address = call.address;
         self.futex_extra = call.extra;
         self.futex_command = call.command;
         self.futex_wakes = self.wakes;
     }
 
-    /// The futex call that the task leaves.
+    /// Removes and returns the open futex call.
     #[inline(always)]
     pub(crate) fn leave_futex(&mut self) -> Option<FutexCall> {
         if self.futex_command == NO_FUTEX {
@@ -254,10 +257,10 @@ impl WaitState {
         Some(call)
     }
 
-    /// Removes the state if the task waits for nothing any more.
+    /// Removes the state if the task does not wait any more.
     #[inline(always)]
     pub(crate) fn end_if_idle(&self, tid: u32) {
-        if self.depth == 0 && self.deeper == 0 && self.futex_command == NO_FUTEX && self.told_lock == 0 {
+        if self.depth == 0 && self.deeper == 0 && self.futex_command == NO_FUTEX && self.reported_lock == 0 {
             Self::forget(tid);
         }
     }
@@ -268,8 +271,8 @@ impl WaitState {
         let _ = WAITING.remove(tid);
     }
 
-    /// The task leaves the CPU, asleep or still ready to run. `being_woken`: somebody wakes it already, between its
-    /// going to sleep and now, and is the one who ends this sleep.
+    /// Records that the task leaves the CPU, runnable (`ready`) or asleep. `being_woken` if it is being woken since it decided
+    /// to sleep; that waker ends this sleep.
     #[inline(always)]
     pub(crate) fn switched_out(&mut self, now_ns: u64, ready: bool, being_woken: bool) {
         self.off_ns = now_ns;
@@ -283,7 +286,7 @@ impl WaitState {
         }
     }
 
-    /// The task is on a CPU again.
+    /// Records that the task runs again.
     #[inline(always)]
     pub(crate) fn switched_in(&mut self, now_ns: u64) {
         if self.off_ns == 0 {
@@ -296,7 +299,7 @@ impl WaitState {
         self.ready_ns = 0;
     }
 
-    /// The task became ready to run.
+    /// Records that the task became runnable.
     #[inline(always)]
     pub(crate) fn ready(&mut self, now_ns: u64) {
         if self.off_ns != 0 {
@@ -304,7 +307,7 @@ impl WaitState {
         }
     }
 
-    /// Another task wakes this one.
+    /// Records that another task wakes this one.
     #[inline(always)]
     pub(crate) fn woken_by(&mut self, waker: Task, kernel_stack: i32, user_stack: i32) {
         self.wakes = self.wakes.wrapping_add(1);
@@ -314,14 +317,14 @@ impl WaitState {
         self.peer_user_stack = user_stack;
     }
 
-    /// Puts the sums into an event.
+    /// Stores the sums in an event.
     #[inline(always)]
     pub(crate) fn describe(&self, event: &mut WireEvent) {
         event.blocked_ns = self.blocked_ns;
         event.runq_ns = self.runq_ns;
     }
 
-    /// Puts a wait's own share of the sums and its begin into the event that ends it, which is then its only one.
+    /// Stores a wait's own share of the sums and its begin in the event that ends it, for waits with a single record.
     #[inline(always)]
     pub(crate) fn describe_whole(&self, begin: Begin, event: &mut WireEvent) {
         event.extra = begin.ts_ns;
@@ -329,24 +332,24 @@ impl WaitState {
         event.runq_ns = self.runq_ns.wrapping_sub(begin.runq_ns);
     }
 
-    /// Puts the waker into the event that ends the wait for a kernel lock.
+    /// Stores the waker in the event that ends the wait for a kernel lock.
     #[inline(always)]
-    pub(crate) fn name_waker_of_lock(&self, address: u64, event: &mut WireEvent) {
+    pub(crate) fn describe_waker_of_lock(&self, address: u64, event: &mut WireEvent) {
         if self.waits_for(address) {
-            self.name_waker(self.lock_wakes[self.innermost()], event);
+            self.describe_waker(self.lock_wakes[self.innermost()], event);
         }
     }
 
-    /// Puts the waker into the event that ends a futex wait.
+    /// Stores the waker in the event that ends a futex wait.
     #[inline(always)]
-    pub(crate) fn name_waker_of_futex(&self, event: &mut WireEvent) {
-        self.name_waker(self.futex_wakes, event);
+    pub(crate) fn describe_waker_of_futex(&self, event: &mut WireEvent) {
+        self.describe_waker(self.futex_wakes, event);
     }
 
-    /// A wake-up from before the wait began belongs to one around it: a task that comes out of a futex wait still has to
-    /// take the spinlock of the futex's queue.
+    /// Stores the last waker, unless its wake-up came before the wait. Such a wake-up belongs to an outer wait: a task that
+    /// leaves a futex wait still acquires the spinlock of the futex's queue.
     #[inline(always)]
-    fn name_waker(&self, wakes_before: u32, event: &mut WireEvent) {
+    fn describe_waker(&self, wakes_before: u32, event: &mut WireEvent) {
         if self.peer_tid != 0 && self.wakes != wakes_before {
             event.flags |= flag::PEER;
             event.peer_tgid = self.peer_tgid;

@@ -1,8 +1,8 @@
-//! Runs a command with the library in it and throws away what it records, as fast as can be: `skim COMMAND ARGUMENTS`. For
-//! measuring what recording costs a program, without what klock does with the records. Ends as the command does, and prints on
-//! standard error how many units of how many processes were read, and how many records were lost.
+//! Runs a command with the library and discards its records as fast as possible: `skim COMMAND ARGUMENTS`. Used to measure the
+//! cost of recording without klock's processing. Exits with the command's status, and prints the numbers of processes, units read
+//! and records lost to standard error.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for who measures")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

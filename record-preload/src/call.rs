@@ -1,10 +1,9 @@
-//! One call of a lock function, from the look at the gate to the last of its records. In come a lock, what kind it is and what
-//! the C library answered; out go records in the order in which things happened. While a record is under way the gate is closed;
-//! it is open while the call waits, so that a signal handler that locks meanwhile is recorded.
+//! A recorded call of a lock function. Turns what the C library returned into records, in the order of events. While a call
+//! writes records, signal handlers cannot; writing is paused while the call waits, so that handlers are recorded then.
 
-pub(crate) mod cancelled;
+pub(crate) mod cancel;
 
-use trace_format::preload::{Record, Rest, api, op};
+use trace_format::preload::{Payload, Record, api, op};
 
 use crate::{
     clock,
@@ -13,230 +12,241 @@ use crate::{
     walk::Caller,
 };
 
-/// A call that is recorded. [`Call::end`] ends it.
+/// A recorded call. Ends with [`Call::end`], or with a wait.
 pub(crate) struct Call {
     thread: &'static mut Thread,
     stack_pointer: usize,
     stack: u16,
 }
 
-/// The lock was not free, and now the call waits or goes on.
+/// The outcome of an attempt or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It has the lock.
-    Taken,
-    /// It has the lock, whose owner died.
-    TakenDead,
-    /// It ended without the lock, for this reason.
+    /// The lock was acquired.
+    Acquired,
+    /// A robust mutex was acquired whose owner died.
+    AcquiredOwnerDied,
+    /// The lock was not acquired; the errno is the reason.
     Failed(i32),
 }
 
 impl Outcome {
-    /// What an answer of pthread means.
+    /// Converts the return value of a pthread function.
     #[inline(always)]
-    pub(crate) fn of(answer: i32) -> Self {
-        match answer {
-            0 => Self::Taken,
-            libc::EOWNERDEAD => Self::TakenDead,
+    pub(crate) fn of(result: i32) -> Self {
+        match result {
+            0 => Self::Acquired,
+            libc::EOWNERDEAD => Self::AcquiredOwnerDied,
             error => Self::Failed(error),
         }
     }
 }
 
 impl Call {
-    /// Begins a call that a record may come of; `None` if it is only to be forwarded.
+    /// Begins a call; `None` if the call is to be forwarded without recording.
     #[inline(always)]
     pub(crate) unsafe fn begin() -> Option<Self> {
         let stack_pointer = thread::stack_pointer();
         let block = thread::current();
-        // SAFETY: the block is this thread's; handlers that interrupt it see the gate, and write to it only where it is open.
+        // SAFETY: the block belongs to this thread. Signal handlers check its state, and write only while it records.
         unsafe {
-            if !(*block).is_open() && !thread::open(block, stack_pointer) {
+            if !(*block).is_recording() && !thread::try_start(block, stack_pointer) {
                 return None;
             }
             let thread = &mut *block;
-            thread.enter(stack_pointer);
+            thread.begin_writing(stack_pointer);
             Some(Self { thread, stack_pointer, stack: 0 })
         }
     }
 
-    /// As [`Call::begin`], and looks where the call came from.
+    /// Begins a call and captures its stack.
     #[inline(always)]
     pub(crate) unsafe fn begin_at(caller: Caller) -> Option<Self> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's obligation.
         unsafe { Self::begin() }.map(|mut call| {
             let which = call.thread.clock;
-            call.note(caller, || clock::now(which));
+            call.capture_stack(caller, || clock::now(which));
             call
         })
     }
 
-    /// Looks where the call came from; `time` is that of the records that say so if it is new.
+    /// Captures the stack of the call; `time` is the time of its record if the stack is new.
     #[inline(always)]
-    fn note(&mut self, caller: Caller, time: impl FnOnce() -> u64) {
-        // SAFETY: the gate is closed.
+    fn capture_stack(&mut self, caller: Caller, time: impl FnOnce() -> u64) {
+        // SAFETY: this thread is writing.
         self.stack = unsafe { self.thread.stack_number(caller, self.stack_pointer, time) };
     }
 
-    /// The thread that calls.
+    /// Returns the thread id of the caller.
     pub(crate) fn tid(&self) -> u32 {
         self.thread.tid
     }
 
-    /// The time.
+    /// Returns the time.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         clock::now(self.thread.clock)
     }
 
-    /// A record without further units.
+    /// Returns the time after all preceding memory accesses.
+    #[inline(always)]
+    fn now_ordered(&self) -> u64 {
+        clock::now_ordered(self.thread.clock)
+    }
+
+    /// Writes a record without payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, time: u64, op: u8, api: u8, lock: Lock) {
-        // SAFETY: the gate is closed.
-        unsafe { self.thread.ring.put(Record::new(time, op, api, lock as u64, self.stack)) };
+        // SAFETY: this thread is writing.
+        unsafe { self.thread.writer.put(Record::new(time, op, api, lock as u64, self.stack)) };
     }
 
-    /// A record with one further unit.
+    /// Writes a record with a payload.
     #[inline]
-    pub(crate) fn put_two(&mut self, time: u64, op: u8, api: u8, lock: Lock, first: u64, second: u64) {
+    pub(crate) fn put_with_payload(
+        &mut self,
+        time: u64,
+        op: u8,
+        api: u8,
+        lock: Lock,
+        first: u64,
+        second: u64,
+    ) {
         let record = Record::new(time, op, api, lock as u64, self.stack);
-        // SAFETY: the gate is closed.
-        unsafe { self.thread.ring.put_two(record, Rest { first, second }) };
+        // SAFETY: this thread is writing.
+        unsafe { self.thread.writer.put_with_payload(record, Payload { first, second }) };
     }
 
-    /// The call ended without the lock.
+    /// Records that the call ended without the lock.
     #[inline]
     pub(crate) fn fail(&mut self, api: u8, lock: Lock, errno: i32) {
-        self.put_two(self.now(), op::FAILED, api, lock, errno as u64, 0);
+        self.put_with_payload(self.now(), op::FAILED, api, lock, errno as u64, 0);
     }
 
-    /// The first attempt succeeded, or an answer came without a wait.
+    /// Records the outcome of a call that did not wait.
     #[inline(always)]
-    pub(crate) fn answered(&mut self, api: u8, lock: Lock, outcome: Outcome) {
+    pub(crate) fn report(&mut self, api: u8, lock: Lock, outcome: Outcome) {
         match outcome {
-            Outcome::Taken => self.put(clock::now_ordered(self.thread.clock), op::ACQUIRED, api, lock),
-            Outcome::TakenDead => {
-                self.put(clock::now_ordered(self.thread.clock), op::ACQUIRED_DEAD, api, lock)
-            }
+            Outcome::Acquired => self.put(self.now_ordered(), op::ACQUIRED, api, lock),
+            Outcome::AcquiredOwnerDied => self.put(self.now_ordered(), op::ACQUIRED_OWNER_DIED, api, lock),
             Outcome::Failed(errno) => self.fail(api, lock, errno),
         }
     }
 
-    /// The call waits from now on for who has the lock, 0 if that is not known; until [`Call::waited`].
+    /// Records that the call starts to wait for `owner`, 0 if unknown, and pauses writing until [`Call::waited`].
     #[inline]
     pub(crate) fn wait(&mut self, api: u8, lock: Lock, owner: u32) {
-        self.put_two(self.now(), op::WAIT, api, lock, owner.into(), 0);
+        self.put_with_payload(self.now(), op::WAIT, api, lock, owner.into(), 0);
         self.pause();
     }
 
-    /// The wait is over.
+    /// Records the end of the wait.
     #[inline]
     pub(crate) fn waited(&mut self, api: u8, lock: Lock, outcome: Outcome) {
-        if !self.go_on() {
+        if !self.resume() {
             return;
         }
-        let time = clock::now_ordered(self.thread.clock);
+        let time = self.now_ordered();
         match outcome {
-            Outcome::Taken => self.put(time, op::WAITED, api, lock),
-            Outcome::TakenDead => self.put(time, op::WAITED_DEAD, api, lock),
-            Outcome::Failed(errno) => self.put_two(time, op::FAILED, api, lock, errno as u64, 0),
+            Outcome::Acquired => self.put(time, op::WAITED, api, lock),
+            Outcome::AcquiredOwnerDied => self.put(time, op::WAITED_OWNER_DIED, api, lock),
+            Outcome::Failed(errno) => self.put_with_payload(time, op::FAILED, api, lock, errno as u64, 0),
         }
         self.pause();
     }
 
-    /// An answer that came at once, of a call that would have waited otherwise; nothing if it succeeded all the same.
+    /// Records that the C library failed the call immediately. Success is not recorded. Writing must be paused.
     #[cold]
-    pub(crate) fn refused(&mut self, api: u8, lock: Lock, errno: i32) {
-        if errno != 0 && self.go_on() {
+    pub(crate) fn fail_immediately(&mut self, api: u8, lock: Lock, errno: i32) {
+        if errno != 0 && self.resume() {
             self.fail(api, lock, errno);
             self.pause();
         }
     }
 
-    /// A wait on a condition variable ended, with this answer.
+    /// Records the end of a wait on a condition variable.
     #[inline]
-    pub(crate) fn condition_done(&mut self, mutex: Lock, condition: Lock, errno: i32) {
-        if self.go_on() {
-            let time = clock::now_ordered(self.thread.clock);
+    pub(crate) fn condition_waited(&mut self, mutex: Lock, condition: Lock, errno: i32) {
+        if self.resume() {
+            let time = self.now_ordered();
             let (first, second) = (condition as u64, errno as u64);
-            self.put_two(time, op::CONDITION_DONE, api::CONDITION, mutex, first, second);
+            self.put_with_payload(time, op::CONDITION_WAITED, api::CONDITION, mutex, first, second);
             self.pause();
         }
     }
 
-    /// The call does something that may take long and be interrupted.
+    /// Pauses writing during a part of the call that may take long.
     #[inline]
     pub(crate) fn pause(&mut self) {
-        // SAFETY: the gate is closed.
-        unsafe { self.thread.leave() };
+        // SAFETY: this thread is writing.
+        unsafe { self.thread.end_writing() };
     }
 
-    /// And goes on; `false` if it is not recorded any more, because meanwhile the recording ended or this is another process.
+    /// Resumes writing. Returns `false` if the recording has ended or this is another process now.
     #[inline]
-    pub(crate) fn go_on(&mut self) -> bool {
-        // SAFETY: the block is this thread's, and the gate says whether its ring is there.
+    pub(crate) fn resume(&mut self) -> bool {
+        // SAFETY: the block belongs to this thread, and its region is mapped while it records.
         unsafe {
-            let open = self.thread.is_open();
-            if open {
-                self.thread.enter(self.stack_pointer);
+            let is_recording = self.thread.is_recording();
+            if is_recording {
+                self.thread.begin_writing(self.stack_pointer);
             }
-            open
+            is_recording
         }
     }
 
-    /// Ends a call that does not wait.
+    /// Ends a call that did not wait.
     #[inline(always)]
-    pub(crate) fn end(self) {
-        // SAFETY: the gate is closed.
-        unsafe { self.thread.leave() };
+    pub(crate) fn end(mut self) {
+        self.pause();
     }
 }
 
-/// Forwards what changes a lock at once and is worth a record if it succeeds: `init`, whose time is when it is done.
+/// Forwards the initialization of a lock and records its success afterwards.
 #[inline]
-pub(crate) unsafe fn made(caller: Caller, api: u8, lock: Lock, make: impl FnOnce() -> i32) -> i32 {
-    let answer = make();
-    if answer == 0 {
-        // SAFETY: as the caller promises.
+pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl FnOnce() -> i32) -> i32 {
+    let result = make();
+    if result == 0 {
+        // SAFETY: the caller's obligation.
         if let Some(mut call) = unsafe { Call::begin_at(caller) } {
             call.put(call.now(), op::INIT, api, lock);
             call.end();
         }
     }
-    answer
+    result
 }
 
-/// Forwards what gives a lock away: the time is from before that, since others may have the lock, or its memory, when the C
-/// library comes back. Recorded if it succeeds.
+/// Forwards a call that releases, posts or destroys a lock, and records its success. The recorded time is from before the
+/// call, because other threads may already use the lock, or its memory, when the call returns.
 #[inline(always)]
-pub(crate) unsafe fn given(caller: Caller, op: u8, api: u8, lock: Lock, give: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: as the caller promises.
+pub(crate) unsafe fn release(caller: Caller, op: u8, api: u8, lock: Lock, give: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin() }) else { return give() };
     let time = call.now();
-    let answer = give();
-    if answer == 0 {
-        call.note(caller, || time);
+    let result = give();
+    if result == 0 {
+        call.capture_stack(caller, || time);
         call.put(time, op, api, lock);
     }
     call.end();
-    answer
+    result
 }
 
-/// Forwards an attempt that never waits.
+/// Forwards a try-lock and records its outcome.
 #[inline(always)]
-pub(crate) unsafe fn tried(caller: Caller, api: u8, lock: Lock, attempt: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: as the caller promises.
+pub(crate) unsafe fn try_acquire(caller: Caller, api: u8, lock: Lock, attempt: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return attempt() };
-    let answer = attempt();
-    call.answered(api, lock, Outcome::of(answer));
+    let result = attempt();
+    call.report(api, lock, Outcome::of(result));
     call.end();
-    answer
+    result
 }
 
-/// Tries, and waits if that fails. `refused` says of a lock that is not free whether the C library will answer at once all the
-/// same; otherwise the lock's owner, 0 if nobody knows, is what it waits for.
+/// Acquires a lock: tries first, and waits if that fails. `owner` returns the owner that the call waits for, 0 if unknown, or
+/// `None` if the C library will fail the call immediately although the lock is held.
 #[inline(always)]
-pub(crate) unsafe fn taken(
+pub(crate) unsafe fn acquire(
     caller: Caller,
     api: u8,
     lock: Lock,
@@ -244,41 +254,41 @@ pub(crate) unsafe fn taken(
     owner: impl FnOnce(&Call) -> Option<u32>,
     wait: impl FnOnce() -> i32,
 ) -> i32 {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
-    let answer = attempt();
-    if answer == 0 {
-        call.put(clock::now_ordered(call.thread.clock), op::ACQUIRED, api, lock);
+    let result = attempt();
+    if result == 0 {
+        call.put(call.now_ordered(), op::ACQUIRED, api, lock);
         call.end();
         return 0;
     }
-    taken_later(call, api, lock, answer, owner, wait)
+    acquire_contended(call, api, lock, result, owner, wait)
 }
 
 #[cold]
 #[inline(never)]
-fn taken_later(
+fn acquire_contended(
     mut call: Call,
     api: u8,
     lock: Lock,
-    answer: i32,
+    result: i32,
     owner: impl FnOnce(&Call) -> Option<u32>,
     wait: impl FnOnce() -> i32,
 ) -> i32 {
-    if answer == libc::EOWNERDEAD {
-        call.answered(api, lock, Outcome::TakenDead);
+    if result == libc::EOWNERDEAD {
+        call.report(api, lock, Outcome::AcquiredOwnerDied);
         call.end();
-        return answer;
+        return result;
     }
-    let owner = if answer == libc::EBUSY { owner(&call) } else { None };
+    let owner = if result == libc::EBUSY { owner(&call) } else { None };
     let Some(owner) = owner else {
-        let answer = wait();
-        call.answered(api, lock, Outcome::of(answer));
+        let result = wait();
+        call.report(api, lock, Outcome::of(result));
         call.end();
-        return answer;
+        return result;
     };
     call.wait(api, lock, owner);
-    let answer = wait();
-    call.waited(api, lock, Outcome::of(answer));
-    answer
+    let result = wait();
+    call.waited(api, lock, Outcome::of(result));
+    result
 }

@@ -1,5 +1,5 @@
-//! `pthread_cond_*`: a wait gives the mutex back, and has it again when it ends, be it by a cancellation, or at once because of
-//! a time that is none. Signals and broadcasts are not recorded.
+//! `pthread_cond_*`. A wait releases the mutex and holds it again at its end, also after a cancellation or an invalid timeout.
+//! Signals and broadcasts are not recorded.
 
 use core::ffi::{c_int, c_void};
 
@@ -7,94 +7,62 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::CONDITION, op};
 
 use crate::{
-    call::{Call, cancelled::Guard, given, made},
+    call::{Call, cancel::CancelHandler, initialize, release},
     mutex,
     real::{self, Lock},
     walk::Caller,
 };
 
-pub(crate) unsafe extern "C" fn init(
-    condition: Lock,
-    attributes: *const c_void,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        made(Caller { return_address, frame_pointer }, CONDITION, condition, || {
-            real::COND_INIT.get()(condition, attributes)
-        })
-    }
+pub(crate) unsafe extern "C" fn init(condition: Lock, attributes: *const c_void, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { initialize(caller, CONDITION, condition, || real::COND_INIT.get()(condition, attributes)) }
 }
 
-pub(crate) unsafe extern "C" fn destroy(
-    condition: Lock,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::DESTROY, CONDITION, condition, || {
-            real::COND_DESTROY.get()(condition)
-        })
-    }
+pub(crate) unsafe extern "C" fn destroy(condition: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::DESTROY, CONDITION, condition, || real::COND_DESTROY.get()(condition)) }
 }
 
-/// Whether the C library comes back at once, with the mutex as it was, because the thread has not got it.
+/// Whether the C library fails the wait immediately, because the thread does not hold the mutex.
 unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
-    // SAFETY: a mutex.
-    unsafe { mutex::knows_owner(mutex) && mutex::owner(mutex) != call.tid() }
+    // SAFETY: the pointer is a mutex.
+    unsafe { mutex::checks_owner(mutex) && mutex::owner(mutex) != call.tid() }
 }
 
-/// The body of a wait, where a cancellation passes through this frame and no other: `$wait` forwards.
+/// The body of a wait; `$wait` forwards it. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
-    ($condition:ident, $mutex:ident, $return_address:ident, $frame_pointer:ident, $wait:expr) => {{
-        let caller = Caller { return_address: $return_address, frame_pointer: $frame_pointer };
-        let Some(mut call) = Call::begin_at(caller) else { return $wait };
+    ($condition:ident, $mutex:ident, $caller:ident, $wait:expr) => {{
+        let Some(mut call) = Call::begin_at($caller) else { return $wait };
         if is_not_held($mutex, &call) {
             call.pause();
-            let answer = $wait;
-            call.refused(CONDITION, $condition, answer);
-            return answer;
+            let result = $wait;
+            call.fail_immediately(CONDITION, $condition, result);
+            return result;
         }
-        call.put_two(call.now(), op::CONDITION, CONDITION, $mutex, $condition as u64, 0);
+        call.put_with_payload(call.now(), op::CONDITION_WAIT, CONDITION, $mutex, $condition as u64, 0);
         call.pause();
-        let mut guard = Guard::new(call, $mutex, Some($condition));
-        guard.begin();
-        let answer = $wait;
-        let mut call = guard.end();
-        call.condition_done($mutex, $condition, answer);
-        answer
+        let mut handler = CancelHandler::new(call, $mutex, Some($condition));
+        handler.begin();
+        let result = $wait;
+        let mut call = handler.end();
+        call.condition_waited($mutex, $condition, result);
+        result
     }};
 }
 
-pub(crate) unsafe extern "C-unwind" fn wait(
-    condition: Lock,
-    mutex: Lock,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe { wait!(condition, mutex, return_address, frame_pointer, real::COND_WAIT.get()(condition, mutex)) }
+pub(crate) unsafe extern "C-unwind" fn wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { wait!(condition, mutex, caller, real::COND_WAIT.get()(condition, mutex)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn timedwait(
     condition: Lock,
     mutex: Lock,
     until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
+    caller: Caller,
 ) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        wait!(
-            condition,
-            mutex,
-            return_address,
-            frame_pointer,
-            real::COND_TIMEDWAIT.get()(condition, mutex, until)
-        )
-    }
+    // SAFETY: forwarded unchanged.
+    unsafe { wait!(condition, mutex, caller, real::COND_TIMEDWAIT.get()(condition, mutex, until)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn clockwait(
@@ -102,17 +70,8 @@ pub(crate) unsafe extern "C-unwind" fn clockwait(
     mutex: Lock,
     clock: clockid_t,
     until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
+    caller: Caller,
 ) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        wait!(
-            condition,
-            mutex,
-            return_address,
-            frame_pointer,
-            real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)
-        )
-    }
+    // SAFETY: forwarded unchanged.
+    unsafe { wait!(condition, mutex, caller, real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)) }
 }

@@ -1,14 +1,16 @@
-//! The names that a program calls. Each is a few instructions that note who called, where it returns to and its frame pointer,
-//! in the registers behind its arguments, and go on to the function that does the work, as if that had been called: so what
-//! the compiler does with the frame pointer here does not matter.
+//! The interposed symbols. Each consists of a few instructions that put the return address and the frame pointer into the
+//! registers after the arguments (a `walk::Caller`), and jump to the function that does the work. So it does
+//! not matter how the compiler uses the frame pointer in this library.
 
-use crate::{barrier, c11, condition, mutex, name, rwlock, semaphore, spin};
+use crate::{
+    barrier, c11, condition, exec, lock_memory, mutex, name, real, restrictions, rwlock, semaphore, spin,
+};
 
-/// `NAME = FUNCTION, ARGUMENTS;`: one to four arguments, all in registers.
+/// `NAME = FUNCTION, ARGUMENTS;` with one to four arguments, all in registers.
 macro_rules! interpose {
     ($($name:ident = $function:path, $arguments:tt;)*) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[cfg_attr(test, allow(dead_code, reason = "the tests are a program of their own, whose locks are not recorded"))]
+        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             interpose!(@ $arguments $function)
@@ -44,7 +46,7 @@ interpose! {
     pthread_mutex_timedlock = mutex::timedlock, 2;
     pthread_mutex_clocklock = mutex::clocklock, 3;
     pthread_mutex_unlock = mutex::unlock, 1;
-    // The same by names that old programs and libraries know.
+    // Aliases used by old programs and libraries.
     __pthread_mutex_init = mutex::init, 2;
     __pthread_mutex_destroy = mutex::destroy, 1;
     __pthread_mutex_lock = mutex::lock, 1;
@@ -108,13 +110,154 @@ interpose! {
     pthread_setname_np = name::set, 2;
 }
 
-/// `prctl`, whose five arguments leave no room for who called, which does not matter either.
+/// `NAME = FUNCTION;` for functions that need no caller.
+macro_rules! interpose_plain {
+    ($($name:ident = $function:path;)*) => { $(
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!("jmp {function}", function = sym $function);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("b {function}", function = sym $function);
+        }
+    )* };
+}
+
+interpose_plain! {
+    prctl = name::control;
+    mlockall = lock_memory::all;
+    munlockall = lock_memory::none;
+}
+
+/// `syscall`. Continues in the C library at once, unless the call may restrict this library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, reason = "the tests are a program of their own"))]
+#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
 #[unsafe(naked)]
-unsafe extern "C" fn prctl() {
+unsafe extern "C" fn syscall() {
     #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!("jmp {function}", function = sym name::control);
+    core::arch::naked_asm!(
+        "cmp rdi, {prctl}",
+        "je 2f",
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "mov rax, qword ptr [rip + {address}]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "jmp {function}",
+        prctl = const libc::SYS_prctl,
+        seccomp = const libc::SYS_seccomp,
+        address = sym real::SYSCALL_ADDRESS,
+        function = sym restrictions::syscall
+    );
     #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!("b {function}", function = sym name::control);
+    core::arch::naked_asm!(
+        "cmp x0, {prctl}",
+        "b.eq 2f",
+        "cmp x0, {seccomp}",
+        "b.eq 2f",
+        "adrp x16, {address}",
+        "ldr x16, [x16, :lo12:{address}]",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "b {function}",
+        prctl = const libc::SYS_prctl,
+        seccomp = const libc::SYS_seccomp,
+        address = sym real::SYSCALL_ADDRESS,
+        function = sym restrictions::syscall
+    );
+}
+
+/// `NAME = FUNCTION;` for functions with a variable number of arguments after the first. FUNCTION gets the address of these
+/// arguments as its second one: those in registers are pushed below those on the stack.
+macro_rules! interpose_variadic {
+    ($($name:ident = $function:path;)*) => { $(
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rax",
+                "call {function}",
+                "pop rcx",
+                "add rsp, 40",
+                "push rcx",
+                "ret",
+                function = sym $function
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                "sub sp, sp, #64",
+                "str x30, [sp]",
+                "stp x1, x2, [sp, #8]",
+                "stp x3, x4, [sp, #24]",
+                "stp x5, x6, [sp, #40]",
+                "str x7, [sp, #56]",
+                "add x1, sp, #8",
+                "bl {function}",
+                "ldr x30, [sp]",
+                "add sp, sp, #64",
+                "ret",
+                function = sym $function
+            );
+        }
+    )* };
+}
+
+interpose_variadic! {
+    execl = exec::execl;
+    execlp = exec::execlp;
+    execle = exec::execle;
+}
+
+/// `NAME = FUNCTION;` for functions with up to two arguments that continue in the function whose address FUNCTION returns. They
+/// have no frame here, so that a cancellation finds what it finds without the library.
+macro_rules! interpose_and_continue {
+    ($($name:ident = $function:path;)*) => { $(
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "push rdi",
+                "push rsi",
+                "sub rsp, 8",
+                "call {function}",
+                "add rsp, 8",
+                "pop rsi",
+                "pop rdi",
+                "jmp rax",
+                function = sym $function
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                "stp x0, x1, [sp, #-32]!",
+                "str x30, [sp, #16]",
+                "bl {function}",
+                "mov x16, x0",
+                "ldr x30, [sp, #16]",
+                "ldp x0, x1, [sp], #32",
+                "br x16",
+                function = sym $function
+            );
+        }
+    )* };
+}
+
+interpose_and_continue! {
+    system = exec::before_system;
+    popen = exec::before_popen;
 }

@@ -1,21 +1,30 @@
-//! The in-process recorder, a library for LD_PRELOAD. In come the program's calls of the lock functions of pthread, C11 threads
-//! and POSIX semaphores; out goes one record for each thing that happens, into memory that klock reads
-//! (`trace_format::preload`). The calls go on to the C library, and come back with its answers: what the program sees, return
-//! values and errno included, does not change. Nothing here prints, allocates or takes a lock, and nothing is needed but the C
-//! library: where klock can't be reached every function only forwards.
+//! The recorder library that klock loads into programs with `LD_PRELOAD`.
 //!
-//! A call in order: [`entry`] notes who called, a file for each kind of lock ([`mutex`], [`rwlock`], [`spin`], [`barrier`],
-//! [`semaphore`], [`condition`], [`c11`]) tries, waits and forwards ([`real`]), and a [`call::Call`] turns it into records: the
-//! time ([`clock`]), the stack ([`walk`], [`table`]), the ring ([`ring`]). What a thread and a process are is found at their
-//! first call ([`thread`], [`place`], [`process`], [`bounds`]).
+//! It interposes the lock functions of pthread, C11 threads and POSIX semaphores, and writes a record of each event into shared
+//! memory that klock reads (`trace_format::preload`). Calls are forwarded to the C library; return values and errno do not
+//! change. The library needs nothing but the C library. It never prints, allocates from the heap or takes a lock. If klock
+//! cannot be reached, it only forwards.
+//!
+//! The path of a call:
+//!
+//! 1. `entry` captures the caller and jumps to the function of the lock kind (`mutex`, `rwlock`, `spin`, `barrier`, `semaphore`,
+//!    `condition`, `c11`).
+//! 2. That function tries, waits and forwards to the C library (`real`).
+//! 3. A `call::Call` writes records: the time (`clock`), the stack (`walk`, `table`), through the thread's writer (`writer`).
+//!
+//! The first call of a thread or process sets up its session (`thread`, `slot`, `process`, `bounds`).
+//!
+//! Three more kinds of functions are interposed, so that programs do not notice the library: those that start programs that
+//! cannot load it (`exec`), those by which a program restricts itself (`restrictions`), and `mlockall` (`lock_memory`).
 
-// Built with panic=abort this is a library without std and without an unwinder, which is how it goes into programs; built
-// otherwise, for its tests and for clippy, std brings the panic handler.
+#![warn(missing_docs)]
+// Built with panic=abort for programs, the library has neither std nor an unwinder. Built for tests and clippy, std provides the
+// panic handler.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 #![deny(clippy::std_instead_of_core)]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-compile_error!("record-preload knows Linux on x86_64 and aarch64");
+compile_error!("record-preload supports Linux on x86_64 and aarch64 only");
 
 mod barrier;
 mod bounds;
@@ -24,31 +33,36 @@ mod call;
 mod clock;
 mod condition;
 mod entry;
+mod environment;
+mod exec;
+mod lock_memory;
+mod maps;
 #[cfg(all(panic = "abort", not(test)))]
 mod memory;
 mod mutex;
 mod name;
-mod place;
 mod process;
 mod real;
-mod ring;
+mod restrictions;
 mod rwlock;
 mod semaphore;
+mod slot;
 mod spin;
 mod sys;
 mod table;
 mod thread;
 mod walk;
+mod writer;
 
-/// Nothing here panics; if it did all the same, the program could not go on.
+/// Aborts the program. Not expected to run, since no code here panics.
 #[cfg(all(panic = "abort", not(test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()
 }
 
-// An unwinder that passes through, because a thread is cancelled in a wait, finds nothing to do in the frames of this library:
-// whatever their tables say it goes on (_URC_CONTINUE_UNWIND). Hidden: a Rust program has one of its own.
+// When a thread is cancelled in a wait, the unwinder passes through frames of this library. They have nothing to clean up, so the
+// personality function always returns _URC_CONTINUE_UNWIND. Hidden, because Rust programs have one of their own.
 #[cfg(all(panic = "abort", not(test)))]
 core::arch::global_asm!(
     ".pushsection .text.rust_eh_personality,\"ax\",%progbits",

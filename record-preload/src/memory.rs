@@ -1,6 +1,6 @@
-//! The functions on memory that the compiler calls by name. The program has some by the same names, which may be interposed or
-//! watched (a thread sanitizer's would find races in our tables), so here are our own, hidden from it. Only what happens once
-//! needs them; short is better than fast.
+//! The memory functions that the compiler calls by name. The program's functions may be interposed or instrumented (those of
+//! ThreadSanitizer would report races in the stack tables), so the library has its own hidden ones. They run rarely, and are
+//! short rather than fast.
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(

@@ -1,5 +1,5 @@
-//! `pthread_mutex_*`: tries first, so that a call whose mutex is free reads the clock once, and a call that waits is known to.
-//! Reads two words of the mutex, its owner and its type, and writes nothing in it.
+//! `pthread_mutex_*`. Tries first, so that a call whose mutex is free reads the clock once, and a call that waits is known to
+//! wait. Reads the owner and the type of the mutex, and never writes to it.
 
 use core::{
     ffi::{c_int, c_void},
@@ -10,54 +10,54 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::MUTEX, op};
 
 use crate::{
-    call::{Call, given, made, taken, tried},
+    call::{Call, acquire, initialize, release, try_acquire},
     clock,
     real::{self, Lock},
     walk::Caller,
 };
 
-/// Where glibc's `struct __pthread_mutex_s` has the owner's TID, on every 64-bit architecture.
-const OWNER_AT: usize = 8;
-/// And the type, with the protocol.
-const KIND_AT: usize = 16;
+/// Offset of the owner's TID in glibc's `struct __pthread_mutex_s`, on every 64-bit architecture.
+const OWNER_OFFSET: usize = 8;
+/// Offset of the type and protocol.
+const KIND_OFFSET: usize = 16;
 const TYPE: u32 = 3;
 const ROBUST: u32 = 16;
 const PRIORITY_INHERIT: u32 = 32;
 
-/// A word of a mutex, which others change meanwhile.
-unsafe fn word(mutex: Lock, at: usize) -> u32 {
-    // SAFETY: a mutex of the C library is larger than this, and the word aligned.
-    unsafe { ptr::read_volatile(mutex.cast::<u8>().add(at).cast()) }
+/// Reads a word of a mutex, which other threads may change.
+unsafe fn word(mutex: Lock, offset: usize) -> u32 {
+    // SAFETY: the C library's mutex is larger than the offset, and the word is aligned.
+    unsafe { ptr::read_volatile(mutex.cast::<u8>().add(offset).cast()) }
 }
 
-/// Who has the mutex, 0 if nobody.
+/// Returns the owner of the mutex, 0 if it is free.
 pub(crate) unsafe fn owner(mutex: Lock) -> u32 {
-    // SAFETY: as the caller promises: a mutex.
-    unsafe { word(mutex, OWNER_AT) }
+    // SAFETY: the pointer is a mutex, the caller's obligation.
+    unsafe { word(mutex, OWNER_OFFSET) }
 }
 
-/// Whether the C library refuses to take the mutex again for the thread that has it.
-unsafe fn checks_errors(mutex: Lock) -> bool {
-    // SAFETY: a mutex.
-    unsafe { word(mutex, KIND_AT) & TYPE == libc::PTHREAD_MUTEX_ERRORCHECK as u32 }
+/// Whether the C library refuses to lock the mutex again for its owner.
+unsafe fn checks_relock(mutex: Lock) -> bool {
+    // SAFETY: the pointer is a mutex.
+    unsafe { word(mutex, KIND_OFFSET) & TYPE == libc::PTHREAD_MUTEX_ERRORCHECK as u32 }
 }
 
-/// Whether the C library refuses to give the mutex back for a thread that has not got it.
-pub(crate) unsafe fn knows_owner(mutex: Lock) -> bool {
-    // SAFETY: a mutex.
-    let kind = unsafe { word(mutex, KIND_AT) };
-    let of_type = kind & TYPE;
-    of_type == libc::PTHREAD_MUTEX_ERRORCHECK as u32
-        || of_type == libc::PTHREAD_MUTEX_RECURSIVE as u32
+/// Whether the C library refuses to unlock the mutex for a thread that does not own it.
+pub(crate) unsafe fn checks_owner(mutex: Lock) -> bool {
+    // SAFETY: the pointer is a mutex.
+    let kind = unsafe { word(mutex, KIND_OFFSET) };
+    let mutex_type = kind & TYPE;
+    mutex_type == libc::PTHREAD_MUTEX_ERRORCHECK as u32
+        || mutex_type == libc::PTHREAD_MUTEX_RECURSIVE as u32
         || kind & (ROBUST | PRIORITY_INHERIT) != 0
 }
 
-/// Tries to take a mutex; `EBUSY` if it is not free.
+/// Tries to lock a mutex; returns `EBUSY` if it is held.
 #[inline(always)]
 unsafe fn attempt(mutex: Lock) -> c_int {
-    // SAFETY: a mutex.
+    // SAFETY: the pointer is a mutex.
     unsafe {
-        if word(mutex, KIND_AT) & ROBUST == 0 {
+        if word(mutex, KIND_OFFSET) & ROBUST == 0 {
             real::MUTEX_TRYLOCK.get()(mutex)
         } else {
             attempt_robust(mutex)
@@ -65,56 +65,43 @@ unsafe fn attempt(mutex: Lock) -> c_int {
     }
 }
 
-/// glibc's `trylock` leaves a mutex that is not recoverable taken, and the next call that waits for it would wait forever where
-/// it should be refused. A wait until long ago does not.
+/// Tries to lock a robust mutex by a timed lock with a time in the past. glibc's `trylock` leaves an unrecoverable mutex locked,
+/// and the next blocking call would wait forever instead of failing.
 #[cold]
 unsafe fn attempt_robust(mutex: Lock) -> c_int {
-    // SAFETY: a mutex.
-    answer_of_try(unsafe { real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST) })
+    // SAFETY: the pointer is a mutex.
+    timeout_as_busy(unsafe { real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST) })
 }
 
-/// What a wait until long ago answered, in the words of a try.
-fn answer_of_try(answer: c_int) -> c_int {
-    if answer == libc::ETIMEDOUT { libc::EBUSY } else { answer }
+/// Converts the result of a timed lock with a time in the past to the result of a try-lock.
+fn timeout_as_busy(result: c_int) -> c_int {
+    if result == libc::ETIMEDOUT { libc::EBUSY } else { result }
 }
 
-/// Whom a call waits for that found the mutex taken; `None` if it is refused instead.
+/// Returns the owner that a call waits for; `None` if the C library will fail the call because the caller is the owner.
 unsafe fn waits_for(mutex: Lock, call: &Call) -> Option<u32> {
-    // SAFETY: a mutex.
+    // SAFETY: the pointer is a mutex.
     unsafe {
         let owner = owner(mutex);
-        (owner != call.tid() || !checks_errors(mutex)).then_some(owner)
+        (owner != call.tid() || !checks_relock(mutex)).then_some(owner)
     }
 }
 
-pub(crate) unsafe extern "C" fn init(
-    mutex: Lock,
-    attributes: *const c_void,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        made(Caller { return_address, frame_pointer }, MUTEX, mutex, || {
-            real::MUTEX_INIT.get()(mutex, attributes)
-        })
-    }
+pub(crate) unsafe extern "C" fn init(mutex: Lock, attributes: *const c_void, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { initialize(caller, MUTEX, mutex, || real::MUTEX_INIT.get()(mutex, attributes)) }
 }
 
-pub(crate) unsafe extern "C" fn destroy(mutex: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::DESTROY, MUTEX, mutex, || {
-            real::MUTEX_DESTROY.get()(mutex)
-        })
-    }
+pub(crate) unsafe extern "C" fn destroy(mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::DESTROY, MUTEX, mutex, || real::MUTEX_DESTROY.get()(mutex)) }
 }
 
-pub(crate) unsafe extern "C" fn lock(mutex: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
+pub(crate) unsafe extern "C" fn lock(mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
     unsafe {
-        taken(
-            Caller { return_address, frame_pointer },
+        acquire(
+            caller,
             MUTEX,
             mutex,
             || attempt(mutex),
@@ -124,23 +111,16 @@ pub(crate) unsafe extern "C" fn lock(mutex: Lock, return_address: usize, frame_p
     }
 }
 
-pub(crate) unsafe extern "C" fn trylock(mutex: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        tried(Caller { return_address, frame_pointer }, MUTEX, mutex, || real::MUTEX_TRYLOCK.get()(mutex))
-    }
+pub(crate) unsafe extern "C" fn trylock(mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { try_acquire(caller, MUTEX, mutex, || real::MUTEX_TRYLOCK.get()(mutex)) }
 }
 
-pub(crate) unsafe extern "C" fn timedlock(
-    mutex: Lock,
-    until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came; the time is only read where the C library reads it, too.
+pub(crate) unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged; the timeout is read only if the C library reads it as well.
     unsafe {
-        taken(
-            Caller { return_address, frame_pointer },
+        acquire(
+            caller,
             MUTEX,
             mutex,
             || attempt(mutex),
@@ -154,19 +134,18 @@ pub(crate) unsafe extern "C" fn clocklock(
     mutex: Lock,
     clock: clockid_t,
     until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
+    caller: Caller,
 ) -> c_int {
-    // SAFETY: forwarded as it came; the time is only read where the C library reads it, too.
+    // SAFETY: forwarded unchanged; the timeout is read only if the C library reads it as well.
     unsafe {
-        taken(
-            Caller { return_address, frame_pointer },
+        acquire(
+            caller,
             MUTEX,
             mutex,
             || {
-                // A clock that it does not take is refused even if the mutex is free, and which ones it takes depends on the
-                // mutex: a time long past answers without a wait.
-                answer_of_try(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
+                // The C library refuses an invalid clock even if the mutex is free, and valid clocks depend on the mutex. A
+                // time in the past makes it check without waiting.
+                timeout_as_busy(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
             || real::MUTEX_CLOCKLOCK.get()(mutex, clock, until),
@@ -174,11 +153,7 @@ pub(crate) unsafe extern "C" fn clocklock(
     }
 }
 
-pub(crate) unsafe extern "C" fn unlock(mutex: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::RELEASED, MUTEX, mutex, || {
-            real::MUTEX_UNLOCK.get()(mutex)
-        })
-    }
+pub(crate) unsafe extern "C" fn unlock(mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::RELEASED, MUTEX, mutex, || real::MUTEX_UNLOCK.get()(mutex)) }
 }

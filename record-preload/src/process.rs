@@ -1,19 +1,25 @@
-//! The process's side of the contract: asks klock for a region, once for a program and once more in each child that goes on with
-//! it, and knows when memory that looks right is a parent's. In comes the environment, out a mapped region or the decision to
-//! record nothing. Nothing here is on the way of a call that is recorded, but [`is_current`].
+//! The connection of the process to klock. Requests a region through the socket named in the environment, once per program and
+//! once in each forked child, and detects that the process is a child. A process without a connection records nothing. Only
+//! [`is_current`] runs on the path of recorded calls.
 
 use core::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{c_int, c_void},
     mem,
     ptr::null_mut,
     sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
 };
 
-use trace_format::preload::{Hello, MAGIC, RINGS_AT, Region, SOCKET_VARIABLE, UNIT, why};
+use trace_format::preload::{
+    CHUNKS_OFFSET, Hello, MAGIC, MIN_CHUNK_BYTES, Region, SECRET_BYTES, SOCKET_VARIABLE, parse_socket, reason,
+};
 
-use crate::{real, sys, thread};
+use crate::{
+    environment,
+    real::{self, Cleanup},
+    sys,
+};
 
-/// Where the process is: one of the four in the lowest bits; above them, while it connects, its PID.
+/// The state of the connection, one of the four below in the lowest bits. While connecting, the PID is above them.
 static STATE: AtomicU32 = AtomicU32::new(NEW);
 const PID_SHIFT: u32 = 2;
 const NEW: u32 = 0;
@@ -23,66 +29,73 @@ const OFF: u32 = 3;
 
 static REGION: AtomicPtr<Region> = AtomicPtr::new(null_mut());
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// The number of this process among those that came of one program by forks, in memory that is zero in a new child. By it a
-/// thread sees that it is in a child now, however that came about; handlers at fork are not called by every way to fork.
+/// The generation of this process: 1 for the program's first process, and a higher number for each forked child. It is in
+/// memory that the kernel clears in a child, so that threads detect every kind of fork; not all of them run fork handlers.
 static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-/// The last generation, in memory that a child does inherit.
+/// The last generation, in memory that children inherit.
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
-/// The key whose destructor runs when a thread ends, plus 1.
+/// The pthread key whose destructor runs when a thread exits, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// The address of klock's socket, from the environment of the program's begin.
+/// The address of klock's socket, from the environment at program start.
 static mut ADDRESS: libc::sockaddr_un = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
 static ADDRESS_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The secret that klock asks for, from the environment at program start.
+static mut SECRET: [u8; SECRET_BYTES] = [0; SECRET_BYTES];
 
 const PAGE: usize = 4096;
-/// How long klock may take to answer.
-static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
-/// How often a system call may be interrupted.
-const INTERRUPTIONS: u32 = 100;
+/// Timeout for the connection and for klock's result. klock answers within milliseconds unless strangers flood its socket.
+static TIMEOUT: libc::timeval = libc::timeval { tv_sec: 3, tv_usec: 0 };
+/// Maximum number of retries of an interrupted system call.
+const MAX_RETRIES: u32 = 100;
 
-/// The process's region; its number among the forks.
+/// The region and the generation of a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Connection {
     pub(crate) region: *mut Region,
     pub(crate) generation: u32,
-    /// Where that number is, as long as this is the process.
-    pub(crate) generation_at: *const AtomicU32,
+    /// The memory of the process's generation. A different value means a forked child.
+    pub(crate) generation_counter: *const AtomicU32,
 }
 
-/// Whether a number is still that of the process.
+/// Whether `generation` is the generation of this process.
 #[inline(always)]
-pub(crate) unsafe fn is_current(generation_at: *const AtomicU32, generation: u32) -> bool {
+pub(crate) unsafe fn is_current(generation_counter: *const AtomicU32, generation: u32) -> bool {
     // SAFETY: the page is never unmapped.
-    unsafe { (*generation_at).load(Ordering::Relaxed) == generation }
+    unsafe { (*generation_counter).load(Ordering::Relaxed) == generation }
 }
 
-/// The region of this process, asked for if it is a new one; `None` if the process is not recorded.
+/// Returns the connection of this process; `None` if the process is not recorded. If `may_connect`, it is established if
+/// necessary, which takes system calls. The first call sets the function that runs when a thread exits (see [`call_at_exit`]).
 #[cold]
-pub(crate) fn connection() -> Option<Connection> {
+pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connection> {
     loop {
         let state = STATE.load(Ordering::Acquire);
-        let generation_at = GENERATION.load(Ordering::Relaxed);
+        let generation_counter = GENERATION.load(Ordering::Relaxed);
         match state {
             OFF => return None,
             CONNECTED => {
-                // SAFETY: the page was made before the state was set, and is never unmapped.
-                let generation = unsafe { (*generation_at).load(Ordering::Acquire) };
+                // SAFETY: the page was allocated before the state was set, and is never unmapped.
+                let generation = unsafe { (*generation_counter).load(Ordering::Acquire) };
                 if generation != 0 {
                     return Some(Connection {
                         region: REGION.load(Ordering::Relaxed),
                         generation,
-                        generation_at,
+                        generation_counter,
                     });
                 }
-                if take(CONNECTED) {
-                    forget_parent();
-                    finish(connect(why::FORK));
+                if !may_connect {
+                    return None;
+                }
+                if begin_connecting(CONNECTED) {
+                    unmap_parents_region();
+                    finish_connecting(connect(reason::FORK));
                 }
             }
+            _ if !may_connect => return None,
             NEW => {
-                if take(NEW) {
-                    finish(prepare().then(|| connect(why::EXEC)).flatten());
+                if begin_connecting(NEW) {
+                    finish_connecting(prepare(at_exit).then(|| connect(reason::EXEC)).flatten());
                 }
             }
             _ => {
@@ -94,8 +107,8 @@ pub(crate) fn connection() -> Option<Connection> {
     }
 }
 
-/// Waits while another thread connects, and no longer than that can take. If that was a parent's thread when it forked, nobody
-/// does: then this process begins anew.
+/// Waits while another thread connects, with a time limit. If it was a thread of the parent process at the time of the fork,
+/// resets the state. Returns whether to check the state again.
 fn wait_for_other() -> bool {
     for _ in 0..4000 {
         let state = STATE.load(Ordering::Acquire);
@@ -111,94 +124,116 @@ fn wait_for_other() -> bool {
     false
 }
 
+/// The value of [`STATE`] while this process connects.
 fn connecting() -> u32 {
     sys::pid() << PID_SHIFT | CONNECTING
 }
 
-fn take(from: u32) -> bool {
+fn begin_connecting(from: u32) -> bool {
     STATE.compare_exchange(from, connecting(), Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-fn finish(connected: Option<()>) {
+fn finish_connecting(connected: Option<()>) {
     STATE.store(if connected.is_some() { CONNECTED } else { OFF }, Ordering::Release);
 }
 
-/// Calls the destructor at this thread's end.
-pub(crate) fn at_thread_end(value: *const c_void) {
+/// Returns the region: that of this process, of its parent if it has not connected, or null.
+pub(crate) fn region() -> *mut Region {
+    REGION.load(Ordering::Relaxed)
+}
+
+/// Returns the start and the end of the region.
+pub(crate) fn mapped() -> Option<(usize, usize)> {
+    let start = region() as usize;
+    (start != 0).then(|| (start, start + BYTES.load(Ordering::Relaxed)))
+}
+
+/// Returns the clock of the records; `None` without a region.
+pub(crate) fn clock() -> Option<u32> {
+    // SAFETY: a mapped region, whose clock does not change.
+    unsafe { region().as_ref() }.map(|region| region.clock)
+}
+
+/// Ends the recording of this process because the clock cannot be read, or resumes it. In a child that has not connected, the
+/// region is its parent's.
+pub(crate) fn set_clockless(clockless: bool) {
+    let region = region();
+    let generation_counter = GENERATION.load(Ordering::Relaxed);
+    // SAFETY: null, or the page of the generation, which is never unmapped.
+    let generation = unsafe { generation_counter.as_ref() }.map_or(0, |page| page.load(Ordering::Acquire));
+    if generation != 0 && !region.is_null() {
+        // SAFETY: a mapped region, whose fields are accessed atomically.
+        unsafe {
+            AtomicU32::from_ptr(&raw mut (*region).active).store((!clockless).into(), Ordering::SeqCst);
+            AtomicU32::from_ptr(&raw mut (*region).clockless).store(clockless.into(), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Makes the C library call the function passed to [`connection`] when this thread exits.
+pub(crate) fn call_at_exit(value: *const c_void) {
     let key = KEY.load(Ordering::Relaxed);
     if key != 0 {
-        // SAFETY: a key that was made.
+        // SAFETY: the key exists.
         unsafe { real::SETSPECIFIC.get()(key - 1, value) };
     }
 }
 
-/// What is needed once, for a program: the address, the key, the page of the generation.
-fn prepare() -> bool {
+/// Sets up what a program needs once: the address, the key and the page of the generation.
+fn prepare(at_exit: Cleanup) -> bool {
     if !real::is_glibc() || !read_address() {
         return false;
     }
     let mut key = 0;
-    // SAFETY: room for a key, and a function that lives as long as this library, which nobody closes.
-    if unsafe { real::KEY_CREATE.get()(&raw mut key, Some(thread::end)) } != 0 {
+    // SAFETY: `key` is valid, and the function is never unloaded, because programs cannot close this library.
+    if unsafe { real::KEY_CREATE.get()(&raw mut key, Some(at_exit)) } != 0 {
         return false;
     }
     KEY.store(key + 1, Ordering::Relaxed);
     let Some(page) = sys::allocate(PAGE) else { return false };
-    // SAFETY: a page of our own.
+    // SAFETY: the page belongs to this library.
     let wiped = unsafe { sys::call3(libc::SYS_madvise, page as usize, PAGE, libc::MADV_WIPEONFORK as usize) };
     GENERATION.store(page.cast(), Ordering::Relaxed);
     wiped == 0
 }
 
-unsafe extern "C" {
-    static environ: *const *const c_char;
-}
-
-/// Finds the socket's name in the environment: an abstract one, which begins with a zero.
+/// Reads the socket's name and the secret from the environment. Abstract addresses start with a zero byte.
 fn read_address() -> bool {
-    // SAFETY: the C library's variable: null, or a list of strings that ends in null.
+    let value = environment::value(SOCKET_VARIABLE.as_bytes());
+    let Some((name, secret)) = value.and_then(parse_socket).filter(|(name, _)| name.len() <= 107) else {
+        return false;
+    };
+    // SAFETY: called once, before the first connection.
     unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            let text = CStr::from_ptr(*entry).to_bytes();
-            let value =
-                text.strip_prefix(SOCKET_VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-            if let Some(name) = value {
-                let address = &raw mut ADDRESS;
-                let path = (&raw mut (*address).sun_path).cast::<u8>();
-                if name.is_empty() || name.len() > 107 {
-                    return false;
-                }
-                (*address).sun_family = libc::AF_UNIX as libc::sa_family_t;
-                path.add(1).copy_from_nonoverlapping(name.as_ptr(), name.len());
-                let bytes = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-                ADDRESS_BYTES.store(bytes, Ordering::Relaxed);
-                return true;
-            }
-            entry = entry.add(1);
-        }
+        SECRET = secret;
+        let address = &raw mut ADDRESS;
+        let path = (&raw mut (*address).sun_path).cast::<u8>();
+        (*address).sun_family = libc::AF_UNIX as libc::sa_family_t;
+        path.add(1).copy_from_nonoverlapping(name.as_ptr(), name.len());
+        let bytes = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+        ADDRESS_BYTES.store(bytes, Ordering::Relaxed);
     }
-    false
+    true
 }
 
-/// In a child: the parent's region is none of its business.
-fn forget_parent() {
+/// Unmaps the parent's region in a child.
+fn unmap_parents_region() {
     let region = REGION.swap(null_mut(), Ordering::Relaxed);
     if !region.is_null() {
-        // SAFETY: whoever comes here is no more the thread that its records were of; see `thread`.
+        // SAFETY: threads of a child do not use the parent's region any more (see `thread::start`).
         unsafe { sys::unmap(region.cast(), BYTES.load(Ordering::Relaxed)) };
     }
 }
 
-/// Asks klock for a region and maps it.
-fn connect(why: u32) -> Option<()> {
-    // SAFETY: makes a descriptor that is closed below.
+/// Requests a region from klock and maps it.
+fn connect(reason: u32) -> Option<()> {
+    // SAFETY: creates a descriptor, which is closed below.
     let socket = unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         sys::call3(libc::SYS_socket, libc::AF_UNIX as usize, kind as usize, 0)
     };
     let socket = c_int::try_from(socket).ok().filter(|socket| *socket >= 0)?;
-    let memory = ask(socket, why);
+    let memory = request(socket, reason);
     sys::close(socket);
     let memory = memory?;
     let mapped = map(memory);
@@ -207,26 +242,29 @@ fn connect(why: u32) -> Option<()> {
     REGION.store(region, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-    // SAFETY: the page was made by `prepare`.
+    // SAFETY: `prepare` allocated the page.
     unsafe { (*GENERATION.load(Ordering::Relaxed)).store(generation, Ordering::Release) };
     Some(())
 }
 
-/// Repeats a system call that a signal interrupted. Its answer, if it is none of failure.
-fn patiently(mut call: impl FnMut() -> isize) -> Option<usize> {
+/// Makes a system call and repeats it if a signal interrupts it. Returns its result unless it failed.
+fn retry(mut call: impl FnMut() -> isize) -> Option<usize> {
     let interrupted = -(libc::EINTR as isize);
-    (0..INTERRUPTIONS)
+    (0..MAX_RETRIES)
         .map(|_| call())
-        .find(|answer| *answer != interrupted)
-        .and_then(|a| usize::try_from(a).ok())
+        .find(|result| *result != interrupted)
+        .and_then(|result| usize::try_from(result).ok())
 }
 
-/// The descriptor that klock sends for a hello.
-fn ask(socket: c_int, why: u32) -> Option<c_int> {
+/// Sends a hello and returns the descriptor of the region.
+fn request(socket: c_int, reason: u32) -> Option<c_int> {
     let descriptor = socket as usize;
-    let hello = Hello { magic: MAGIC, pid: sys::pid(), why, ts_ns: sys::monotonic_ns() };
+    // SAFETY: written once, before the first connection.
+    let secret = unsafe { SECRET };
+    let (pid, ts_ns, max_bytes) = (sys::pid(), sys::monotonic_ns(), max_bytes());
+    let hello = Hello { magic: MAGIC, pid, reason, ts_ns, secret, max_bytes };
     for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        let (value, bytes) = (&raw const PATIENCE as usize, size_of::<libc::timeval>());
+        let (value, bytes) = (&raw const TIMEOUT as usize, size_of::<libc::timeval>());
         // SAFETY: the kernel reads the time.
         unsafe {
             let arguments = [descriptor, libc::SOL_SOCKET as usize, option as usize, value, bytes, 0];
@@ -235,16 +273,16 @@ fn ask(socket: c_int, why: u32) -> Option<c_int> {
     }
     let bytes = ADDRESS_BYTES.load(Ordering::Relaxed);
     // SAFETY: the kernel reads the address.
-    patiently(|| unsafe { sys::call3(libc::SYS_connect, descriptor, &raw const ADDRESS as usize, bytes) })?;
+    retry(|| unsafe { sys::call3(libc::SYS_connect, descriptor, &raw const ADDRESS as usize, bytes) })?;
     let (data, bytes) = (&raw const hello as usize, size_of::<Hello>());
     // SAFETY: the kernel reads the hello.
-    patiently(|| unsafe {
+    retry(|| unsafe {
         sys::call(libc::SYS_sendto, [descriptor, data, bytes, libc::MSG_NOSIGNAL as usize, 0, 0])
     })?;
     receive(descriptor)
 }
 
-/// One control message with one descriptor in it.
+/// A control message with one descriptor.
 #[repr(C)]
 struct Control {
     bytes: usize,
@@ -264,41 +302,36 @@ fn receive(socket: usize) -> Option<c_int> {
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>() as _;
-    let place = &raw mut message as usize;
-    // SAFETY: the kernel writes the byte and the control message, which are there until the function ends.
-    let received = patiently(|| unsafe {
-        sys::call3(libc::SYS_recvmsg, socket, place, libc::MSG_CMSG_CLOEXEC as usize)
-    });
+    let address = &raw mut message as usize;
+    // SAFETY: the kernel writes the byte and the control message, which outlive the call.
+    let received =
+        retry(|| unsafe { sys::call3(libc::SYS_recvmsg, socket, address, libc::MSG_CMSG_CLOEXEC as usize) });
     let holds_one = control.level == libc::SOL_SOCKET
         && control.kind == libc::SCM_RIGHTS
         && control.bytes == mem::offset_of!(Control, padding);
     (received == Some(1) && holds_one).then_some(control.descriptor)
 }
 
-/// Maps the region behind a descriptor, if it is one of this build's.
+/// Maps the region of a descriptor, if its head is valid for this build.
 fn map(descriptor: c_int) -> Option<(*mut Region, usize)> {
     let head = sys::map_shared(descriptor, PAGE)?;
-    // SAFETY: a page was mapped, of memory that klock sized before it sent it.
+    // SAFETY: the page is mapped, and klock set the size of the memory before it sent it.
     let region = unsafe { &*head.cast::<Region>() };
-    let good = region.magic == MAGIC
-        && region.bytes >= RINGS_AT as u64
-        && region.ring_bytes.is_power_of_two()
-        && region.least_ring_bytes.is_power_of_two()
-        && region.least_ring_bytes >= 2 * UNIT as u64
-        && region.least_ring_bytes <= region.ring_bytes;
-    let bytes = region.bytes as usize;
-    // SAFETY: nobody else knows it.
+    let bytes = region.bytes;
+    let chunks = u64::from(region.chunks).checked_mul(region.chunk_bytes);
+    let is_valid = region.magic == MAGIC
+        && bytes <= max_bytes()
+        && region.chunk_bytes.is_power_of_two()
+        && region.chunk_bytes >= MIN_CHUNK_BYTES
+        && chunks.is_some_and(|chunks| chunks <= bytes.saturating_sub(CHUNKS_OFFSET as u64));
+    // SAFETY: this function owns the mapping.
     unsafe { sys::unmap(head, PAGE) };
-    good.then(|| sys::map_shared(descriptor, bytes)).flatten().map(|all| (all.cast(), bytes))
+    let bytes = bytes as usize;
+    is_valid.then(|| sys::map_shared(descriptor, bytes)).flatten().map(|all| (all.cast(), bytes))
 }
 
-/// Runs before main, unless a constructor of another library locks earlier: the environment is still as klock made it.
-#[cfg_attr(not(test), unsafe(link_section = ".init_array"), used)]
-#[cfg_attr(test, allow(dead_code, reason = "the tests are a program of their own"))]
-static AT_BEGIN: extern "C" fn() = at_begin;
-
-extern "C" fn at_begin() {
-    let errno = sys::errno();
-    thread::begin_early();
-    sys::set_errno(errno);
+/// Returns the maximum size of the region: a small part of what the program may map in all.
+fn max_bytes() -> u64 {
+    const FRACTION: u64 = 16;
+    (sys::resource_limit(libc::RLIMIT_AS) / FRACTION) & !(PAGE as u64 - 1)
 }

@@ -1,6 +1,6 @@
-//! The functions that are interposed here, as the next library in line has them: the C library, or another interposer between.
-//! Each is looked up at its first use, because constructors of other libraries run before ours, and an allocator may lock while
-//! a function is looked up. A name in, a function out; one that does not exist answers ENOSYS.
+//! The interposed functions of the next library, which is the C library or another interposer. Each is looked up at its first
+//! use, because constructors of other libraries run before ours, and allocators may lock during a lookup. A missing function
+//! is replaced by one that returns ENOSYS.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -12,11 +12,11 @@ use core::{
 
 use libc::{clockid_t, timespec};
 
-/// A function of type `F`.
+/// A function of type `F`, looked up on demand.
 pub(crate) struct Real<F> {
     at: AtomicPtr<c_void>,
     name: &'static CStr,
-    /// The version to prefer: the C library has older functions of the same name with another data structure.
+    /// The preferred symbol version. The C library has older functions of the same name with other data structures.
     version: Option<&'static CStr>,
     kind: PhantomData<F>,
 }
@@ -30,7 +30,7 @@ impl<F: Copy> Real<F> {
         Self { at: AtomicPtr::new(null_mut()), name, version: Some(version), kind: PhantomData }
     }
 
-    /// The function.
+    /// Returns the function.
     #[inline(always)]
     pub(crate) fn get(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
@@ -38,7 +38,7 @@ impl<F: Copy> Real<F> {
         if at.is_null() {
             at = self.find();
         }
-        // SAFETY: the name and the type belong together in the list below, and a pointer to a function has the size of any.
+        // SAFETY: the list below gives each name its type, and `F` has the size of a pointer.
         unsafe { mem::transmute_copy(&at) }
     }
 
@@ -47,11 +47,11 @@ impl<F: Copy> Real<F> {
     fn find(&self) -> *mut c_void {
         let mut at = null_mut();
         if let (Some(version), Some(dlvsym)) = (self.version, dlvsym()) {
-            // SAFETY: two strings that end in zero.
+            // SAFETY: both strings are null-terminated.
             at = unsafe { dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) };
         }
         if at.is_null() {
-            // SAFETY: a string that ends in zero.
+            // SAFETY: the string is null-terminated.
             at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         }
         if at.is_null() {
@@ -68,7 +68,7 @@ extern "C" fn missing() -> c_int {
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// The C library's, if it has one: musl has none, and a name that can't be found would keep the program from starting.
+/// Returns `dlvsym` if the C library has it. Weak, because musl lacks it, and a missing symbol would prevent program start.
 fn dlvsym() -> Option<Dlvsym> {
     let at: usize;
     #[cfg(target_arch = "x86_64")]
@@ -92,31 +92,60 @@ fn dlvsym() -> Option<Dlvsym> {
             options(nostack, readonly, preserves_flags)
         );
     }
-    // SAFETY: null is None, anything else is the function.
+    // SAFETY: null is `None`, any other value is the function.
     unsafe { mem::transmute::<usize, Option<Dlvsym>>(at) }
 }
 
-/// Whether this is the C library whose data structures are known here.
+/// Whether the C library is glibc, whose data structures this library knows.
 pub(crate) fn is_glibc() -> bool {
-    // SAFETY: a string that ends in zero.
+    // SAFETY: the string is null-terminated.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr()).is_null() }
 }
 
-/// Whatever lock a function is about.
+/// A pointer to a lock of any kind.
 pub(crate) type Lock = *mut c_void;
-type OfLock = unsafe extern "C" fn(Lock) -> c_int;
-type OfLockUntil = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
-type OfLockUntilClock = unsafe extern "C" fn(Lock, clockid_t, *const timespec) -> c_int;
+type LockOnly = unsafe extern "C" fn(Lock) -> c_int;
+type LockUntil = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
+type LockUntilByClock = unsafe extern "C" fn(Lock, clockid_t, *const timespec) -> c_int;
 type Init = unsafe extern "C" fn(Lock, *const c_void) -> c_int;
-// These can be cancelled: the unwinder passes through whoever calls them.
+// Cancellation points: the unwinder passes through their callers.
 type Wait = unsafe extern "C-unwind" fn(Lock) -> c_int;
 type WaitUntil = unsafe extern "C-unwind" fn(Lock, *const timespec) -> c_int;
 type WaitUntilClock = unsafe extern "C-unwind" fn(Lock, clockid_t, *const timespec) -> c_int;
 type ConditionWait = unsafe extern "C-unwind" fn(Lock, Lock) -> c_int;
 type ConditionWaitUntil = unsafe extern "C-unwind" fn(Lock, Lock, *const timespec) -> c_int;
 type ConditionWaitUntilClock = unsafe extern "C-unwind" fn(Lock, Lock, clockid_t, *const timespec) -> c_int;
-/// A handler that runs if a thread is cancelled below the frame that holds the buffer.
+/// A null-terminated list of strings.
+pub(crate) type Strings = *const *const c_char;
+type Exec = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+type Spawn =
+    unsafe extern "C" fn(*mut c_int, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+/// A cleanup handler or destructor.
 pub(crate) type Cleanup = unsafe extern "C" fn(*mut c_void);
+
+/// A function that is jumped to with the arguments of its caller.
+pub(crate) type Forwarded = unsafe extern "C" fn();
+
+type Syscall = unsafe extern "C" fn(i64, usize, usize, usize, usize, usize, usize) -> i64;
+
+/// The address of `syscall`, which the interposed function jumps to.
+pub(crate) static SYSCALL_ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Returns `syscall`, and stores its address.
+pub(crate) fn syscall() -> Syscall {
+    let function = SYSCALL.get();
+    SYSCALL_ADDRESS.store(function as *mut c_void, Ordering::Relaxed);
+    function
+}
+
+/// Looks up the functions that programs call between vfork and exec, when a lookup might disturb the parent.
+pub(crate) fn find_exec_functions() {
+    EXECVE.get();
+    EXECVPE.get();
+    FEXECVE.get();
+    EXECVEAT.get();
+    syscall();
+}
 
 macro_rules! functions {
     ($($constant:ident: $kind:ty = $name:literal $(from $version:literal)?;)*) => {
@@ -128,56 +157,68 @@ macro_rules! functions {
 
 functions! {
     MUTEX_INIT: Init = c"pthread_mutex_init";
-    MUTEX_DESTROY: OfLock = c"pthread_mutex_destroy";
-    MUTEX_LOCK: OfLock = c"pthread_mutex_lock";
-    MUTEX_TRYLOCK: OfLock = c"pthread_mutex_trylock";
-    MUTEX_TIMEDLOCK: OfLockUntil = c"pthread_mutex_timedlock";
-    MUTEX_CLOCKLOCK: OfLockUntilClock = c"pthread_mutex_clocklock";
-    MUTEX_UNLOCK: OfLock = c"pthread_mutex_unlock";
+    MUTEX_DESTROY: LockOnly = c"pthread_mutex_destroy";
+    MUTEX_LOCK: LockOnly = c"pthread_mutex_lock";
+    MUTEX_TRYLOCK: LockOnly = c"pthread_mutex_trylock";
+    MUTEX_TIMEDLOCK: LockUntil = c"pthread_mutex_timedlock";
+    MUTEX_CLOCKLOCK: LockUntilByClock = c"pthread_mutex_clocklock";
+    MUTEX_UNLOCK: LockOnly = c"pthread_mutex_unlock";
 
     RWLOCK_INIT: Init = c"pthread_rwlock_init";
-    RWLOCK_DESTROY: OfLock = c"pthread_rwlock_destroy";
-    RWLOCK_RDLOCK: OfLock = c"pthread_rwlock_rdlock";
-    RWLOCK_TRYRDLOCK: OfLock = c"pthread_rwlock_tryrdlock";
-    RWLOCK_TIMEDRDLOCK: OfLockUntil = c"pthread_rwlock_timedrdlock";
-    RWLOCK_CLOCKRDLOCK: OfLockUntilClock = c"pthread_rwlock_clockrdlock";
-    RWLOCK_WRLOCK: OfLock = c"pthread_rwlock_wrlock";
-    RWLOCK_TRYWRLOCK: OfLock = c"pthread_rwlock_trywrlock";
-    RWLOCK_TIMEDWRLOCK: OfLockUntil = c"pthread_rwlock_timedwrlock";
-    RWLOCK_CLOCKWRLOCK: OfLockUntilClock = c"pthread_rwlock_clockwrlock";
-    RWLOCK_UNLOCK: OfLock = c"pthread_rwlock_unlock";
+    RWLOCK_DESTROY: LockOnly = c"pthread_rwlock_destroy";
+    RWLOCK_RDLOCK: LockOnly = c"pthread_rwlock_rdlock";
+    RWLOCK_TRYRDLOCK: LockOnly = c"pthread_rwlock_tryrdlock";
+    RWLOCK_TIMEDRDLOCK: LockUntil = c"pthread_rwlock_timedrdlock";
+    RWLOCK_CLOCKRDLOCK: LockUntilByClock = c"pthread_rwlock_clockrdlock";
+    RWLOCK_WRLOCK: LockOnly = c"pthread_rwlock_wrlock";
+    RWLOCK_TRYWRLOCK: LockOnly = c"pthread_rwlock_trywrlock";
+    RWLOCK_TIMEDWRLOCK: LockUntil = c"pthread_rwlock_timedwrlock";
+    RWLOCK_CLOCKWRLOCK: LockUntilByClock = c"pthread_rwlock_clockwrlock";
+    RWLOCK_UNLOCK: LockOnly = c"pthread_rwlock_unlock";
 
     SPIN_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"pthread_spin_init";
-    SPIN_DESTROY: OfLock = c"pthread_spin_destroy";
-    SPIN_LOCK: OfLock = c"pthread_spin_lock";
-    SPIN_TRYLOCK: OfLock = c"pthread_spin_trylock";
-    SPIN_UNLOCK: OfLock = c"pthread_spin_unlock";
+    SPIN_DESTROY: LockOnly = c"pthread_spin_destroy";
+    SPIN_LOCK: LockOnly = c"pthread_spin_lock";
+    SPIN_TRYLOCK: LockOnly = c"pthread_spin_trylock";
+    SPIN_UNLOCK: LockOnly = c"pthread_spin_unlock";
 
     COND_INIT: Init = c"pthread_cond_init" from c"GLIBC_2.3.2";
-    COND_DESTROY: OfLock = c"pthread_cond_destroy" from c"GLIBC_2.3.2";
+    COND_DESTROY: LockOnly = c"pthread_cond_destroy" from c"GLIBC_2.3.2";
     COND_WAIT: ConditionWait = c"pthread_cond_wait" from c"GLIBC_2.3.2";
     COND_TIMEDWAIT: ConditionWaitUntil = c"pthread_cond_timedwait" from c"GLIBC_2.3.2";
     COND_CLOCKWAIT: ConditionWaitUntilClock = c"pthread_cond_clockwait";
 
     BARRIER_INIT: unsafe extern "C" fn(Lock, *const c_void, c_uint) -> c_int = c"pthread_barrier_init";
-    BARRIER_DESTROY: OfLock = c"pthread_barrier_destroy";
-    BARRIER_WAIT: OfLock = c"pthread_barrier_wait";
+    BARRIER_DESTROY: LockOnly = c"pthread_barrier_destroy";
+    BARRIER_WAIT: LockOnly = c"pthread_barrier_wait";
 
     SEM_INIT: unsafe extern "C" fn(Lock, c_int, c_uint) -> c_int = c"sem_init";
-    SEM_DESTROY: OfLock = c"sem_destroy";
+    SEM_DESTROY: LockOnly = c"sem_destroy";
     SEM_WAIT: Wait = c"sem_wait";
-    SEM_TRYWAIT: OfLock = c"sem_trywait";
+    SEM_TRYWAIT: LockOnly = c"sem_trywait";
     SEM_TIMEDWAIT: WaitUntil = c"sem_timedwait";
     SEM_CLOCKWAIT: WaitUntilClock = c"sem_clockwait";
-    SEM_POST: OfLock = c"sem_post";
+    SEM_POST: LockOnly = c"sem_post";
 
     MTX_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"mtx_init";
     MTX_DESTROY: unsafe extern "C" fn(Lock) = c"mtx_destroy";
-    CND_INIT: OfLock = c"cnd_init";
+    CND_INIT: LockOnly = c"cnd_init";
     CND_DESTROY: unsafe extern "C" fn(Lock) = c"cnd_destroy";
 
     SETNAME: unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int = c"pthread_setname_np";
     PRCTL: unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int = c"prctl";
+
+    SYSCALL: Syscall = c"syscall";
+    MLOCKALL: unsafe extern "C" fn(c_int) -> c_int = c"mlockall";
+    MUNLOCKALL: unsafe extern "C" fn() -> c_int = c"munlockall";
+    EXECVE: Exec = c"execve";
+    EXECVPE: Exec = c"execvpe";
+    FEXECVE: unsafe extern "C" fn(c_int, Strings, Strings) -> c_int = c"fexecve";
+    EXECVEAT: unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int = c"execveat";
+    POSIX_SPAWN: Spawn = c"posix_spawn" from c"GLIBC_2.15";
+    POSIX_SPAWNP: Spawn = c"posix_spawnp" from c"GLIBC_2.15";
+    SYSTEM: Forwarded = c"system";
+    POPEN: Forwarded = c"popen";
 
     CLOCK_GETTIME: unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int = c"clock_gettime";
     TESTCANCEL: unsafe extern "C-unwind" fn() = c"pthread_testcancel";

@@ -1,5 +1,5 @@
-//! `sem_*`: as mutexes, but errors come by errno, and waits can be cancelled. What the C library would do even without waiting,
-//! looking for a cancellation and at the time, is done in the same order.
+//! `sem_*`. As mutexes, but errors are in errno, and waits are cancellation points. Checks for cancellation and for an invalid
+//! timeout happen in the same order as in the C library.
 
 use core::ffi::{c_int, c_uint};
 
@@ -7,20 +7,20 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::SEMAPHORE, op};
 
 use crate::{
-    call::{Call, Outcome, cancelled::Guard, given, made, tried},
+    call::{Call, Outcome, cancel::CancelHandler, initialize, release, try_acquire},
     clock,
     real::{self, Lock},
     sys,
     walk::Caller,
 };
 
-/// An answer of these functions as one of pthread.
-fn error(answer: c_int) -> c_int {
-    if answer == 0 { 0 } else { sys::errno() }
+/// Converts a return value of these functions to the convention of pthread.
+fn to_error(result: c_int) -> c_int {
+    if result == 0 { 0 } else { sys::errno() }
 }
 
-/// And back.
-fn answer(error: c_int) -> c_int {
+/// Converts a return value in the convention of pthread back.
+fn to_errno(error: c_int) -> c_int {
     if error == 0 {
         return 0;
     }
@@ -28,69 +28,40 @@ fn answer(error: c_int) -> c_int {
     -1
 }
 
-pub(crate) unsafe extern "C" fn init(
-    semaphore: Lock,
-    shared: c_int,
-    value: c_uint,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
+pub(crate) unsafe extern "C" fn init(semaphore: Lock, shared: c_int, value: c_uint, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { initialize(caller, SEMAPHORE, semaphore, || real::SEM_INIT.get()(semaphore, shared, value)) }
+}
+
+pub(crate) unsafe extern "C" fn destroy(semaphore: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::DESTROY, SEMAPHORE, semaphore, || real::SEM_DESTROY.get()(semaphore)) }
+}
+
+pub(crate) unsafe extern "C" fn post(semaphore: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::POSTED, SEMAPHORE, semaphore, || real::SEM_POST.get()(semaphore)) }
+}
+
+pub(crate) unsafe extern "C" fn trywait(semaphore: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
     unsafe {
-        made(Caller { return_address, frame_pointer }, SEMAPHORE, semaphore, || {
-            real::SEM_INIT.get()(semaphore, shared, value)
-        })
+        to_errno(try_acquire(caller, SEMAPHORE, semaphore, || to_error(real::SEM_TRYWAIT.get()(semaphore))))
     }
 }
 
-pub(crate) unsafe extern "C" fn destroy(
-    semaphore: Lock,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::DESTROY, SEMAPHORE, semaphore, || {
-            real::SEM_DESTROY.get()(semaphore)
-        })
-    }
-}
-
-pub(crate) unsafe extern "C" fn post(semaphore: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::POSTED, SEMAPHORE, semaphore, || {
-            real::SEM_POST.get()(semaphore)
-        })
-    }
-}
-
-pub(crate) unsafe extern "C" fn trywait(
-    semaphore: Lock,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        answer(tried(Caller { return_address, frame_pointer }, SEMAPHORE, semaphore, || {
-            error(real::SEM_TRYWAIT.get()(semaphore))
-        }))
-    }
-}
-
-/// The body of a function that waits, where a cancellation passes through this frame and no other: `$wait` forwards.
+/// The body of a wait; `$wait` forwards it. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
-    ($semaphore:ident, $return_address:ident, $frame_pointer:ident, $is_valid:expr, $wait:expr) => {{
-        let caller = Caller { return_address: $return_address, frame_pointer: $frame_pointer };
+    ($semaphore:ident, $caller:ident, $is_valid:expr, $wait:expr) => {{
         if !$is_valid {
-            let Some(mut call) = Call::begin_at(caller) else { return $wait };
+            let Some(mut call) = Call::begin_at($caller) else { return $wait };
             call.pause();
-            let answer = $wait;
-            call.refused(SEMAPHORE, $semaphore, error(answer));
-            return answer;
+            let result = $wait;
+            call.fail_immediately(SEMAPHORE, $semaphore, to_error(result));
+            return result;
         }
         real::TESTCANCEL.get()();
-        let Some(mut call) = Call::begin_at(caller) else { return $wait };
+        let Some(mut call) = Call::begin_at($caller) else { return $wait };
         let errno = sys::errno();
         if real::SEM_TRYWAIT.get()($semaphore) == 0 {
             call.put(call.now(), op::ACQUIRED, SEMAPHORE, $semaphore);
@@ -99,56 +70,41 @@ macro_rules! wait {
         }
         sys::set_errno(errno);
         call.wait(SEMAPHORE, $semaphore, 0);
-        let mut guard = Guard::new(call, $semaphore, None);
-        guard.begin();
-        let answer = $wait;
-        let mut call = guard.end();
-        call.waited(SEMAPHORE, $semaphore, Outcome::of(error(answer)));
-        answer
+        let mut handler = CancelHandler::new(call, $semaphore, None);
+        handler.begin();
+        let result = $wait;
+        let mut call = handler.end();
+        call.waited(SEMAPHORE, $semaphore, Outcome::of(to_error(result)));
+        result
     }};
 }
 
-pub(crate) unsafe extern "C-unwind" fn wait(
-    semaphore: Lock,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe { wait!(semaphore, return_address, frame_pointer, true, real::SEM_WAIT.get()(semaphore)) }
+pub(crate) unsafe extern "C-unwind" fn wait(semaphore: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { wait!(semaphore, caller, true, real::SEM_WAIT.get()(semaphore)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn timedwait(
     semaphore: Lock,
     until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
+    caller: Caller,
 ) -> c_int {
-    // SAFETY: forwarded as it came; the C library reads the time first, too.
-    unsafe {
-        wait!(
-            semaphore,
-            return_address,
-            frame_pointer,
-            clock::is_valid(until),
-            real::SEM_TIMEDWAIT.get()(semaphore, until)
-        )
-    }
+    // SAFETY: forwarded unchanged; the C library reads the timeout first as well.
+    unsafe { wait!(semaphore, caller, clock::is_valid(until), real::SEM_TIMEDWAIT.get()(semaphore, until)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn clockwait(
     semaphore: Lock,
     clock: clockid_t,
     until: *const timespec,
-    return_address: usize,
-    frame_pointer: usize,
+    caller: Caller,
 ) -> c_int {
-    // SAFETY: forwarded as it came; the C library reads the time first, too.
+    // SAFETY: forwarded unchanged; the C library reads the timeout first as well.
     unsafe {
         wait!(
             semaphore,
-            return_address,
-            frame_pointer,
-            clock::is_waited_by(clock) && clock::is_valid(until),
+            caller,
+            clock::is_valid_clock(clock) && clock::is_valid(until),
             real::SEM_CLOCKWAIT.get()(semaphore, clock, until)
         )
     }

@@ -1,41 +1,30 @@
-//! `pthread_spin_*`: as mutexes, but nobody knows who has one.
+//! `pthread_spin_*`. As mutexes, but without a known owner.
 
 use core::ffi::c_int;
 
 use trace_format::preload::{api::SPIN, op};
 
 use crate::{
-    call::{given, made, taken, tried},
+    call::{acquire, initialize, release, try_acquire},
     real::{self, Lock},
     walk::Caller,
 };
 
-pub(crate) unsafe extern "C" fn init(
-    lock: Lock,
-    shared: c_int,
-    return_address: usize,
-    frame_pointer: usize,
-) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        made(Caller { return_address, frame_pointer }, SPIN, lock, || real::SPIN_INIT.get()(lock, shared))
-    }
+pub(crate) unsafe extern "C" fn init(lock: Lock, shared: c_int, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { initialize(caller, SPIN, lock, || real::SPIN_INIT.get()(lock, shared)) }
 }
 
-pub(crate) unsafe extern "C" fn destroy(lock: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::DESTROY, SPIN, lock, || {
-            real::SPIN_DESTROY.get()(lock)
-        })
-    }
+pub(crate) unsafe extern "C" fn destroy(lock: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::DESTROY, SPIN, lock, || real::SPIN_DESTROY.get()(lock)) }
 }
 
-pub(crate) unsafe extern "C" fn lock(lock: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
+pub(crate) unsafe extern "C" fn lock(lock: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
     unsafe {
-        taken(
-            Caller { return_address, frame_pointer },
+        acquire(
+            caller,
             SPIN,
             lock,
             || real::SPIN_TRYLOCK.get()(lock),
@@ -45,16 +34,12 @@ pub(crate) unsafe extern "C" fn lock(lock: Lock, return_address: usize, frame_po
     }
 }
 
-pub(crate) unsafe extern "C" fn trylock(lock: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe { tried(Caller { return_address, frame_pointer }, SPIN, lock, || real::SPIN_TRYLOCK.get()(lock)) }
+pub(crate) unsafe extern "C" fn trylock(lock: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { try_acquire(caller, SPIN, lock, || real::SPIN_TRYLOCK.get()(lock)) }
 }
 
-pub(crate) unsafe extern "C" fn unlock(lock: Lock, return_address: usize, frame_pointer: usize) -> c_int {
-    // SAFETY: forwarded as it came.
-    unsafe {
-        given(Caller { return_address, frame_pointer }, op::RELEASED, SPIN, lock, || {
-            real::SPIN_UNLOCK.get()(lock)
-        })
-    }
+pub(crate) unsafe extern "C" fn unlock(lock: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::RELEASED, SPIN, lock, || real::SPIN_UNLOCK.get()(lock)) }
 }

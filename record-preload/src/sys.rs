@@ -1,18 +1,17 @@
-//! System calls without the C library: they leave errno alone, can't be cancelled and are interposed by nobody. Only what the
-//! other files need, and nothing of what the calls mean to them.
+//! System calls without the C library. They do not change errno, are not cancellation points, and cannot be interposed.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 
-/// One system call; a negative answer is an error.
+/// Makes a system call. A negative result is an error.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
-    let answer: isize;
-    // SAFETY: the kernel's convention: rcx and r11 are overwritten, nothing else; what the call does is the caller's matter.
+    let result: isize;
+    // SAFETY: by the kernel's convention only rcx and r11 are clobbered. The effect of the call is the caller's obligation.
     unsafe {
         core::arch::asm!(
             "syscall",
-            inlateout("rax") number as isize => answer,
+            inlateout("rax") number as isize => result,
             in("rdi") arguments[0],
             in("rsi") arguments[1],
             in("rdx") arguments[2],
@@ -24,20 +23,20 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize 
             options(nostack),
         );
     }
-    answer
+    result
 }
 
-/// One system call; a negative answer is an error.
+/// Makes a system call. A negative result is an error.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
-    let answer: isize;
-    // SAFETY: the kernel's convention: only x0 is overwritten; what the call does is the caller's matter.
+    let result: isize;
+    // SAFETY: by the kernel's convention only x0 is clobbered. The effect of the call is the caller's obligation.
     unsafe {
         core::arch::asm!(
             "svc #0",
             in("x8") number,
-            inlateout("x0") arguments[0] as isize => answer,
+            inlateout("x0") arguments[0] as isize => result,
             in("x1") arguments[1],
             in("x2") arguments[2],
             in("x3") arguments[3],
@@ -46,29 +45,29 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize 
             options(nostack),
         );
     }
-    answer
+    result
 }
 
-/// A system call of up to three arguments.
+/// Makes a system call with up to three arguments.
 #[inline]
 pub(crate) unsafe fn call3(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's obligation.
     unsafe { call(number, [a, b, c, 0, 0, 0]) }
 }
 
-/// The process, as it sees itself.
+/// Returns the process id in its own PID namespace.
 pub(crate) fn pid() -> u32 {
     // SAFETY: reads nothing, changes nothing.
     unsafe { call3(libc::SYS_getpid, 0, 0, 0) as u32 }
 }
 
-/// The thread, as its process sees it.
+/// Returns the thread id in its own PID namespace.
 pub(crate) fn tid() -> u32 {
     // SAFETY: reads nothing, changes nothing.
     unsafe { call3(libc::SYS_gettid, 0, 0, 0) as u32 }
 }
 
-/// The thread's name, padded with zeros.
+/// Returns the thread's name, padded with zeros.
 pub(crate) fn thread_name() -> [u8; 16] {
     let mut name = [0_u8; 16];
     // SAFETY: the kernel writes 16 bytes at most.
@@ -76,7 +75,7 @@ pub(crate) fn thread_name() -> [u8; 16] {
     name
 }
 
-/// CLOCK_MONOTONIC, in ns.
+/// Returns CLOCK_MONOTONIC in ns.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec.
@@ -86,14 +85,14 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Sleeps, or is woken by a signal earlier.
+/// Sleeps until the time is over or a signal arrives.
 pub(crate) fn sleep_ns(ns: u32) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: ns.into() };
     // SAFETY: the kernel reads one timespec.
     unsafe { call3(libc::SYS_nanosleep, &raw const time as usize, 0, 0) };
 }
 
-/// New private memory of zeros, in whole pages; `None` if there is none.
+/// Allocates zeroed private memory in whole pages.
 pub(crate) fn allocate(bytes: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
@@ -102,7 +101,7 @@ pub(crate) fn allocate(bytes: usize) -> Option<*mut u8> {
     (at > 0).then_some(at as *mut u8)
 }
 
-/// Shared memory behind a descriptor.
+/// Maps the shared memory of a descriptor.
 pub(crate) fn map_shared(descriptor: c_int, bytes: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = libc::MAP_SHARED as usize;
@@ -111,22 +110,49 @@ pub(crate) fn map_shared(descriptor: c_int, bytes: usize) -> Option<*mut u8> {
     (at > 0).then_some(at as *mut u8)
 }
 
-/// Gives memory back.
+/// Unmaps memory.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// The memory is not used any more.
 pub(crate) unsafe fn unmap(at: *mut u8, bytes: usize) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's obligation.
     unsafe { call3(libc::SYS_munmap, at as usize, bytes, 0) };
 }
 
 /// Closes a descriptor.
 pub(crate) fn close(descriptor: c_int) {
-    // SAFETY: only descriptors that this library opened come here.
+    // SAFETY: callers pass descriptors that this library opened.
     unsafe { call3(libc::SYS_close, descriptor as usize, 0, 0) };
 }
 
-/// The thread's errno.
+/// Opens a file for reading.
+pub(crate) fn open(path: &CStr) -> Option<c_int> {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: the kernel reads the path.
+    let descriptor =
+        unsafe { call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]) };
+    c_int::try_from(descriptor).ok().filter(|descriptor| *descriptor >= 0)
+}
+
+/// Reads the start of a file and returns the number of bytes.
+pub(crate) fn read_file(path: &CStr, bytes: &mut [u8]) -> Option<usize> {
+    let descriptor = open(path)?;
+    // SAFETY: the kernel writes at most `bytes.len()` bytes.
+    let count =
+        unsafe { call3(libc::SYS_read, descriptor as usize, bytes.as_mut_ptr() as usize, bytes.len()) };
+    close(descriptor);
+    usize::try_from(count).ok()
+}
+
+/// Returns a resource limit, `u64::MAX` if there is none.
+pub(crate) fn resource_limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { call(libc::SYS_prlimit64, [0, resource as usize, 0, &raw mut limits as usize, 0, 0]) };
+    limits[0]
+}
+
+/// Returns the thread's errno.
 #[inline]
 pub(crate) fn errno() -> c_int {
     // SAFETY: the C library's pointer to this thread's errno.

@@ -1,23 +1,60 @@
-//! The stacks that a thread has met, so that each is written once and a record names it by a number of 16 bits. Frames in,
-//! numbers out; two stacks are the same if every frame is, never because a hash is. Bounded: when it is full, stacks of more
-//! than the call site are new no more, and when the rest is full, too, nothing is. Two megabytes, of which a thread touches what
-//! it fills.
+//! The stack table of a thread. Maps stacks to 16-bit numbers, so that each stack is written once. Stacks are compared by their
+//! frames, not only by their hashes. The size is bounded: when the table is full, new stacks are reduced to the call site; when
+//! the reserve for call sites is full as well, new stacks get no number. The table takes two megabytes of address space, and
+//! memory as it fills.
 
-/// Stacks at most; numbers begin at 1.
+use core::{
+    ptr::null_mut,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use crate::sys;
+
+/// Maximum number of stacks. Numbers start at 1.
 const STACKS: usize = 16_383;
-/// Frames of all stacks together.
+/// Maximum number of frames of all stacks.
 const FRAMES: usize = 192 << 10;
-/// Of both, the part that is kept for stacks of one frame.
+/// The part of both that is reserved for stacks of one frame.
 const RESERVE: usize = 1024;
 const BUCKETS: usize = 16_384;
 const RECENT: usize = 1024;
 
-/// All zeros is an empty table.
+/// Tables for threads that start when no memory can be mapped.
+static RESERVED: [AtomicPtr<Table>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
+
+/// Maps the reserved tables, which take memory only as they fill.
+pub(crate) fn reserve() {
+    for place in &RESERVED {
+        if place.load(Ordering::Relaxed).is_null()
+            && let Some(table) = sys::allocate(size_of::<Table>())
+            && place.compare_exchange(null_mut(), table.cast(), Ordering::Release, Ordering::Relaxed).is_err()
+        {
+            // SAFETY: nothing refers to it.
+            unsafe { sys::unmap(table, size_of::<Table>()) };
+        }
+    }
+}
+
+/// Takes a reserved table, null if there is none.
+pub(crate) fn take_reserved() -> *mut Table {
+    let taken = RESERVED.iter().map(|place| place.swap(null_mut(), Ordering::Acquire));
+    taken.into_iter().find(|table| !table.is_null()).unwrap_or(null_mut())
+}
+
+/// Reserves a table that its thread needs no more. Without a free place, it stays mapped.
+pub(crate) fn give_back(table: *mut Table) {
+    let free = |place: &AtomicPtr<Table>| {
+        place.compare_exchange(null_mut(), table, Ordering::Release, Ordering::Relaxed).is_ok()
+    };
+    let _ = RESERVED.iter().any(free);
+}
+
+/// A stack table. All zeros is an empty table.
 #[repr(C)]
 pub(crate) struct Table {
-    /// By who calls: the stack that it had last time.
+    /// The last stack of a caller, by the caller's hash.
     recent: [u16; RECENT],
-    /// By the hash of the frames: the first stack of a chain.
+    /// The first stack of a chain, by the hash of the frames.
     buckets: [u16; BUCKETS],
     used: u32,
     frames_used: u32,
@@ -34,36 +71,36 @@ struct Entry {
 }
 
 impl Table {
-    /// Where to remember the last stack of a caller.
+    /// Returns the index of a caller in `recent`.
     #[inline(always)]
-    pub(crate) fn place(return_address: usize, frame_pointer: usize) -> usize {
+    pub(crate) fn recent_entry(return_address: usize, frame_pointer: usize) -> usize {
         let mixed = (return_address as u64 ^ (frame_pointer as u64).rotate_left(29)).wrapping_mul(MULTIPLIER);
         (mixed >> (u64::BITS - RECENT.ilog2())) as usize
     }
 
-    /// The stack remembered at a place, 0 is none, and its frames.
+    /// Returns the last stack of a caller, 0 if none, and its frames.
     #[inline(always)]
-    pub(crate) fn recent(&self, place: usize) -> (u16, &[usize]) {
-        let number = self.recent[place % RECENT];
+    pub(crate) fn recent(&self, entry: usize) -> (u16, &[usize]) {
+        let number = self.recent[entry % RECENT];
         (number, self.stack(number))
     }
 
-    /// Remembers a stack at a place.
-    pub(crate) fn remember(&mut self, place: usize, number: u16) {
-        self.recent[place % RECENT] = number;
+    /// Stores the last stack of a caller.
+    pub(crate) fn set_recent(&mut self, entry: usize, number: u16) {
+        self.recent[entry % RECENT] = number;
     }
 
-    /// The frames of a number; none of 0.
+    /// Returns the frames of a stack; empty for number 0.
     #[inline(always)]
     fn stack(&self, number: u16) -> &[usize] {
-        // SAFETY: numbers come from `insert` only, which wrote the entry within the frames, and entry 0 is empty.
+        // SAFETY: numbers come from `insert`, which stored a valid range of frames; entry 0 is empty.
         unsafe {
             let entry = self.entries.get_unchecked(usize::from(number));
             self.frames.get_unchecked(entry.at as usize..entry.at as usize + usize::from(entry.count))
         }
     }
 
-    /// The number of these frames, if they are known.
+    /// Returns the number of a known stack.
     pub(crate) fn find(&self, frames: &[usize]) -> Option<u16> {
         let hash = hash(frames);
         let mut number = self.buckets[hash as usize % BUCKETS];
@@ -77,13 +114,13 @@ impl Table {
         None
     }
 
-    /// Whether there is room for one more stack of so many frames.
+    /// Whether there is room for a stack with this number of frames.
     pub(crate) fn has_room(&self, frames: usize) -> bool {
-        let kept = if frames > 1 { RESERVE } else { 0 };
-        self.used as usize + kept < STACKS && self.frames_used as usize + frames + kept <= FRAMES
+        let reserve = if frames > 1 { RESERVE } else { 0 };
+        self.used as usize + reserve < STACKS && self.frames_used as usize + frames + reserve <= FRAMES
     }
 
-    /// Gives frames that are not known, and for which there is room, the next number.
+    /// Inserts a new stack, for which there must be room, and returns its number.
     pub(crate) fn insert(&mut self, frames: &[usize]) -> u16 {
         let hash = hash(frames);
         let number = self.used as u16 + 1;
@@ -100,7 +137,7 @@ impl Table {
         number
     }
 
-    /// Forgets everything.
+    /// Removes all stacks.
     pub(crate) fn clear(&mut self) {
         self.recent.fill(0);
         self.buckets.fill(0);
@@ -122,7 +159,7 @@ mod tests {
     use super::*;
 
     fn table() -> Box<Table> {
-        // SAFETY: all zeros is an empty table; on the heap at once, since it is large.
+        // SAFETY: all zeros is an empty table. Allocated on the heap directly, because it is large.
         unsafe { Box::<Table>::new_zeroed().assume_init() }
     }
 
@@ -131,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_begin_at_1_and_a_stack_keeps_its_own() {
+    fn numbers_start_at_1_and_do_not_change() {
         let mut table = table();
         assert_eq!(number(&mut table, &[1, 2]), Some(1));
         assert_eq!(number(&mut table, &[1]), Some(2));
         assert_eq!(number(&mut table, &[1, 2]), Some(1));
         assert_eq!(table.stack(1), [1, 2]);
         assert_eq!(table.recent(7), (0, &[][..]));
-        table.remember(7, 2);
+        table.set_recent(7, 2);
         assert_eq!(table.recent(7), (2, &[1][..]));
         table.clear();
         assert_eq!((table.find(&[1, 2]), table.recent(7)), (None, (0, &[][..])));
@@ -175,9 +212,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against a list that is searched from its begin, with frames so few that stacks repeat and hashes meet.
+        /// Compares with a linear list. Few different frames, so that stacks repeat and buckets collide.
         #[test]
-        fn numbers_are_those_of_a_list(
+        fn numbers_match_a_linear_list(
             stacks in proptest::collection::vec(proptest::collection::vec(0_usize..3, 1..6), 1..300),
         ) {
             let mut table = table();

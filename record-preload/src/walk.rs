@@ -1,32 +1,36 @@
-//! The stack of a caller by its frame pointers: where a call returns to and the caller's frame pointer in, return addresses out.
-//! A frame pointer is only followed inside the thread's own stack, above the last one and aligned, so that whatever a program
-//! without frame pointers has in that register, no memory is read that is not there.
+//! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's stack and above the
+//! previous one, so that programs without frame pointers cannot make a walk read unmapped memory.
 
-/// Who called, from the registers at the entry of an interposed function.
+/// The caller of an interposed function, from the registers at its entry.
+///
+/// `repr(C)`: `entry` passes the fields in the two registers that follow the function's arguments, as the ABI
+/// passes a struct of two words.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
-    /// Where the call returns to, in the code that called.
+    /// Return address of the call.
     pub(crate) return_address: usize,
-    /// The frame pointer then, if the caller keeps one.
+    /// Frame pointer of the caller, if it keeps one.
     pub(crate) frame_pointer: usize,
 }
 
-/// The part of a thread's stack that may be read: from the stack pointer to its top. Empty if the thread is on another stack.
+/// The readable part of a thread's stack, from the stack pointer to its top. Empty if the thread is on another stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The stack pointer: frames are above.
+    /// The stack pointer; frames are above.
     pub(crate) low: usize,
     /// The end of the stack; 0 for an empty window.
     pub(crate) high: usize,
 }
 
-/// Return addresses are between these; what is not is no return address.
-const LEAST_CODE: usize = 4096;
-const MOST_CODE: usize = 1 << 47;
+/// Range of possible return addresses.
+const MIN_CODE: usize = 4096;
+const MAX_CODE: usize = 1 << 47;
 const WORD: usize = size_of::<usize>();
 
 impl Window {
-    /// The frame at `frame_pointer`, if it can be one above `last`: its return address, and its caller's frame pointer.
+    /// Reads the frame at `frame_pointer`, if it is valid and above `last`. Returns its return address and the caller's frame
+    /// pointer.
     #[inline(always)]
     unsafe fn frame(self, last: usize, frame_pointer: usize) -> Option<(usize, usize)> {
         let inside = frame_pointer > last && frame_pointer < self.high.saturating_sub(2 * WORD - 1);
@@ -34,31 +38,31 @@ impl Window {
             return None;
         }
         let frame = frame_pointer as *const usize;
-        // SAFETY: two aligned words between the stack pointer and the end of the stack, which is mapped memory. Volatile: they
-        // belong to functions that know nothing of it.
+        // SAFETY: two aligned words between the stack pointer and the end of the stack, which is mapped. Volatile, because they
+        // belong to other functions.
         unsafe { Some((strip(frame.add(1).read_volatile()), frame.read_volatile())) }
     }
 }
 
-/// The address in a return address, which may be signed there.
+/// Removes the pointer authentication code from a return address (aarch64).
 #[inline(always)]
 fn strip(return_address: usize) -> usize {
     if cfg!(target_arch = "aarch64") { return_address & ((1 << 48) - 1) } else { return_address }
 }
 
 fn is_code(address: usize) -> bool {
-    (LEAST_CODE..MOST_CODE).contains(&address)
+    (MIN_CODE..MAX_CODE).contains(&address)
 }
 
-/// Whether the caller's stack, of `most` frames at most, is exactly `known`.
+/// Whether the caller's stack, limited to `max` frames, is equal to `known`.
 #[inline(always)]
-pub(crate) unsafe fn is_same(caller: Caller, window: Window, known: &[usize], most: usize) -> bool {
+pub(crate) unsafe fn is_same(caller: Caller, window: Window, known: &[usize], max: usize) -> bool {
     if known.first() != Some(&caller.return_address) {
         return false;
     }
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
     for expected in &known[1..] {
-        // SAFETY: as the caller promises: the window is mapped.
+        // SAFETY: the window is mapped, the caller's obligation.
         match unsafe { window.frame(last, frame_pointer) } {
             Some((return_address, next)) if return_address == *expected => {
                 (last, frame_pointer) = (frame_pointer, next);
@@ -67,20 +71,20 @@ pub(crate) unsafe fn is_same(caller: Caller, window: Window, known: &[usize], mo
         }
     }
     // SAFETY: as above.
-    known.len() == most
+    known.len() == max
         || unsafe { window.frame(last, frame_pointer) }.is_none_or(|(address, _)| !is_code(address))
 }
 
-/// The caller's stack: how many frames there are, in `frames`, which is not empty.
+/// Stores the caller's stack in `frames`, which must not be empty, and returns the number of frames.
 #[cold]
 pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [usize]) -> usize {
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
     let mut count = 0;
     let mut address = caller.return_address;
-    for place in &mut *frames {
-        *place = address;
+    for frame in &mut *frames {
+        *frame = address;
         count += 1;
-        // SAFETY: as the caller promises: the window is mapped.
+        // SAFETY: the window is mapped, the caller's obligation.
         match unsafe { window.frame(last, frame_pointer) } {
             Some((return_address, next)) if is_code(return_address) => {
                 address = return_address;
@@ -98,7 +102,7 @@ mod tests {
 
     const CODE: usize = 0x55_5555_0000;
 
-    /// A stack as words in memory: pairs of a place of the next frame (by index) and a return address.
+    /// Builds a stack in `words` from frames: index of the frame, index of the next one, return address.
     fn stack(words: &mut [usize], frames: &[(usize, Option<usize>, usize)]) -> Window {
         let base = words.as_ptr() as usize;
         for (at, next, return_address) in frames {
@@ -110,7 +114,7 @@ mod tests {
 
     fn walked(caller: Caller, window: Window, most: usize) -> Vec<usize> {
         let mut frames = vec![0; most];
-        // SAFETY: the window is a vector of the test.
+        // SAFETY: the window is memory of the test.
         let count = unsafe { walk(caller, window, &mut frames) };
         frames.truncate(count);
         // SAFETY: as above.
@@ -123,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_followed_up_to_the_outermost() {
+    fn a_walk_follows_frames_to_the_outermost() {
         let mut words = [0; 32];
         let window =
             stack(&mut words, &[(2, Some(8), CODE + 1), (8, Some(30), CODE + 2), (30, None, CODE + 3)]);
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_pointer_that_is_none_ends_the_walk() {
+    fn an_invalid_frame_pointer_ends_the_walk() {
         let mut words = [0; 32];
         let window = stack(&mut words, &[(2, Some(8), CODE + 1), (8, Some(2), CODE + 2)]);
         // Backwards, below the stack pointer, at its end, beyond it, unaligned, null.
@@ -157,23 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_of_code_ends_the_walk() {
+    fn an_invalid_code_address_ends_the_walk() {
         let mut words = [0; 32];
         let window = stack(&mut words, &[(2, Some(8), 17)]);
         assert_eq!(walked(at(window, 2), window, 10), [CODE]);
     }
 
     #[test]
-    fn on_another_stack_there_is_only_the_call_site() {
+    fn a_walk_on_another_stack_has_only_the_call_site() {
         let mut words = [0; 32];
         let window = stack(&mut words, &[(2, Some(8), CODE + 1)]);
         assert_eq!(walked(at(window, 2), Window { low: window.low, high: 0 }, 10), [CODE]);
     }
 
     proptest::proptest! {
-        /// Whatever is in the memory of a stack and in the register, the walk stays inside, and ends.
+        /// With any stack memory and frame pointer, a walk ends and stays inside the stack.
         #[test]
-        fn no_garbage_leads_out_of_the_stack(
+        fn a_walk_never_leaves_the_stack(
             indexes in proptest::collection::vec(0_usize..80, 64),
             first in 0_usize..80,
             most in 1_usize..40,
@@ -183,7 +187,7 @@ mod tests {
             for (word, index) in words.iter_mut().zip(&indexes) {
                 *word = base + index * WORD - 8 * WORD;
             }
-            // The walk may read all of it but the eight words at either end, which are the guard: a read shows in a frame.
+            // Eight guard words at either end: reading one would show in a frame.
             words[..8].fill(0xbad0);
             words[56..].fill(0xbad0);
             let window = Window { low: base + 8 * WORD, high: base + 56 * WORD };

@@ -1,36 +1,36 @@
-//! What a program says that it did is what its records say: counts, waits, stacks, threads.
+//! Compares the records with what a program reports: counts, waits, stacks, threads.
 
 mod support;
 
 use std::process::Command;
 
-use support::{Life, Options, program, record};
-use trace_format::preload::{api, op, why};
+use support::{Options, ThreadSession, program, record};
+use trace_format::preload::{api, op, reason};
 
 #[test]
 fn every_acquisition_of_every_thread_is_recorded_once() {
     let program = program("threads", &[]);
-    let outcome = record(&Options::default(), Command::new(program).args(["4", "5000"])).good();
+    let outcome = record(&Options::default(), Command::new(program).args(["4", "5000"])).successful();
     let process = &outcome.processes[0];
-    assert_eq!((outcome.processes.len(), process.why, process.lost()), (1, why::EXEC, 0));
+    assert_eq!((outcome.processes.len(), process.reason, process.lost()), (1, reason::EXEC, 0));
     assert_eq!(process.count(op::ACQUIRED, api::MUTEX), outcome.number("locked"));
     assert_eq!(process.count(op::RELEASED, api::MUTEX), outcome.number("locked"));
     assert_eq!(process.delivered(), 2 * outcome.number("locked"));
-    let threads = process.lives.iter().filter(|life| life.delivered > 0).count();
+    let threads = process.sessions.iter().filter(|session| session.delivered > 0).count();
     assert_eq!(threads, 4);
     assert!(
         process
-            .lives
+            .sessions
             .iter()
-            .filter(|life| life.delivered > 0)
-            .all(|life| life.ended && !life.comm.is_empty())
+            .filter(|session| session.delivered > 0)
+            .all(|session| session.ended && !session.comm.is_empty())
     );
 }
 
 #[test]
-fn of_a_mutex_that_threads_fight_for_each_acquisition_is_free_or_a_wait() {
+fn every_acquisition_of_a_contended_mutex_is_uncontended_or_ends_a_wait() {
     let program = program("threads", &[]);
-    let outcome = record(&Options::default(), Command::new(program).args(["4", "20000", "1"])).good();
+    let outcome = record(&Options::default(), Command::new(program).args(["4", "20000", "1"])).successful();
     let process = &outcome.processes[0];
     let (free, waits, waited) = (
         process.count(op::ACQUIRED, api::MUTEX),
@@ -40,13 +40,14 @@ fn of_a_mutex_that_threads_fight_for_each_acquisition_is_free_or_a_wait() {
     assert_eq!(free + waited, outcome.number("locked"));
     assert_eq!((waits, process.lost()), (waited, 0));
     assert_eq!(process.count(op::RELEASED, api::MUTEX), outcome.number("locked"));
-    let tids: Vec<u32> = process.lives.iter().map(|life| life.tid).collect();
-    let waits = process.lives.iter().flat_map(|life| &life.events).filter(|event| event.op == op::WAIT);
+    let tids: Vec<u32> = process.sessions.iter().map(|session| session.tid).collect();
+    let waits =
+        process.sessions.iter().flat_map(|session| &session.events).filter(|event| event.op == op::WAIT);
     for wait in waits {
         assert!(wait.first == 0 || tids.contains(&(wait.first as u32)), "{wait:?}");
     }
-    // One hold after the other, by the clock.
-    let mut holds: Vec<(u64, u64)> = process.lives.iter().flat_map(holds).collect();
+    // Holds do not overlap.
+    let mut holds: Vec<(u64, u64)> = process.sessions.iter().flat_map(holds).collect();
     holds.sort_unstable();
     assert_eq!(holds.len() as u64, outcome.number("locked"));
     for two in holds.windows(2) {
@@ -54,9 +55,9 @@ fn of_a_mutex_that_threads_fight_for_each_acquisition_is_free_or_a_wait() {
     }
 }
 
-/// From when to when a thread had the one mutex of its records.
-fn holds(life: &Life) -> Vec<(u64, u64)> {
-    let turns: Vec<_> = life.events.iter().filter(|event| event.op != op::WAIT).collect();
+/// Returns the start and end of each hold of the only mutex.
+fn holds(session: &ThreadSession) -> Vec<(u64, u64)> {
+    let turns: Vec<_> = session.events.iter().filter(|event| event.op != op::WAIT).collect();
     assert!(turns.chunks(2).all(|two| two[0].op != op::RELEASED && two[1].op == op::RELEASED));
     turns.chunks(2).map(|two| (two[0].time, two[1].time)).collect()
 }
@@ -64,9 +65,10 @@ fn holds(life: &Life) -> Vec<(u64, u64)> {
 #[test]
 fn a_record_has_the_stack_of_its_call() {
     let program = program("threads", &["-no-pie"]);
-    let outcome = record(&Options::default(), Command::new(&program).args(["1", "10"])).good();
-    let life = outcome.processes[0].lives.iter().find(|life| life.delivered > 0).expect("the thread");
-    for event in &life.events {
+    let outcome = record(&Options::default(), Command::new(&program).args(["1", "10"])).successful();
+    let session =
+        outcome.processes[0].sessions.iter().find(|session| session.delivered > 0).expect("the thread");
+    for event in &session.events {
         let stack = event.stack.as_ref().expect("a stack");
         let names: Vec<String> =
             stack.iter().take(2).map(|address| support::function_of(&program, *address)).collect();

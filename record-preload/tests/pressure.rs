@@ -1,5 +1,5 @@
-//! Rings that are too small, readers that are too slow or gone, ten million acquisitions, and programs that bring an allocator or
-//! a sanitizer of their own: nothing vanishes, and nobody is harmed.
+//! Small pools, slow or killed readers, ten million acquisitions, and programs with their own allocator or a sanitizer: every
+//! record is delivered or counted, and programs keep working.
 
 mod support;
 
@@ -18,56 +18,57 @@ fn attempts(process: &Process) -> u64 {
 }
 
 #[test]
-fn with_an_absurdly_small_ring_delivered_and_lost_are_all_there_were() {
+fn a_tiny_pool_delivers_or_counts_every_record() {
     let program = program("threads", &[]);
-    for (ring_bytes, drain) in [(32, true), (64, true), (4096, true), (4096, false)] {
-        let options = Options { ring_bytes, least_ring_bytes: 32, drain, ..Options::default() };
-        let outcome = record(&options, Command::new(&program).args(["4", "50000"])).good();
+    for (chunks, drain) in [(1, true), (2, true), (5, true), (40, true), (40, false)] {
+        let options = Options { pool_bytes: chunks * 2048, chunk_bytes: 2048, drain, ..Options::default() };
+        let outcome = record(&options, Command::new(&program).args(["4", "50000"])).successful();
         let process = &outcome.processes[0];
-        assert_eq!(attempts(process), 2 * outcome.number("locked"), "{ring_bytes}");
+        assert_eq!(attempts(process), 2 * outcome.number("locked"), "{chunks}");
         assert!(process.lost() > 0 && process.delivered() > 0);
     }
 }
 
 #[test]
-fn losses_of_contended_calls_add_up_too() {
+fn losses_of_contended_calls_add_up() {
     let program = program("threads", &[]);
-    let options = Options { ring_bytes: 128, least_ring_bytes: 32, ..Options::default() };
-    let outcome = record(&options, Command::new(&program).args(["4", "20000", "1"])).good();
+    let options = Options { pool_bytes: 4096, chunk_bytes: 2048, ..Options::default() };
+    let outcome = record(&options, Command::new(&program).args(["4", "20000", "1"])).successful();
     let process = &outcome.processes[0];
-    // An acquisition is one record or two.
+    // An acquisition has one or two records.
     let locked = outcome.number("locked");
     assert!((2 * locked..=3 * locked).contains(&attempts(process)), "{} {locked}", attempts(process));
 }
 
 #[test]
-fn a_thread_that_may_lose_nothing_waits_for_its_reader() {
+fn a_lossless_thread_waits_for_its_reader() {
     let program = program("threads", &[]);
-    let options = Options { ring_bytes: 4096, lossless: true, ..Options::default() };
-    let outcome = record(&options, Command::new(&program).args(["2", "20000"])).good();
+    let options = Options { pool_bytes: 8192, chunk_bytes: 2048, lossless: true, ..Options::default() };
+    let outcome = record(&options, Command::new(&program).args(["2", "20000"])).successful();
     let process = &outcome.processes[0];
     assert_eq!((process.lost(), process.delivered()), (0, 2 * outcome.number("locked")));
 }
 
 #[test]
-fn nobody_waits_long_for_a_reader_that_is_gone() {
+fn a_lossless_thread_does_not_wait_long_for_a_dead_reader() {
     let program = program("threads", &[]);
-    let options = Options { ring_bytes: 4096, lossless: true, drain: false, ..Options::default() };
-    let begun = Instant::now();
-    let outcome = record(&options, Command::new(&program).args(["2", "20000"])).good();
+    let options =
+        Options { pool_bytes: 8192, chunk_bytes: 2048, lossless: true, drain: false, ..Options::default() };
+    let started = Instant::now();
+    let outcome = record(&options, Command::new(&program).args(["2", "20000"])).successful();
     let process = &outcome.processes[0];
     assert_eq!(attempts(process), 2 * outcome.number("locked"));
-    // A second for each of the three threads, once.
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    // One second per thread, for three threads.
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[test]
 fn ten_million_acquisitions_are_ten_million_records() {
     let program = program("threads", &[]);
-    let options = Options { skim: true, bytes: 1 << 30, ring_bytes: 64 << 20, ..Options::default() };
-    let outcome = record(&options, Command::new(&program).args(["2", "5000000"])).good();
+    let options = Options { skim: true, pool_bytes: 512 << 20, ..Options::default() };
+    let outcome = record(&options, Command::new(&program).args(["2", "5000000"])).successful();
     let process = &outcome.processes[0];
-    // Two stacks of each thread beside them, of three units at least.
+    // Plus two stacks per thread, of at least three units.
     assert_eq!(process.lost(), 0);
     let beside = process.delivered() - 2 * outcome.number("locked");
     assert!((12..60).contains(&beside), "{beside}");
@@ -78,12 +79,12 @@ fn after_the_recording_calls_are_only_forwarded() {
     let program = program("threads", &[]);
     let outcome =
         record(&Options { inactive: true, ..Options::default() }, Command::new(&program).args(["2", "1000"]))
-            .good();
+            .successful();
     assert_eq!((outcome.processes.len(), attempts(&outcome.processes[0])), (1, 0));
 }
 
 #[test]
-fn without_a_klock_programs_run_as_ever() {
+fn programs_run_without_klock() {
     let program = program("calls", &[]);
     let functions = |text: &[u8]| -> Vec<String> {
         String::from_utf8_lossy(text)
@@ -92,7 +93,9 @@ fn without_a_klock_programs_run_as_ever() {
             .collect()
     };
     let alone = Command::new(&program).output().expect("it runs");
-    for name in [None, Some(""), Some("nobody-listens-here"), Some(&*"long".repeat(60))] {
+    let socket = |name: &str| format!("{name}:{:032x}", 7);
+    let values = [None, Some(String::new()), Some("no-secret".to_owned())];
+    for name in values.into_iter().chain(["no-listener", &"long".repeat(60)].map(|name| Some(socket(name)))) {
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library());
         if let Some(name) = name {
@@ -105,12 +108,12 @@ fn without_a_klock_programs_run_as_ever() {
 }
 
 #[test]
-fn a_program_that_is_killed_leaves_whole_records() {
-    let program = program("scenes", &["-ldl"]);
+fn a_killed_program_leaves_complete_records() {
+    let program = program("scenarios", &["-ldl"]);
     for round in 0..40 {
         let after = Duration::from_micros(3000 + round * 977);
         let outcome = run(&Options::default(), Command::new(&program).arg("forever"), Some(after));
-        // The reader checks that what there is, is whole; often there is something.
+        // The reader checks that all records are complete. Most runs leave some.
         assert!(outcome.processes.len() <= 1);
     }
     let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -126,10 +129,10 @@ fn an_allocator_that_locks_is_recorded_and_works() {
         return;
     }
     let program = program("threads", &[]);
-    // In front of the library, and linked to.
+    // Preloaded before the library, and linked.
     for flags in [vec![], vec![jemalloc]] {
         let linked = support::program("threads", &flags);
-        let outcome = record(&Options::default(), Command::new(linked).args(["4", "1000"])).good();
+        let outcome = record(&Options::default(), Command::new(linked).args(["4", "1000"])).successful();
         assert!(outcome.processes[0].count(op::ACQUIRED, api::MUTEX) >= outcome.number("locked"));
     }
     let outcome = record(
@@ -138,10 +141,10 @@ fn an_allocator_that_locks_is_recorded_and_works() {
             .arg("-c")
             .arg(format!("LD_PRELOAD={jemalloc}:$LD_PRELOAD {} 4 1000", program.display())),
     );
-    assert!(outcome.good().processes.iter().any(|p| p.count(op::ACQUIRED, api::MUTEX) >= 4000));
+    assert!(outcome.successful().processes.iter().any(|p| p.count(op::ACQUIRED, api::MUTEX) >= 4000));
 }
 
-/// Whether the compiler can make programs with this sanitizer.
+/// Whether the compiler supports this sanitizer.
 fn has_sanitizer(name: &str) -> bool {
     let source = std::env::temp_dir().join(format!("klock-sanitizer-{}.c", std::process::id()));
     fs::write(&source, "int main(void) { return 0; }").expect("a file");
@@ -156,7 +159,7 @@ fn has_sanitizer(name: &str) -> bool {
 }
 
 #[test]
-fn sanitizers_find_nothing_to_say() {
+fn sanitizers_report_nothing() {
     for name in ["thread", "address", "undefined"] {
         if !has_sanitizer(name) {
             println!("skipped: no -fsanitize={name}");
@@ -164,9 +167,9 @@ fn sanitizers_find_nothing_to_say() {
         }
         let program = program("threads", &[&format!("-fsanitize={name}")]);
         let mut command = Command::new(program);
-        // The address sanitizer wants to be the first library; klock says so for it.
+        // AddressSanitizer requires to be the first library.
         command.args(["4", "1000", "1"]).env("ASAN_OPTIONS", "verify_asan_link_order=0");
-        let outcome = record(&Options::default(), &mut command).good();
+        let outcome = record(&Options::default(), &mut command).successful();
         assert!(!outcome.stderr.contains("Sanitizer"), "{}", outcome.stderr);
         let process = &outcome.processes[0];
         let taken = process.count(op::ACQUIRED, api::MUTEX) + process.count(op::WAITED, api::MUTEX);
@@ -175,16 +178,16 @@ fn sanitizers_find_nothing_to_say() {
 }
 
 #[test]
-fn without_frame_pointers_stacks_are_short_and_programs_whole() {
+fn programs_without_frame_pointers_have_short_stacks() {
     let program = program("threads", &["-O2", "-fomit-frame-pointer"]);
-    let outcome = record(&Options::default(), Command::new(&program).args(["4", "20000"])).good();
+    let outcome = record(&Options::default(), Command::new(&program).args(["4", "20000"])).successful();
     let process = &outcome.processes[0];
     assert_eq!(process.count(op::ACQUIRED, api::MUTEX), outcome.number("locked"));
     assert!(process.events().iter().all(|event| event.stack.is_some()));
 }
 
 #[test]
-fn programs_that_are_there_run_in_it() {
+fn installed_programs_run_with_the_library() {
     for (path, arguments) in [
         (
             "/usr/bin/python3",
@@ -202,7 +205,7 @@ fn programs_that_are_there_run_in_it() {
             println!("skipped: no {path}");
             continue;
         }
-        let outcome = record(&Options::default(), Command::new(path).args(arguments)).good();
+        let outcome = record(&Options::default(), Command::new(path).args(arguments)).successful();
         assert!(!outcome.processes.is_empty(), "{path}");
         assert!(Path::new(path).ends_with("stress-ng") || outcome.number("sum") == 20);
     }

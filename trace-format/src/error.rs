@@ -1,181 +1,225 @@
-//! What can be wrong with a trace. Each error names the file, the place in it, and, where there is one, the next step.
+//! Errors of reading and writing traces. Each names the file, the location in it, and the next step where there is one.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
-use crate::FORMAT_MAJOR;
+use parquet::errors::ParquetError;
+
+use crate::{
+    FORMAT_MAJOR,
+    output::{self, OutputError},
+};
 
 /// Why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The file can't be opened, read or written.
-    #[error("{}: {}", path.display(), io_words(source))]
+    /// The file cannot be opened or read.
+    #[error("{}: {}", path.display(), describe_io(source))]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The output file is there already.
-    #[error("{}: the file exists and is kept; give another name with -o, or -f to replace it", path.display())]
-    Exists {
-        /// Which file.
-        path: PathBuf,
+    /// A file cannot be opened for writing, or was removed meanwhile.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The disk failed during a recording. The trace is complete up to some moment before.
+    #[error("{source}; the trace ends early, after {events} events")]
+    CutShort {
+        /// Number of events in it.
+        events: u64,
+        /// The failure.
+        #[source]
+        source: Box<Self>,
     },
-    /// Something else than Parquet.
-    #[error("{}: not a Parquet file ({detail}); klock reads the files that `klock record` writes", path.display())]
+    /// The file is not Parquet.
+    #[error("{}: not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
     NotParquet {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was found instead.
+        /// The contents that were found instead.
         detail: String,
     },
-    /// It begins as Parquet and has no footer: the recorder was killed, or the copy is not whole.
+    /// The file starts as Parquet but has no footer: the recorder was killed, or the copy is incomplete.
     #[error(
         "{}: no Parquet footer at the end (offset {size}): the recorder was killed or the copy is incomplete; finish it with \
          `klock recover`, or copy it again",
         path.display()
     )]
     NoFooter {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
     },
-    /// There is no journal, or nothing in it, to finish the trace from.
+    /// The recording has not written its first checkpoint yet.
+    #[error("{}: it is being recorded, and nothing is complete yet; try again in a second", path.display())]
+    BeingRecorded {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The journal is missing or holds no checkpoint to finish the trace from.
     #[error(
-        "{}: nothing to finish it from: {} is missing, was copied apart, or was begun less than a second before the end",
+        "cannot recover {}: {} is missing or incomplete (it was not copied along, or recording lasted less than a second)",
         path.display(), journal.display()
     )]
     NothingToRecover {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where its journal belongs.
+        /// The expected path of its journal.
         journal: PathBuf,
     },
-    /// It has its footer.
-    #[error("{}: the trace is whole; there is nothing to recover", path.display())]
-    Whole {
-        /// Which file.
+    /// The trace has its footer.
+    #[error("{}: the trace is complete; there is nothing to recover", path.display())]
+    AlreadyComplete {
+        /// The file.
         path: PathBuf,
     },
-    /// Parquet, but nothing that klock wrote.
-    #[error("{}: a Parquet file but no klock trace (its footer has no `klock` entry); give a file that `klock record` wrote", path.display())]
+    /// A file that was rewritten with a compression that this program does not decode.
+    #[error(
+        "{}: cannot read columns compressed with {codec}: klock reads zstd, snappy, gzip, lz4 and uncompressed Parquet; write it again \
+         with one of them (pyarrow: compression='zstd')",
+        path.display()
+    )]
+    Codec {
+        /// The file.
+        path: PathBuf,
+        /// The name of the compression.
+        codec: &'static str,
+    },
+    /// A Parquet file that klock did not write.
+    #[error("{}: not a klock trace (its footer has no `klock` entry); use a file that `klock record` wrote", path.display())]
     NotATrace {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// One of the side tables was given in place of the events.
-    #[error("{}: the {table} table of a trace, not its events; give {}", path.display(), main.display())]
+    /// A side table was given in place of the events file.
+    #[error("{}: the {table} table of a trace, not its events; use {}", path.display(), main.display())]
     SideTable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which table it is.
+        /// The name of the table.
         table: String,
-        /// The file of the events beside it.
+        /// The events file of the same trace.
         main: PathBuf,
     },
-    /// Written by a newer klock.
-    #[error("{}: trace format {found}, this klock reads up to {FORMAT_MAJOR}; use a newer klock", path.display())]
+    /// A newer klock wrote the trace.
+    #[error("{}: trace format {found}, but this klock reads up to {FORMAT_MAJOR}; use a newer klock", path.display())]
     NewerMajor {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its major version.
+        /// The file's major version.
         found: u32,
     },
-    /// A side table is not there.
-    #[error("{}: missing; it belongs beside {}: copy the .stacks, .locks and .tasks files of the trace along", path.display(), main.display())]
+    /// A side table is missing.
+    #[error("{}: missing next to {}; copy the .stacks, .locks and .tasks files of the trace along", path.display(), main.display())]
     MissingSidecar {
-        /// Which file.
+        /// The missing file.
         path: PathBuf,
-        /// The file of the events.
+        /// The events file.
         main: PathBuf,
     },
-    /// A side table of another trace.
-    #[error("{}: belongs to trace {found}, not to {} (trace {expected}); copy the sidecar of the same recording", path.display(), main.display())]
+    /// A side table belongs to another trace.
+    #[error("{}: belongs to trace {found}, not to {} (trace {expected}); copy the side table of the same recording", path.display(), main.display())]
     ForeignSidecar {
-        /// Which file.
+        /// The side table.
         path: PathBuf,
-        /// The file of the events.
+        /// The events file.
         main: PathBuf,
-        /// The trace id in the events' footer.
+        /// The trace id in the footer of the events file.
         expected: String,
-        /// The trace id in the sidecar's footer.
+        /// The trace id in the footer of the side table.
         found: String,
     },
-    /// The `klock` entry of the footer makes no sense.
-    #[error("{}: the footer's `klock` entry can't be read", path.display())]
+    /// The `klock` entry of the footer is invalid JSON.
+    #[error("{}: cannot read the footer's `klock` entry", path.display())]
     BadRunInfo {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the JSON reader said.
+        /// The JSON reader's error.
         #[source]
         source: serde_json::Error,
     },
-    /// A column that the format requires is not there, or has another type.
+    /// A required column is missing or has another type.
     #[error("{}: column {column}: expected {expected}, found {found}", path.display())]
     Column {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         column: String,
-        /// The type that the format gives it.
+        /// The type that the format requires.
         expected: String,
-        /// The type that it has, or "nothing".
+        /// The type in the file, or "nothing".
         found: String,
     },
     /// A value that the format does not allow.
     #[error("{}: row group {row_group}, row {row}, column {column}: {detail}", path.display())]
     Value {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which row group, from 0.
+        /// The row group, from 0.
         row_group: usize,
-        /// Which row of the file, from 0.
+        /// The row of the file, from 0.
         row: u64,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// Why the value is invalid.
         detail: String,
     },
     /// The Parquet library could not decode or encode.
-    #[error("{}: {place}", path.display())]
+    #[error("{}: {location}", path.display())]
     Parquet {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which part of it.
-        place: String,
-        /// What the library said.
+        /// The part of the file, and what failed there.
+        location: String,
+        /// The library's error.
         #[source]
-        source: parquet::errors::ParquetError,
+        source: ParquetError,
     },
 }
 
-/// The words of an I/O error without the code that the standard library appends.
-fn io_words(error: &io::Error) -> String {
+/// Describes an I/O error without the code that the standard library appends.
+fn describe_io(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            "no such file; give a trace that `klock record` wrote, or a folder that exists".to_owned()
-        }
+        io::ErrorKind::NotFound => "no such file; use a trace that `klock record` wrote".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "is a directory, not a trace".to_owned(),
-        io::ErrorKind::StorageFull => "no space left on the disk".to_owned(),
-        _ => "input/output failed".to_owned(),
+        _ if output::is_descriptor_limit(error) => {
+            "the limit on open files is reached; raise it with `ulimit -n`".to_owned()
+        }
+        _ => "input/output error".to_owned(),
     }
 }
 
 impl FormatError {
-    /// Whether the disk failed (as opposed to what was on it).
-    pub fn is_disk(&self) -> bool {
+    /// Returns a closure that adds `path` to an I/O error.
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |source| Self::Io { path: path.to_owned(), source }
+    }
+
+    /// Returns a closure that adds `path` to an error of writing it.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |source| Self::Output(OutputError::io(path)(source))
+    }
+
+    /// Adds `path` and `location` to an error of the Parquet library.
+    pub(crate) fn parquet(path: &Path, location: impl Into<String>, source: ParquetError) -> Self {
+        Self::Parquet { path: path.to_owned(), location: location.into(), source }
+    }
+
+    /// Whether the disk failed, as opposed to what is stored on it.
+    pub fn is_disk_failure(&self) -> bool {
         match self {
-            Self::Io { source, .. } => !matches!(
-                source.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory
-            ),
-            Self::Parquet { source: parquet::errors::ParquetError::External(cause), .. } => {
-                cause.downcast_ref::<io::Error>().is_some()
-            }
+            Self::Io { source, .. } => output::is_disk_failure(source),
+            Self::Output(error) => error.is_disk_failure(),
+            Self::CutShort { .. } => true,
+            Self::Parquet { source: ParquetError::External(cause), .. } => cause.is::<io::Error>(),
             _ => false,
         }
     }

@@ -1,8 +1,8 @@
-//! One event, the row of the main table in Rust clothes, and the ids that join it to the side tables.
+//! Events, the rows of the main table, and the ids that join them to the side tables.
 //!
-//! Nothing here reads or writes files, and nothing interprets: a row says what was seen.
+//! Plain data: this module neither reads files nor interprets events.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -34,8 +34,17 @@ id! {
     StackId
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
+/// Declares an enum whose values have a fixed name each, for files and command lines. By hand, because derive macros build more
+/// slowly than this and would not list the known names in the error. That is [`UnknownName`], or a type with a function
+/// `not_among` of the kind of value, the name and the known names.
+#[macro_export]
+macro_rules! named_enum {
+    ($(#[$doc:meta])* $name:ident { $($values:tt)+ }) => {
+        $crate::named_enum! { $(#[$doc])* $name, "value", $crate::event::UnknownName { $($values)+ } }
+    };
+    ($(#[$doc:meta])* $name:ident, $what:literal, $error:ty {
+        $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+
+    }) => {
         $(#[$doc])*
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
@@ -45,10 +54,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every value, in the order of the declaration.
+            /// All values, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The word that stands for it in the trace.
+            /// Returns the name of the value.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+
@@ -56,64 +65,69 @@ macro_rules! words {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.as_str())
             }
         }
 
-        impl FromStr for $name {
-            type Err = UnknownWord;
+        impl std::str::FromStr for $name {
+            type Err = $error;
 
-            fn from_str(word: &str) -> Result<Self, UnknownWord> {
-                match word {
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                match name {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(UnknownWord { word: word.to_owned(), known: &[$($word,)+] }),
+                    _ => Err(<$error>::not_among($what, name, &[$($word,)+])),
                 }
             }
         }
     };
 }
-pub(crate) use words;
 
-/// A word that the format does not define.
+/// A name that the format does not define.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown word '{word}', expected one of {}", known.join(", "))]
-pub struct UnknownWord {
-    /// What was found.
-    pub word: String,
-    /// What would have been understood.
+#[error("invalid value '{name}': expected one of {}", known.join(", "))]
+pub struct UnknownName {
+    /// The name found.
+    pub name: String,
+    /// The names that the format defines.
     pub known: &'static [&'static str],
 }
 
-words! {
-    /// What happened.
+impl UnknownName {
+    pub(crate) fn not_among(_what: &str, name: &str, known: &'static [&'static str]) -> Self {
+        Self { name: name.to_owned(), known }
+    }
+}
+
+named_enum! {
+    /// The kind of an event.
     EventKind {
-        /// The first failed attempt. The peer is the owner, where it is known.
+        /// The first attempt to acquire the lock failed. The peer is the owner, if known.
         Wait = "wait",
-        /// Ownership. `wait_ns` is 0 if the lock was free; the peer is the task whose wake-up ended the wait.
+        /// The task acquired the lock. `wait_ns` is 0 if the lock was free; the peer is the task whose wake-up ended the wait.
         Acquire = "acquire",
-        /// A wait that ended without the lock; `errno` says why.
+        /// A wait ended without the lock; `errno` is the reason.
         Abandon = "abandon",
-        /// An attempt that does not wait found the lock taken.
+        /// A try-lock found the lock held.
         TryFail = "try_fail",
-        /// The end of ownership.
+        /// The task released the lock.
         Release = "release",
-        /// A wake call; `count` tasks were woken.
+        /// A wake call; it woke `count` tasks.
         Wake = "wake",
-        /// The lock was initialised.
+        /// The lock was initialized.
         Init = "init",
         /// The lock was destroyed.
         Destroy = "destroy",
-        /// A task runs again that was off the CPU, for any reason. Recorded on request.
+        /// A task runs again after being off-CPU, for any reason. Recorded on request.
         OffCpu = "offcpu",
         /// `count` events of this CPU or task are missing before this point.
         Lost = "lost",
     }
 }
 
-words! {
-    /// How a lock is held.
+named_enum! {
+    /// The mode in which a lock is held.
     Mode {
         /// By one task at a time.
         Exclusive = "exclusive",
@@ -122,65 +136,64 @@ words! {
     }
 }
 
-words! {
-    /// How a task left its CPU.
+named_enum! {
+    /// The state of a task when it left its CPU.
     TaskState {
-        /// It could have gone on: it was preempted, or gave the CPU up.
+        /// Runnable: the task was preempted or yielded.
         Runnable = "runnable",
-        /// It sleeps until something happens, or a signal comes.
+        /// Sleeping; signals wake it.
         Interruptible = "interruptible",
-        /// It sleeps until something happens, and no signal ends that: mostly disks and locks of the kernel.
+        /// Sleeping; signals do not wake it. Mostly disk I/O and kernel locks.
         Uninterruptible = "uninterruptible",
-        /// A thread of the kernel that has nothing to do.
+        /// A kernel thread without work.
         Idle = "idle",
-        /// A signal stopped it.
+        /// Stopped by a signal.
         Stopped = "stopped",
-        /// A debugger stopped it.
+        /// Stopped by a debugger.
         Traced = "traced",
-        /// A thread of the kernel that was put aside.
+        /// A parked kernel thread.
         Parked = "parked",
     }
 }
 
-/// One raw event. A field that the source can't measure is `None`, never 0. Times are nanoseconds of
-/// CLOCK_MONOTONIC.
+/// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub ts_ns: i64,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// How the lock is held or wanted.
+    /// The mode in which the lock is held or waited for.
     pub mode: Option<Mode>,
-    /// Which lock. `None` for [`EventKind::Lost`] and [`EventKind::OffCpu`].
+    /// The lock. `None` for [`EventKind::Lost`] and [`EventKind::OffCpu`].
     pub lock: Option<LockId>,
-    /// Who. With [`EventKind::Lost`]: whose events are missing, where it is those of one task and not of a CPU.
+    /// The task. For [`EventKind::Lost`], the task whose events are missing; `None` if they are a CPU's.
     pub task: Option<TaskId>,
-    /// Where. `None` where a process recorded itself.
+    /// The CPU. `None` for events of processes that record themselves.
     pub cpu: Option<i32>,
-    /// From where in the code.
+    /// The call stack.
     pub stack: Option<StackId>,
-    /// With acquire and abandon: how long the task waited, = spinning + `blocked_ns` + `runq_ns`. With offcpu: how long it was
-    /// off the CPU, = `blocked_ns` + `runq_ns`. With wake: how long the call took, if its entry was seen.
+    /// For acquire and abandon, the duration of the wait: spinning + `blocked_ns` + `runq_ns`. For offcpu, the time off-CPU:
+    /// `blocked_ns` + `runq_ns`. For wake, the duration of the call, if its entry was seen.
     pub wait_ns: Option<i64>,
-    /// Of `wait_ns`: asleep.
+    /// The part of `wait_ns` spent asleep.
     pub blocked_ns: Option<i64>,
-    /// Of `wait_ns`: ready, in the run queue.
+    /// The part of `wait_ns` spent runnable in the run queue.
     pub runq_ns: Option<i64>,
-    /// With wait: the owner. With acquire and offcpu: the waker.
+    /// For wait, the owner. For acquire and offcpu, the waker.
     pub peer_task: Option<TaskId>,
-    /// Where the peer was.
+    /// The call stack of the peer.
     pub peer_stack: Option<StackId>,
-    /// With abandon and try_fail: why, as a positive errno.
+    /// For abandon and try_fail, the reason as a positive errno.
     pub errno: Option<i32>,
-    /// With wake: tasks woken. With lost: events missing.
+    /// For wake, the number of tasks woken. For lost, the number of missing events.
     pub count: Option<i64>,
-    /// With offcpu: how the task left.
+    /// For offcpu, the state of the task when it left the CPU.
     pub state: Option<TaskState>,
 }
 
 impl Event {
-    /// An event of which only the time, the kind and the CPU are known.
+    /// Creates an event of which only the time, the kind and the CPU are known.
     pub const fn new(ts_ns: i64, kind: EventKind, cpu: i32) -> Self {
         Self {
             ts_ns,
@@ -202,7 +215,7 @@ impl Event {
     }
 }
 
-/// What an event says, wherever it lies: in an [`Event`] or in the columns of a [`Batch`](crate::Batch).
+/// Access to the fields of an event, stored as an [`Event`] or in the columns of a [`Batch`](crate::Batch).
 pub trait EventRow {
     /// [`Event::ts_ns`].
     fn ts_ns(&self) -> i64;
@@ -235,7 +248,7 @@ pub trait EventRow {
     /// [`Event::state`].
     fn state(&self) -> Option<TaskState>;
 
-    /// All of it.
+    /// Copies all fields.
     fn to_event(&self) -> Event {
         Event {
             ts_ns: self.ts_ns(),
@@ -257,80 +270,36 @@ pub trait EventRow {
     }
 }
 
-impl EventRow for Event {
-    #[inline]
-    fn ts_ns(&self) -> i64 {
-        self.ts_ns
-    }
+/// Implements [`EventRow`] for [`Event`], a getter for each field.
+macro_rules! getters {
+    ($($field:ident: $type:ty,)+) => {
+        impl EventRow for Event {
+            $(
+                #[inline]
+                fn $field(&self) -> $type {
+                    self.$field
+                }
+            )+
+        }
+    };
+}
 
-    #[inline]
-    fn kind(&self) -> EventKind {
-        self.kind
-    }
-
-    #[inline]
-    fn mode(&self) -> Option<Mode> {
-        self.mode
-    }
-
-    #[inline]
-    fn lock(&self) -> Option<LockId> {
-        self.lock
-    }
-
-    #[inline]
-    fn task(&self) -> Option<TaskId> {
-        self.task
-    }
-
-    #[inline]
-    fn cpu(&self) -> Option<i32> {
-        self.cpu
-    }
-
-    #[inline]
-    fn stack(&self) -> Option<StackId> {
-        self.stack
-    }
-
-    #[inline]
-    fn wait_ns(&self) -> Option<i64> {
-        self.wait_ns
-    }
-
-    #[inline]
-    fn blocked_ns(&self) -> Option<i64> {
-        self.blocked_ns
-    }
-
-    #[inline]
-    fn runq_ns(&self) -> Option<i64> {
-        self.runq_ns
-    }
-
-    #[inline]
-    fn peer_task(&self) -> Option<TaskId> {
-        self.peer_task
-    }
-
-    #[inline]
-    fn peer_stack(&self) -> Option<StackId> {
-        self.peer_stack
-    }
-
-    #[inline]
-    fn errno(&self) -> Option<i32> {
-        self.errno
-    }
-
-    #[inline]
-    fn count(&self) -> Option<i64> {
-        self.count
-    }
-
-    fn state(&self) -> Option<TaskState> {
-        self.state
-    }
+getters! {
+    ts_ns: i64,
+    kind: EventKind,
+    mode: Option<Mode>,
+    lock: Option<LockId>,
+    task: Option<TaskId>,
+    cpu: Option<i32>,
+    stack: Option<StackId>,
+    wait_ns: Option<i64>,
+    blocked_ns: Option<i64>,
+    runq_ns: Option<i64>,
+    peer_task: Option<TaskId>,
+    peer_stack: Option<StackId>,
+    errno: Option<i32>,
+    count: Option<i64>,
+    state: Option<TaskState>,
 }
 
 #[cfg(test)]
@@ -338,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_read_back_as_the_value_that_wrote_it() {
+    fn every_name_parses_back_to_its_value() {
         for kind in EventKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(*kind));
         }
@@ -351,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_is_an_error_that_names_it_and_the_known_ones() {
+    fn an_unknown_name_is_an_error_that_lists_the_known_names() {
         let error = "borrowed".parse::<Mode>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown word 'borrowed', expected one of exclusive, shared");
+        assert_eq!(error.to_string(), "invalid value 'borrowed': expected one of exclusive, shared");
     }
 }

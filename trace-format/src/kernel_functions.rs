@@ -1,19 +1,19 @@
-//! The kernel's functions that take and give back locks: one table for both sides of the kernel.
+//! The kernel's lock functions, in one table for the recorder and the BPF programs.
 //!
-//! The kernel side has a program per function and asks the table what the function's answer means; the host asks it what
-//! to attach, and what kind of lock a record is about. A record names the function by its place in [`FUNCTIONS`]. Names
-//! and answers are those of `include/linux/{mutex,rwsem,semaphore,rtmutex,percpu-rwsem,ww_mutex}.h`, 5.10 to 7.2; a
-//! kernel has the part of them that its configuration makes.
+//! There is a BPF program per function, which looks up the meaning of the return value here. The recorder looks up what to
+//! attach, and the lock kind of a record, which names its function by the index in [`FUNCTIONS`]. Names and return values are
+//! those of `include/linux/{mutex,rwsem,semaphore,rtmutex,percpu-rwsem,ww_mutex}.h`, 5.10 to 7.2. Which functions a kernel
+//! has depends on its configuration.
 
 use lcb::{MUTEX, PERCPU, READ, RT, SEMAPHORE, SPIN, WRITE};
 
-/// The flags of `lock:contention_begin` (`include/trace/events/lock.h`, 5.19), which name the kinds of kernel locks.
+/// The `LCB_F_*` flags of `lock:contention_begin` (`include/trace/events/lock.h`, 5.19), which tell the kind of a kernel lock.
 pub mod lcb {
     /// The waiter spins.
     pub const SPIN: u8 = 1;
-    /// It wants to read.
+    /// The waiter is a reader.
     pub const READ: u8 = 2;
-    /// It wants to write.
+    /// The waiter is a writer.
     pub const WRITE: u8 = 4;
     /// A lock of the rtmutex family.
     pub const RT: u8 = 8;
@@ -25,8 +25,8 @@ pub mod lcb {
     pub const SEMAPHORE: u8 = 0;
 }
 
-/// Which kind of lock the flags mean, as one bit. A reader-writer lock of a PREEMPT_RT kernel says RT as well; what says
-/// RT without readers and writers is the rtmutex.
+/// Returns the kind of lock that the flags describe, one of [`kinds`]. Reader-writer locks of a PREEMPT_RT kernel have the RT
+/// flag as well; RT without READ and WRITE is an rtmutex.
 pub const fn kind(flags: u8) -> u32 {
     let rw = flags & (READ | WRITE) != 0;
     if flags & MUTEX != 0 {
@@ -44,9 +44,9 @@ pub const fn kind(flags: u8) -> u32 {
     }
 }
 
-/// The kinds of kernel locks, a bit each.
+/// The kinds of kernel locks, one bit each.
 pub mod kinds {
-    /// `struct mutex`, and the ww_mutex around it
+    /// `struct mutex`, also inside a ww_mutex
     pub const MUTEX: u32 = 1;
     /// `struct rt_mutex`
     pub const RTMUTEX: u32 = 2;
@@ -60,96 +60,96 @@ pub mod kinds {
     pub const SPINLOCK: u32 = 32;
     /// `rwlock_t`
     pub const RWLOCK: u32 = 64;
-    /// Those that spin.
+    /// The spinning kinds.
     pub const SPINNING: u32 = SPINLOCK | RWLOCK;
-    /// Every kind.
+    /// All kinds.
     pub const ALL: u32 = 127;
 }
 
-/// What a function does to a lock.
+/// The effect of a function on a lock, and the meaning of its return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// Takes it, whatever it takes.
-    Take,
-    /// Takes it and answers 0, or gives up and answers a negative errno.
-    TakeOrFail,
-    /// Takes it and answers other than 0, or answers 0 at once.
+pub enum Action {
+    /// Acquires the lock; no return value.
+    Acquire,
+    /// Acquires the lock and returns 0, or gives up and returns a negative errno.
+    AcquireOrFail,
+    /// Tries without waiting. Returns nonzero on success, 0 on failure.
     Try,
-    /// Takes it and answers 0, or answers other than 0 at once.
-    TryZero,
-    /// Takes it and answers other than 0; or answers 0, having left it alone or given it back.
-    TakeUnless,
-    /// Gives it back.
+    /// Tries without waiting. Returns 0 on success, nonzero on failure.
+    TryInverted,
+    /// Returns nonzero with the lock held, or 0 with the lock not held.
+    AcquireConditionally,
+    /// Releases the lock.
     Release,
-    /// Turns writing into reading.
+    /// Turns a write lock into a read lock.
     Downgrade,
-    /// Is entered after the first attempt failed, by a function that takes it. A wait begins here where there are no
-    /// contention tracepoints, and of rwsems everywhere: their tracepoints come after the spinning.
-    Slow,
+    /// The slow path of an acquiring function, entered after the first attempt failed. A wait begins here if there are no
+    /// contention tracepoints, and always for rwsems, whose tracepoints come after the spinning.
+    SlowPath,
 }
 
-/// A function.
+/// A lock function of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFunction {
-    /// Its symbol.
+    /// Symbol of the function.
     pub name: &'static str,
-    /// What it does.
-    pub act: Act,
-    /// Any of [`lcb`]: which kind of lock, and how it is taken.
+    /// Its effect on the lock.
+    pub action: Action,
+    /// Any of [`lcb`]: the kind of the lock, and the mode.
     pub flags: u8,
-    /// How many arguments it has.
+    /// Number of arguments.
     pub arguments: usize,
-    /// Which of them is the lock.
+    /// Index of the argument that is the lock.
     pub lock: usize,
-    /// It may do its work by calling another function of the table, which tells it already.
-    pub wraps: bool,
+    /// Whether it may call another function of the table, which is recorded already.
+    pub is_wrapper: bool,
 }
 
-const fn function(name: &'static str, act: Act, flags: u8, arguments: usize) -> KernelFunction {
-    KernelFunction { name, act, flags, arguments, lock: 0, wraps: false }
+const fn function(name: &'static str, action: Action, flags: u8, arguments: usize) -> KernelFunction {
+    KernelFunction { name, action, flags, arguments, lock: 0, is_wrapper: false }
 }
 
-const fn wrapper(name: &'static str, act: Act, flags: u8, arguments: usize) -> KernelFunction {
-    KernelFunction { lock: 0, wraps: true, ..function(name, act, flags, arguments) }
+const fn wrapper(name: &'static str, action: Action, flags: u8, arguments: usize) -> KernelFunction {
+    KernelFunction { lock: 0, is_wrapper: true, ..function(name, action, flags, arguments) }
 }
 
 const fn slow(name: &'static str, flags: u8) -> KernelFunction {
-    function(name, Act::Slow, flags, 1)
+    function(name, Action::SlowPath, flags, 1)
 }
 
 macro_rules! functions {
     ($($id:ident = $function:expr,)+) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "only its numbers are used")]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "only the discriminants are used")]
         #[allow(dead_code, reason = "as above")]
-        enum Place { $($id,)+ }
+        enum Index { $($id,)+ }
 
-        /// Places in [`FUNCTIONS`].
-        pub mod id {
-            use super::Place;
+        /// Indices into [`FUNCTIONS`].
+        pub mod index {
+            use super::Index;
             $(
-                #[doc = concat!("See [`FUNCTIONS`](super::FUNCTIONS): `", stringify!($id), "`.")]
-                pub const $id: usize = Place::$id as usize;
+                #[doc = concat!("Index of `", stringify!($id), "`.")]
+                pub const $id: usize = Index::$id as usize;
             )+
         }
 
-        /// Every function.
+        /// All functions, in attach order.
         pub const FUNCTIONS: &[KernelFunction] = &[$($function,)+];
     };
 }
 
-// The order is that of attaching: who gives back first, so that no hold is seen to begin whose end is not; the slow
-// ways before the functions that end them. Variants with a nesting level exist with CONFIG_DEBUG_LOCK_ALLOC only,
-// and there they stand in for the plain ones.
+// Attach order: releasing functions come first, so that no acquisition is seen without its release; slow paths come before
+// the functions that end them. Variants with a nesting level exist only with CONFIG_DEBUG_LOCK_ALLOC, where they replace the
+// plain ones.
 functions! {
-    MUTEX_UNLOCK = function("mutex_unlock", Act::Release, MUTEX, 1),
-    WW_MUTEX_UNLOCK = wrapper("ww_mutex_unlock", Act::Release, MUTEX, 1),
-    UP_READ = function("up_read", Act::Release, READ, 1),
-    UP_READ_NON_OWNER = function("up_read_non_owner", Act::Release, READ, 1),
-    UP_WRITE = function("up_write", Act::Release, WRITE, 1),
-    DOWNGRADE_WRITE = function("downgrade_write", Act::Downgrade, WRITE, 1),
-    UP = function("up", Act::Release, SEMAPHORE, 1),
-    RT_MUTEX_UNLOCK = function("rt_mutex_unlock", Act::Release, RT, 1),
-    PERCPU_UP_WRITE = function("percpu_up_write", Act::Release, PERCPU | WRITE, 1),
+    MUTEX_UNLOCK = function("mutex_unlock", Action::Release, MUTEX, 1),
+    WW_MUTEX_UNLOCK = wrapper("ww_mutex_unlock", Action::Release, MUTEX, 1),
+    UP_READ = function("up_read", Action::Release, READ, 1),
+    UP_READ_NON_OWNER = function("up_read_non_owner", Action::Release, READ, 1),
+    UP_WRITE = function("up_write", Action::Release, WRITE, 1),
+    DOWNGRADE_WRITE = function("downgrade_write", Action::Downgrade, WRITE, 1),
+    UP = function("up", Action::Release, SEMAPHORE, 1),
+    RT_MUTEX_UNLOCK = function("rt_mutex_unlock", Action::Release, RT, 1),
+    PERCPU_UP_WRITE = function("percpu_up_write", Action::Release, PERCPU | WRITE, 1),
     MUTEX_LOCK_SLOWPATH = slow("__mutex_lock_slowpath", MUTEX),
     MUTEX_LOCK_KILLABLE_SLOWPATH = slow("__mutex_lock_killable_slowpath", MUTEX),
     MUTEX_LOCK_INTERRUPTIBLE_SLOWPATH = slow("__mutex_lock_interruptible_slowpath", MUTEX),
@@ -162,47 +162,47 @@ functions! {
     DOWN_KILLABLE_SLOWPATH = slow("__down_killable", SEMAPHORE),
     DOWN_TIMEOUT_SLOWPATH = slow("__down_timeout", SEMAPHORE),
     RT_MUTEX_SLOWLOCK = slow("rt_mutex_slowlock", RT),
-    MUTEX_LOCK = function("mutex_lock", Act::Take, MUTEX, 1),
-    MUTEX_LOCK_NESTED = function("mutex_lock_nested", Act::Take, MUTEX, 2),
-    MUTEX_LOCK_NEST_LOCK = function("_mutex_lock_nest_lock", Act::Take, MUTEX, 2),
-    MUTEX_LOCK_IO = wrapper("mutex_lock_io", Act::Take, MUTEX, 1),
-    MUTEX_LOCK_IO_NESTED = wrapper("mutex_lock_io_nested", Act::Take, MUTEX, 2),
-    MUTEX_LOCK_INTERRUPTIBLE = function("mutex_lock_interruptible", Act::TakeOrFail, MUTEX, 1),
-    MUTEX_LOCK_INTERRUPTIBLE_NESTED = function("mutex_lock_interruptible_nested", Act::TakeOrFail, MUTEX, 2),
-    MUTEX_LOCK_KILLABLE = function("mutex_lock_killable", Act::TakeOrFail, MUTEX, 1),
-    MUTEX_LOCK_KILLABLE_NESTED = function("mutex_lock_killable_nested", Act::TakeOrFail, MUTEX, 2),
-    MUTEX_LOCK_KILLABLE_NEST = function("_mutex_lock_killable", Act::TakeOrFail, MUTEX, 3),
-    MUTEX_TRYLOCK = function("mutex_trylock", Act::Try, MUTEX, 1),
-    MUTEX_TRYLOCK_NEST_LOCK = function("_mutex_trylock_nest_lock", Act::Try, MUTEX, 2),
+    MUTEX_LOCK = function("mutex_lock", Action::Acquire, MUTEX, 1),
+    MUTEX_LOCK_NESTED = function("mutex_lock_nested", Action::Acquire, MUTEX, 2),
+    MUTEX_LOCK_NEST_LOCK = function("_mutex_lock_nest_lock", Action::Acquire, MUTEX, 2),
+    MUTEX_LOCK_IO = wrapper("mutex_lock_io", Action::Acquire, MUTEX, 1),
+    MUTEX_LOCK_IO_NESTED = wrapper("mutex_lock_io_nested", Action::Acquire, MUTEX, 2),
+    MUTEX_LOCK_INTERRUPTIBLE = function("mutex_lock_interruptible", Action::AcquireOrFail, MUTEX, 1),
+    MUTEX_LOCK_INTERRUPTIBLE_NESTED = function("mutex_lock_interruptible_nested", Action::AcquireOrFail, MUTEX, 2),
+    MUTEX_LOCK_KILLABLE = function("mutex_lock_killable", Action::AcquireOrFail, MUTEX, 1),
+    MUTEX_LOCK_KILLABLE_NESTED = function("mutex_lock_killable_nested", Action::AcquireOrFail, MUTEX, 2),
+    MUTEX_LOCK_KILLABLE_NEST = function("_mutex_lock_killable", Action::AcquireOrFail, MUTEX, 3),
+    MUTEX_TRYLOCK = function("mutex_trylock", Action::Try, MUTEX, 1),
+    MUTEX_TRYLOCK_NEST_LOCK = function("_mutex_trylock_nest_lock", Action::Try, MUTEX, 2),
     ATOMIC_DEC_AND_MUTEX_LOCK =
-        KernelFunction { lock: 1, ..wrapper("atomic_dec_and_mutex_lock", Act::TakeUnless, MUTEX, 2) },
-    WW_MUTEX_LOCK = function("ww_mutex_lock", Act::TakeOrFail, MUTEX, 2),
-    WW_MUTEX_LOCK_INTERRUPTIBLE = function("ww_mutex_lock_interruptible", Act::TakeOrFail, MUTEX, 2),
-    WW_MUTEX_TRYLOCK = wrapper("ww_mutex_trylock", Act::Try, MUTEX, 2),
-    DOWN_READ = function("down_read", Act::Take, READ, 1),
-    DOWN_READ_NESTED = function("down_read_nested", Act::Take, READ, 2),
-    DOWN_READ_NON_OWNER = function("down_read_non_owner", Act::Take, READ, 1),
-    DOWN_READ_INTERRUPTIBLE = function("down_read_interruptible", Act::TakeOrFail, READ, 1),
-    DOWN_READ_KILLABLE = function("down_read_killable", Act::TakeOrFail, READ, 1),
-    DOWN_READ_KILLABLE_NESTED = function("down_read_killable_nested", Act::TakeOrFail, READ, 2),
-    DOWN_READ_TRYLOCK = function("down_read_trylock", Act::Try, READ, 1),
-    DOWN_WRITE = function("down_write", Act::Take, WRITE, 1),
-    DOWN_WRITE_NESTED = function("down_write_nested", Act::Take, WRITE, 2),
-    DOWN_WRITE_NEST_LOCK = function("_down_write_nest_lock", Act::Take, WRITE, 2),
-    DOWN_WRITE_KILLABLE = function("down_write_killable", Act::TakeOrFail, WRITE, 1),
-    DOWN_WRITE_KILLABLE_NESTED = function("down_write_killable_nested", Act::TakeOrFail, WRITE, 2),
-    DOWN_WRITE_TRYLOCK = function("down_write_trylock", Act::Try, WRITE, 1),
-    DOWN = function("down", Act::Take, SEMAPHORE, 1),
-    DOWN_INTERRUPTIBLE = function("down_interruptible", Act::TakeOrFail, SEMAPHORE, 1),
-    DOWN_KILLABLE = function("down_killable", Act::TakeOrFail, SEMAPHORE, 1),
-    DOWN_TIMEOUT = function("down_timeout", Act::TakeOrFail, SEMAPHORE, 2),
-    DOWN_TRYLOCK = function("down_trylock", Act::TryZero, SEMAPHORE, 1),
-    RT_MUTEX_LOCK = function("rt_mutex_lock", Act::Take, RT, 1),
-    RT_MUTEX_LOCK_NESTED = function("rt_mutex_lock_nested", Act::Take, RT, 2),
-    RT_MUTEX_LOCK_NEST_LOCK = function("_rt_mutex_lock_nest_lock", Act::Take, RT, 2),
-    RT_MUTEX_LOCK_INTERRUPTIBLE = function("rt_mutex_lock_interruptible", Act::TakeOrFail, RT, 1),
-    RT_MUTEX_LOCK_KILLABLE = function("rt_mutex_lock_killable", Act::TakeOrFail, RT, 1),
-    RT_MUTEX_TIMED_LOCK = function("rt_mutex_timed_lock", Act::TakeOrFail, RT, 2),
-    RT_MUTEX_TRYLOCK = function("rt_mutex_trylock", Act::Try, RT, 1),
-    PERCPU_DOWN_WRITE = function("percpu_down_write", Act::Take, PERCPU | WRITE, 1),
+        KernelFunction { lock: 1, ..wrapper("atomic_dec_and_mutex_lock", Action::AcquireConditionally, MUTEX, 2) },
+    WW_MUTEX_LOCK = function("ww_mutex_lock", Action::AcquireOrFail, MUTEX, 2),
+    WW_MUTEX_LOCK_INTERRUPTIBLE = function("ww_mutex_lock_interruptible", Action::AcquireOrFail, MUTEX, 2),
+    WW_MUTEX_TRYLOCK = wrapper("ww_mutex_trylock", Action::Try, MUTEX, 2),
+    DOWN_READ = function("down_read", Action::Acquire, READ, 1),
+    DOWN_READ_NESTED = function("down_read_nested", Action::Acquire, READ, 2),
+    DOWN_READ_NON_OWNER = function("down_read_non_owner", Action::Acquire, READ, 1),
+    DOWN_READ_INTERRUPTIBLE = function("down_read_interruptible", Action::AcquireOrFail, READ, 1),
+    DOWN_READ_KILLABLE = function("down_read_killable", Action::AcquireOrFail, READ, 1),
+    DOWN_READ_KILLABLE_NESTED = function("down_read_killable_nested", Action::AcquireOrFail, READ, 2),
+    DOWN_READ_TRYLOCK = function("down_read_trylock", Action::Try, READ, 1),
+    DOWN_WRITE = function("down_write", Action::Acquire, WRITE, 1),
+    DOWN_WRITE_NESTED = function("down_write_nested", Action::Acquire, WRITE, 2),
+    DOWN_WRITE_NEST_LOCK = function("_down_write_nest_lock", Action::Acquire, WRITE, 2),
+    DOWN_WRITE_KILLABLE = function("down_write_killable", Action::AcquireOrFail, WRITE, 1),
+    DOWN_WRITE_KILLABLE_NESTED = function("down_write_killable_nested", Action::AcquireOrFail, WRITE, 2),
+    DOWN_WRITE_TRYLOCK = function("down_write_trylock", Action::Try, WRITE, 1),
+    DOWN = function("down", Action::Acquire, SEMAPHORE, 1),
+    DOWN_INTERRUPTIBLE = function("down_interruptible", Action::AcquireOrFail, SEMAPHORE, 1),
+    DOWN_KILLABLE = function("down_killable", Action::AcquireOrFail, SEMAPHORE, 1),
+    DOWN_TIMEOUT = function("down_timeout", Action::AcquireOrFail, SEMAPHORE, 2),
+    DOWN_TRYLOCK = function("down_trylock", Action::TryInverted, SEMAPHORE, 1),
+    RT_MUTEX_LOCK = function("rt_mutex_lock", Action::Acquire, RT, 1),
+    RT_MUTEX_LOCK_NESTED = function("rt_mutex_lock_nested", Action::Acquire, RT, 2),
+    RT_MUTEX_LOCK_NEST_LOCK = function("_rt_mutex_lock_nest_lock", Action::Acquire, RT, 2),
+    RT_MUTEX_LOCK_INTERRUPTIBLE = function("rt_mutex_lock_interruptible", Action::AcquireOrFail, RT, 1),
+    RT_MUTEX_LOCK_KILLABLE = function("rt_mutex_lock_killable", Action::AcquireOrFail, RT, 1),
+    RT_MUTEX_TIMED_LOCK = function("rt_mutex_timed_lock", Action::AcquireOrFail, RT, 2),
+    RT_MUTEX_TRYLOCK = function("rt_mutex_trylock", Action::Try, RT, 1),
+    PERCPU_DOWN_WRITE = function("percpu_down_write", Action::Acquire, PERCPU | WRITE, 1),
 }

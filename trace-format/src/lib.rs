@@ -1,19 +1,28 @@
-//! What a klock trace is.
+//! The klock trace format: reading, writing, and the records shared with the recorders.
 //!
-//! A trace is a star of small tables, each an ordinary Parquet file: the events, and beside them the stacks,
-//! the locks and the tasks that the events name by dense ids. This crate holds
+//! A trace is four Parquet files: the events, and three side tables that events refer to by dense ids: stacks, locks and
+//! tasks. `docs/trace-format.md` documents every column.
 //!
-//! * [`wire`]: the records as the kernel side writes them into the rings, [`kernel_functions`] and [`user_functions`]: the
-//!   functions of locks that it is put on; [`preload`]: the records of the recorder inside a process. They have no dependency and compile without std,
-//!   because the other side is their other user;
-//! * [`event`] and [`tables`]: the rows in Rust clothes, and the ids that join them;
-//! * [`schema`]: the list of columns, from which the Arrow schemas and the table in `docs/trace-format.md`
-//!   are made. A column exists if and only if it is listed there;
-//! * [`run_info`]: how the trace was made, kept as JSON in the footer;
-//! * [`writer`] and [`reader`].
+//! | to ... | see |
+//! |---|---|
+//! | read a trace | [`Trace`], [`Batch`], [`EventRow`] |
+//! | write a trace | [`TraceWriter`], [`SideRows`] |
+//! | finish a trace whose recorder was killed | [`recover()`] |
+//! | read a trace, also while it is being recorded | [`open()`] |
+//! | build or inspect rows | [`event`], [`tables`] |
+//! | list the columns | [`schema`] |
+//! | write any other file of klock's | [`output`] |
+//! | know how a trace was made and what it lost | [`run_info`] |
 //!
-//! It knows neither how events are recorded nor what they mean: no pairing, no statistics, no formatting for
-//! people.
+//! The modules below are compiled without std as well, because the recorders share them:
+//!
+//! * [`wire`]: records that the BPF programs write to their ring buffers;
+//! * [`kernel_functions`] and [`user_functions`]: the lock functions that are probed;
+//! * [`preload`]: the shared memory between klock and a process that records itself;
+//! * [`peek`]: the result of reading kernel memory through BPF.
+//!
+//! This crate does not interpret events: pairing, statistics and output belong to the `analyze` crate, recording to the
+//! `record` crates.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
@@ -29,7 +38,11 @@ pub mod error;
 #[cfg(feature = "std")]
 pub mod event;
 #[cfg(feature = "std")]
+mod footer;
+#[cfg(feature = "std")]
 pub mod journal;
+#[cfg(feature = "std")]
+pub mod output;
 #[cfg(feature = "std")]
 pub mod paths;
 #[cfg(feature = "std")]
@@ -39,9 +52,13 @@ pub mod recover;
 #[cfg(feature = "std")]
 pub mod run_info;
 #[cfg(feature = "std")]
+pub mod running;
+#[cfg(feature = "std")]
 pub mod schema;
 #[cfg(feature = "std")]
 pub mod tables;
+#[cfg(feature = "std")]
+pub mod text;
 #[cfg(feature = "std")]
 pub mod writer;
 
@@ -50,14 +67,15 @@ pub use {
     error::FormatError,
     event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
     journal::SideRows,
-    reader::{Batch, RowOf, Trace},
-    recover::{Recovered, recover},
+    reader::{Batch, BatchRow, Trace},
+    recover::{Recovery, recover},
     run_info::RunInfo,
+    running::open,
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
     writer::TraceWriter,
 };
 
-/// The format's major version: a reader refuses a trace whose major version is newer than its own.
+/// The format's major version. A reader refuses a trace with a newer major version than its own.
 pub const FORMAT_MAJOR: u32 = 1;
-/// The format's minor version: it grows when a column is added, and older readers ignore what they don't know.
-pub const FORMAT_MINOR: u32 = 1;
+/// The format's minor version. It grows when a column is added; older readers ignore columns that they do not know.
+pub const FORMAT_MINOR: u32 = 2;

@@ -1,23 +1,23 @@
-//! Where the files of a trace are: the side tables stand beside the events, `trace.parquet` beside
-//! `trace.stacks.parquet`, `trace.locks.parquet` and `trace.tasks.parquet`. Touches no disk.
+//! Paths of the four files of a trace. The side tables of `trace.parquet` are `trace.stacks.parquet`,
+//! `trace.locks.parquet` and `trace.tasks.parquet` in the same directory. Works on names only, without disk access.
 
 use std::path::{Path, PathBuf};
 
 /// The four files of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracePaths {
-    /// The events.
+    /// The events file.
     pub events: PathBuf,
-    /// The stacks.
+    /// The stacks table.
     pub stacks: PathBuf,
-    /// The locks.
+    /// The locks table.
     pub locks: PathBuf,
-    /// The tasks.
+    /// The tasks table.
     pub tasks: PathBuf,
 }
 
 impl TracePaths {
-    /// The files of the trace whose events are in `events`.
+    /// Returns the paths for the trace with this events file.
     pub fn of(events: &Path) -> Self {
         Self {
             events: events.to_owned(),
@@ -27,21 +27,38 @@ impl TracePaths {
         }
     }
 
-    /// All four, the events first.
+    /// Returns all four paths, the events first.
     pub fn all(&self) -> [&Path; 4] {
         [&self.events, &self.stacks, &self.locks, &self.tasks]
     }
 }
 
-/// `dir/trace.parquet` and `locks` make `dir/trace.locks.parquet`; a name with another ending keeps it all.
+/// Returns the path of the journal of a trace, given its events file.
+pub fn journal_path(events: &Path) -> PathBuf {
+    let mut name = events.file_name().unwrap_or_default().to_owned();
+    name.push(".journal");
+    events.with_file_name(name)
+}
+
+/// Returns the name that an earlier trace of the same name gets: `dir/trace.old.parquet` for `dir/trace.parquet`. A name without the
+/// `.parquet` suffix gets the suffix `.old`.
+pub fn old_path(events: &Path) -> PathBuf {
+    let name = events.file_name().unwrap_or_default().to_string_lossy();
+    events.with_file_name(match name.strip_suffix(".parquet") {
+        Some(stem) => format!("{stem}.old.parquet"),
+        None => format!("{name}.old"),
+    })
+}
+
+/// Turns `dir/trace.parquet` and `locks` into `dir/trace.locks.parquet`. A name without the `.parquet` suffix is kept whole.
 fn sidecar(events: &Path, table: &str) -> PathBuf {
     let name = events.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(".parquet").unwrap_or(&name);
     events.with_file_name(format!("{stem}.{table}.parquet"))
 }
 
-/// The events' file, given the path of one of the side tables.
-pub fn main_of(sidecar: &Path, table: &str) -> PathBuf {
+/// Returns the path of the events file, given the path of a side table.
+pub fn events_path(sidecar: &Path, table: &str) -> PathBuf {
     let name = sidecar.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(".parquet").unwrap_or(&name);
     let stem = stem.strip_suffix(&format!(".{table}")).unwrap_or(stem);
@@ -53,14 +70,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_side_tables_stand_beside_the_events() {
+    fn side_tables_are_next_to_the_events() {
         let paths = TracePaths::of(Path::new("/tmp/a.b/run.1.parquet"));
         assert_eq!(paths.locks, Path::new("/tmp/a.b/run.1.locks.parquet"));
         assert_eq!(TracePaths::of(Path::new("noend")).tasks, Path::new("noend.tasks.parquet"));
     }
 
     #[test]
+    fn an_earlier_trace_keeps_its_ending() {
+        assert_eq!(old_path(Path::new("/tmp/t.parquet")), Path::new("/tmp/t.old.parquet"));
+        assert_eq!(old_path(Path::new("noend")), Path::new("noend.old"));
+    }
+
+    #[test]
+    fn the_journal_is_next_to_the_events() {
+        assert_eq!(journal_path(Path::new("/tmp/t.parquet")), Path::new("/tmp/t.parquet.journal"));
+    }
+
+    #[test]
     fn the_events_are_found_from_a_side_table() {
-        assert_eq!(main_of(Path::new("x/t.locks.parquet"), "locks"), Path::new("x/t.parquet"));
+        assert_eq!(events_path(Path::new("x/t.locks.parquet"), "locks"), Path::new("x/t.parquet"));
     }
 }

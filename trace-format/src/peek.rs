@@ -1,17 +1,17 @@
-//! What the program that reads kernel memory gives the host: one record in a map, not a part of the trace.
+//! The result of the BPF program that reads kernel memory: one record in a map. It does not become part of a trace.
 
-/// The most bytes that one run reads.
+/// Maximum number of bytes per run.
 pub const PEEK_BYTES: usize = 64;
 
-/// The answer of a run.
+/// The result of one run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WirePeek {
-    /// The address of the `task_struct` that ran on the CPU.
+    /// Address of the current `task_struct`.
     pub task: u64,
-    /// 1 if the bytes were readable. A program on a raw tracepoint has no result of its own.
+    /// 1 if the bytes were readable. Here because a raw tracepoint program returns no result.
     pub read: u64,
-    /// What is at the address; only as many bytes as were asked for count, and only if they were readable.
+    /// The bytes at the address. Valid up to the requested length, and only if `read` is 1.
     pub bytes: [u8; PEEK_BYTES],
 }
 

@@ -1,250 +1,203 @@
-//! What the in-process recorder and klock share: the layout of the memory between them, and the records in it. One definition
-//! for both sides; plain integers, no dependency, no std.
+//! The shared memory between klock and the recorder library inside a process: its layout, and the records in it. Plain
+//! integers, no dependencies, no std.
 //!
-//! A recorded process has one region of shared memory, which klock makes and sends it through a socket. It begins with a
-//! [`Region`], then [`SLOTS`] times a [`Slot`], then rings. A thread owns one slot and one ring while it lives: it alone writes
-//! records there, klock alone reads them. A record is a [`Record`], 16 bytes, and behind it as many [`Rest`]s as its
-//! [`op`] says, all in the same ring without a gap, except that the ring may wrap between any two 16-byte units.
+//! Each recorded process has a region of shared memory, which klock creates and sends through a socket. The region starts with
+//! a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the [`pool`], and the chunks. A thread owns a slot from its first
+//! call to its exit, and a chunk while it has something to write: only the thread writes records there, and only klock reads them.
+//! A record is a [`Record`] of 16 bytes, followed by as many [`Payload`]s as its [`op`] requires. It never continues in another
+//! chunk.
 //!
-//! Unlike the kernel side's records, most of these are facts already: the recorder in the process tries first, so that it
-//! knows whether a lock was free.
+//! The library tries to acquire before it waits, so its records state whether a lock was free; BPF records need inference for
+//! that.
 
-/// The first word of a region: `klockPR1`.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR1");
-/// The environment variable that tells a process where to ask for its region: the name of an abstract socket.
+// Machines of BPF programs have no such atomic operations, and the programs do not need them.
+#[cfg(target_has_atomic = "32")]
+mod layout;
+#[cfg(target_has_atomic = "32")]
+pub mod pool;
+#[cfg(target_has_atomic = "32")]
+pub mod queue;
+
+#[cfg(target_has_atomic = "32")]
+pub use layout::{
+    CHUNKS_OFFSET, MAGIC, MAX_CHUNKS, MIN_CHUNK_BYTES, Region, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, state,
+};
+
+/// Environment variable with the name of the abstract socket where a process asks for its region, a colon, and the recording's
+/// secret in [`SECRET_DIGITS`] hexadecimal digits. Every user can list the names of abstract sockets; only the user of a process
+/// and root can read its environment.
 pub const SOCKET_VARIABLE: &str = "KLOCK_PRELOAD";
-/// Threads that a process can record at once.
-pub const SLOTS: usize = 4096;
-/// Bytes from the region's begin to the first slot.
-pub const SLOTS_AT: usize = 4096;
-/// Bytes from the region's begin to the first ring.
-pub const RINGS_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
-/// The unit of a ring: a record is one or more of them.
-pub const UNIT: usize = 16;
-/// The most frames that a stack has here.
+/// Environment variable with the number of seccomp filters that klock itself has. A program that starts under more makes no system
+/// calls for its recording.
+pub const SECCOMP_VARIABLE: &str = "KLOCK_SECCOMP";
+/// Size of the secret that a process must present.
+pub const SECRET_BYTES: usize = 16;
+/// Number of hexadecimal digits of the secret in [`SOCKET_VARIABLE`].
+pub const SECRET_DIGITS: usize = 2 * SECRET_BYTES;
+/// Maximum number of frames of a stack.
 pub const MAX_FRAMES: usize = 127;
 
-/// What a process sends when it asks for its region; klock answers with one byte and, beside it, the region's descriptor.
+/// The request for a region, sent by the process. klock answers with one byte and the file descriptor of the region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// [`MAGIC`]: both sides are of the same build.
     pub magic: u64,
-    /// The process, as it sees itself. klock takes the socket's credentials instead where they differ (PID namespaces).
+    /// The process id in its own PID namespace. klock trusts only the socket's credentials; a different value means that the
+    /// thread ids of the process are those of its namespace.
     pub pid: u32,
-    /// Why it asks: one of [`why`].
-    pub why: u32,
+    /// Reason for the request, one of [`reason`].
+    pub reason: u32,
     /// CLOCK_MONOTONIC, in ns.
     pub ts_ns: u64,
+    /// The secret from [`SOCKET_VARIABLE`].
+    pub secret: [u8; SECRET_BYTES],
+    /// Maximum size of the region.
+    pub max_bytes: u64,
 }
 
-/// Why a process asks for a region.
-pub mod why {
-    /// It runs a new program.
+/// Splits the value of [`SOCKET_VARIABLE`] into the socket's name and the secret; `None` if it is invalid.
+pub fn parse_socket(value: &[u8]) -> Option<(&[u8], [u8; SECRET_BYTES])> {
+    let (rest, digits) = value.split_at_checked(value.len().checked_sub(SECRET_DIGITS)?)?;
+    let name = rest.strip_suffix(b":").filter(|name| !name.is_empty())?;
+    let mut secret = [0; SECRET_BYTES];
+    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some((name, secret))
+}
+
+const fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// Reasons for requesting a region.
+pub mod reason {
+    /// The process runs a new program.
     pub const EXEC: u32 = 1;
-    /// It is a child that goes on with its parent's program; asked for at its first call.
+    /// The process was forked and continues its parent's program. Requested at its first call.
     pub const FORK: u32 = 2;
 }
 
-/// The head of a region. All fields but the last three are set by klock before the region is sent.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Region {
-    /// [`MAGIC`].
-    pub magic: u64,
-    /// Bytes of the whole region.
-    pub bytes: u64,
-    /// Bytes of a thread's ring, a power of two: that of the first threads; halved for later ones as the region fills, down to
-    /// `least_ring_bytes`.
-    pub ring_bytes: u64,
-    /// The smallest ring, a power of two.
-    pub least_ring_bytes: u64,
-    /// Frames of a stack at most.
-    pub max_frames: u32,
-    /// One of [`clock`]: what the times of the records are.
-    pub clock: u32,
-    /// A thread whose ring is full waits for klock (1) or counts and goes on (0).
-    pub lossless: u32,
-    /// Atomic. 1 while calls are recorded; klock clears it when the recording ends, and calls are only forwarded from then on.
-    pub active: u32,
-    /// Atomic. Bytes taken from the region so far, by rings; begins at [`RINGS_AT`].
-    pub taken: u64,
-    /// Atomic. Slots that were ever used: klock looks at these.
-    pub slots: u32,
-    /// Atomic. Threads that found no slot or no room for a ring, and are not recorded.
-    pub unplaced: u32,
-    /// Atomic. Events of threads that found no place.
-    pub unplaced_events: u64,
-}
-
-/// What a record's time is.
+/// Clocks of records.
 pub mod clock {
     /// CLOCK_MONOTONIC in nanoseconds, modulo 2^48.
     pub const MONOTONIC: u32 = 0;
-    /// The processor's time-stamp counter, modulo 2^48; klock knows how it runs against CLOCK_MONOTONIC.
+    /// The processor's time-stamp counter, modulo 2^48. klock converts it to CLOCK_MONOTONIC.
     pub const TSC: u32 = 1;
 }
 
-/// Where a slot is in its life.
-pub mod state {
-    /// Nobody's; it has no ring yet, or one that klock has emptied.
-    pub const FREE: u32 = 0;
-    /// A thread is taking it.
-    pub const TAKEN: u32 = 1;
-    /// A thread writes to its ring.
-    pub const LIVE: u32 = 2;
-    /// Its thread ended; klock empties the ring and sets it free.
-    pub const ENDED: u32 = 3;
-}
-
-/// A thread's slot: who it is, and its ring. A thread that takes one finds it [`state::FREE`], gives it a ring if it has none, sets
-/// `head`, `tail`, `lost` and `busy` to 0, counts `life` up, and makes it [`state::LIVE`] last. Three cache lines: one that seldom changes, the thread's and klock's.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Slot {
-    /// Atomic, one of [`state`].
-    pub state: u32,
-    /// The thread, as its process sees it.
-    pub tid: u32,
-    /// Where its ring begins, in bytes from the region's begin.
-    pub ring_at: u64,
-    /// Its bytes, a power of two; 0 if the slot never had one.
-    pub ring_bytes: u64,
-    /// CLOCK_MONOTONIC, in ns: when the thread took the slot.
-    pub begun_ns: u64,
-    /// CLOCK_MONOTONIC, in ns: when it ended; 0 before.
-    pub ended_ns: u64,
-    /// The thread's name, padded with zeros; written at its first call, when it is renamed, and at its end.
-    pub comm: [u8; 16],
-    /// How often the slot was taken: with the slot's place, the name of one life.
-    pub life: u64,
-    /// Atomic, written by the thread: bytes that it has written since the slot's life began. A record is complete below.
-    pub head: u64,
-    /// Atomic, written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
-    /// 0, no record older than now can come. An ordinary store, which klock may see some hundred nanoseconds late: it allows
-    /// a millisecond.
-    pub busy: u32,
-    /// Zero.
-    pub padding: u32,
-    /// Atomic, written by the thread: records that found no room, or came in the middle of another one (a signal handler that
-    /// locks), in this life. An [`op::LOST`] says them in their place, but for those at the end.
-    pub lost: u64,
-    /// Zero.
-    pub thread_reserved: [u64; 5],
-    /// Atomic, written by klock: bytes that it has read in this life.
-    pub tail: u64,
-    /// Zero.
-    pub klock_reserved: [u64; 7],
-}
-
-/// One record, or the first unit of one.
+/// A record, or the first unit of one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`](crate::preload::api).
+    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`].
     pub head: u64,
-    /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, 0 is none: the place of an [`op::STACK`] in this life of
-    /// the slot, counted from 1.
+    /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, the number of an [`op::STACK`] in this session counted from
+    /// 1; 0 is no stack.
     pub body: u64,
 }
 
-/// Further units of a record; what they are is said with each [`op`].
+/// A further unit of a record. Each [`op`] documents its content.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct Payload {
     /// The first half.
     pub first: u64,
     /// The second half.
     pub second: u64,
 }
 
-/// How many bits the time and an address have in a record.
+/// Number of bits of a time or an address in a record.
 pub const LOW_BITS: u32 = 48;
-/// The time, or the address, of a record's word.
-pub const LOW: u64 = (1 << LOW_BITS) - 1;
+/// Mask of the time or the address in a word of a record.
+pub const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
 impl Record {
-    /// A record of these parts.
+    /// Packs the fields of a record.
     #[inline(always)]
     pub const fn new(time: u64, op: u8, api: u8, address: u64, stack: u16) -> Self {
         Self {
-            head: time & LOW | (op as u64) << LOW_BITS | (api as u64) << (LOW_BITS + 8),
-            body: address & LOW | (stack as u64) << LOW_BITS,
+            head: time & LOW_MASK | (op as u64) << LOW_BITS | (api as u64) << (LOW_BITS + 8),
+            body: address & LOW_MASK | (stack as u64) << LOW_BITS,
         }
     }
 
-    /// The time, modulo 2^48.
+    /// Returns the time, modulo 2^48.
     pub const fn time(&self) -> u64 {
-        self.head & LOW
+        self.head & LOW_MASK
     }
 
-    /// One of [`op`], unless the memory was overwritten.
+    /// Returns the [`op`]. Any value if the memory was overwritten.
     pub const fn op(&self) -> u8 {
         (self.head >> LOW_BITS) as u8
     }
 
-    /// One of [`api`](crate::preload::api), unless the memory was overwritten.
+    /// Returns the [`api`]. Any value if the memory was overwritten.
     pub const fn api(&self) -> u8 {
         (self.head >> (LOW_BITS + 8)) as u8
     }
 
-    /// The lock's address.
+    /// Returns the lock's address.
     pub const fn address(&self) -> u64 {
-        self.body & LOW
+        self.body & LOW_MASK
     }
 
-    /// The stack's number, 0 is none.
+    /// Returns the number of the stack; 0 is no stack.
     pub const fn stack(&self) -> u16 {
         (self.body >> LOW_BITS) as u16
     }
 }
 
-/// What happened. Errors are positive errno values, 0 is none.
+/// Operations of records. Those without a stated payload have none. Errors are positive errno values; 0 is success.
 pub mod op {
-    /// The call has the lock, which was free: no wait. No further unit. Of a semaphore: it was decremented at once. Never
-    /// earlier than the [`RELEASED`] that let it in.
+    /// The call acquired a free lock without waiting, or decremented a semaphore. Never earlier than the [`RELEASED`] that made
+    /// it possible.
     pub const ACQUIRED: u8 = 1;
-    /// The first attempt failed and the call waits from now on. One unit: `first` is the owner's TID as the lock names it, 0 if
-    /// it names none. Until the [`WAITED`] or [`FAILED`] that ends it, records of the same thread are those of a signal handler.
-    /// Of a barrier: every call waits.
+    /// The first attempt failed and the call starts to wait. One payload: `first` is the owner's TID as stored in the lock, or
+    /// 0. Until the [`WAITED`] or [`FAILED`] that ends the wait, other records of the thread come from signal handlers. A
+    /// barrier call always waits.
     pub const WAIT: u8 = 2;
-    /// The wait ended with the lock. No further unit.
+    /// The wait ended with the lock acquired.
     pub const WAITED: u8 = 3;
-    /// The call ended without the lock. One unit: `first` is the errno. After a [`WAIT`], otherwise an immediate refusal; of a
-    /// call that only tries, `EBUSY` (a semaphore: `EAGAIN`). `ECANCELED` if the thread was cancelled in a wait for a semaphore.
-    /// Of a condition variable, with its own address: a wait that was refused because the thread has not got the mutex.
+    /// The call ended without the lock. One payload: `first` is the errno. Ends a [`WAIT`] or stands alone; for a try-lock,
+    /// `EBUSY` (semaphore: `EAGAIN`). `ECANCELED` if the thread was cancelled while it waited for a semaphore. With the address
+    /// of a condition variable: a wait that failed because the thread does not hold the mutex.
     pub const FAILED: u8 = 4;
-    /// The lock was given back; the time is from before it was free. No further unit. Recorded only if the call succeeded.
+    /// The lock was released. The time is from before it was free. Recorded only if the call succeeded.
     pub const RELEASED: u8 = 5;
-    /// The lock was initialised. No further unit.
+    /// The lock was initialized.
     pub const INIT: u8 = 6;
-    /// The lock was destroyed. No further unit.
+    /// The lock was destroyed.
     pub const DESTROY: u8 = 7;
-    /// A wait on a condition variable begins: the mutex, `address`, is given back. One unit: `first` is the condition variable's
-    /// address. The kind of lock is [`CONDITION`](super::api::CONDITION), here and of [`CONDITION_DONE`].
-    pub const CONDITION: u8 = 8;
-    /// That wait ended, and the mutex, `address`, is held again. One unit: `first` is the condition variable's address, `second`
-    /// the errno: `ECANCELED` if the thread was cancelled. After `EPERM` and `ENOTRECOVERABLE` the mutex is not held.
-    pub const CONDITION_DONE: u8 = 9;
-    /// [`ACQUIRED`], of a robust mutex whose owner died (`EOWNERDEAD`). No further unit.
-    pub const ACQUIRED_DEAD: u8 = 10;
-    /// [`WAITED`], of a robust mutex whose owner died (`EOWNERDEAD`). No further unit.
-    pub const WAITED_DEAD: u8 = 11;
-    /// A semaphore was posted. No further unit.
+    /// A wait on a condition variable begins and releases the mutex, `address`. One payload: `first` is the condition variable's
+    /// address. The api is [`CONDITION`](super::api::CONDITION), also for [`CONDITION_WAITED`].
+    pub const CONDITION_WAIT: u8 = 8;
+    /// The end of that wait: the mutex, `address`, is held again. One payload: `first` is the condition variable's address,
+    /// `second` the errno, `ECANCELED` if the thread was cancelled. After `EPERM` and `ENOTRECOVERABLE` the mutex is not held.
+    pub const CONDITION_WAITED: u8 = 9;
+    /// [`ACQUIRED`] for a robust mutex whose owner died (`EOWNERDEAD`).
+    pub const ACQUIRED_OWNER_DIED: u8 = 10;
+    /// [`WAITED`] for a robust mutex whose owner died (`EOWNERDEAD`).
+    pub const WAITED_OWNER_DIED: u8 = 11;
+    /// A semaphore was posted.
     pub const POSTED: u8 = 12;
 
-    /// The frames of a stack that later records of this life name. The first one is number 1, and so on. `address` is how many
-    /// frames there are, of 1 to [`MAX_FRAMES`](super::MAX_FRAMES); as many units as they fill, two frames each, leaf first: the
-    /// first frame is the return address of the call, in the code that called. Its time is that of the record behind it, or a
-    /// little earlier.
+    /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1. `address` is the number
+    /// of frames, 1 to [`MAX_FRAMES`](super::MAX_FRAMES). The payloads hold two frames each, leaf first: the first frame is the
+    /// return address of the call. The time is that of the next record, or a little earlier.
     pub const STACK: u8 = 32;
-    /// Records found no room before this one. `address` is how many. No further unit.
+    /// `address` records were lost before the next record.
     pub const LOST: u8 = 33;
-    /// The thread has another name. One unit: its 16 bytes.
+    /// The thread was renamed. One payload: the 16 bytes of the name.
     pub const RENAMED: u8 = 34;
 }
 
-/// The kind and the use of the lock that a record is about.
+/// The kind of lock of a record, and for rwlocks the mode.
 pub mod api {
     /// A `pthread_mutex_t` or `mtx_t`.
     pub const MUTEX: u8 = 1;
@@ -252,11 +205,11 @@ pub mod api {
     pub const RWLOCK_READ: u8 = 2;
     /// A `pthread_rwlock_t`, for writing.
     pub const RWLOCK_WRITE: u8 = 3;
-    /// A `pthread_rwlock_t`, where reading or writing is not known or means nothing: unlock, init, destroy.
+    /// A `pthread_rwlock_t` in no particular mode: unlock, init, destroy.
     pub const RWLOCK: u8 = 4;
     /// A `pthread_spinlock_t`.
     pub const SPIN: u8 = 5;
-    /// A `pthread_cond_t` or `cnd_t`; of its waits see [`op::CONDITION`](super::op::CONDITION).
+    /// A `pthread_cond_t` or `cnd_t`. For its waits see [`op::CONDITION_WAIT`](super::op::CONDITION_WAIT).
     pub const CONDITION: u8 = 6;
     /// A `pthread_barrier_t`: its waits are [`op::WAIT`](super::op::WAIT) and [`op::WAITED`](super::op::WAITED).
     pub const BARRIER: u8 = 7;
@@ -264,18 +217,18 @@ pub mod api {
     pub const SEMAPHORE: u8 = 8;
 }
 
-/// Units behind a record of this kind; `None` if it is unknown.
-pub const fn units_behind(record: &Record) -> Option<usize> {
+/// Returns the number of payloads of a record; `None` if its op is unknown.
+pub const fn payload_units(record: &Record) -> Option<usize> {
     match record.op() {
         op::ACQUIRED
         | op::WAITED
         | op::RELEASED
         | op::INIT
         | op::DESTROY
-        | op::ACQUIRED_DEAD
-        | op::WAITED_DEAD => Some(0),
+        | op::ACQUIRED_OWNER_DIED
+        | op::WAITED_OWNER_DIED => Some(0),
         op::POSTED | op::LOST => Some(0),
-        op::WAIT | op::FAILED | op::CONDITION | op::CONDITION_DONE | op::RENAMED => Some(1),
+        op::WAIT | op::FAILED | op::CONDITION_WAIT | op::CONDITION_WAITED | op::RENAMED => Some(1),
         op::STACK if record.address() >= 1 && record.address() <= MAX_FRAMES as u64 => {
             Some((record.address() as usize).div_ceil(2))
         }
@@ -283,8 +236,36 @@ pub const fn units_behind(record: &Record) -> Option<usize> {
     }
 }
 
+#[cfg(target_has_atomic = "32")]
 const _: () = {
-    assert!(size_of::<Record>() == UNIT && size_of::<Rest>() == UNIT);
-    assert!(size_of::<Slot>() == 192);
-    assert!(size_of::<Region>() <= SLOTS_AT);
+    assert!(size_of::<Record>() == UNIT_BYTES && size_of::<Payload>() == UNIT_BYTES);
+    assert!(size_of::<Slot>() == 128);
+    assert!(size_of::<Region>() <= SLOTS_OFFSET);
+    assert!(SLOTS.is_power_of_two() && MAX_CHUNKS.is_power_of_two());
+    assert!(CHUNKS_OFFSET.is_multiple_of(4096));
+    // The largest record with a report of losses before it.
+    assert!((1 + MAX_FRAMES.div_ceil(2) + 1) * UNIT_BYTES <= MIN_CHUNK_BYTES as usize);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_has_a_name_and_a_secret() {
+        let value = b"klock-1-ab:000102030405060708090a0b0c0d0eff";
+        let secret = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
+        assert_eq!(parse_socket(value), Some((&b"klock-1-ab"[..], secret)));
+        let invalid: [&[u8]; 6] = [
+            b"",
+            b"klock-1-ab",
+            b":000102030405060708090a0b0c0d0eff",
+            b"klock-1-ab000102030405060708090a0b0c0d0eff",
+            b"klock-1-ab:000102030405060708090a0b0c0d0eFF",
+            b"klock-1-ab:0102030405060708090a0b0c0d0eff",
+        ];
+        for value in invalid {
+            assert_eq!(parse_socket(value), None);
+        }
+    }
+}

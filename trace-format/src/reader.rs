@@ -1,193 +1,240 @@
-//! A trace on disk to rows in memory: the footer first, the side tables whole, the events batch by batch.
+//! Reads traces: side tables at once, events batch by batch, without interpreting them.
 //!
-//! Opening checks what can be checked without reading rows: that it is Parquet, that klock wrote it, that its major
-//! version is known, that every required column is there with its type, and that the side tables belong to the same
-//! recording. Nothing is interpreted.
+//! Opening a trace checks everything that needs no rows: that the file is Parquet, that klock wrote it, that its major
+//! version is known, that all required columns exist with their types, and that the side tables belong to it.
 
 use std::{
-    cell::Cell,
-    fs::File,
-    io::{Read, Seek, SeekFrom},
-    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{
-            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-            ParquetRecordBatchReaderBuilder,
-        },
+        arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
     },
-    errors::ParquetError,
     file::metadata::ParquetMetaData,
 };
 
 use crate::{
     FORMAT_MAJOR, FormatError,
     event::EventKind,
+    footer,
     paths::{self, TracePaths},
-    run_info::{KEY, RunInfo, SidecarInfo},
-    schema::{self, Column, ColumnType},
-    tables::{LockRow, Stack, TaskRow},
+    run_info::{RunInfo, SidecarInfo},
+    schema::{self, Column},
+    tables::{LockRow, SideTables, Stack, TaskRow},
 };
 
 mod batch;
+mod checks;
+mod decode;
 mod rows;
+mod shared;
 
-pub use batch::{Batch, RowOf};
+pub use batch::{Batch, BatchRow};
+pub(crate) use checks::check_complete;
+pub use decode::is_decoding;
 
-/// Rows per batch when reading.
+use checks::{check_columns, load, open_file};
+use decode::{cannot_decode, next_batch};
+use shared::SharedLocks;
+
+/// Rows per batch.
 const BATCH_ROWS: usize = 64 * 1024;
 
-/// An opened trace. Holds the footer; rows are read on demand.
+/// An opened trace. It holds the footer and reads rows on demand.
 #[derive(Debug)]
 pub struct Trace {
     paths: TracePaths,
     info: RunInfo,
     metadata: ArrowReaderMetadata,
+    /// The side tables of a trace that is being recorded, which have no files yet.
+    side: Option<Box<SideTables>>,
+    shared: SharedLocks,
+    /// Number of events that were read so far, by all iterators.
+    events_read: Arc<AtomicU64>,
 }
 
 impl Trace {
-    /// Opens the trace whose events are in `path`, and checks that its side tables are there and its own.
+    /// Opens the trace with this events file, and checks its side tables.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let paths = TracePaths::of(path);
         let metadata = load(path)?;
-        let json = footer_entry(metadata.metadata())
-            .ok_or_else(|| FormatError::NotATrace { path: path.to_owned() })?;
-        let side: SidecarInfo = parse(path, json)?;
+        let json = footer::find_entry(path, metadata.metadata())?;
+        let side: SidecarInfo = footer::parse_entry(path, json)?;
         if side.format.major > FORMAT_MAJOR {
             return Err(FormatError::NewerMajor { path: path.to_owned(), found: side.format.major });
         }
         if side.table != "events" {
-            let main = paths::main_of(path, &side.table);
+            let main = paths::events_path(path, &side.table);
             return Err(FormatError::SideTable { path: path.to_owned(), table: side.table, main });
         }
-        let info: RunInfo = parse(path, json)?;
+        let info: RunInfo = footer::parse_entry(path, json)?;
         check_columns(path, metadata.schema(), schema::EVENTS, side.format.minor)?;
-        let trace = Self { paths, info, metadata };
-        for (path, table) in
-            [(&trace.paths.stacks, "stacks"), (&trace.paths.locks, "locks"), (&trace.paths.tasks, "tasks")]
-        {
-            trace.sidecar(path, table)?;
+        let (shared, events_read) = (SharedLocks::default(), Arc::default());
+        let mut trace = Self { paths, info, metadata, side: None, shared, events_read };
+        trace.load_side_table(&trace.paths.stacks, "stacks")?;
+        trace.load_side_table(&trace.paths.tasks, "tasks")?;
+        if SharedLocks::are_possible(&trace.load_side_table(&trace.paths.locks, "locks")?) {
+            trace.shared = SharedLocks::of(&trace.locks()?);
         }
         Ok(trace)
     }
 
-    /// How it was made.
+    /// A trace that is being recorded: the events with this footer, and side tables in memory.
+    pub(crate) fn running(path: &Path, footer: ParquetMetaData, info: RunInfo) -> Result<Self, FormatError> {
+        let metadata = checks::with_dictionaries(path, Arc::new(footer))?;
+        let (paths, shared, events_read) = (TracePaths::of(path), SharedLocks::default(), Arc::default());
+        Ok(Self { paths, info, metadata, side: Some(Box::default()), shared, events_read })
+    }
+
+    /// Sets the side tables of a trace that is being recorded.
+    pub(crate) fn with_side_tables(self, side: SideTables) -> Self {
+        let shared = SharedLocks::of(&side.locks);
+        Self { side: Some(Box::new(side)), shared, ..self }
+    }
+
+    /// Reads locks in shared memory as they are recorded: a lock for each process.
+    pub(crate) fn with_recorded_ids(self) -> Self {
+        Self { shared: SharedLocks::default(), ..self }
+    }
+
+    /// Returns information about the recording.
     pub fn info(&self) -> &RunInfo {
         &self.info
     }
 
-    /// Its files.
+    /// Returns the paths of the trace's files.
     pub fn paths(&self) -> &TracePaths {
         &self.paths
     }
 
-    /// Rows in the events file.
+    /// Returns the number of rows in the events file.
     pub fn event_count(&self) -> u64 {
         u64::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// Row groups in the events file.
+    /// Returns the number of events that were read so far, which counts on while other threads read. Events that are read twice count
+    /// twice.
+    pub fn events_read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.events_read)
+    }
+
+    /// Returns the number of row groups in the events file.
     pub fn row_groups(&self) -> usize {
         self.metadata.metadata().num_row_groups()
     }
 
-    /// Compressed bytes of each column of the events, in the order of the file.
+    /// Returns the name and the compressed size in bytes of each column of the events, in file order.
     pub fn column_bytes(&self) -> Vec<(String, u64)> {
         let metadata = self.metadata.metadata();
         let columns = metadata.file_metadata().schema_descr().columns();
-        let size = |at: usize| {
+        let size = |index: usize| {
             metadata
                 .row_groups()
                 .iter()
-                .map(|g| u64::try_from(g.column(at).compressed_size()).unwrap_or(0))
+                .map(|group| u64::try_from(group.column(index).compressed_size()).unwrap_or(0))
                 .sum()
         };
-        columns.iter().enumerate().map(|(at, c)| (c.name().to_owned(), size(at))).collect()
+        columns.iter().enumerate().map(|(index, column)| (column.name().to_owned(), size(index))).collect()
     }
 
-    /// The events, batch by batch, in the order of the file.
+    /// Returns an iterator over the batches of all events, in file order.
     pub fn events(&self) -> Result<Batches, FormatError> {
         self.batches(None, &schema::EVENTS.iter().map(|column| column.name).collect::<Vec<_>>())
     }
 
-    /// The events of one row group, of which there are [`row_groups`](Self::row_groups). Only the named columns are decoded, and `ts_ns` and `event`;
-    /// the others are null in every row.
+    /// Returns an iterator over the batches of the row group at `index`, which must be less than
+    /// [`row_groups`](Self::row_groups). Decodes only `columns`, `ts_ns` and `event`; other columns read as null.
     pub fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches, FormatError> {
         self.batches(Some(index), columns)
     }
 
     fn batches(&self, row_group: Option<usize>, columns: &[&str]) -> Result<Batches, FormatError> {
-        let path = &self.paths.events;
         let metadata = self.metadata.metadata();
         let columns = columns.iter().chain(&["ts_ns", "event"]).copied();
-        let mask = ProjectionMask::columns(metadata.file_metadata().schema_descr(), columns);
-        let mut builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
-                .with_projection(mask)
-                .with_batch_size(BATCH_ROWS);
-        if let Some(index) = row_group {
-            builder = builder.with_row_groups(vec![index]);
-        }
-        let reader = builder.build().map_err(|source| parquet_error(path, "the events", source))?;
+        let reader = self.event_reader(columns, row_group)?;
         let before = metadata.row_groups().iter().take(row_group.unwrap_or(0));
         let row = before.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-        Ok(Batches { path: path.clone(), metadata: Arc::clone(metadata), reader, row })
+        Ok(Batches {
+            path: self.paths.events.clone(),
+            metadata: Arc::clone(metadata),
+            reader,
+            row,
+            shared: self.shared.clone(),
+            read: self.events_read(),
+        })
     }
 
-    /// How many events there are of each kind; only kinds that there are. Reads one column of the events.
+    /// Counts the events of each kind that occurs. Reads one column of the events.
     pub fn events_by_kind(&self) -> Result<Vec<(EventKind, u64)>, FormatError> {
-        let path = &self.paths.events;
-        let failed = |source| parquet_error(path, "the events", source);
-        let mask =
-            ProjectionMask::columns(self.metadata.metadata().file_metadata().schema_descr(), ["event"]);
-        let mut reader =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
-                .with_projection(mask)
-                .with_batch_size(BATCH_ROWS)
-                .build()
-                .map_err(failed)?;
         let mut counts = vec![0; EventKind::ALL.len()];
-        let mut first_row = 0;
-        while let Some(batch) = next_batch(&mut reader) {
-            let batch = batch.map_err(failed)?;
-            rows::count_kinds(&rows::Source { path, row_group: 0, first_row, batch: &batch }, &mut counts)?;
-            first_row += batch.num_rows() as u64;
-        }
+        let reader = self.event_reader(["event"], None)?;
+        each_batch(&self.paths.events, reader, "the events", |source| {
+            rows::count_kinds(source, &mut counts)
+        })?;
         let counts = EventKind::ALL.iter().copied().zip(counts);
         Ok(counts.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Every stack, by id.
+    /// Opens a reader for these columns of the events; of all row groups or of one.
+    fn event_reader<'a>(
+        &self,
+        columns: impl IntoIterator<Item = &'a str>,
+        row_group: Option<usize>,
+    ) -> Result<ParquetRecordBatchReader, FormatError> {
+        let path = &self.paths.events;
+        let descriptor = self.metadata.metadata().file_metadata().schema_descr();
+        let mut builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
+                .with_projection(ProjectionMask::columns(descriptor, columns))
+                .with_batch_size(BATCH_ROWS);
+        if let Some(index) = row_group {
+            builder = builder.with_row_groups(vec![index]);
+        }
+        builder.build().map_err(|source| cannot_decode(path, "the events", source))
+    }
+
+    /// Reads all stacks, in id order.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
+        if let Some(side) = &self.side {
+            return Ok(side.stacks.clone());
+        }
         self.side_rows(&self.paths.stacks, "stacks", schema::STACKS, rows::stacks)
     }
 
-    /// Every lock, by id.
+    /// Reads all rows of the locks table, in id order. A lock in memory that processes share has a row for each process, and all of them have
+    /// the id of the first, as its events do.
     pub fn locks(&self) -> Result<Vec<LockRow>, FormatError> {
-        self.side_rows(&self.paths.locks, "locks", schema::LOCKS, rows::locks)
+        let mut rows = match &self.side {
+            Some(side) => side.locks.clone(),
+            None => self.side_rows(&self.paths.locks, "locks", schema::LOCKS, rows::locks)?,
+        };
+        self.shared.merge(&mut rows);
+        Ok(rows)
     }
 
-    /// Every task, by id.
+    /// Reads all tasks, in id order.
     pub fn tasks(&self) -> Result<Vec<TaskRow>, FormatError> {
+        if let Some(side) = &self.side {
+            return Ok(side.tasks.clone());
+        }
         self.side_rows(&self.paths.tasks, "tasks", schema::TASKS, rows::tasks)
     }
 
-    fn sidecar(&self, path: &Path, table: &str) -> Result<ArrowReaderMetadata, FormatError> {
+    /// Loads the footer of a side table and checks that the table belongs to this trace.
+    fn load_side_table(&self, path: &Path, table: &str) -> Result<ArrowReaderMetadata, FormatError> {
         if !path.exists() {
             let (path, main) = (path.to_owned(), self.paths.events.clone());
             return Err(FormatError::MissingSidecar { path, main });
         }
         let metadata = load(path)?;
-        let json = footer_entry(metadata.metadata())
-            .ok_or_else(|| FormatError::NotATrace { path: path.to_owned() })?;
-        let info: SidecarInfo = parse(path, json)?;
+        let json = footer::find_entry(path, metadata.metadata())?;
+        let info: SidecarInfo = footer::parse_entry(path, json)?;
         if info.trace_id != self.info.trace_id || info.table != table {
             return Err(FormatError::ForeignSidecar {
                 path: path.to_owned(),
@@ -206,30 +253,44 @@ impl Trace {
         columns: &[Column],
         read: impl Fn(&rows::Source<'_>, &mut Vec<T>) -> Result<(), FormatError>,
     ) -> Result<Vec<T>, FormatError> {
-        let metadata = self.sidecar(path, table)?;
+        let metadata = self.load_side_table(path, table)?;
         check_columns(path, metadata.schema(), columns, self.info.format.minor)?;
-        let failed = |source| parquet_error(path, &format!("the {table} table"), source);
-        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
+        let location = format!("the {table} table");
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
             .with_batch_size(BATCH_ROWS)
             .build()
-            .map_err(failed)?;
+            .map_err(|source| cannot_decode(path, &location, source))?;
         let mut all = Vec::new();
-        while let Some(batch) = next_batch(&mut reader) {
-            let batch = batch.map_err(failed)?;
-            let first_row = all.len() as u64;
-            read(&rows::Source { path, row_group: 0, first_row, batch: &batch }, &mut all)?;
-        }
+        each_batch(path, reader, &location, |source| read(source, &mut all))?;
         Ok(all)
     }
 }
 
-/// Iterates over the events of a trace.
+/// Calls `read` for each batch of a whole file.
+fn each_batch(
+    path: &Path,
+    mut reader: ParquetRecordBatchReader,
+    location: &str,
+    mut read: impl FnMut(&rows::Source<'_>) -> Result<(), FormatError>,
+) -> Result<(), FormatError> {
+    let mut first_row = 0;
+    while let Some(batch) = next_batch(&mut reader) {
+        let batch = batch.map_err(|source| cannot_decode(path, location, source))?;
+        read(&rows::Source { path, row_group: 0, first_row, batch: &batch })?;
+        first_row += batch.num_rows() as u64;
+    }
+    Ok(())
+}
+
+/// An iterator over batches of events.
 #[derive(Debug)]
 pub struct Batches {
     path: PathBuf,
     metadata: Arc<ParquetMetaData>,
     reader: ParquetRecordBatchReader,
     row: u64,
+    shared: SharedLocks,
+    read: Arc<AtomicU64>,
 }
 
 impl Iterator for Batches {
@@ -240,159 +301,29 @@ impl Iterator for Batches {
         let batch = match next_batch(&mut self.reader)? {
             Ok(batch) => batch,
             Err(error) => {
-                let place = format!("row group {row_group}, row {}", self.row);
-                return Some(Err(parquet_error(&self.path, &place, error)));
+                let location = format!("row group {row_group}, row {}", self.row);
+                return Some(Err(cannot_decode(&self.path, &location, error)));
             }
         };
         let source = rows::Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
-        let result = rows::events(&source);
+        let result = rows::events(&source).map(|batch| batch.with_lock_ids(&self.shared));
         self.row += batch.num_rows() as u64;
+        self.read.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         Some(result)
     }
 }
 
 impl Batches {
+    /// Returns the row group of the next row.
     fn row_group(&self) -> usize {
         let mut end = 0;
         let groups = self.metadata.row_groups();
         groups
             .iter()
-            .position(|g| {
-                end += u64::try_from(g.num_rows()).unwrap_or(0);
+            .position(|group| {
+                end += u64::try_from(group.num_rows()).unwrap_or(0);
                 self.row < end
             })
             .unwrap_or(groups.len())
     }
-}
-
-fn open_file(path: &Path) -> Result<File, FormatError> {
-    File::open(path).map_err(|source| FormatError::Io { path: path.to_owned(), source })
-}
-
-/// Whether it is Parquet from its first bytes to its last ones.
-pub(crate) fn check_whole(path: &Path) -> Result<(), FormatError> {
-    check_magic(path, &mut open_file(path)?)
-}
-
-/// The footer, with words as dictionaries; tells apart the ways in which a file can fail to have one.
-fn load(path: &Path) -> Result<ArrowReaderMetadata, FormatError> {
-    let mut file = open_file(path)?;
-    check_magic(path, &mut file)?;
-    let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let failed = |source| parquet_error(path, "the footer", source);
-    let metadata = guarded(|| ArrowReaderMetadata::load(&file, plain)).map_err(failed)?;
-    let fields: Vec<Field> = metadata.schema().fields().iter().map(|f| with_dictionary(f)).collect();
-    let options =
-        ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(Schema::new(fields)));
-    guarded(|| ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options)).map_err(failed)
-}
-
-thread_local! {
-    static DECODING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is inside the Parquet decoder. A panic there becomes an error of this crate, so a panic hook need
-/// not report it.
-pub fn is_decoding() -> bool {
-    DECODING.get()
-}
-
-/// What the Parquet library says, also where it panics: on damaged bytes it does in a few places, and to who reads a trace
-/// that is one more kind of damage.
-fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    let outer = DECODING.replace(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(read));
-    DECODING.set(outer);
-    result.unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().map(String::as_str);
-        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the decoder gave up");
-        Err(ParquetError::General(format!("damaged: {words}")))
-    })
-}
-
-fn next_batch(reader: &mut ParquetRecordBatchReader) -> Option<Result<RecordBatch, ParquetError>> {
-    guarded(|| reader.next().transpose().map_err(ParquetError::from)).transpose()
-}
-
-fn with_dictionary(field: &Field) -> Field {
-    let is_word = |c: &Column| c.name == field.name() && c.column_type == ColumnType::Word;
-    let word = schema::TABLES.iter().any(|(_, columns)| columns.iter().any(is_word));
-    if word && *field.data_type() == DataType::Utf8 {
-        field.clone().with_data_type(ColumnType::Word.arrow())
-    } else {
-        field.clone()
-    }
-}
-
-fn check_magic(path: &Path, file: &mut File) -> Result<(), FormatError> {
-    let io = |source| FormatError::Io { path: path.to_owned(), source };
-    let not_parquet =
-        |detail: &str| FormatError::NotParquet { path: path.to_owned(), detail: detail.to_owned() };
-    let metadata = file.metadata().map_err(io)?;
-    if metadata.is_dir() {
-        return Err(io(std::io::ErrorKind::IsADirectory.into()));
-    }
-    let size = metadata.len();
-    if size == 0 {
-        return Err(not_parquet("it is empty"));
-    }
-    let mut magic = [0; 4];
-    if size < 4 || file.read_exact(&mut magic).is_err() || &magic != b"PAR1" {
-        return Err(not_parquet("it does not begin with PAR1"));
-    }
-    let no_footer = || FormatError::NoFooter { path: path.to_owned(), size };
-    if size < 12 {
-        return Err(no_footer());
-    }
-    file.seek(SeekFrom::End(-4)).map_err(io)?;
-    file.read_exact(&mut magic).map_err(io)?;
-    if &magic != b"PAR1" {
-        return Err(no_footer());
-    }
-    file.rewind().map_err(io)
-}
-
-fn footer_entry(metadata: &ParquetMetaData) -> Option<&str> {
-    let entries = metadata.file_metadata().key_value_metadata()?;
-    entries.iter().find(|e| e.key == KEY)?.value.as_deref()
-}
-
-fn parse<T: serde::de::DeserializeOwned>(path: &Path, json: &str) -> Result<T, FormatError> {
-    serde_json::from_str(json).map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })
-}
-
-/// Whether all columns are there that a trace of this minor version has.
-fn check_columns(path: &Path, found: &SchemaRef, expected: &[Column], minor: u32) -> Result<(), FormatError> {
-    for column in expected {
-        let wanted = column.column_type.arrow();
-        let field = found.field_with_name(column.name).ok();
-        if field.is_none() && column.since > minor {
-            continue;
-        }
-        let same = field.is_some_and(|f| same_type(f.data_type(), &wanted));
-        if !same {
-            return Err(FormatError::Column {
-                path: path.to_owned(),
-                column: column.name.to_owned(),
-                expected: column.column_type.name().to_owned(),
-                found: field.map_or_else(|| "nothing".to_owned(), |f| f.data_type().to_string()),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Equal up to names of list elements, nullability, and fields of a struct that this version does not know.
-fn same_type(found: &DataType, wanted: &DataType) -> bool {
-    match (found, wanted) {
-        (DataType::List(f), DataType::List(w)) => same_type(f.data_type(), w.data_type()),
-        (DataType::Struct(f), DataType::Struct(w)) => w
-            .iter()
-            .all(|w| f.iter().any(|f| f.name() == w.name() && same_type(f.data_type(), w.data_type()))),
-        _ => found == wanted,
-    }
-}
-
-fn parquet_error(path: &Path, place: &str, source: ParquetError) -> FormatError {
-    FormatError::Parquet { path: path.to_owned(), place: format!("{place} can't be decoded"), source }
 }

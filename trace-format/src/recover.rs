@@ -1,72 +1,64 @@
-//! A trace whose recorder was killed, and its journal enter; a whole trace leaves, of everything up to the last checkpoint.
+//! Finishes a trace whose recorder was killed, from its journal. The result holds everything up to the last checkpoint.
 //!
-//! The events' file keeps its row groups, loses what came after the last whole one, and gets its footer; the side tables are
-//! written anew. What the recorder had not told by then is missing: a stack whose frames were not looked up has none. Nothing is
-//! removed before everything is written, so that a recovery that is cut short can be made again.
+//! The events file is cut after the last complete row group and gets its footer; the side tables are rewritten. What was not
+//! in the journal yet is missing: a stack that was not symbolized has no frames. The journal is removed last, so that an
+//! interrupted recovery can be repeated.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    path::{Path, PathBuf},
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::FileExt as _,
+    path::Path,
 };
 
-use parquet::file::metadata::{KeyValue, RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::{
     FormatError,
-    event::{LockId, StackId},
+    event::{LockId, StackId, TaskId},
+    footer,
     journal::{self, Checkpoint},
-    paths::TracePaths,
+    output::{OutputOptions, recording::UnfinishedFiles},
+    paths::{TracePaths, journal_path},
     reader::{self, Trace},
-    run_info::{KEY, RunInfo, Version},
-    tables::{LockRow, Stack, TaskRow},
+    run_info::{RunInfo, Version},
+    tables::{LockRow, SideTables, Stack, TaskRow},
     writer,
 };
 
-/// Why a recovered trace ended.
+/// The [`RunInfo::stop_reason`] of a recovered trace.
 pub const STOP_REASON: &str = "the recorder was killed; recovered";
 
-/// What a recovery brought back.
+/// The result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
-    /// Events in the trace.
+pub struct Recovery {
+    /// Number of events in the trace.
     pub events: u64,
-    /// Bytes behind the last whole row group, which were cut off.
+    /// Number of bytes cut off after the last complete row group.
     pub cut_bytes: u64,
-    /// Stacks of addresses alone: they were not looked up yet.
+    /// Number of stacks that were not symbolized.
     pub bare_stacks: u64,
     /// Time of the last event, if there is one.
     pub last_ns: Option<i64>,
-    /// How it was made, as the trace says it now.
+    /// The run information of the recovered trace.
     pub info: RunInfo,
 }
 
-/// What the journal tells of the side tables.
-#[derive(Debug, Default)]
-struct Tables {
-    stacks: Vec<Stack>,
-    locks: Vec<LockRow>,
-    tasks: Vec<TaskRow>,
-}
-
-/// Finishes the trace whose events are in `path`.
-pub fn recover(path: &Path) -> Result<Recovered, FormatError> {
-    let journal_path = journal::path_of(path);
-    let journal = match fs::read(&journal_path) {
-        Ok(journal) => journal,
-        Err(source) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(without_journal(path, journal_path));
-        }
-        Err(source) => return Err(FormatError::Io { path: journal_path, source }),
-    };
-    let io = |source| FormatError::Io { path: path.to_owned(), source };
+/// Finishes the trace with this events file.
+pub fn recover(path: &Path, options: &OutputOptions) -> Result<Recovery, FormatError> {
+    let Some(files) = UnfinishedFiles::open(path, options)? else { return Err(without_journal(path)) };
+    let file = files.events.file.as_ref();
+    let io = FormatError::io(path);
+    let mut journal = Vec::new();
+    let read = files.journal.file.as_ref().read_to_end(&mut journal);
+    read.map_err(FormatError::io(files.journal.path()))?;
     let mut checkpoints = journal::checkpoints(&journal);
-    let size = fs::metadata(path).map_err(io)?.len();
-    checkpoints.truncate(on_the_disk(path, &checkpoints).map_err(io)?);
+    let size = file.metadata().map_err(&io)?.len();
+    checkpoints.truncate(count_intact(file, &checkpoints).map_err(&io)?);
     let row_groups: Vec<RowGroupMetaData> =
         checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
     let (Some(last), false) = (checkpoints.last(), row_groups.is_empty()) else {
-        return Err(FormatError::NothingToRecover { path: path.to_owned(), journal: journal_path });
+        return Err(nothing_to_recover(path));
     };
     let end = last.end;
     let events = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
@@ -78,48 +70,47 @@ pub fn recover(path: &Path) -> Result<Recovered, FormatError> {
         stop_reason: STOP_REASON.to_owned(),
         ..last.info.clone()
     };
-    let json = serde_json::to_string(&info)
-        .map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })?;
-    let footer =
-        journal::footer_of(&row_groups, Some(KeyValue::new(KEY.to_owned(), json))).map_err(|source| {
-            FormatError::Parquet { path: path.to_owned(), place: "the footer".to_owned(), source }
-        })?;
-    finish_events(path, end, &footer).map_err(io)?;
+    let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?))
+        .map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
+    finish_events(file, end, &footer).map_err(FormatError::write(path))?;
 
-    let mut tables = Tables::of(checkpoints);
+    let mut tables = of_checkpoints(checkpoints);
     let paths = TracePaths::of(path);
-    tables.write(&paths, &info)?;
-    let last_ns = tables.complete(&Trace::open(path)?)?;
-    tables.write(&paths, &info)?;
-    fs::remove_file(&journal_path).map_err(|source| FormatError::Io { path: journal_path, source })?;
+    write(&tables, &files, &paths, &info)?;
+    let last_ns = complete(&mut tables, &Trace::open(path)?.with_recorded_ids())?;
+    write(&tables, &files, &paths, &info)?;
+    files.journal.remove()?;
     let bare = |stack: &&Stack| stack.frames.iter().all(|frame| frame.module.is_none());
     let bare = tables.stacks.iter().filter(bare).count();
-    Ok(Recovered { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, last_ns, info })
+    Ok(Recovery { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, last_ns, info })
 }
 
-/// Without a journal it is whole, or beyond help.
-fn without_journal(path: &Path, journal: PathBuf) -> FormatError {
-    match reader::check_whole(path) {
-        Ok(()) => FormatError::Whole { path: path.to_owned() },
-        Err(FormatError::NoFooter { .. }) => FormatError::NothingToRecover { path: path.to_owned(), journal },
+/// Returns the error for a trace without a journal: it is complete, or cannot be recovered.
+fn without_journal(path: &Path) -> FormatError {
+    match reader::check_complete(path) {
+        Ok(()) => FormatError::AlreadyComplete { path: path.to_owned() },
+        Err(FormatError::NoFooter { .. }) => nothing_to_recover(path),
         Err(error) => error,
     }
 }
 
-/// How many of the checkpoints speak of bytes that are in the file as they were written.
-fn on_the_disk(path: &Path, checkpoints: &[Checkpoint]) -> io::Result<usize> {
-    let mut file = File::open(path)?;
+fn nothing_to_recover(path: &Path) -> FormatError {
+    FormatError::NothingToRecover { path: path.to_owned(), journal: journal_path(path) }
+}
+
+/// Counts the checkpoints whose part of the events file is intact, by its checksum.
+pub(crate) fn count_intact(mut file: &File, checkpoints: &[Checkpoint]) -> io::Result<usize> {
     let mut buffer = vec![0; 1 << 20];
-    let (mut hasher, mut at) = (crc32fast::Hasher::new(), 0);
+    let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);
     for (index, checkpoint) in checkpoints.iter().enumerate() {
-        while at < checkpoint.end {
-            let most = usize::try_from(checkpoint.end - at).unwrap_or(usize::MAX).min(buffer.len());
-            let read = file.read(&mut buffer[..most])?;
+        while offset < checkpoint.end {
+            let max = usize::try_from(checkpoint.end - offset).unwrap_or(usize::MAX).min(buffer.len());
+            let read = file.read(&mut buffer[..max])?;
             if read == 0 {
                 return Ok(index);
             }
             hasher.update(&buffer[..read]);
-            at += read as u64;
+            offset += read as u64;
         }
         if hasher.clone().finalize() != checkpoint.crc {
             return Ok(index);
@@ -128,84 +119,92 @@ fn on_the_disk(path: &Path, checkpoints: &[Checkpoint]) -> io::Result<usize> {
     Ok(checkpoints.len())
 }
 
-/// Cuts off what is no whole row group, and adds the footer.
-fn finish_events(path: &Path, end: u64, footer: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
+/// Cuts the events file at `end` and appends the footer.
+fn finish_events(file: &File, end: u64, footer: &[u8]) -> io::Result<()> {
     file.set_len(end)?;
-    file.seek(SeekFrom::Start(end))?;
-    file.write_all(footer)?;
+    file.write_all_at(footer, end)?;
     file.sync_all()
 }
 
-impl Tables {
-    fn of(checkpoints: Vec<Checkpoint>) -> Self {
-        let mut tables = Self::default();
-        for side in checkpoints.into_iter().map(|checkpoint| checkpoint.side) {
-            for stack in side.stacks {
-                let id = stack.id.0;
-                put(&mut tables.stacks, id, stack, bare_stack);
-            }
-            for lock in side.locks {
-                // Ids are told in their order: there is nothing between the last and a new one.
-                let id = lock.id.0;
-                put(&mut tables.locks, id, lock.clone(), |id| LockRow { id: LockId(id), ..lock.clone() });
-            }
-            for task in side.tasks {
-                let id = task.id.0;
-                put(&mut tables.tasks, id, task.clone(), |id| TaskRow {
-                    id: crate::TaskId(id),
-                    ..task.clone()
-                });
-            }
+/// Merges the rows of all checkpoints.
+pub(crate) fn of_checkpoints(checkpoints: Vec<Checkpoint>) -> SideTables {
+    let mut tables = SideTables::default();
+    for side in checkpoints.into_iter().map(|checkpoint| checkpoint.side) {
+        for stack in side.stacks {
+            let id = stack.id.0;
+            put(&mut tables.stacks, id, stack, bare_stack);
         }
-        tables
+        for lock in side.locks {
+            // New locks are journaled in id order, so there is no gap to fill.
+            let id = lock.id.0;
+            put(&mut tables.locks, id, lock.clone(), |id| LockRow { id: LockId(id), ..lock.clone() });
+        }
+        for task in side.tasks {
+            let id = task.id.0;
+            put(&mut tables.tasks, id, task.clone(), |id| TaskRow { id: TaskId(id), ..task.clone() });
+        }
     }
+    tables
+}
 
-    /// What only the events know: when each lock was last seen, and which stacks there must be. Returns the time of the last
-    /// event.
-    fn complete(&mut self, trace: &Trace) -> Result<Option<i64>, FormatError> {
-        let mut last_ns = None;
-        let init = self.locks.iter().filter_map(|lock| lock.init_stack).map(|stack| stack.0).max();
-        let mut highest = init.unwrap_or(-1);
-        for batch in trace.events()? {
-            for event in batch?.iter() {
-                last_ns = last_ns.max(Some(event.ts_ns));
-                let stacks = event.stack.into_iter().chain(event.peer_stack);
-                highest = stacks.map(|stack| stack.0).fold(highest, i32::max);
-                let lock = event.lock.and_then(|lock| self.locks.get_mut(usize::try_from(lock.0).ok()?));
-                if let Some(lock) = lock {
-                    lock.last_ns = lock.last_ns.max(event.ts_ns);
-                }
+/// Fills in what only the events know: the last time of each lock, and stacks that were not journaled. Returns the time of
+/// the last event.
+pub(crate) fn complete(tables: &mut SideTables, trace: &Trace) -> Result<Option<i64>, FormatError> {
+    let mut last_ns = None;
+    let init = tables.locks.iter().filter_map(|lock| lock.init_stack).map(|stack| stack.0).max();
+    let mut highest = init.unwrap_or(-1);
+    for batch in trace.events()? {
+        for event in batch?.iter() {
+            last_ns = last_ns.max(Some(event.ts_ns));
+            let stacks = event.stack.into_iter().chain(event.peer_stack);
+            highest = stacks.map(|stack| stack.0).fold(highest, i32::max);
+            let lock = event.lock.and_then(|lock| tables.locks.get_mut(usize::try_from(lock.0).ok()?));
+            if let Some(lock) = lock {
+                lock.last_ns = lock.last_ns.max(event.ts_ns);
             }
         }
-        while (self.stacks.len() as i64) <= i64::from(highest) {
-            self.stacks.push(bare_stack(self.stacks.len() as i32));
-        }
-        Ok(last_ns)
     }
+    while (tables.stacks.len() as i64) <= i64::from(highest) {
+        tables.stacks.push(bare_stack(tables.stacks.len() as i32));
+    }
+    Ok(last_ns)
+}
 
-    fn write(&self, paths: &TracePaths, info: &RunInfo) -> Result<(), FormatError> {
-        writer::write_side_tables(paths, &info.trace_id, &self.stacks, &self.locks, &self.tasks).map(drop)
+fn write(
+    tables: &SideTables,
+    files: &UnfinishedFiles,
+    paths: &TracePaths,
+    info: &RunInfo,
+) -> Result<(), FormatError> {
+    for (path, table) in [
+        (&paths.stacks, writer::stacks_table(&tables.stacks)),
+        (&paths.locks, writer::locks_table(&tables.locks)),
+        (&paths.tasks, writer::tasks_table(&tables.tasks)),
+    ] {
+        let file = files.side_table(path)?;
+        table.write(path, file.file(), &info.trace_id)?;
+        file.finish()?;
     }
+    Ok(())
 }
 
 fn bare_stack(id: i32) -> Stack {
     Stack { id: StackId(id), frames: Vec::new() }
 }
 
-/// The most rows that are made up before one that was told: stacks are looked up out of order, but not by so many.
-const MOST_MADE_UP: usize = 1 << 22;
+/// Maximum number of placeholder rows before a journaled row. Stacks are symbolized out of order, but not by this much.
+const MAX_PLACEHOLDERS: usize = 1 << 22;
 
-/// Puts a row where its id says; rows between the last and this one are made up.
-fn put<T>(rows: &mut Vec<T>, id: i32, row: T, made_up: impl Fn(i32) -> T) {
-    let Ok(at) = usize::try_from(id) else { return };
-    if at > rows.len() + MOST_MADE_UP {
+/// Stores a row at the index of its id, and fills a gap before it with placeholders.
+fn put<T>(rows: &mut Vec<T>, id: i32, row: T, placeholder: impl Fn(i32) -> T) {
+    let Ok(index) = usize::try_from(id) else { return };
+    if index > rows.len() + MAX_PLACEHOLDERS {
         return;
     }
-    while rows.len() < at {
-        rows.push(made_up(rows.len() as i32));
+    while rows.len() < index {
+        rows.push(placeholder(rows.len() as i32));
     }
-    match rows.get_mut(at) {
+    match rows.get_mut(index) {
         Some(old) => *old = row,
         None => rows.push(row),
     }

@@ -1,8 +1,7 @@
-//! How a trace was made: the `klock` entry of the footer, as JSON.
+//! Information about the recording: the `klock` entry of the Parquet footer, as JSON.
 //!
-//! Whoever gets a trace from another machine learns from it what was recorded, what the sources could not see, what
-//! was lost, and whether the file is whole. Unknown fields are ignored, missing ones take their default, so that
-//! fields can be added.
+//! It tells a reader on another machine what was recorded, what the sources could not see, what was lost, and whether the
+//! file is complete. Unknown fields are ignored and missing ones take their default, so that fields can be added.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,49 +10,49 @@ use crate::{FORMAT_MAJOR, FORMAT_MINOR, tables::LockKind};
 /// The key of the footer entry.
 pub const KEY: &str = "klock";
 
-/// The name of the [`Source`] of off-CPU time, which sees no kind of lock.
+/// The name of the [`Source`] of off-CPU time, which sees no locks.
 pub const OFF_CPU: &str = "off_cpu";
 
-/// The whole entry of the events' file.
+/// The entry of the events file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunInfo {
     /// Version of the format.
     pub format: Version,
-    /// Which table this file holds: `events`.
+    /// The table in this file: `events`.
     pub table: String,
-    /// Joins the four files of a trace: random, 32 hex digits.
+    /// Random id that joins the four files of a trace, 32 hex digits.
     pub trace_id: String,
-    /// Version of the klock that wrote it.
+    /// Version of the klock that wrote the trace.
     pub klock: String,
-    /// The machine.
+    /// The recorded machine.
     pub host: Host,
-    /// The command line of the recorder.
+    /// Command line of the recorder.
     pub command_line: Vec<String>,
-    /// Whose locks were recorded, in words: `all tasks`, `pid 12 and its children`.
+    /// The recorded tasks, in words: `all tasks`, `pid 12 and its children`.
     pub target: String,
-    /// The clocks when recording began.
+    /// The clocks when recording started.
     pub clocks_start: Clocks,
     /// The clocks when recording ended.
     pub clocks_end: Clocks,
-    /// What was recorded, and what it could not see.
+    /// The event sources, and what they could not see.
     pub sources: Vec<Source>,
-    /// What is missing, by cause.
+    /// Missing events, by cause.
     pub loss: Loss,
-    /// Rows in the events table.
+    /// Number of rows in the events table.
     pub events: u64,
     /// False if the recorder did not finish the file itself.
     pub complete: bool,
-    /// Why it ended: `command ended`, `interrupted`, `duration`, ...
+    /// Why recording ended: `command ended`, `interrupted`, `duration`, ...
     pub stop_reason: String,
-    /// Estimated cost of one probe hit in nanoseconds, by program, where it was measured.
-    pub probe_cost_ns: Vec<Named>,
+    /// Estimated cost of one probe hit in nanoseconds, by program, where measured.
+    pub probe_cost_ns: Vec<NamedValue>,
 }
 
 /// A version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Readers refuse a newer one.
+    /// Readers refuse traces with a newer major version.
     pub major: u32,
     /// Grows with new columns and fields.
     pub minor: u32,
@@ -65,116 +64,117 @@ impl Default for Version {
     }
 }
 
-/// The machine that was recorded.
+/// The recorded machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Host {
-    /// Its name.
+    /// Host name.
     pub name: String,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
     /// Machine architecture, as `uname -m` prints it.
     pub arch: String,
-    /// CPUs that were online.
+    /// Number of online CPUs.
     pub cpus: u32,
 }
 
-/// Snapshots of the clocks, taken together.
+/// A snapshot of the clocks, taken together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Clocks {
-    /// The clock of every time in the trace.
+    /// CLOCK_MONOTONIC, the clock of all times in the trace.
     pub monotonic_ns: i64,
-    /// Wall clock, since 1970.
+    /// CLOCK_REALTIME, wall clock time since 1970.
     pub realtime_ns: i64,
-    /// Monotonic, with suspend.
+    /// CLOCK_BOOTTIME, which also counts time in suspend.
     pub boottime_ns: i64,
 }
 
-/// One source of events: which kinds of lock it sees, and what of them.
+/// A source of events: the lock kinds that it sees, and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Source {
     /// `kernel_contended`, `futex`, `pthread_uprobe`, ...
     pub name: String,
-    /// The kinds of lock that it sees, as the locks table writes them.
+    /// The lock kinds that it sees, named as in the locks table.
     pub kinds: Vec<String>,
-    /// Whether uncontended acquisitions are seen: where not, `count` counts the contended ones only.
+    /// Whether it sees uncontended acquisitions. If not, acquisition counts include contended ones only.
     pub uncontended: bool,
-    /// Whether releases are seen: where not, hold times are unknown.
+    /// Whether it sees releases. If not, hold times are unknown.
     pub holds: bool,
-    /// What it can't see, a sentence each.
+    /// The limits of the source, one sentence each.
     pub limits: Vec<String>,
 }
 
-/// What is missing from the trace, by cause. A wait or hold that touches lost events is not counted.
+/// Numbers of missing events, by cause. Waits and holds that touch lost events are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
-    /// A ring had no place.
+    /// The ring buffer was full.
     pub ring_full: u64,
-    /// A program came upon another one of its own task on its CPU.
+    /// The guard kept the program out: another program of the same task was running on the same CPU.
     pub guard: u64,
-    /// What a program had to remember for a later one found no place.
+    /// A BPF map was full, so that state for a later program could not be stored.
     pub no_place: u64,
-    /// Nothing is missing by these: a program ran inside another one of its task on its CPU, as it may.
+    /// Programs that ran inside another program of the same task on the same CPU, as is allowed once. Nothing is missing here.
     pub nested: u64,
-    /// The kernel skipped a program because it, or another, was already running on the CPU.
+    /// The kernel skipped a program because it, or another one, was already running on the CPU.
     pub recursion_misses: u64,
-    /// Records that the host could not decode.
+    /// Records that the recorder could not decode.
     pub undecodable: u64,
-    /// Of the recorded events: those whose stack found no place.
+    /// Recorded events whose stack could not be stored.
     pub stacks: u64,
-    /// Of the recorded waits: those whose blocked and run-queue time is unknown for want of a place.
+    /// Recorded waits whose blocked and run-queue time is unknown because a BPF map was full.
     pub wait_states: u64,
-    /// Events that came too late to be put in order; they are in the trace, out of order.
+    /// Events that arrived too late to be sorted; they are in the trace, out of order.
     pub late: u64,
-    /// Returns and ends whose begin was not seen, and begins whose end was not: no row stands for them.
+    /// Ends whose begin was not seen, and begins whose end was not. They have no row.
     pub unpaired: u64,
-    /// The same counters, by program and CPU; only rows that are not all zero, and `entries` for all programs.
+    /// The counters by program and CPU, without rows of zeros.
     pub by_program: Vec<ProgramCounters>,
 }
 
 impl Loss {
-    /// Events that are missing.
+    /// Returns the number of missing events.
     pub fn events(&self) -> u64 {
         self.ring_full + self.guard + self.no_place + self.recursion_misses + self.undecodable
     }
 }
 
-/// The counters of one program on one CPU, or of all processes that recorded themselves: `filtered + delivered + ring_full + guard + no_place` is how often it ran.
+/// The counters of one program on one CPU, or of all processes that recorded themselves. The program ran
+/// `filtered + delivered + ring_full + guard + no_place` times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramCounters {
-    /// The program.
+    /// Name of the program.
     pub program: String,
-    /// The CPU; none where processes recorded themselves.
+    /// The CPU; `None` for processes that recorded themselves.
     pub cpu: Option<u32>,
-    /// Ran for a task that is not recorded, or had nothing to record.
+    /// Runs for a task that is not recorded, or with nothing to record.
     pub filtered: u64,
-    /// Put a record into the ring.
+    /// Runs that delivered a record.
     pub delivered: u64,
-    /// Found the ring full.
+    /// Runs that found the ring buffer full.
     pub ring_full: u64,
-    /// Left because of the guard.
+    /// Runs that the guard kept out.
     pub guard: u64,
-    /// What it had to remember found no place.
+    /// Runs that found a BPF map full.
     pub no_place: u64,
-    /// Of all: inside another program.
+    /// Runs inside another program; each is in one of the other counters as well.
     pub nested: u64,
 }
 
-/// A number with a name.
+/// A named number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Named {
-    /// Its name.
+pub struct NamedValue {
+    /// The name.
     pub name: String,
     /// The number.
     pub value: u64,
 }
 
-/// The entry of a side table: just enough to know what it belongs to.
+/// The entry of a side table, which joins it to the events file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SidecarInfo {
@@ -182,17 +182,17 @@ pub struct SidecarInfo {
     pub format: Version,
     /// `stacks`, `locks` or `tasks`.
     pub table: String,
-    /// That of the events.
+    /// The trace id of the events file.
     pub trace_id: String,
 }
 
 impl RunInfo {
-    /// The source that saw locks of this kind, if any did.
+    /// Returns the source that sees locks of this kind, if there is one.
     pub fn source_of(&self, kind: LockKind) -> Option<&Source> {
         self.sources.iter().find(|source| source.kinds.iter().any(|k| k == kind.as_str()))
     }
 
-    /// How long the recording took, in nanoseconds.
+    /// Returns the duration of the recording in nanoseconds.
     pub fn span_ns(&self) -> i64 {
         self.clocks_end.monotonic_ns - self.clocks_start.monotonic_ns
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_footer_of_a_later_minor_version_is_read_for_what_is_known() {
+    fn unknown_fields_of_a_later_minor_version_are_ignored() {
         let json =
             r#"{"format":{"major":1,"minor":7},"trace_id":"ab","colour":"green","loss":{"ring_full":3}}"#;
         let info: RunInfo = serde_json::from_str(json).unwrap();

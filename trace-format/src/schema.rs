@@ -1,46 +1,45 @@
-//! The list of columns: name, type, unit, one sentence. The Arrow schemas, the reader's checks and the tables in
-//! `docs/trace-format.md` are made from it, so a column exists if and only if it is listed here.
+//! The columns of all tables, each declared once with its name, type and description. The Arrow schemas, the reader's checks
+//! and the tables in `docs/trace-format.md` come from these declarations.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 
-/// What a column holds. Signed integers and text only, because every engine reads those; the two marks of a
-/// frame are booleans.
+/// The type of a column. Mostly signed integers and text, because every query engine reads those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// 32-bit signed integer.
     Int32,
     /// 64-bit signed integer.
     Int64,
-    /// One of a few words, dictionary-encoded text.
-    Word,
+    /// Dictionary-encoded text with a fixed set of values.
+    Enum,
     /// UTF-8 text.
     Text,
     /// True or false.
     Bool,
-    /// The list of frames of a stack.
+    /// List of the frames of a stack.
     Frames,
 }
 
 impl ColumnType {
-    /// As the documentation names it.
+    /// Returns the name of the type in the documentation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Int32 => "int32",
             Self::Int64 => "int64",
-            Self::Word | Self::Text => "string",
+            Self::Enum | Self::Text => "string",
             Self::Bool => "boolean",
             Self::Frames => "list of frame",
         }
     }
 
-    /// As it is held in memory. Words are dictionaries there and plain strings for everybody else.
+    /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory, and a plain string in the file.
     pub(crate) fn arrow(self) -> DataType {
         match self {
             Self::Int32 => DataType::Int32,
             Self::Int64 => DataType::Int64,
-            Self::Word => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+            Self::Enum => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
             Self::Text => DataType::Utf8,
             Self::Bool => DataType::Boolean,
             Self::Frames => {
@@ -50,67 +49,72 @@ impl ColumnType {
     }
 }
 
-/// One column.
+/// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name; a unit is part of it.
+    /// Name of the column, which includes the unit.
     pub name: &'static str,
-    /// What it holds.
+    /// Type of the column.
     pub column_type: ColumnType,
-    /// Whether it may be null: not measured, or not applicable.
+    /// Whether values may be null: not measured, or not applicable.
     pub nullable: bool,
-    /// What it means.
-    pub about: &'static str,
-    /// The minor version of the format that brought it. Traces of older ones have none, as if it were null everywhere.
+    /// Meaning of the column.
+    pub description: &'static str,
+    /// Minor version of the format that added the column. In older traces it is missing, which reads as null.
     pub since: u32,
 }
 
-const fn column(name: &'static str, column_type: ColumnType, nullable: bool, about: &'static str) -> Column {
-    Column { name, column_type, nullable, about, since: 0 }
+const fn column(
+    name: &'static str,
+    column_type: ColumnType,
+    nullable: bool,
+    description: &'static str,
+) -> Column {
+    Column { name, column_type, nullable, description, since: 0 }
 }
 
-/// A column that came with a later minor version: it is nullable.
-const fn added(since: u32, name: &'static str, column_type: ColumnType, about: &'static str) -> Column {
-    Column { name, column_type, nullable: true, about, since }
+/// Declares a column that a later minor version added. Such columns are nullable.
+const fn added(since: u32, name: &'static str, column_type: ColumnType, description: &'static str) -> Column {
+    Column { name, column_type, nullable: true, description, since }
 }
 
-use ColumnType::{Bool, Frames, Int32, Int64, Text, Word};
+use ColumnType::{Bool, Enum, Frames, Int32, Int64, Text};
 
 /// `trace.parquet`: one row per event, ordered by time.
 pub const EVENTS: &[Column] = &[
-    column("ts_ns", Int64, false, "when, in nanoseconds of CLOCK_MONOTONIC"),
+    column("ts_ns", Int64, false, "time of the event, in nanoseconds of CLOCK_MONOTONIC"),
     column(
         "event",
-        Word,
+        Enum,
         false,
         "`wait`, `acquire`, `abandon`, `try_fail`, `release`, `wake`, `init`, `destroy`, `offcpu` or `lost`",
     ),
-    column("mode", Word, true, "`exclusive` or `shared`"),
-    column("lock_id", Int32, true, "which lock; null for `lost` and `offcpu`"),
+    column("mode", Enum, true, "`exclusive` or `shared`"),
+    column("lock_id", Int32, true, "the lock; null for `lost` and `offcpu`"),
     column(
         "task_id",
         Int32,
         true,
-        "which task; of `lost` the one whose events are missing, null for those of a CPU",
+        "the task; `lost`: the task whose events are missing, null if they are events of a CPU",
     ),
-    column("cpu", Int32, true, "on which CPU; null where a process recorded itself"),
-    column("stack_id", Int32, true, "from where in the code"),
+    column("cpu", Int32, true, "the CPU; null where a process recorded itself"),
+    column("stack_id", Int32, true, "the stack of the task"),
     column(
         "wait_ns",
         Int64,
         true,
-        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its begin was not seen; `offcpu`: the whole time; `wake`: how long the call took, null if that is not known",
+        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its start was not seen; `offcpu`: the whole time off-CPU; `wake`: the length of the call, null if unknown",
     ),
-    column("blocked_ns", Int64, true, "of `wait_ns`: asleep"),
-    column("runq_ns", Int64, true, "of `wait_ns`: ready to run, waiting for a CPU"),
+    column("blocked_ns", Int64, true, "the part of `wait_ns` spent asleep"),
+    column("runq_ns", Int64, true, "the part of `wait_ns` spent ready to run, waiting for a CPU"),
     column(
         "peer_task_id",
         Int32,
         true,
-        "`wait`: the owner; `acquire`, `offcpu`: the task whose wake-up ended it",
+        "`wait`: the owner; `acquire`, `offcpu`: the task whose wake-up ended the wait",
     ),
-    column("peer_stack_id", Int32, true, "where the peer was at that moment"),
-    column("errno", Int32, true, "`abandon`, `try_fail`: why, as a positive errno"),
+    column("peer_stack_id", Int32, true, "the stack of the peer at that time"),
+    column("errno", Int32, true, "`abandon`, `try_fail`: the reason, as a positive errno"),
     column(
         "count",
         Int64,
@@ -120,8 +124,8 @@ pub const EVENTS: &[Column] = &[
     added(
         1,
         "state",
-        Word,
-        "`offcpu`: how it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced` or `parked`",
+        Enum,
+        "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced` or `parked`",
     ),
 ];
 
@@ -133,39 +137,61 @@ pub const STACKS: &[Column] = &[
 
 /// The fields of a frame.
 pub const FRAME: &[Column] = &[
-    column("address", Int64, true, "the instruction's address in memory, bits of an unsigned 64-bit number"),
+    column(
+        "address",
+        Int64,
+        true,
+        "address of the instruction in memory, bits of an unsigned 64-bit number; of the kernel, an opaque number unless recorded with `--kernel-addresses`",
+    ),
     column(
         "module",
         Text,
         true,
-        "path of the mapped file, `[kernel]`, or a kernel module's name in brackets",
+        "path of the mapped file, `[kernel]`, a kernel module's name in brackets, or `[anon]`: code in anonymous memory",
     ),
     column("build_id", Text, true, "the module's build id, lower-case hex"),
     column("offset", Int64, true, "offset into the module's file (user)"),
-    column("symbol", Text, true, "function, demangled"),
+    column(
+        "symbol",
+        Text,
+        true,
+        "function, demangled; a local function without a name of its own has that of the exported function that ends with a jump to it",
+    ),
     column("symbol_offset", Int64, true, "bytes from the function's start"),
     column("file", Text, true, "source file"),
     column("line", Int32, true, "source line"),
     column("inlined", Bool, false, "inlined into the frame that follows"),
     column("kernel", Bool, false, "a kernel frame"),
+    added(
+        2,
+        "guessed",
+        Bool,
+        "a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were not found; false where that is not known",
+    ),
 ];
 
 /// `trace.locks.parquet`: one row per lock incarnation.
 pub const LOCKS: &[Column] = &[
     column("lock_id", Int32, false, "dense from 0, never reused"),
-    column("address", Int64, true, "where the lock is, bits of an unsigned 64-bit number"),
-    column("kind", Word, false, "`mutex`, `rwsem`, `spinlock`, `futex`, `pthread_mutex`, ..."),
-    column("scope", Word, false, "`kernel` or `process`"),
-    column("pid", Int32, true, "with scope `process`: whose address it is"),
     column(
-        "name",
-        Text,
+        "address",
+        Int64,
         true,
-        "what is known of its place: a symbol, or a member of a structure (see below)",
+        "address of the lock, bits of an unsigned 64-bit number; of a kernel lock, an opaque number unless recorded with `--kernel-addresses`",
     ),
-    column("init_stack_id", Int32, true, "where it was initialised, if that was seen"),
+    column("kind", Enum, false, "`mutex`, `rwsem`, `spinlock`, `futex`, `pthread_mutex`, ..."),
+    column("scope", Enum, false, "`kernel` or `process`"),
+    column("pid", Int32, true, "with scope `process`: the process that the address belongs to"),
+    column("name", Text, true, "a symbol, or a member of a structure (see below); null if nothing is known"),
+    column("init_stack_id", Int32, true, "the stack of its initialisation, if that was seen"),
     column("first_ns", Int64, false, "time of its first event"),
     column("last_ns", Int64, false, "time of its last event"),
+    added(
+        2,
+        "shared",
+        Text,
+        "its place in memory that processes share, `DEVICE:INODE+OFFSET`; rows with the same place and kind are one lock",
+    ),
 ];
 
 /// `trace.tasks.parquet`: one row per task incarnation.
@@ -174,12 +200,12 @@ pub const TASKS: &[Column] = &[
     column("pid", Int32, false, "the process"),
     column("tid", Int32, false, "the thread"),
     column("comm", Text, true, "the thread's last name"),
-    column("start_ns", Int64, true, "when it began"),
-    column("exit_ns", Int64, true, "when it ended, if that was seen"),
+    column("start_ns", Int64, true, "time of its start"),
+    column("exit_ns", Int64, true, "time of its exit, if that was seen"),
     column("cgroup", Text, true, "its cgroup (v2 path)"),
 ];
 
-/// The four tables, by the name that their footers carry.
+/// The four tables, by the name in their footers.
 pub const TABLES: &[(&str, &[Column])] =
     &[("events", EVENTS), ("stacks", STACKS), ("locks", LOCKS), ("tasks", TASKS)];
 
@@ -187,12 +213,12 @@ fn fields(columns: &[Column]) -> Fields {
     columns.iter().map(|c| Field::new(c.name, c.column_type.arrow(), c.nullable)).collect()
 }
 
-/// The Arrow schema of a table.
+/// Returns the Arrow schema of a table.
 pub fn arrow_schema(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(fields(columns)))
 }
 
-/// The tables of `docs/trace-format.md`, in Markdown.
+/// Returns the tables of `docs/trace-format.md` in Markdown.
 pub fn markdown() -> String {
     let mut text = String::new();
     let parts = TABLES.iter().copied().chain([("frame (element of frames)", FRAME)]);
@@ -200,7 +226,12 @@ pub fn markdown() -> String {
         text.push_str(&format!("\n### {name}\n\n| column | type | null | meaning |\n|---|---|---|---|\n"));
         for c in columns {
             let null = if c.nullable { "yes" } else { "" };
-            text.push_str(&format!("| {} | {} | {null} | {} |\n", c.name, c.column_type.name(), c.about));
+            text.push_str(&format!(
+                "| {} | {} | {null} | {} |\n",
+                c.name,
+                c.column_type.name(),
+                c.description
+            ));
         }
     }
     text

@@ -1,13 +1,14 @@
-//! The rows of the three side tables: stacks, locks, tasks. Plain data; what a name means is in `docs/trace-format.md`.
-
-use std::{fmt, str::FromStr};
+//! Rows of the three side tables: stacks, locks and tasks. Plain data.
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{LockId, StackId, TaskId, UnknownWord, words};
+use crate::{
+    event::{LockId, StackId, TaskId},
+    named_enum,
+};
 
-words! {
-    /// What sort of lock it is.
+named_enum! {
+    /// The kind of a lock.
     LockKind {
         /// Kernel: sleeping mutex.
         Mutex = "mutex",
@@ -23,7 +24,7 @@ words! {
         SpinLock = "spinlock",
         /// Kernel: spinning reader-writer lock.
         RwLock = "rwlock",
-        /// User: a futex word of which only waits and wakes are seen.
+        /// User: a futex word, of which only waits and wakes are seen.
         Futex = "futex",
         /// User: POSIX mutex.
         PthreadMutex = "pthread_mutex",
@@ -41,13 +42,12 @@ words! {
 }
 
 impl LockKind {
-    /// Whether waiting for it is idling rather than contention; such waits stay out of the lock tables unless
-    /// they are asked for.
+    /// Whether waiting for it is idling rather than contention. Lock tables leave such waits out by default.
     pub const fn is_idle(self) -> bool {
         matches!(self, Self::CondVar | Self::UserSemaphore | Self::Barrier)
     }
 
-    /// Whether it belongs to the kernel.
+    /// Whether it is a kernel lock.
     pub const fn is_kernel(self) -> bool {
         matches!(
             self,
@@ -62,29 +62,29 @@ impl LockKind {
     }
 }
 
-words! {
-    /// Whose address space the lock's address is of.
+named_enum! {
+    /// The address space of a lock's address.
     Scope {
-        /// The kernel's.
+        /// The kernel.
         Kernel = "kernel",
-        /// That of the process in `pid`.
+        /// The process in `pid`.
         Process = "process",
     }
 }
 
-/// One instruction of a stack.
+/// A frame of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {
-    /// The address that ran, as it was in memory. `None` in a redacted trace.
+    /// Instruction address in memory. `None` in a redacted trace.
     pub address: Option<u64>,
-    /// The file that it was mapped from, `[kernel]`, or a kernel module in brackets.
+    /// Path of the mapped file, `[kernel]`, or the name of a kernel module in brackets.
     pub module: Option<String>,
-    /// The module's build id, lower-case hex.
+    /// Build id of the module, lower-case hex.
     pub build_id: Option<String>,
-    /// Offset into the module's file (user), or from the start of the kernel's text or of the kernel module.
+    /// Offset into the module's file (user), or from the start of the kernel text or the kernel module.
     pub offset: Option<u64>,
-    /// The function, demangled.
+    /// Function name, demangled.
     pub symbol: Option<String>,
     /// Bytes from the start of the function.
     pub symbol_offset: Option<u64>,
@@ -92,37 +92,42 @@ pub struct Frame {
     pub file: Option<String>,
     /// Source line.
     pub line: Option<i32>,
-    /// The function was inlined into the next frame of the list; both have the same address.
+    /// Whether the function was inlined into the next frame of the list, which has the same address.
     pub inlined: bool,
-    /// A kernel frame.
+    /// Whether it is a kernel frame.
     pub kernel: bool,
+    /// Whether it is a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were
+    /// not found.
+    pub guessed: bool,
 }
 
-/// One stack: kernel frames before user frames, leaf first.
+/// A call stack: kernel frames before user frames, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
-    /// Its id.
+    /// Id of the stack.
     pub id: StackId,
-    /// Its frames; empty if the kernel gave none.
+    /// The frames; empty if the kernel found none.
     pub frames: Vec<Frame>,
 }
 
 /// One incarnation of a lock: from its first event, or its initialisation, to its last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRow {
-    /// Its id.
+    /// Id of the lock.
     pub id: LockId,
-    /// Where it is in memory. `None` in a redacted trace.
+    /// Address in memory. `None` in a redacted trace.
     pub address: Option<u64>,
-    /// Its sort.
+    /// Kind of the lock.
     pub kind: LockKind,
-    /// Whose address it is.
+    /// Address space of `address`.
     pub scope: Scope,
-    /// With [`Scope::Process`]: the process.
+    /// With [`Scope::Process`], the process.
     pub pid: Option<i32>,
-    /// Its symbol, where it has one: `symbol` or `symbol+0x18`.
+    /// Symbol at its address, if there is one: `symbol` or `symbol+0x18`.
     pub name: Option<String>,
-    /// Where it was initialised, if that was seen.
+    /// Its place in memory that processes share, `DEVICE:INODE+OFFSET`. Rows with the same place and kind are one lock.
+    pub shared: Option<String>,
+    /// Call stack of its initialization, if that was seen.
     pub init_stack: Option<StackId>,
     /// Time of its first event.
     pub first_ns: i64,
@@ -130,23 +135,34 @@ pub struct LockRow {
     pub last_ns: i64,
 }
 
-/// One incarnation of a task: a thread, from its birth or exec to its end or next exec.
+/// One incarnation of a task: a thread, from its start or exec to its exit or next exec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Its id.
+    /// Id of the task.
     pub id: TaskId,
-    /// The process.
+    /// Process id.
     pub pid: i32,
-    /// The thread.
+    /// Thread id.
     pub tid: i32,
-    /// Its last name.
+    /// The thread's last name.
     pub comm: Option<String>,
-    /// When it began, if that is known.
+    /// Start time, if known.
     pub start_ns: Option<i64>,
-    /// When it ended, if that was seen.
+    /// Exit time, if that was seen.
     pub exit_ns: Option<i64>,
-    /// Its cgroup (v2 path), if it was read in time.
+    /// cgroup (v2 path), if it was read in time.
     pub cgroup: Option<String>,
+}
+
+/// All rows of the side tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SideTables {
+    /// In id order.
+    pub(crate) stacks: Vec<Stack>,
+    /// In id order.
+    pub(crate) locks: Vec<LockRow>,
+    /// In id order.
+    pub(crate) tasks: Vec<TaskRow>,
 }
 
 #[cfg(test)]
@@ -160,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read_back_as_the_value_that_wrote_it() {
+    fn every_kind_parses_back_to_its_value() {
         for kind in LockKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(*kind));
         }

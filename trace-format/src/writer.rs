@@ -1,16 +1,16 @@
-//! Rows in, files out: a streaming writer for the events, and the three side tables at the end.
+//! Writes traces: streams events to the events file, and writes the three side tables at the end.
 //!
-//! Memory is bounded: rows are buffered up to one batch, batches up to one row group, and the caller closes row
-//! groups by the clock ([`TraceWriter::end_row_group`], [`TraceWriter::checkpoint`]). The footer, with the loss counters in
-//! it, is written by [`TraceWriter::finish`]; until then the file has none, so that a part can't be taken for the whole, and a
-//! [`journal`](crate::journal) stands beside it, from which [`recover`](crate::recover()) finishes it.
+//! Memory is bounded: rows are buffered up to a batch, batches up to a row group, and the caller closes row groups
+//! periodically ([`TraceWriter::end_row_group`], [`TraceWriter::checkpoint`]). [`TraceWriter::finish`] writes the footer with
+//! the loss counters. Until then the file has no footer, so that an incomplete trace cannot pass for a complete one;
+//! [`recover`](crate::recover()) can finish it from the [`journal`](crate::journal).
 
 use std::{
     collections::hash_map::RandomState,
-    fs::{self, File, OpenOptions},
+    fs::File,
     hash::{BuildHasher, Hasher},
-    io::{self, Write},
-    path::Path,
+    io::{self, Seek as _},
+    path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -21,186 +21,253 @@ use parquet::{
     arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
     basic::{Compression, Encoding, ZstdLevel},
     errors::ParquetError,
-    file::{
-        metadata::KeyValue,
-        properties::{EnabledStatistics, WriterProperties, WriterVersion},
-    },
+    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion},
     schema::types::ColumnPath,
 };
+use serde::Serialize;
 
 use crate::{
     FormatError,
     event::Event,
+    footer,
     journal::{Journal, SideRows},
-    paths::TracePaths,
-    run_info::{KEY, RunInfo, SidecarInfo, Version},
+    output::{
+        OutputOptions, Reserve,
+        kept::KeptTrace,
+        recording::{NamedFile, RecordingFiles, RegularFiles},
+    },
+    run_info::{RunInfo, SidecarInfo, Version},
     schema::{self, Column},
     tables::{LockRow, Stack, TaskRow},
 };
 
 mod columns;
+mod cut;
+mod file;
 
-/// Rows per batch handed to the encoder: large enough that its per-call cost vanishes, small enough to stay in cache.
+use file::CountingFile;
+
+/// Rows per batch: large enough to amortize the encoder's cost per call, small enough for the cache.
 const BATCH_ROWS: usize = 16 * 1024;
-/// The most rows of a row group. A flood closes groups by size before the clock does.
+/// Maximum number of rows of a row group. Limits a row group's size when events come fast.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// Writes one trace. Dropped without [`finish`](Self::finish), it leaves a file without a footer.
+/// A writer of one trace. If it is dropped without [`finish`](Self::finish), the events file has no footer.
+///
+/// If the disk fills, the trace is finished with the events that are already on disk: [`finish`](Self::finish) returns
+/// [`FormatError::CutShort`] then.
 #[derive(Debug)]
 pub struct TraceWriter {
-    paths: TracePaths,
+    path: PathBuf,
     schema: SchemaRef,
     writer: ArrowWriter<CountingFile>,
     buffer: columns::EventColumns,
     rows: u64,
-    /// None beside what is no file: a device, a pipe.
-    journal: Option<Journal>,
-    /// Row groups of which the journal tells.
-    told: usize,
+    /// `None` if the output is not a regular file.
+    regular: Option<Regular>,
+    /// The first error of writing.
+    failure: Option<FormatError>,
 }
 
-/// The sizes of what was written.
+/// The regular files of a trace.
+#[derive(Debug)]
+struct Regular {
+    events: NamedFile,
+    side: SideFiles,
+    journal: Journal,
+    /// Number of row groups in the journal.
+    journaled: usize,
+    /// `None` if it was released.
+    reserve: Option<Reserve>,
+    /// The earlier trace of this name, if it was kept.
+    kept: Option<KeptTrace>,
+}
+
+/// The files of the side tables.
+#[derive(Debug)]
+struct SideFiles {
+    stacks: NamedFile,
+    locks: NamedFile,
+    tasks: NamedFile,
+}
+
+/// The size of a finished trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Rows of the events table.
+pub struct TraceSize {
+    /// Number of events.
     pub events: u64,
-    /// Bytes of the events file.
+    /// Size of the events file in bytes.
     pub event_bytes: u64,
-    /// Bytes of all four files.
+    /// Size of all four files in bytes.
     pub total_bytes: u64,
 }
 
 impl TraceWriter {
-    /// Begins a trace whose events go to `path`. Files that are there are kept, and are an error, unless `replace`.
+    /// Creates the trace with the events file `path`. Existing files are an error unless `replace` is set.
     pub fn create(path: &Path, replace: bool) -> Result<Self, FormatError> {
-        let paths = TracePaths::of(path);
-        if !replace && let Some(there) = paths.all().into_iter().find(|p| p.exists()) {
-            return Err(FormatError::Exists { path: there.to_owned() });
-        }
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+        Self::create_with(path, &OutputOptions::replacing(replace))
+    }
+
+    /// Creates the trace with the events file `path`. A device, pipe or socket takes the events only, without side tables.
+    pub fn create_with(path: &Path, options: &OutputOptions) -> Result<Self, FormatError> {
+        let (file, regular) = match RecordingFiles::create(path, options)? {
+            RecordingFiles::Stream(file) => (Arc::new(file), None),
+            RecordingFiles::Regular(files) => {
+                let RegularFiles { events, journal, stacks, locks, tasks, reserve, kept } = *files;
+                let file = Arc::clone(&events.file);
+                let (side, journal) = (SideFiles { stacks, locks, tasks }, Journal::start(journal)?);
+                (file, Some(Regular { events, side, journal, journaled: 0, reserve, kept }))
+            }
+        };
         let schema = schema::arrow_schema(schema::EVENTS);
-        let options =
-            ArrowWriterOptions::new().with_properties(event_properties()).with_skip_arrow_metadata(true);
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let writer = ArrowWriter::try_new_with_options(CountingFile::of(file), Arc::clone(&schema), options)
-            .map_err(|source| parquet_error(path, "the header", source))?;
-        let journal = if is_file { Some(Journal::create(path)?) } else { None };
         Ok(Self {
-            paths,
+            path: path.to_owned(),
+            writer: arrow_writer(path, CountingFile::new(file), &schema, event_properties())?,
             schema,
-            writer,
             buffer: columns::EventColumns::default(),
             rows: 0,
-            journal,
-            told: 0,
+            regular,
+            failure: None,
         })
     }
 
-    /// Adds one event. Events should come in the order of time; the writer does not sort.
+    /// Adds an event. Events should come in time order; the writer does not sort.
     pub fn push(&mut self, event: &Event) -> Result<(), FormatError> {
         self.buffer.push(event);
         self.rows += 1;
         if self.buffer.len() >= BATCH_ROWS { self.encode() } else { Ok(()) }
     }
 
-    /// Closes the row group, if it holds anything: what was pushed so far is in the file.
+    /// Closes the row group unless it is empty, and writes all events so far to the file.
     pub fn end_row_group(&mut self) -> Result<(), FormatError> {
         self.encode()?;
-        self.writer.flush().map_err(|source| self.failed(source))?;
-        let path = &self.paths.events;
-        self.writer.sync().map_err(|source| FormatError::Io { path: path.clone(), source })
+        self.writer.flush().map_err(|source| self.cannot_write(source))?;
+        self.writer.sync().map_err(FormatError::write(&self.path))
     }
 
-    /// Closes the row group and writes into the journal what it takes to finish the trace from here: how it is made and what
-    /// was lost so far, and the rows of the side tables that are new or changed. All locks and tasks of which the events
-    /// tell must have been told by now; stacks may come later.
+    /// Closes the row group and adds a checkpoint to the journal: the run information with the losses so far, and the new or
+    /// changed rows of the side tables. Every lock and task that the events refer to must be in this checkpoint or an earlier
+    /// one; stacks may follow later.
     ///
-    /// When this returns, the disk has it.
+    /// When this returns, both files are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
         self.end_row_group()?;
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let Some(Regular { events, journal, journaled, reserve, .. }) = &mut self.regular else {
+            return Ok(());
+        };
         let file = self.writer.inner();
-        let synced = file.file.sync_data();
-        synced.map_err(|source| FormatError::Io { path: self.paths.events.clone(), source })?;
+        file.sync_data().map_err(FormatError::write(&self.path))?;
         let row_groups = self.writer.flushed_row_groups();
-        journal.add(file.bytes, file.crc.clone().finalize(), &row_groups[self.told..], info, side)?;
-        self.told = row_groups.len();
-        Ok(())
+        journal.add(file.bytes(), file.crc(), &row_groups[*journaled..], info, side)?;
+        *journaled = row_groups.len();
+        if let Some(reserve) = reserve {
+            // The side tables take about as much space as the rows in the journal.
+            reserve.grow_for(journal.bytes())?;
+        }
+        Ok(events.check_exists()?)
     }
 
-    /// Rows pushed so far.
+    /// Keeps an error of [`push`](Self::push) or [`checkpoint`](Self::checkpoint) for [`finish`](Self::finish), which cuts the trace
+    /// short then. Nothing must be added after it.
+    pub fn fail(&mut self, error: FormatError) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Returns the number of events so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes in the file, and an estimate for what is still in memory.
+    /// Returns the size of the events file in bytes, with an estimate for buffered rows.
     pub fn bytes(&self) -> u64 {
         (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
     }
 
-    /// Ends the trace: the last row group, the footer with `info`, and the side tables.
+    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables.
     ///
-    /// `info.table`, `info.format` and `info.events` are set here.
+    /// Sets `info.table`, `info.format` and `info.events`.
     pub fn finish(
         mut self,
         info: &RunInfo,
         stacks: &[Stack],
         locks: &[LockRow],
         tasks: &[TaskRow],
-    ) -> Result<Written, FormatError> {
-        self.encode()?;
+    ) -> Result<TraceSize, FormatError> {
         let info = RunInfo {
             format: Version::default(),
             table: "events".to_owned(),
             events: self.rows,
             ..info.clone()
         };
-        let json = serde_json::to_string(&info)
-            .map_err(|source| FormatError::BadRunInfo { path: self.paths.events.clone(), source })?;
-        self.writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
-        let path = self.paths.events.clone();
-        let file = end(self.writer, &path)?;
-        file.file.sync_all().map_err(|source| FormatError::Io { path: path.clone(), source })?;
-        let tables = write_side_tables(&self.paths, &info.trace_id, stacks, locks, tasks)?;
-        if let Some(journal) = self.journal {
-            journal.remove()?;
+        let ended = match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.encode().and_then(|()| end_file(&mut self.writer, &self.path, &info)),
+        };
+        let Some(mut regular) = self.regular.take() else {
+            let event_bytes = ended?;
+            return Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes });
+        };
+        regular.events.check_exists()?;
+        let (event_bytes, cut) = match ended {
+            Ok(bytes) => (bytes, None),
+            Err(error) => {
+                self.writer.inner_mut().close();
+                regular.reserve = None;
+                let groups = self.writer.flushed_row_groups();
+                let Ok(cut) = cut::end(&regular.events, groups, self.writer.inner().bytes(), &info) else {
+                    // The journal stays for `klock recover`.
+                    return Err(error);
+                };
+                (cut.bytes, Some((error, cut.events)))
+            }
+        };
+        let write_side = |side: &SideFiles| side.write(&info.trace_id, stacks, locks, tasks);
+        let tables = write_side(&regular.side).or_else(|error| {
+            regular.reserve.take().ok_or(error)?;
+            write_side(&regular.side)
+        })?;
+        regular.journal.remove()?;
+        match cut {
+            Some((source, events)) => Err(FormatError::CutShort { events, source: Box::new(source) }),
+            None => Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + tables }),
         }
-        Ok(Written { events: self.rows, event_bytes: file.bytes, total_bytes: file.bytes + tables })
     }
 
-    /// Gives up and removes the file: nothing was recorded.
+    /// Returns the events file of the earlier trace of this name, if it was kept under another one.
+    pub fn kept(&self) -> Option<&Path> {
+        self.regular.as_ref()?.kept.as_ref()?.path()
+    }
+
+    /// Removes all files, and gives an earlier trace its name back.
     pub fn discard(self) -> Result<(), FormatError> {
-        let path = self.paths.events;
-        drop(self.writer);
-        if let Some(journal) = self.journal {
-            journal.remove()?;
+        let Some(Regular { events, side, journal, kept, .. }) = &self.regular else { return Ok(()) };
+        journal.remove()?;
+        for file in [&side.stacks, &side.locks, &side.tasks, events] {
+            file.remove()?;
         }
-        fs::remove_file(&path).map_err(|source| FormatError::Io { path, source })
+        kept.iter().for_each(KeptTrace::restore);
+        Ok(())
     }
 
+    /// Encodes the buffered events.
     fn encode(&mut self) -> Result<(), FormatError> {
         if self.buffer.len() == 0 {
             return Ok(());
         }
         let batch = self.buffer.take(&self.schema);
-        self.writer.write(&batch).map_err(|source| self.failed(source))
+        self.writer.write(&batch).map_err(|source| self.cannot_write(source))
     }
 
-    fn failed(&self, source: ParquetError) -> FormatError {
-        parquet_error(&self.paths.events, &format!("writing row {}", self.rows), source)
+    fn cannot_write(&self, source: ParquetError) -> FormatError {
+        cannot_write(&self.path, &format!("row {}", self.rows), source)
     }
 }
 
-/// A new trace id: 32 hex digits that no two recordings share.
+/// Returns a new, unique trace id of 32 hex digits.
 pub fn new_trace_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let half = || {
-        // RandomState is seeded by the operating system.
+        // The operating system seeds RandomState.
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u128(now);
         hasher.finish()
@@ -208,76 +275,101 @@ pub fn new_trace_id() -> String {
     format!("{:016x}{:016x}", half(), half())
 }
 
-/// Writes the three side tables. Returns their bytes.
-pub(crate) fn write_side_tables(
-    paths: &TracePaths,
-    trace_id: &str,
-    stacks: &[Stack],
-    locks: &[LockRow],
-    tasks: &[TaskRow],
-) -> Result<u64, FormatError> {
-    let mut total = 0;
-    for (path, name, table, batch) in [
-        (&paths.stacks, "stacks", schema::STACKS, columns::stacks(stacks)),
-        (&paths.locks, "locks", schema::LOCKS, columns::locks(locks)),
-        (&paths.tasks, "tasks", schema::TASKS, columns::tasks(tasks)),
-    ] {
-        total += write_sidecar(path, name, table, &batch, trace_id)?;
+impl SideFiles {
+    /// Writes the three side tables and returns their size in bytes.
+    fn write(
+        &self,
+        trace_id: &str,
+        stacks: &[Stack],
+        locks: &[LockRow],
+        tasks: &[TaskRow],
+    ) -> Result<u64, FormatError> {
+        let mut total = 0;
+        let tables = [stacks_table(stacks), locks_table(locks), tasks_table(tasks)];
+        for (file, table) in [&self.stacks, &self.locks, &self.tasks].into_iter().zip(tables) {
+            // An attempt on a full disk may have left something.
+            file.file.set_len(0).map_err(FormatError::write(file.path()))?;
+            file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
+            total += table.write(file.path(), Arc::clone(&file.file), trace_id)?;
+        }
+        Ok(total)
     }
-    Ok(total)
 }
 
-fn write_sidecar(
+/// The contents of a side table.
+#[derive(Debug)]
+pub(crate) struct SideTable {
+    name: &'static str,
+    columns: &'static [Column],
+    batch: RecordBatch,
+}
+
+/// Returns the contents of the stacks table.
+pub(crate) fn stacks_table(rows: &[Stack]) -> SideTable {
+    SideTable { name: "stacks", columns: schema::STACKS, batch: columns::stacks(rows) }
+}
+
+/// Returns the contents of the locks table.
+pub(crate) fn locks_table(rows: &[LockRow]) -> SideTable {
+    SideTable { name: "locks", columns: schema::LOCKS, batch: columns::locks(rows) }
+}
+
+/// Returns the contents of the tasks table.
+pub(crate) fn tasks_table(rows: &[TaskRow]) -> SideTable {
+    SideTable { name: "tasks", columns: schema::TASKS, batch: columns::tasks(rows) }
+}
+
+impl SideTable {
+    /// Writes the table into an empty file and returns its size in bytes.
+    pub(crate) fn write(&self, path: &Path, file: Arc<File>, trace_id: &str) -> Result<u64, FormatError> {
+        let (table, trace_id) = (self.name.to_owned(), trace_id.to_owned());
+        let info = SidecarInfo { format: Version::default(), table, trace_id };
+        let schema = schema::arrow_schema(self.columns);
+        let mut writer = arrow_writer(path, CountingFile::new(file), &schema, base_properties().build())?;
+        writer.write(&self.batch).map_err(|source| cannot_write(path, "a batch", source))?;
+        end_file(&mut writer, path, &info)
+    }
+}
+
+/// Starts a Parquet file.
+fn arrow_writer(
     path: &Path,
-    name: &str,
-    table: &[Column],
-    batch: &RecordBatch,
-    trace_id: &str,
+    file: CountingFile,
+    schema: &SchemaRef,
+    properties: WriterProperties,
+) -> Result<ArrowWriter<CountingFile>, FormatError> {
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    ArrowWriter::try_new_with_options(file, Arc::clone(schema), options)
+        .map_err(|source| cannot_write(path, "the header", source))
+}
+
+/// Writes the footer with its `klock` entry, syncs the file and returns its size. Does not use `into_inner`, which turns I/O
+/// errors into text.
+fn end_file(
+    writer: &mut ArrowWriter<CountingFile>,
+    path: &Path,
+    info: &impl Serialize,
 ) -> Result<u64, FormatError> {
-    let io = |source| FormatError::Io { path: path.to_owned(), source };
-    let parquet = |source| parquet_error(path, "writing", source);
-    let info =
-        SidecarInfo { format: Version::default(), table: name.to_owned(), trace_id: trace_id.to_owned() };
-    let json = serde_json::to_string(&info)
-        .map_err(|source| FormatError::BadRunInfo { path: path.to_owned(), source })?;
-    let file = CountingFile::of(File::create(path).map_err(io)?);
-    let options =
-        ArrowWriterOptions::new().with_properties(sidecar_properties()).with_skip_arrow_metadata(true);
-    let mut writer =
-        ArrowWriter::try_new_with_options(file, schema::arrow_schema(table), options).map_err(parquet)?;
-    writer.write(batch).map_err(parquet)?;
-    writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
-    let file = end(writer, path)?;
-    file.file.sync_all().map_err(io)?;
-    Ok(file.bytes)
+    writer.append_key_value_metadata(footer::entry(path, info)?);
+    writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;
+    writer.sync().map_err(FormatError::write(path))?;
+    let file = writer.inner();
+    file.sync_all().map_err(FormatError::write(path))?;
+    Ok(file.bytes())
 }
 
-/// Writes the footer and empties the writer's buffer. Step by step, because `into_inner` turns an error of the disk into text.
-fn end(mut writer: ArrowWriter<CountingFile>, path: &Path) -> Result<CountingFile, FormatError> {
-    writer.finish().map_err(|source| parquet_error(path, "the footer", source))?;
-    writer.sync().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
-    let CountingFile { file, bytes, crc } = writer.inner();
-    let file = file.try_clone().map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
-    Ok(CountingFile { file, bytes: *bytes, crc: crc.clone() })
-}
-
-/// Who wrote it, in the words of Parquet.
-pub(crate) fn created_by() -> String {
-    format!("klock {}", env!("CARGO_PKG_VERSION"))
-}
-
-fn base_properties() -> parquet::file::properties::WriterPropertiesBuilder {
+fn base_properties() -> WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_created_by(created_by())
+        .set_created_by(footer::created_by())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
         .set_offset_index_disabled(true)
 }
 
-/// Encodings of the events, by measurement (docs/benchmarks.md): times grow, so differences are small; durations
-/// have noisy low bytes, so their bytes are split into streams; everything else repeats, so it goes to dictionaries.
+/// Encodings of the events, chosen by measurement (docs/benchmarks.md): times grow, so they are delta-encoded; durations have
+/// noisy low bytes, so their bytes are split into streams; other columns repeat, so they use dictionaries.
 fn event_properties() -> WriterProperties {
     let column = |name: &str| ColumnPath::from(name.to_owned());
     let mut builder = base_properties()
@@ -292,47 +384,14 @@ fn event_properties() -> WriterProperties {
     builder.build()
 }
 
-fn sidecar_properties() -> WriterProperties {
-    base_properties().build()
-}
-
-fn parquet_error(path: &Path, place: &str, source: ParquetError) -> FormatError {
-    match source {
-        ParquetError::External(cause) if cause.is::<io::Error>() => match cause.downcast::<io::Error>() {
-            Ok(source) => FormatError::Io { path: path.to_owned(), source: *source },
-            Err(cause) => FormatError::Parquet {
-                path: path.to_owned(),
-                place: place.to_owned(),
-                source: ParquetError::External(cause),
-            },
+/// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as [`FormatError::Output`].
+fn cannot_write(path: &Path, what: &str, source: ParquetError) -> FormatError {
+    let source = match source {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(source) => return FormatError::write(path)(*source),
+            Err(cause) => ParquetError::External(cause),
         },
-        source => FormatError::Parquet { path: path.to_owned(), place: place.to_owned(), source },
-    }
-}
-
-/// A file that knows how much went into it, and what it was.
-#[derive(Debug)]
-struct CountingFile {
-    file: File,
-    bytes: u64,
-    crc: crc32fast::Hasher,
-}
-
-impl CountingFile {
-    fn of(file: File) -> Self {
-        Self { file, bytes: 0, crc: crc32fast::Hasher::new() }
-    }
-}
-
-impl Write for CountingFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.crc.update(&bytes[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
+        source => source,
+    };
+    FormatError::parquet(path, format!("cannot write {what}"), source)
 }

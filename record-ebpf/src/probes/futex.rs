@@ -1,8 +1,8 @@
-//! Futex calls: entry and exit of `futex(2)`, and of the futex2 calls where they exist (`futex_waitv` 5.16, the others
-//! 6.7). A wait is an event at entry and one at exit, a wake one at exit, or at entry where nothing can remember it. The
-//! exit of a wait whose entry was not seen carries [`flag::NO_WAIT_STATE`].
+//! Futex calls: `futex(2)`, and the futex2 calls where they exist (`futex_waitv` 5.16, the others 6.7). A wait has an event at
+//! entry and one at exit; a wake has one at exit, or at entry if the map of waiting tasks is full. The exit of a wait whose
+//! entry was not seen has [`flag::NO_WAIT_STATE`].
 //!
-//! How the calls are come by is in [`functions`] and [`tracepoints`]; what is recorded of them is here.
+//! [`functions`] and [`tracepoints`] are the two ways to probe the calls; the common part is here.
 
 use aya_ebpf::{
     helpers::{bpf_probe_read_kernel, bpf_probe_read_user},
@@ -13,7 +13,7 @@ use trace_format::wire::{code, flag, futex2, program};
 use crate::{
     config,
     emit::{emit, event, now_ns},
-    filter::{Task, wants_lock},
+    filter::{Task, selects_lock},
     guard::{Outcome, Run, guarded, unguarded},
     stacks,
     waiting::{FutexCall, WaitState},
@@ -22,7 +22,7 @@ use crate::{
 mod functions;
 mod tracepoints;
 
-/// The numbers of the calls (`arch/x86/entry/syscalls/syscall_64.tbl`; from 449 on the same on all architectures).
+/// System call numbers (`arch/x86/entry/syscalls/syscall_64.tbl`; from 449 on the same on all architectures).
 mod number {
     #[cfg(not(bpf_target_arch = "aarch64"))]
     pub(super) const FUTEX: u32 = 202;
@@ -34,7 +34,7 @@ mod number {
     pub(super) const FUTEX_REQUEUE: u32 = 456;
 }
 
-/// `FUTEX_CMD_MASK`: what is left without the flags for private words and the clock.
+/// `FUTEX_CMD_MASK`: the command without the flags for private futexes and the clock.
 const COMMAND_MASK: u32 = !(128 | 256);
 
 /// `FUTEX_WAIT`, `LOCK_PI`, `WAIT_BITSET`, `WAIT_REQUEUE_PI`, `LOCK_PI2`, and the waits of futex2.
@@ -45,7 +45,7 @@ fn is_wait(command: u32) -> bool {
         || command == futex2::WAITV as u32
 }
 
-/// `FUTEX_WAKE`, `REQUEUE`, `CMP_REQUEUE`, `WAKE_OP`, `UNLOCK_PI`, `WAKE_BITSET`, `CMP_REQUEUE_PI`, and those of futex2.
+/// `FUTEX_WAKE`, `REQUEUE`, `CMP_REQUEUE`, `WAKE_OP`, `UNLOCK_PI`, `WAKE_BITSET`, `CMP_REQUEUE_PI`, and the wakes of futex2.
 #[inline(always)]
 fn is_wake(command: u32) -> bool {
     matches!(command, 1 | 3 | 4 | 5 | 7 | 10 | 12)
@@ -53,7 +53,7 @@ fn is_wake(command: u32) -> bool {
         || command == futex2::REQUEUE as u32
 }
 
-/// The address in the first element of an array of `struct futex_waitv` (`include/uapi/linux/futex.h`, 5.16).
+/// Reads the address in the first element of an array of `struct futex_waitv` (`include/uapi/linux/futex.h`, 5.16).
 #[inline(always)]
 fn first_waiter(waiters: u64) -> u64 {
     const ADDRESS: u64 = 8;
@@ -61,7 +61,7 @@ fn first_waiter(waiters: u64) -> u64 {
     unsafe { bpf_probe_read_user((waiters + ADDRESS) as *const u64) }.unwrap_or(0)
 }
 
-/// The call of this number with these first two arguments.
+/// Decodes a call from its system call number and its first two arguments.
 #[inline(always)]
 fn call_of(number: u32, first: u64, second: u64) -> FutexCall {
     let of =
@@ -75,7 +75,7 @@ fn call_of(number: u32, first: u64, second: u64) -> FutexCall {
     }
 }
 
-/// A call was entered.
+/// Records the entry of a call.
 #[inline(always)]
 fn enter(ctx: &impl StackIdContext, call: impl FnOnce() -> FutexCall) -> u32 {
     guarded(program::FUTEX_ENTER, |run| try_enter(run, ctx, &call()))
@@ -86,12 +86,12 @@ fn try_enter(run: &Run, ctx: &impl StackIdContext, call: &FutexCall) -> Outcome 
     let task = Task::current();
     let waits = is_wait(call.command);
     let is_lock = (waits || is_wake(call.command)) && call.address != 0;
-    if !is_lock || !task.is_recorded() || !wants_lock(call.address) {
+    if !is_lock || !task.is_recorded() || !selects_lock(call.address) {
         return Outcome::Filtered;
     }
     let state = WaitState::begin(task);
     if !waits {
-        // A wake is one event at its exit, which the state remembers.
+        // A wake has one event, at its exit.
         match state {
             Some(state) => {
                 state.enter_futex(call, now_ns());
@@ -101,7 +101,7 @@ fn try_enter(run: &Run, ctx: &impl StackIdContext, call: &FutexCall) -> Outcome 
         }
     }
     if config::min_wait_ns() > 0 {
-        // What has no place is not known to be short or long: it is lost.
+        // Without a state the duration stays unknown, so the wait is lost.
         let Some(state) = state else { return Outcome::NoPlace };
         state.enter_futex(call, now_ns());
         return Outcome::Filtered;
@@ -120,11 +120,11 @@ fn try_enter(run: &Run, ctx: &impl StackIdContext, call: &FutexCall) -> Outcome 
             event.flags |= flag::NO_WAIT_STATE;
         }
     }
-    stacks::both(run, ctx, &mut event);
+    stacks::both_unwindable(run, ctx, &mut event);
     emit(run, &mut event)
 }
 
-/// A wake that found no place to be remembered in until its exit is told now, without its result.
+/// Records a wake at its entry, without its result, because the map of waiting tasks is full.
 #[inline(always)]
 fn wake_without_state(run: &Run, ctx: &impl StackIdContext, task: Task, call: &FutexCall) -> Outcome {
     run.count_full_state();
@@ -132,17 +132,17 @@ fn wake_without_state(run: &Run, ctx: &impl StackIdContext, task: Task, call: &F
     event.address = call.address;
     event.detail = call.command as u8;
     event.flags |= flag::NO_WAIT_STATE;
-    stacks::both(run, ctx, &mut event);
+    stacks::both_unwindable(run, ctx, &mut event);
     emit(run, &mut event)
 }
 
-/// A call returned `result`. `returning` is the call by the registers of its entry, which the task's kernel stack still
-/// holds; it is asked where nothing was remembered.
+/// Records the return of a call with `result`. Without a state, `returning` decodes the call from the registers of its entry,
+/// which are still on the task's kernel stack.
 #[inline(always)]
 fn leave(ctx: &impl StackIdContext, result: i64, returning: impl FnOnce() -> Option<FutexCall>) -> u32 {
     let task = Task::current();
-    // The call is taken from the state before the guard: a call whose entry the guard kept out is not counted twice, and
-    // one whose exit it keeps out leaves nothing behind that the next exit would tell. Looking up takes no lock.
+    // Remove the call from the state before taking the guard. So a call whose entry the guard kept out is not counted twice,
+    // and a call whose exit it keeps out does not remain for the next exit. Lookups take no lock.
     let state = WaitState::of(task.tid);
     match state {
         Some(state) => match state.leave_futex() {
@@ -150,11 +150,11 @@ fn leave(ctx: &impl StackIdContext, result: i64, returning: impl FnOnce() -> Opt
             None => unguarded(program::FUTEX_EXIT, || {}),
         },
         None if !task.is_recorded() => unguarded(program::FUTEX_EXIT, || {}),
-        // A wait that is recorded whole, and found no place, was counted at its entry.
+        // Its loss was counted at the entry.
         None if config::min_wait_ns() > 0 => unguarded(program::FUTEX_EXIT, || {}),
         None => {
             let wait = returning().filter(|call| is_wait(call.command) && call.address != 0);
-            match wait.filter(|call| wants_lock(call.address)) {
+            match wait.filter(|call| selects_lock(call.address)) {
                 Some(call) => {
                     guarded(program::FUTEX_EXIT, |run| exit_without_state(run, task, (&call, result)))
                 }
@@ -185,20 +185,20 @@ fn exit(
     if waits && config::min_wait_ns() > 0 {
         event.extra = 0;
         state.describe_whole(state.begin_of_futex(), &mut event);
-        state.name_waker_of_futex(&mut event);
-        stacks::both(run, ctx, &mut event);
+        state.describe_waker_of_futex(&mut event);
+        stacks::both_unwindable(run, ctx, &mut event);
     } else if waits {
         state.describe(&mut event);
-        state.name_waker_of_futex(&mut event);
+        state.describe_waker_of_futex(&mut event);
     } else {
         event.extra = state.begin_of_futex().ts_ns;
-        stacks::both(run, ctx, &mut event);
+        stacks::both_unwindable(run, ctx, &mut event);
     }
     state.end_if_idle(task.tid);
     emit(run, &mut event)
 }
 
-/// The end of a wait that found no place in the map of waiting tasks, or whose begin was not seen: the host knows.
+/// Records the end of a wait that has no state, because the map of waiting tasks was full or its begin was not seen.
 #[inline(always)]
 fn exit_without_state(run: &Run, task: Task, (call, result): (&FutexCall, i64)) -> Outcome {
     let mut event = event(run, task, code::FUTEX_WAIT_DONE);
@@ -210,36 +210,33 @@ fn exit_without_state(run: &Run, task: Task, (call, result): (&FutexCall, i64)) 
     emit(run, &mut event)
 }
 
-/// The registers with which a task came into the kernel, as far as they matter here.
+/// The registers of a task at its entry to the kernel.
 #[derive(Clone, Copy)]
 struct Registers {
     first: u64,
     second: u64,
-    /// The number of the call.
+    /// System call number.
     number: u32,
-    /// What it returned, once the kernel has put it there.
-    #[cfg_attr(
-        bpf_target_arch = "aarch64",
-        expect(dead_code, reason = "only asked for where there are tracepoints")
-    )]
+    /// Result of the call, once the kernel has stored it.
+    #[cfg_attr(bpf_target_arch = "aarch64", expect(dead_code, reason = "only used with tracepoints on x86"))]
     result: i64,
 }
 
 impl Registers {
-    /// Those at this address, a `struct pt_regs`.
+    /// Reads the `struct pt_regs` at `address` (`arch/x86/include/asm/ptrace.h`).
     #[cfg(not(bpf_target_arch = "aarch64"))]
     #[inline(always)]
     fn at(address: u64) -> Option<Self> {
-        /// `ax`, `cx`, `dx`, `si`, `di` and `orig_ax`, and where they begin (`arch/x86/include/asm/ptrace.h`).
-        type Part = [u64; 6];
-        const BEGIN: u64 = 80;
+        /// `ax`, `cx`, `dx`, `si`, `di` and `orig_ax`, and their offset.
+        type Fields = [u64; 6];
+        const OFFSET: u64 = 80;
         // SAFETY: the helper checks the address.
-        let part = unsafe { bpf_probe_read_kernel((address + BEGIN) as *const Part) }.ok()?;
-        let [result, _, _, second, first, number] = part;
+        let fields = unsafe { bpf_probe_read_kernel((address + OFFSET) as *const Fields) }.ok()?;
+        let [result, _, _, second, first, number] = fields;
         Some(Self { first, second, number: number as u32, result: result as i64 })
     }
 
-    /// Those at this address, a `struct pt_regs` (`arch/arm64/include/asm/ptrace.h`).
+    /// Reads the `struct pt_regs` at `address` (`arch/arm64/include/asm/ptrace.h`).
     #[cfg(bpf_target_arch = "aarch64")]
     #[inline(always)]
     fn at(address: u64) -> Option<Self> {
@@ -258,8 +255,8 @@ impl Registers {
     }
 }
 
-/// Where the registers end that a task came into the kernel with, given any address on its kernel stack: they are what the
-/// stack begins with, below a padding that some kernels leave.
+/// Finds the registers of a task's kernel entry, given any address on its kernel stack. They are at the top of the stack,
+/// below a padding on some kernels.
 #[cfg(not(bpf_target_arch = "aarch64"))]
 #[inline(always)]
 fn registers_near(stack: u64, fits: impl Fn(&Registers) -> bool) -> Option<Registers> {

@@ -1,8 +1,9 @@
-//! The functions that take kernel locks and give them back, one program each: `fexit` where the kernel permits it, which
-//! sees arguments and answer together, otherwise `kprobe` and `kretprobe`. Which functions there are, and what their
-//! answers mean, is the table of `trace_format::kernel_functions`.
+//! Kernel lock functions, with a program per function: `fexit` if the kernel permits it, which sees the arguments and the
+//! return value together, otherwise `kprobe` and `kretprobe`. `trace_format::kernel_functions` lists the functions and the
+//! meaning of their return values.
 //!
-//! A program is named after its way and its function. All do the same, so each is a few instructions around one of three functions that the verifier sees once.
+//! Programs are named after the attach type and the function. Each consists of a few instructions that call a function shared
+//! by all, which the verifier checks once.
 
 #![allow(non_snake_case, reason = "some functions of the kernel begin with an underscore")]
 
@@ -12,7 +13,7 @@ use aya_ebpf::{
     programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
 };
 use trace_format::{
-    kernel_functions::{Act, FUNCTIONS, KernelFunction, id, kind},
+    kernel_functions::{Action, FUNCTIONS, KernelFunction, index, kind},
     wire::{code, program},
 };
 
@@ -20,77 +21,77 @@ use super::contention;
 use crate::{
     calls, config,
     emit::{emit, event},
-    filter::{Task, wants_lock},
+    filter::{Task, selects_lock},
     guard::{Outcome, guarded_or_nested},
     sampling::{self, Held},
     stacks,
-    waiting::{Ended, WaitState},
+    waiting::{EndedWait, WaitState},
 };
 
-/// What an attempt that does not wait reports if somebody else has the lock.
+/// Result of a try-lock that found the lock held.
 const EBUSY: i64 = -16;
-/// What a function reports that had no need of the lock.
+/// Result of a function that did not need the lock.
 const EAGAIN: i64 = -11;
 
-/// 0 if the function has the lock, otherwise a negative errno.
+/// Converts a return value: 0 if the function acquired the lock, otherwise a negative errno.
 #[inline(always)]
-fn answer(act: Act, returned: i32) -> i64 {
-    match act {
-        Act::TakeOrFail => i64::from(returned),
-        Act::Try if returned == 0 => EBUSY,
-        Act::TryZero if returned != 0 => EBUSY,
-        Act::TakeUnless if returned == 0 => EAGAIN,
+fn result(action: Action, returned: i32) -> i64 {
+    match action {
+        Action::AcquireOrFail => i64::from(returned),
+        Action::Try if returned == 0 => EBUSY,
+        Action::TryInverted if returned != 0 => EBUSY,
+        Action::AcquireConditionally if returned == 0 => EAGAIN,
         _ => 0,
     }
 }
 
-/// A function's place in the table, and above it the kind of its lock: the verifier allows few arguments.
+/// Packs the index of a function and the kind of its lock, because BPF functions have at most five arguments.
 #[inline(always)]
-const fn told(function: usize) -> u32 {
-    kind(FUNCTIONS[function].flags) << KIND_AT | function as u32
+const fn pack(function: usize) -> u32 {
+    kind(FUNCTIONS[function].flags) << KIND_SHIFT | function as u32
 }
 
-/// Where the kind begins in [`told`].
-const KIND_AT: u32 = 16;
+/// Position of the kind in [`pack`].
+const KIND_SHIFT: u32 = 16;
 
-/// A function returned that takes the lock at `address`.
+/// Records the return of a function that acquires the lock at `address`. `function` is from [`pack`].
 #[inline(never)]
-fn taken(ctx: FExitContext, told: u32, address: u64, value: i64) -> u32 {
+fn returned(ctx: FExitContext, function: u32, address: u64, value: i64) -> u32 {
     guarded_or_nested(program::LOCK_TAKEN, |run| {
         let task = Task::current();
-        if !task.is_recorded() || !wants_lock(address) {
+        if !task.is_recorded() || !selects_lock(address) {
             return Outcome::Filtered;
         }
-        let remembers = sampling::is_on() || config::slow_kinds() & told >> KIND_AT != 0;
-        let mut state = if remembers && !run.nested { WaitState::of(task.tid) } else { None };
+        let has_state = sampling::is_on() || config::slow_path_kinds() & function >> KIND_SHIFT != 0;
+        let mut state = if has_state && !run.nested { WaitState::of(task.tid) } else { None };
         let ended = match &mut state {
             Some(state) => state.function_returned(address),
-            None => Ended::Nothing,
+            None => EndedWait::None,
         };
         if let Some(state) = &mut state
-            && matches!(ended, Ended::Told | Ended::Unchosen)
+            && matches!(ended, EndedWait::Reported | EndedWait::Skipped)
         {
-            if ended == Ended::Unchosen {
+            if ended == EndedWait::Skipped {
                 state.pop_lock(address);
             }
             state.end_if_idle(task.tid);
             return Outcome::Filtered;
         }
-        if sampling::is_on() && ended == Ended::Nothing && (value != 0 || !sampling::chooses(run)) {
+        if sampling::is_on() && ended == EndedWait::None && (value != 0 || !sampling::samples()) {
             return Outcome::Filtered;
         }
-        if sampling::is_on() && value == 0 && !Held::by(task, address).remember() {
+        if sampling::is_on() && value == 0 && !Held::by(task, address).add() {
             run.count_full_state();
             return Outcome::Filtered;
         }
         let mut event = event(run, task, code::LOCK_TAKEN);
         event.address = address;
-        event.detail = told as u8;
+        event.detail = function as u8;
         event.value = value;
         match state {
-            Some(state) if ended == Ended::Wait => {
+            Some(state) if ended == EndedWait::Recorded => {
                 state.describe(&mut event);
-                state.name_waker_of_lock(address, &mut event);
+                state.describe_waker_of_lock(address, &mut event);
                 state.pop_lock(address);
                 state.end_if_idle(task.tid);
             }
@@ -100,83 +101,83 @@ fn taken(ctx: FExitContext, told: u32, address: u64, value: i64) -> u32 {
     })
 }
 
-/// A function was entered that gives the lock at `address` back.
+/// Records the entry of a function that releases the lock at `address`.
 #[inline(never)]
 fn released(ctx: FEntryContext, function: u32, address: u64) -> u32 {
     guarded_or_nested(program::LOCK_RELEASED, |run| {
         let task = Task::current();
-        if !task.is_recorded() || !wants_lock(address) {
+        if !task.is_recorded() || !selects_lock(address) {
             return Outcome::Filtered;
         }
-        if sampling::is_on() && !Held::by(task, address).forget() {
+        if sampling::is_on() && !Held::by(task, address).remove() {
             return Outcome::Filtered;
         }
         let mut event = event(run, task, code::LOCK_RELEASED);
         event.address = address;
         event.detail = function as u8;
-        if function == id::DOWNGRADE_WRITE as u32 {
-            // It begins a hold, too.
+        if function == index::DOWNGRADE_WRITE as u32 {
+            // It begins a hold as well.
             stacks::both(run, &ctx, &mut event);
         }
         emit(run, &mut event)
     })
 }
 
-/// A function was entered that gives a lock back or waits for it.
+/// Records the entry of a function that releases a lock or is a slow path.
 #[inline(always)]
 fn on_entry(ctx: FEntryContext, function: usize, address: u64) -> u32 {
-    match FUNCTIONS[function].act {
-        Act::Slow => slow(ctx, u32::from(FUNCTIONS[function].flags), address),
+    match FUNCTIONS[function].action {
+        Action::SlowPath => slow_path(ctx, u32::from(FUNCTIONS[function].flags), address),
         _ => released(ctx, function as u32, address),
     }
 }
 
-/// A function was entered that takes the lock at `address`; its return can't tell which.
+/// Stores the lock at `address` at the entry of an acquiring function, for the kretprobe at its return.
 #[inline(never)]
 fn entered(function: u32, address: u64) -> u32 {
     guarded_or_nested(program::LOCK_ENTERED, |_| {
         let task = Task::current();
-        if !task.is_recorded() || !wants_lock(address) {
+        if !task.is_recorded() || !selects_lock(address) {
             return Outcome::Filtered;
         }
         if calls::enter(task, function, address) { Outcome::Filtered } else { Outcome::NoPlace }
     })
 }
 
-/// A function was entered that waits for the lock at `address`, after the first attempt to take it failed.
+/// Records the entry of a slow path, where the wait for the lock at `address` begins.
 #[inline(never)]
-fn slow(ctx: FEntryContext, flags: u32, address: u64) -> u32 {
+fn slow_path(ctx: FEntryContext, flags: u32, address: u64) -> u32 {
     guarded_or_nested(program::LOCK_SLOW, |run| contention::begin(run, &ctx, address, flags))
 }
 
-macro_rules! taking {
+macro_rules! acquiring {
     ($($id:ident: $fexit:ident, $kprobe:ident, $kretprobe:ident;)+) => {
         $(
             #[fexit]
             fn $fexit(ctx: FExitContext) -> u32 {
-                const FUNCTION: KernelFunction = FUNCTIONS[id::$id];
+                const FUNCTION: KernelFunction = FUNCTIONS[index::$id];
                 let address = ctx.arg(FUNCTION.lock);
-                // The answer stands behind the arguments; `Take` has none.
-                let returned = if matches!(FUNCTION.act, Act::Take) { 0 } else { ctx.arg(FUNCTION.arguments) };
-                taken(ctx, told(id::$id), address, answer(FUNCTION.act, returned))
+                // The return value follows the arguments; `Acquire` has none.
+                let value = if matches!(FUNCTION.action, Action::Acquire) { 0 } else { ctx.arg(FUNCTION.arguments) };
+                returned(ctx, pack(index::$id), address, result(FUNCTION.action, value))
             }
 
             #[kprobe]
             fn $kprobe(ctx: ProbeContext) -> u32 {
-                entered(id::$id as u32, ctx.arg(FUNCTIONS[id::$id].lock).unwrap_or(0))
+                entered(index::$id as u32, ctx.arg(FUNCTIONS[index::$id].lock).unwrap_or(0))
             }
 
             #[kretprobe]
             fn $kretprobe(ctx: RetProbeContext) -> u32 {
-                let answer = answer(FUNCTIONS[id::$id].act, ctx.ret());
-                let Some(address) = calls::leave(Task::current(), id::$id as u32) else { return 0 };
-                taken(FExitContext::new(ctx.as_ptr()), told(id::$id), address, answer)
+                let result = result(FUNCTIONS[index::$id].action, ctx.ret());
+                let Some(address) = calls::leave(Task::current(), index::$id as u32) else { return 0 };
+                returned(FExitContext::new(ctx.as_ptr()), pack(index::$id), address, result)
             }
         )+
     };
 }
 
-taking! {
+acquiring! {
     MUTEX_LOCK: fexit_mutex_lock, kprobe_mutex_lock, kretprobe_mutex_lock;
     MUTEX_LOCK_NESTED: fexit_mutex_lock_nested, kprobe_mutex_lock_nested, kretprobe_mutex_lock_nested;
     MUTEX_LOCK_NEST_LOCK: fexit__mutex_lock_nest_lock, kprobe__mutex_lock_nest_lock, kretprobe__mutex_lock_nest_lock;
@@ -227,13 +228,13 @@ macro_rules! entering {
             #[fentry]
             fn $fentry(ctx: FEntryContext) -> u32 {
                 let address = ctx.arg(0);
-                on_entry(ctx, id::$id, address)
+                on_entry(ctx, index::$id, address)
             }
 
             #[kprobe]
             fn $kprobe(ctx: ProbeContext) -> u32 {
                 let address = ctx.arg(0).unwrap_or(0);
-                on_entry(FEntryContext::new(ctx.as_ptr()), id::$id, address)
+                on_entry(FEntryContext::new(ctx.as_ptr()), index::$id, address)
             }
         )+
     };

@@ -1,4 +1,4 @@
-//! The programs, one file per family. Each is a thin shell around a function that does the work.
+//! The BPF programs, a file per family.
 
 mod contention;
 mod futex;
@@ -9,5 +9,3 @@ mod pthread;
 mod sched;
 mod task;
 mod user_memory;
-
-pub(crate) use sched::field;

@@ -1,8 +1,8 @@
-//! Reads the kernel's memory for the host, which names locks by what lies around them. Never attached: the host runs it
-//! with `BPF_PROG_TEST_RUN` (raw tracepoints, 5.10), when and where it wants to read.
+//! Reads kernel memory for the recorder, which finds lock names in it. The program is never attached: the recorder runs it with
+//! `BPF_PROG_TEST_RUN` (raw tracepoints, 5.10).
 //!
-//! Enter: `args[0]`, an address, and `args[1]`, how many bytes. Leave, in the map: the running task, whether the
-//! bytes were readable, and the bytes. It takes no guard, because it touches nothing that others use.
+//! The arguments are an address and a number of bytes. The map receives the current task, whether the bytes were readable, and
+//! the bytes. The program needs no guard, because it shares nothing with others.
 
 use aya_ebpf::{
     btf_maps::Array,
@@ -12,7 +12,7 @@ use aya_ebpf::{
 };
 use trace_format::peek::{PEEK_BYTES, WirePeek};
 
-/// What the last run read.
+/// The result of the last run.
 #[btf_map]
 static PEEKED: Array<WirePeek, 1> = Array::new();
 
@@ -20,7 +20,7 @@ static PEEKED: Array<WirePeek, 1> = Array::new();
 fn peek(ctx: RawTracePointContext) -> u32 {
     let (address, bytes): (u64, u64) = (ctx.arg(0), ctx.arg(1));
     let Some(peeked) = PEEKED.get_ptr_mut(0) else { return 0 };
-    // SAFETY: the pointer came from the map's lookup and was checked; only the host's run of this program writes there.
+    // SAFETY: the pointer is from a checked map lookup, and only runs of this program write there.
     unsafe {
         (*peeked).task = bpf_get_current_task();
         (*peeked).read = 0;
@@ -28,11 +28,11 @@ fn peek(ctx: RawTracePointContext) -> u32 {
     if bytes > PEEK_BYTES as u64 {
         return 0;
     }
-    // SAFETY: as above; the destination has room for the most bytes, and the helper checks the address.
+    // SAFETY: as above; the destination is large enough, and the helper checks the address.
     unsafe {
-        let place = (&raw mut (*peeked).bytes).cast();
-        let answer = bpf_probe_read_kernel(place, bytes as u32, address as *const _);
-        (*peeked).read = u64::from(answer == 0);
+        let destination = (&raw mut (*peeked).bytes).cast();
+        let error = bpf_probe_read_kernel(destination, bytes as u32, address as *const _);
+        (*peeked).read = u64::from(error == 0);
     }
     0
 }

@@ -1,8 +1,8 @@
-//! The calls on user locks of an attached process, by the functions of its C library: a record at entry, with the caller, and
-//! one at return with the result. Arguments are read at entry only; at return their registers hold something else. What
-//! the calls mean, and which of them are refused, is the host's business: it gets the words of the lock.
+//! Calls of user lock functions in the C library of an attached process, with a record at entry and one at return. Arguments
+//! are read at entry only, because at return their registers hold other values. The recorder interprets the calls, with the
+//! words of the lock.
 //!
-//! Where an attachment can bring a cookie along, two programs do for all functions; otherwise each has its own.
+//! Where attachments can carry a cookie, two programs serve all functions; otherwise each function has its own.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -11,53 +11,53 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use trace_format::{
-    user_functions::{ATTEMPT, cookie_of, extra, of_cookie},
+    user_functions::{ATTEMPT, cookie_for_entry, decode_cookie, extra},
     wire::{api, code, flag, program},
 };
 
-use super::user_memory::{Words, caller, has_succeeded, is_refused};
+use super::user_memory::{Words, caller, has_succeeded, is_invalid_timeout};
 use crate::{
     emit::{emit, event},
-    filter::{Task, wants_lock},
+    filter::{Task, selects_lock},
     guard::{Outcome, guarded},
     stacks,
 };
 
-/// An event at a function's entry.
+/// Records the entry of a function.
 #[inline(always)]
 fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
-    let (what, detail, further) = of_cookie(cookie);
-    let what = match what {
+    let (code, detail, extra) = decode_cookie(cookie);
+    let code = match code {
         ATTEMPT if has_succeeded(ctx) => code::TAKEN,
         ATTEMPT => code::CALL,
-        what => what,
+        code => code,
     };
-    // Registers are read here, each by its constant place: the verifier wants to see the context's pointer unchanged,
-    // and inside the guard the compiler would compute the place.
+    // Read the registers here, at constant offsets: the verifier requires an unmodified context pointer, and inside the guard
+    // the compiler would compute the offset.
     let arguments =
         [ctx.arg::<u64>(0).unwrap_or(0), ctx.arg::<u64>(1).unwrap_or(0), ctx.arg::<u64>(2).unwrap_or(0)];
-    let address = if further == extra::CONDITION { arguments[1] } else { arguments[0] };
+    let address = if extra == extra::CONDITION { arguments[1] } else { arguments[0] };
     guarded(program::PTHREAD_CALL, |run| {
         let task = Task::current();
-        if !task.is_recorded() || !wants_lock(address) {
+        if !task.is_recorded() || !selects_lock(address) {
             return Outcome::Filtered;
         }
-        let mut event = event(run, task, what);
+        let mut event = event(run, task, code);
         event.address = address;
         event.detail = detail;
         event.caller = caller(ctx);
-        // What is initialised has no words yet.
-        let words = if what == code::INIT { None } else { Words::of(api::object(detail), address) };
+        // A lock that is about to be initialized has no valid words.
+        let words = if code == code::INIT { None } else { Words::of(api::object(detail), address) };
         if let Some(words) = words {
-            event.flags |= flag::WORDS;
+            event.flags |= flag::LOCK_WORDS;
             event.value = words.both as i64;
         }
-        event.extra = match further {
+        event.extra = match extra {
             extra::CONDITION => arguments[0],
             extra::COUNT => arguments[2],
             extra::KIND => words.map_or(0, |words| words.mutex),
-            extra::UNTIL => u64::from(is_refused(0, arguments[1])),
-            extra::CLOCK_UNTIL => u64::from(is_refused(arguments[1] as u32, arguments[2])),
+            extra::TIMEOUT => u64::from(is_invalid_timeout(0, arguments[1])),
+            extra::CLOCK_TIMEOUT => u64::from(is_invalid_timeout(arguments[1] as u32, arguments[2])),
             _ => 0,
         };
         stacks::user(run, ctx, &mut event);
@@ -65,9 +65,10 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
     })
 }
 
+/// Records the return of a function.
 #[inline(always)]
 fn returned(ctx: &RetProbeContext, cookie: u64) -> u32 {
-    let (_, detail, _) = of_cookie(cookie);
+    let (_, detail, _) = decode_cookie(cookie);
     guarded(program::PTHREAD_RETURN, |run| {
         let task = Task::current();
         if !task.is_recorded() {
@@ -80,14 +81,14 @@ fn returned(ctx: &RetProbeContext, cookie: u64) -> u32 {
     })
 }
 
-/// Every function's entry.
+/// The entry of any function, identified by the attachment's cookie.
 #[uprobe]
 fn function_entered(ctx: ProbeContext) -> u32 {
     // SAFETY: the context is the program's own.
     entered(&ctx, unsafe { bpf_get_attach_cookie(ctx.as_ptr()) })
 }
 
-/// Every function's return.
+/// The return of any function, identified by the attachment's cookie.
 #[uretprobe]
 fn function_returned(ctx: RetProbeContext) -> u32 {
     // SAFETY: as above.
@@ -99,12 +100,12 @@ macro_rules! calls {
         $(
             #[uprobe]
             fn $entry(ctx: ProbeContext) -> u32 {
-                entered(&ctx, const { cookie_of(stringify!($entry)) })
+                entered(&ctx, const { cookie_for_entry(stringify!($entry)) })
             }
 
             #[uretprobe]
             fn $exit(ctx: RetProbeContext) -> u32 {
-                returned(&ctx, const { cookie_of(stringify!($entry)) })
+                returned(&ctx, const { cookie_for_entry(stringify!($entry)) })
             }
         )+
     };
@@ -135,18 +136,18 @@ calls! {
     sem_clockwait, sem_clockwait_ret;
 }
 
-macro_rules! moments {
+macro_rules! entries {
     ($($entry:ident)+) => {
         $(
             #[uprobe]
             fn $entry(ctx: ProbeContext) -> u32 {
-                entered(&ctx, const { cookie_of(stringify!($entry)) })
+                entered(&ctx, const { cookie_for_entry(stringify!($entry)) })
             }
         )+
     };
 }
 
-moments! {
+entries! {
     mutex_unlock mutex_init mutex_destroy
     rwlock_unlock rwlock_init rwlock_destroy
     spin_lock_tried spin_unlock spin_init spin_unlock_or_init spin_destroy

@@ -1,10 +1,10 @@
-//! What the probes of user locks read in the memory of the program: who called, and the words of the lock. Memory that
-//! is not there at the moment can't be read, as of a lock that was never used; then nothing is known.
+//! Reads the memory of the probed process: the caller of a function and the words of a lock. Memory that is not resident cannot
+//! be read, such as a lock that was never used; the values are then unknown.
 
 use aya_ebpf::{helpers::bpf_probe_read_user, programs::ProbeContext};
-use trace_format::wire::{api, mutex, words};
+use trace_format::wire::{api, lock_words, mutex_state};
 
-/// Where the function returns to. Its frame is not set up yet, so the walk along the frame pointers leaves it out.
+/// Returns the return address of the function. The frame pointer walk misses it, because the frame is not set up yet.
 #[inline(always)]
 pub(super) fn caller(ctx: &ProbeContext) -> u64 {
     #[cfg(bpf_target_arch = "aarch64")]
@@ -17,12 +17,12 @@ pub(super) fn caller(ctx: &ProbeContext) -> u64 {
     }
 }
 
-/// Whether the attempt of a spin lock that ended with the last instruction took it: it brought the lock down to 0.
+/// Whether the attempt to acquire a spinlock, which ended with the last instruction, succeeded: it decremented the lock to 0.
 #[inline(always)]
 pub(super) fn has_succeeded(ctx: &ProbeContext) -> bool {
     #[cfg(bpf_target_arch = "aarch64")]
     {
-        // Its functions are probed at their entry.
+        // On this architecture the functions are probed at their entry.
         let _ = ctx;
         return false;
     }
@@ -35,46 +35,46 @@ pub(super) fn has_succeeded(ctx: &ProbeContext) -> bool {
     }
 }
 
-/// What a lock says about itself.
+/// The words of a lock.
 #[derive(Clone, Copy)]
 pub(super) struct Words {
-    /// Its [`words`].
+    /// The [`lock_words`].
     pub(super) both: u64,
-    /// Of a mutex: its [`mutex`] half words.
+    /// The [`mutex_state`] of a mutex.
     pub(super) mutex: u64,
 }
 
 impl Words {
-    /// Those of the lock at the address; `object` is one of [`api`].
+    /// Reads the words of the lock at `address`; `object` is one of [`api`].
     #[inline(always)]
     pub(super) fn of(object: u8, address: u64) -> Option<Self> {
         match object {
             api::MUTEX => {
                 let [first, _, owner, users, kind] = read::<[u32; 5]>(address)?;
-                Some(Self { both: words::of(first, owner), mutex: mutex::of(kind, users) })
+                Some(Self { both: lock_words::pack(first, owner), mutex: mutex_state::pack(kind, users) })
             }
             api::RWLOCK_READ | api::RWLOCK_WRITE | api::RWLOCK => {
                 let [first, _, _, _, _, _, owner] = read::<[u32; 7]>(address)?;
-                Some(Self { both: words::of(first, owner), mutex: 0 })
+                Some(Self { both: lock_words::pack(first, owner), mutex: 0 })
             }
             api::SPIN | api::SPIN_UNLOCK_OR_INIT | api::SEMAPHORE => {
-                Some(Self { both: words::of(read(address)?, 0), mutex: 0 })
+                Some(Self { both: lock_words::pack(read(address)?, 0), mutex: 0 })
             }
             _ => None,
         }
     }
 }
 
-/// Whether a wait until then is refused: the clock is neither of the two that can be waited for (`CLOCK_REALTIME` is 0,
-/// `CLOCK_MONOTONIC` 1), or the `timespec` has more nanoseconds than a second.
+/// Whether the C library refuses to wait until this time: the clock is neither `CLOCK_REALTIME` (0) nor `CLOCK_MONOTONIC` (1),
+/// or the `timespec` has more nanoseconds than a second.
 #[inline(always)]
-pub(super) fn is_refused(clock: u32, until: u64) -> bool {
+pub(super) fn is_invalid_timeout(clock: u32, until: u64) -> bool {
     let nanoseconds = read::<[u64; 2]>(until).map_or(0, |[_, nanoseconds]| nanoseconds);
     clock > 1 || nanoseconds >= 1_000_000_000
 }
 
 #[inline(always)]
 fn read<T>(address: u64) -> Option<T> {
-    // SAFETY: the helper checks the address, and `T` is an integer or an array of them here.
+    // SAFETY: the helper checks the address, and `T` is an integer or an array of integers.
     unsafe { bpf_probe_read_user(address as *const T) }.ok()
 }

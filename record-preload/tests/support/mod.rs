@@ -1,9 +1,10 @@
-//! A klock for tests: answers the hellos of the processes that a command becomes, reads their rings while they run, and has
-//! afterwards what each thread said. It checks what every reader relies on: known records, times that do not go back, stacks
-//! that are there before they are named, LOST records that add up.
+//! A recorder for tests: answers the requests of a command's processes, reads their chunks while they run, and returns the records
+//! of each thread. Checks what every reader relies on: known records, monotonic times, stacks written before their use, and LOST
+//! records that add up.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+mod chunks;
 mod server;
 
 use std::{
@@ -23,14 +24,14 @@ use std::{
 };
 
 use server::{Mapped, finish, listen, serve};
-use trace_format::preload::SOCKET_VARIABLE;
+use trace_format::preload::{SOCKET_VARIABLE, pool::Cursor};
 
-/// Where to put what is built.
+/// Returns the directory for build results.
 fn scratch() -> PathBuf {
     option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// The library as it goes into programs, built once; or that of KLOCK_TEST_LIBRARY.
+/// Builds the library once, as it is loaded into programs, or returns KLOCK_TEST_LIBRARY.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -49,7 +50,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// A C program of tests/programs, built with these flags.
+/// Builds a C program of tests/programs with these flags.
 pub(crate) fn program(name: &str, flags: &[&str]) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
@@ -67,41 +68,39 @@ pub(crate) fn program(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// How the region is made.
+/// Options of the region and the reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    pub(crate) bytes: u64,
-    pub(crate) ring_bytes: u64,
-    pub(crate) least_ring_bytes: u64,
+    pub(crate) pool_bytes: u64,
+    pub(crate) chunk_bytes: u64,
     pub(crate) max_frames: u32,
     pub(crate) lossless: bool,
-    /// Read rings while the program runs; otherwise only when it is over.
+    /// Read chunks while the program runs; otherwise only afterwards.
     pub(crate) drain: bool,
-    /// Set active to 0 from the begin.
+    /// Clear `active` from the start.
     pub(crate) inactive: bool,
-    /// Keep so many events of a life, and count the rest.
-    pub(crate) keep: usize,
-    /// Only take away what is there, and count its bytes: the fastest reader.
+    /// Maximum number of events kept per session; the rest is only counted.
+    pub(crate) max_events: usize,
+    /// Skip records and count their units: the fastest reader.
     pub(crate) skim: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            bytes: 256 << 20,
-            ring_bytes: 4 << 20,
-            least_ring_bytes: 4096,
+            pool_bytes: 256 << 20,
+            chunk_bytes: 16 << 10,
             max_frames: 127,
             lossless: false,
             drain: true,
             inactive: false,
-            keep: 200_000,
+            max_events: 200_000,
             skim: false,
         }
     }
 }
 
-/// One record.
+/// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) time: u64,
@@ -114,66 +113,67 @@ pub(crate) struct Event {
     pub(crate) stack: Option<Arc<Vec<u64>>>,
 }
 
-/// What one thread said in one life of a slot.
+/// The records of a thread in a session of a slot.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct ThreadSession {
     pub(crate) slot: usize,
-    pub(crate) life: u64,
+    pub(crate) number: u64,
     pub(crate) tid: u32,
     pub(crate) comm: String,
     pub(crate) events: Vec<Event>,
     pub(crate) counts: HashMap<(u8, u8, u64), u64>,
-    /// Records, stacks and names aside; of a reader that skims, units.
+    /// Number of records without stacks and names; with `skim`, of units.
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
-    pub(crate) said_lost: u64,
+    pub(crate) reported_lost: u64,
     pub(crate) ended: bool,
-    pub(crate) ring_bytes: u64,
     pub(crate) names: Vec<String>,
+    cursor: Cursor,
+    is_revoked: bool,
     stacks: Vec<Arc<Vec<u64>>>,
     last_time: u64,
 }
 
-impl Life {
-    /// How many records of this operation and kind it has.
+impl ThreadSession {
+    /// Counts the records of this operation and kind.
     pub(crate) fn count(&self, op: u8, api: u8) -> u64 {
         self.counts.iter().filter(|((o, a, _), _)| (*o, *a) == (op, api)).map(|(_, count)| count).sum()
     }
 }
 
-/// What one process said.
+/// The records of a process.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    pub(crate) why: u32,
-    pub(crate) lives: Vec<Life>,
-    pub(crate) unplaced: u32,
-    pub(crate) unplaced_events: u64,
+    pub(crate) reason: u32,
+    pub(crate) sessions: Vec<ThreadSession>,
+    pub(crate) unrecorded_threads: u32,
+    pub(crate) unrecorded_events: u64,
 }
 
 impl Process {
-    /// Over all its threads.
+    /// Counts the records of all threads.
     pub(crate) fn count(&self, op: u8, api: u8) -> u64 {
-        self.lives.iter().map(|life| life.count(op, api)).sum()
+        self.sessions.iter().map(|session| session.count(op, api)).sum()
     }
 
     pub(crate) fn delivered(&self) -> u64 {
-        self.lives.iter().map(|life| life.delivered).sum()
+        self.sessions.iter().map(|session| session.delivered).sum()
     }
 
     pub(crate) fn lost(&self) -> u64 {
-        self.lives.iter().map(|life| life.lost).sum()
+        self.sessions.iter().map(|session| session.lost).sum()
     }
 
-    /// All events, by time.
+    /// Returns all events, by time.
     pub(crate) fn events(&self) -> Vec<&Event> {
-        let mut events: Vec<_> = self.lives.iter().flat_map(|life| &life.events).collect();
+        let mut events: Vec<_> = self.sessions.iter().flat_map(|session| &session.events).collect();
         events.sort_by_key(|event| event.time);
         events
     }
 }
 
-/// How a command ended, and what its processes said.
+/// The result of a command, and the records of its processes.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -183,27 +183,27 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The number behind `NAME ` in a line of what the program printed.
+    /// Returns the number after `NAME ` in a line of the program's output.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|rest| rest.trim().parse().ok())
             .unwrap_or_else(|| panic!("no {name} in {:?}, {:?}, {:?}", self.stdout, self.stderr, self.status))
     }
 
-    /// Says that the program ended well.
-    pub(crate) fn good(self) -> Self {
+    /// Asserts that the program succeeded.
+    pub(crate) fn successful(self) -> Self {
         assert!(self.status.success(), "{:?}: {} {}", self.status, self.stdout, self.stderr);
         self
     }
 }
 
-/// Runs a command with the library in it, for at most a minute, and reads everything that it says.
+/// Runs a command with the library for at most a minute, and returns its records.
 pub(crate) fn record(options: &Options, command: &mut Command) -> Outcome {
     let killed_after = None;
     run(options, command, killed_after)
 }
 
-/// The same, of a command that is killed at some time.
+/// As [`record`], but kills the command after a time.
 pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option<Duration>) -> Outcome {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("klock-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -214,7 +214,8 @@ pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option
         let (over, regions, options) = (Arc::clone(&over), Arc::clone(&regions), options.clone());
         thread::spawn(move || serve(&listener, &over, &regions, &options))
     };
-    command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, &name).process_group(0);
+    let socket = format!("{name}:{:032x}", 0x5ec2e7);
+    command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, socket).process_group(0);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -233,13 +234,13 @@ pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option
         pipes.1.read_to_string(&mut text).ok();
         text
     });
-    let begun = Instant::now();
+    let started = Instant::now();
     let limit = killed_after.unwrap_or(Duration::from_secs(60));
     let status = loop {
         if let Some(status) = child.try_wait().expect("a child of ours") {
             break status;
         }
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             // SAFETY: the group of a process that this test started.
             unsafe { libc::kill(group, libc::SIGKILL) };
             break child.wait().expect("a child of ours");
@@ -250,13 +251,13 @@ pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option
     let (stdout, stderr) = (read.join().expect("it reads"), read_errors.join().expect("it reads"));
     assert!(!timed_out, "{command:?} did not end: {stdout} {stderr}");
     over.store(true, Ordering::Release);
-    server.join().expect("the rings hold what they should");
-    let mut regions = mem::take(&mut *regions.lock().expect("nobody panicked with it"));
+    server.join().expect("valid records");
+    let mut regions = mem::take(&mut *regions.lock().expect("not poisoned"));
     let processes = regions.iter_mut().map(|mapped| finish(mapped, options)).collect();
     Outcome { status, stdout, stderr, processes }
 }
 
-/// The name of the function of a static executable address, by addr2line's means: the symbols that `nm` prints.
+/// Returns the function at an address of a static executable, from the symbols that `nm` prints.
 pub(crate) fn function_of(program: &Path, offset: u64) -> String {
     let output = Command::new("nm").arg("-n").arg(program).output().expect("nm runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

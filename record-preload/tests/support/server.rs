@@ -1,7 +1,7 @@
-//! The server's side of it: hellos in, regions out, and what is in their rings.
+//! The klock side for tests: answers requests with regions, and reads their chunks.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::{
@@ -11,23 +11,27 @@ use std::{
 };
 
 use trace_format::preload::{
-    Hello, MAGIC, RINGS_AT, Record, Region, SLOTS_AT, Slot, UNIT, clock, op, state, units_behind,
+    CHUNKS_OFFSET, Hello, MAGIC, Record, Region, SLOTS_OFFSET, Slot, UNIT_BYTES, clock, op, payload_units,
+    pool::{Pool, chunk_offset},
+    queue::limit,
+    state,
 };
 
-use super::{Event, Life, Options, Process};
+use super::{Event, Options, Process, ThreadSession, chunks::Chunks};
 
 /// The region of a process.
 pub(super) struct Mapped {
     hello: Hello,
     region: *mut Region,
     bytes: usize,
-    lives: HashMap<(usize, u64), Life>,
+    sessions: HashMap<(usize, u64), ThreadSession>,
+    owned: HashSet<u32>,
 }
 
 // SAFETY: the memory is shared with another process anyway, and only one thread reads it here.
 unsafe impl Send for Mapped {}
 
-/// A socket with an abstract name.
+/// Listens on an abstract socket.
 pub(super) fn listen(name: &str) -> OwnedFd {
     // SAFETY: makes descriptors; the address is read.
     unsafe {
@@ -45,16 +49,16 @@ pub(super) fn listen(name: &str) -> OwnedFd {
     }
 }
 
-/// Answers and reads until it is over.
+/// Answers requests and reads chunks until `over` is set.
 pub(super) fn serve(listener: &OwnedFd, over: &AtomicBool, regions: &Mutex<Vec<Mapped>>, options: &Options) {
     loop {
-        // Asked before the look at the socket, so that a hello that was sent before the end is answered.
+        // Read before polling the socket, so that a request sent before the end is answered.
         let last = over.load(Ordering::Acquire);
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor.
         if unsafe { libc::poll(&raw mut poll, 1, 1) } > 0 {
             if let Some(mapped) = answer(listener, options) {
-                regions.lock().expect("nobody panicked with it").push(mapped);
+                regions.lock().expect("not poisoned").push(mapped);
             }
             continue;
         }
@@ -62,14 +66,14 @@ pub(super) fn serve(listener: &OwnedFd, over: &AtomicBool, regions: &Mutex<Vec<M
             break;
         }
         if options.drain {
-            for mapped in regions.lock().expect("nobody panicked with it").iter_mut() {
+            for mapped in regions.lock().expect("not poisoned").iter_mut() {
                 drain(mapped, options);
             }
         }
     }
 }
 
-/// Answers one hello with a new region.
+/// Answers a request with a new region.
 fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
     // SAFETY: descriptors of our own; structures of integers.
     unsafe {
@@ -84,7 +88,7 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         let mut hello = Hello::default();
         let bytes = size_of::<Hello>();
         let got = libc::recv(socket.as_raw_fd(), (&raw mut hello).cast(), bytes, 0);
-        // A process that was killed before it said anything.
+        // The process was killed before it sent its request.
         if got == 0 {
             return None;
         }
@@ -92,10 +96,11 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         let memory = libc::memfd_create(c"klock-test".as_ptr(), libc::MFD_CLOEXEC);
         assert!(memory >= 0);
         let memory = OwnedFd::from_raw_fd(memory);
-        assert_eq!(libc::ftruncate(memory.as_raw_fd(), options.bytes as i64), 0);
+        let bytes = CHUNKS_OFFSET + options.pool_bytes as usize;
+        assert_eq!(libc::ftruncate(memory.as_raw_fd(), bytes as i64), 0);
         let region = libc::mmap(
             std::ptr::null_mut(),
-            options.bytes as usize,
+            bytes,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
             memory.as_raw_fd(),
@@ -103,26 +108,22 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         )
         .cast::<Region>();
         assert_ne!(region.cast(), libc::MAP_FAILED);
-        region.write(Region {
-            magic: MAGIC,
-            bytes: options.bytes,
-            ring_bytes: options.ring_bytes,
-            least_ring_bytes: options.least_ring_bytes,
-            max_frames: options.max_frames,
-            clock: if cfg!(target_arch = "x86_64") { clock::TSC } else { clock::MONOTONIC },
-            lossless: options.lossless.into(),
-            active: (!options.inactive).into(),
-            taken: RINGS_AT as u64,
-            slots: 0,
-            unplaced: 0,
-            unplaced_events: 0,
-        });
+        let chunks = (options.pool_bytes / options.chunk_bytes) as u32;
+        (*region).magic = MAGIC;
+        (*region).bytes = bytes as u64;
+        (*region).chunk_bytes = options.chunk_bytes;
+        (*region).chunks = chunks;
+        (*region).max_frames = options.max_frames;
+        (*region).clock = if cfg!(target_arch = "x86_64") { clock::TSC } else { clock::MONOTONIC };
+        (*region).lossless = options.lossless.into();
+        (*region).active = (!options.inactive).into();
+        (*region).fresh_chunks.filled = u64::from(chunks).into();
         send(&socket, &memory);
-        Some(Mapped { hello, region, bytes: options.bytes as usize, lives: HashMap::new() })
+        Some(Mapped { hello, region, bytes, sessions: HashMap::new(), owned: HashSet::new() })
     }
 }
 
-/// Sends one byte and a descriptor beside it.
+/// Sends a byte with a descriptor.
 unsafe fn send(socket: &OwnedFd, memory: &OwnedFd) {
     let mut byte = 1_u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -143,67 +144,112 @@ unsafe fn send(socket: &OwnedFd, memory: &OwnedFd) {
     }
 }
 
-/// Reads what is there now.
+/// Reads all records that are complete now.
 fn drain(mapped: &mut Mapped, options: &Options) {
     // SAFETY: the region is mapped; what the process writes meanwhile is read as atomics.
     unsafe {
-        let slots = AtomicU32::from_ptr(&raw mut (*mapped.region).slots).load(Ordering::Acquire) as usize;
+        let slots =
+            AtomicU32::from_ptr(&raw mut (*mapped.region).used_slots).load(Ordering::Acquire) as usize;
         for index in 0..slots {
-            let slot = mapped.region.cast::<u8>().add(SLOTS_AT).cast::<Slot>().add(index);
+            let slot = mapped.region.cast::<u8>().add(SLOTS_OFFSET).cast::<Slot>().add(index);
             let state_at = AtomicU32::from_ptr(&raw mut (*slot).state);
             let now = state_at.load(Ordering::Acquire);
-            if now != state::LIVE && now != state::ENDED {
+            if now != state::LIVE && now != state::EXITED {
                 continue;
             }
-            let key = (index, (*slot).life);
-            let life = mapped.lives.entry(key).or_default();
-            read(life, mapped.region, slot, options);
-            (life.slot, life.life, life.tid, life.ring_bytes) =
-                (index, key.1, (*slot).tid, (*slot).ring_bytes);
+            let key = (index, (*slot).session);
+            let session = mapped.sessions.entry(key).or_default();
+            let pool = Pool::new(mapped.region, (*mapped.region).chunks);
+            let mut chunks = Chunks { pool, owned: &mut mapped.owned };
+            read(session, mapped.region, slot, &mut chunks, options);
+            (session.slot, session.number, session.tid) = (index, key.1, (*slot).tid);
             let comm = (*slot).comm;
             let end = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
-            life.comm = String::from_utf8_lossy(&comm[..end]).into_owned();
-            life.lost = AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed);
-            if now == state::ENDED {
-                life.ended = true;
-                assert!((*slot).ended_ns >= (*slot).begun_ns);
+            session.comm = String::from_utf8_lossy(&comm[..end]).into_owned();
+            session.lost = AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed);
+            if now == state::EXITED {
+                session.ended = true;
+                assert!((*slot).exit_ns >= (*slot).start_ns);
+                session.cursor.close(&mut chunks);
                 state_at.store(state::FREE, Ordering::Release);
+                pool.free_slots.push(index as u32);
             }
         }
     }
 }
 
-/// Reads one ring up to its head.
-unsafe fn read(life: &mut Life, region: *mut Region, slot: *mut Slot, options: &Options) {
-    // SAFETY: the ring is mapped; the memory below the head is not written until the tail passes it.
+/// Reads what a thread has published. Takes the chunk of a thread that has published nothing since the last time.
+unsafe fn read(
+    session: &mut ThreadSession,
+    region: *mut Region,
+    slot: *mut Slot,
+    chunks: &mut Chunks<'_>,
+    options: &Options,
+) {
+    // SAFETY: the region is mapped; published memory is not written until its chunk is released.
     unsafe {
-        let head = AtomicU64::from_ptr(&raw mut (*slot).head).load(Ordering::Acquire);
-        let tail_at = AtomicU64::from_ptr(&raw mut (*slot).tail);
-        let mut tail = tail_at.load(Ordering::Relaxed);
-        let (base, mask) = (region.cast::<u8>().add((*slot).ring_at as usize), (*slot).ring_bytes - 1);
-        assert!(head - tail <= (*slot).ring_bytes);
-        if options.skim {
-            life.delivered += (head - tail) / UNIT as u64;
-            tail_at.store(head, Ordering::Release);
-            return;
+        let busy = AtomicU32::from_ptr(&raw mut (*slot).busy).load(Ordering::Acquire);
+        let head_at = AtomicU64::from_ptr(&raw mut (*slot).head);
+        let head = head_at.load(Ordering::Acquire);
+        let (pool, first, bytes) = (chunks.pool, &(*slot).first, options.chunk_bytes);
+        if session.cursor.tail() == head {
+            take_idle_chunk(session, slot, busy != 0, chunks);
         }
-        let unit = |at: u64| base.add((at & mask) as usize).cast::<[u64; 2]>().read();
-        while tail < head {
-            let [word, body] = unit(tail);
-            let record = Record { head: word, body };
-            let behind = units_behind(&record).unwrap_or_else(|| panic!("an unknown record: {record:x?}"));
-            let rest: Vec<u64> =
-                (1..=behind as u64).flat_map(|index| unit(tail + index * UNIT as u64)).collect();
-            life.take(&record, &rest, options.keep);
-            tail += (1 + behind as u64) * UNIT as u64;
+        while let Some(piece) = session.cursor.next(&pool, first, bytes, head, chunks).expect("valid links") {
+            if options.skim {
+                session.delivered += piece.bytes / UNIT_BYTES as u64;
+                continue;
+            }
+            let base = region.cast::<u8>().add((chunk_offset(piece.chunk, bytes) + piece.offset) as usize);
+            let unit = |at: u64| base.add(at as usize).cast::<[u64; 2]>().read();
+            let mut at = 0;
+            while at < piece.bytes {
+                let [word, body] = unit(at);
+                let record = Record { head: word, body };
+                let payloads =
+                    payload_units(&record).unwrap_or_else(|| panic!("an unknown record: {record:x?}"));
+                let rest: Vec<u64> =
+                    (1..=payloads as u64).flat_map(|index| unit(at + index * UNIT_BYTES as u64)).collect();
+                session.add(&record, &rest, options.max_events);
+                at += (1 + payloads as u64) * UNIT_BYTES as u64;
+            }
+            assert_eq!(at, piece.bytes, "no record continues in another chunk");
         }
-        assert_eq!(tail, head, "records end where the head is");
-        tail_at.store(tail, Ordering::Release);
+        assert_eq!(session.cursor.tail(), head);
     }
 }
 
-impl Life {
-    fn take(&mut self, record: &Record, rest: &[u64], keep: usize) {
+unsafe fn take_idle_chunk(
+    session: &mut ThreadSession,
+    slot: *mut Slot,
+    is_busy: bool,
+    chunks: &mut Chunks<'_>,
+) {
+    if is_busy || !session.cursor.has_chunk() {
+        session.is_revoked = false;
+        return;
+    }
+    // SAFETY: the slot is mapped.
+    unsafe {
+        let limit = AtomicU64::from_ptr(&raw mut (*slot).limit);
+        let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+        if !session.is_revoked {
+            let now = limit.load(Ordering::Relaxed);
+            session.is_revoked =
+                now >= limit::REPORT && limit.compare_exchange(now, limit::REVOKED, success, failure).is_ok();
+        } else {
+            // Rounds are a millisecond apart.
+            session.is_revoked = false;
+            if limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok() {
+                let head = AtomicU64::from_ptr(&raw mut (*slot).head).load(Ordering::Acquire);
+                session.cursor.cut(head, chunks);
+            }
+        }
+    }
+}
+
+impl ThreadSession {
+    fn add(&mut self, record: &Record, rest: &[u64], max_events: usize) {
         assert!(record.time() >= self.last_time, "time goes back by {}", self.last_time - record.time());
         self.last_time = record.time();
         match record.op() {
@@ -211,7 +257,7 @@ impl Life {
                 let frames = rest[..record.address() as usize].to_vec();
                 self.stacks.push(Arc::new(frames));
             }
-            op::LOST => self.said_lost += record.address(),
+            op::LOST => self.reported_lost += record.address(),
             op::RENAMED => {
                 let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(16);
@@ -222,9 +268,11 @@ impl Life {
                 *self.counts.entry((record.op(), record.api(), record.address())).or_default() += 1;
                 let stack = match record.stack() {
                     0 => None,
-                    number => Some(self.stacks.get(number as usize - 1).expect("a stack that was told")),
+                    number => {
+                        Some(self.stacks.get(number as usize - 1).expect("a stack that was written before"))
+                    }
                 };
-                if self.events.len() < keep {
+                if self.events.len() < max_events {
                     self.events.push(Event {
                         time: record.time(),
                         op: record.op(),
@@ -240,19 +288,25 @@ impl Life {
     }
 }
 
-/// What is left in the rings of a process that is no more, and all that it said.
+/// Reads the rest of the chunks of an exited process and returns all its records.
 pub(super) fn finish(mapped: &mut Mapped, options: &Options) -> Process {
     drain(mapped, options);
-    let mut lives: Vec<Life> = mem::take(&mut mapped.lives).into_values().collect();
-    lives.sort_by_key(|life| (life.slot, life.life));
-    for life in &lives {
-        assert!(life.said_lost <= life.lost, "{life:?}");
+    let mut sessions: Vec<ThreadSession> = mem::take(&mut mapped.sessions).into_values().collect();
+    sessions.sort_by_key(|session| (session.slot, session.number));
+    for session in &sessions {
+        assert!(session.reported_lost <= session.lost, "{session:?}");
     }
     // SAFETY: mapped by `answer`, and nobody uses it any more.
-    let (unplaced, unplaced_events) = unsafe {
-        let said = ((*mapped.region).unplaced, (*mapped.region).unplaced_events);
+    let (unrecorded_threads, unrecorded_events) = unsafe {
+        let found = ((*mapped.region).unrecorded_threads, (*mapped.region).unrecorded_events);
         libc::munmap(mapped.region.cast(), mapped.bytes);
-        said
+        found
     };
-    Process { pid: mapped.hello.pid, why: mapped.hello.why, lives, unplaced, unplaced_events }
+    Process {
+        pid: mapped.hello.pid,
+        reason: mapped.hello.reason,
+        sessions,
+        unrecorded_threads,
+        unrecorded_events,
+    }
 }

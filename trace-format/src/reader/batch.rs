@@ -1,11 +1,11 @@
-//! Some thousands of events as they lie in memory: column by column. A row is looked at where it lies, through [`RowOf`]; nobody copies
-//! what nobody asks for.
+//! A batch of decoded events, stored column by column. [`BatchRow`] reads single fields of a row without copying the others.
 
 use arrow_array::{Array as _, Int32Array, Int64Array};
 
+use super::shared::SharedLocks;
 use crate::event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState};
 
-/// Some thousands of events, column by column. A column that was not asked for is `None`.
+/// A batch of events, stored column by column. A column that was not requested is `None`.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(super) ts: Int64Array,
@@ -26,63 +26,102 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many events it holds.
+    /// Replaces the ids of rows of the locks table by those of the locks that they stand for.
+    pub(super) fn with_lock_ids(self, shared: &SharedLocks) -> Self {
+        if shared.is_empty() {
+            return self;
+        }
+        let lock = self.lock.map(|ids| ids.unary(|id| shared.id(id)));
+        Self { lock, ..self }
+    }
+
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.kind.len()
     }
 
-    /// Whether it holds none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.kind.is_empty()
     }
 
-    /// When each was, in ns.
+    /// Returns the times of the events, in ns.
     pub fn times(&self) -> &[i64] {
         self.ts.values()
     }
 
-    /// What each was.
+    /// Returns the kinds of the events.
     pub fn kinds(&self) -> &[EventKind] {
         &self.kind
     }
 
-    /// The row at `index`, where it lies; `index` must be less than [`len`](Self::len).
+    /// Returns the row at `index`, which must be less than [`len`](Self::len).
     #[inline]
-    pub fn row(&self, index: usize) -> RowOf<'_> {
-        RowOf { batch: self, index }
+    pub fn row(&self, index: usize) -> BatchRow<'_> {
+        BatchRow { batch: self, index }
     }
 
-    /// The event at `index`, which must be less than [`len`](Self::len).
+    /// Copies the event at `index`, which must be less than [`len`](Self::len).
     pub fn event(&self, index: usize) -> Event {
         self.row(index).to_event()
     }
 
-    /// The events in order.
+    /// Returns an iterator over copies of the events.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         (0..self.len()).map(|index| self.event(index))
     }
 }
 
-/// One row of a batch.
+/// A batch with all columns.
+impl FromIterator<Event> for Batch {
+    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
+        let events: Vec<Event> = events.into_iter().collect();
+        fn column<T, A: FromIterator<Option<T>>>(
+            events: &[Event],
+            value: impl Fn(&Event) -> Option<T>,
+        ) -> Option<A> {
+            Some(events.iter().map(value).collect())
+        }
+        Self {
+            ts: events.iter().map(|event| Some(event.ts_ns)).collect(),
+            kind: events.iter().map(|event| event.kind).collect(),
+            mode: column(&events, |event| event.mode),
+            lock: column(&events, |event| event.lock.map(|id| id.0)),
+            task: column(&events, |event| event.task.map(|id| id.0)),
+            cpu: column(&events, |event| event.cpu),
+            stack: column(&events, |event| event.stack.map(|id| id.0)),
+            wait: column(&events, |event| event.wait_ns),
+            blocked: column(&events, |event| event.blocked_ns),
+            runq: column(&events, |event| event.runq_ns),
+            peer_task: column(&events, |event| event.peer_task.map(|id| id.0)),
+            peer_stack: column(&events, |event| event.peer_stack.map(|id| id.0)),
+            errno: column(&events, |event| event.errno),
+            count: column(&events, |event| event.count),
+            state: column(&events, |event| event.state),
+        }
+    }
+}
+
+/// A row of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct RowOf<'a> {
+pub struct BatchRow<'a> {
     batch: &'a Batch,
     index: usize,
 }
 
-impl RowOf<'_> {
+impl BatchRow<'_> {
     #[inline]
     fn int32(&self, column: &Option<Int32Array>) -> Option<i32> {
-        column.as_ref().filter(|column| column.is_valid(self.index)).map(|column| column.value(self.index))
+        column.as_ref().and_then(|column| int32(column, self.index))
     }
 
     #[inline]
     fn int64(&self, column: &Option<Int64Array>) -> Option<i64> {
-        column.as_ref().filter(|column| column.is_valid(self.index)).map(|column| column.value(self.index))
+        column.as_ref().and_then(|column| int64(column, self.index))
     }
 }
 
-impl EventRow for RowOf<'_> {
+impl EventRow for BatchRow<'_> {
     #[inline]
     fn ts_ns(&self) -> i64 {
         self.batch.ts.value(self.index)
@@ -156,4 +195,16 @@ impl EventRow for RowOf<'_> {
     fn state(&self) -> Option<TaskState> {
         self.batch.state.as_ref().and_then(|state| state[self.index])
     }
+}
+
+/// Returns the value, unless it is null.
+#[inline]
+pub(super) fn int32(column: &Int32Array, row: usize) -> Option<i32> {
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// Returns the value, unless it is null.
+#[inline]
+pub(super) fn int64(column: &Int64Array, row: usize) -> Option<i64> {
+    column.is_valid(row).then(|| column.value(row))
 }

@@ -1,5 +1,5 @@
-//! Arrow batches to rows, one function per table; the reverse of `writer/columns.rs`. Every value that the format
-//! does not allow is an error that names its row and column.
+//! Converts Arrow batches into rows, one function per table; the reverse of `writer/columns.rs`. A value that the format does
+//! not allow is an error that names its row and column.
 
 use std::{path::Path, str::FromStr};
 
@@ -8,14 +8,14 @@ use arrow_array::{
     StructArray, types::Int32Type,
 };
 
-use super::Batch;
+use super::batch::{Batch, int32, int64};
 use crate::{
     FormatError,
     event::{EventKind, LockId, Mode, StackId, TaskId, TaskState},
     tables::{Frame, LockRow, Stack, TaskRow},
 };
 
-/// A batch and where it came from.
+/// A record batch and its position in the file.
 pub(super) struct Source<'a> {
     pub(super) path: &'a Path,
     pub(super) row_group: usize,
@@ -24,25 +24,25 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn bad(&self, row: usize, column: &'static str, detail: String) -> FormatError {
-        let path = self.path.to_owned();
+    /// Builds the error for an invalid value.
+    fn invalid(&self, row: usize, column: &'static str, detail: impl Into<String>) -> FormatError {
         FormatError::Value {
-            path,
+            path: self.path.to_owned(),
             row_group: self.row_group,
             row: self.first_row + row as u64,
             column,
-            detail,
+            detail: detail.into(),
         }
     }
 
-    /// The column, checked when the file was opened.
+    /// Returns the column. Its type was checked when the file was opened.
     fn column<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
         let column = self.batch.column_by_name(name).and_then(|c| c.as_any().downcast_ref::<T>());
-        column.cloned().ok_or_else(|| self.bad(0, name, "the column has another type here".to_owned()))
+        column.cloned().ok_or_else(|| self.invalid(0, name, "the column has another type here"))
     }
 
-    /// What `read` makes of the column, if it is here.
-    fn asked<T>(
+    /// Reads the column if the batch has it.
+    fn optional<T>(
         &self,
         name: &'static str,
         read: impl FnOnce(&'static str) -> Result<T, FormatError>,
@@ -50,25 +50,24 @@ impl Source<'_> {
         self.batch.column_by_name(name).map(|_| read(name)).transpose()
     }
 
-    /// The column, without a null.
+    /// Returns the column and checks that it has no nulls.
     fn required<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
         let column: T = self.column(name)?;
         let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
         match nulls.and_then(|nulls| nulls.iter().position(|valid| !valid)) {
-            Some(row) => Err(self.bad(row, name, "null, and the format requires a value".to_owned())),
+            Some(row) => Err(self.invalid(row, name, "null, but the format requires a value")),
             None => Ok(column),
         }
     }
 
-    /// A column of words, each word parsed once.
-    fn words<T: FromStr<Err: ToString> + Copy>(
+    /// Reads a column of enum values, which may be null.
+    fn values<T: FromStr<Err: ToString> + Copy>(
         &self,
         name: &'static str,
     ) -> Result<Vec<Option<T>>, FormatError> {
-        let (column, parsed) = self.parsed_words::<T>(name)?;
-        let known: Option<Vec<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
-        // Nothing to complain of, which is how it is: a lookup per row.
-        if let Some(known) = known {
+        let (column, parsed) = self.dictionary::<T>(name)?;
+        // Fast path: all names are valid.
+        if let Some(known) = all_valid(&parsed) {
             let keys = column.keys().values().iter();
             return Ok(match column.keys().nulls() {
                 None => keys.map(|&key| Some(known[key as usize])).collect(),
@@ -81,101 +80,94 @@ impl Source<'_> {
             .map(|row| match column.key(row).map(|key| &parsed[key]) {
                 None => Ok(None),
                 Some(Ok(value)) => Ok(Some(*value)),
-                Some(Err(detail)) => Err(self.bad(row, name, detail.clone())),
+                Some(Err(detail)) => Err(self.invalid(row, name, detail.clone())),
             })
             .collect()
     }
 
-    fn required_words<T: FromStr<Err: ToString> + Copy>(
+    /// Reads a column of enum values without nulls.
+    fn required_values<T: FromStr<Err: ToString> + Copy>(
         &self,
         name: &'static str,
     ) -> Result<Vec<T>, FormatError> {
-        let (column, parsed) = self.parsed_words::<T>(name)?;
-        let known: Option<Vec<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
-        // Nothing to complain of, which is how it is: a lookup per row.
-        if let Some(known) = known.filter(|_| column.null_count() == 0) {
+        let (column, parsed) = self.dictionary::<T>(name)?;
+        // Fast path: all names are valid and there are no nulls.
+        if let Some(known) = all_valid(&parsed).filter(|_| column.null_count() == 0) {
             return Ok(column.keys().values().iter().map(|&key| known[key as usize]).collect());
         }
-        let words = self.words(name)?.into_iter().enumerate();
-        words
-            .map(|(row, w)| {
-                w.ok_or_else(|| self.bad(row, name, "null, and the format requires a word".to_owned()))
+        let values = self.values(name)?.into_iter().enumerate();
+        values
+            .map(|(row, value)| {
+                value.ok_or_else(|| self.invalid(row, name, "null, but the format requires a value"))
             })
             .collect()
     }
 
-    /// The column, and its words in the order of the dictionary.
+    /// Returns the column, and the parsed names of its dictionary.
     #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
-    fn parsed_words<T: FromStr<Err: ToString> + Copy>(
+    fn dictionary<T: FromStr<Err: ToString> + Copy>(
         &self,
         name: &'static str,
     ) -> Result<(DictionaryArray<Int32Type>, Vec<Result<T, String>>), FormatError> {
         let column: DictionaryArray<Int32Type> = self.column(name)?;
         let values = column.values().as_any().downcast_ref::<StringArray>();
-        let values = values.ok_or_else(|| self.bad(0, name, "not a column of text".to_owned()))?;
+        let values = values.ok_or_else(|| self.invalid(0, name, "not a text column"))?;
         let parsed =
-            values.iter().map(|word| word.unwrap_or("").parse::<T>().map_err(|e| e.to_string())).collect();
+            values.iter().map(|text| text.unwrap_or("").parse::<T>().map_err(|e| e.to_string())).collect();
         Ok((column, parsed))
     }
 }
 
-/// The value, unless it is null.
-pub(super) fn int32(column: &Int32Array, row: usize) -> Option<i32> {
-    column.is_valid(row).then(|| column.value(row))
-}
-
-/// The value, unless it is null.
-pub(super) fn int64(column: &Int64Array, row: usize) -> Option<i64> {
-    column.is_valid(row).then(|| column.value(row))
+/// Returns the values of a dictionary if all its names are valid.
+fn all_valid<T: Copy>(parsed: &[Result<T, String>]) -> Option<Vec<T>> {
+    parsed.iter().map(|value| value.as_ref().ok().copied()).collect()
 }
 
 fn text(column: &StringArray, row: usize) -> Option<String> {
     column.is_valid(row).then(|| column.value(row).to_owned())
 }
 
-/// Columns that were not asked for are not in the batch.
+/// Reads the columns of events that are in the batch.
 pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
     Ok(Batch {
         ts: source.required("ts_ns")?,
-        kind: kinds(source)?,
-        mode: source.asked("mode", |name| source.words::<Mode>(name))?,
-        lock: source.asked("lock_id", |name| source.column(name))?,
-        task: source.asked("task_id", |name| source.column(name))?,
-        cpu: source.asked("cpu", |name| source.column(name))?,
-        stack: source.asked("stack_id", |name| source.column(name))?,
-        wait: source.asked("wait_ns", |name| source.column(name))?,
-        blocked: source.asked("blocked_ns", |name| source.column(name))?,
-        runq: source.asked("runq_ns", |name| source.column(name))?,
-        peer_task: source.asked("peer_task_id", |name| source.column(name))?,
-        peer_stack: source.asked("peer_stack_id", |name| source.column(name))?,
-        errno: source.asked("errno", |name| source.column(name))?,
-        count: source.asked("count", |name| source.column(name))?,
-        state: source.asked("state", |name| source.words::<TaskState>(name))?,
+        kind: source.required_values("event")?,
+        mode: source.optional("mode", |name| source.values::<Mode>(name))?,
+        lock: source.optional("lock_id", |name| source.column(name))?,
+        task: source.optional("task_id", |name| source.column(name))?,
+        cpu: source.optional("cpu", |name| source.column(name))?,
+        stack: source.optional("stack_id", |name| source.column(name))?,
+        wait: source.optional("wait_ns", |name| source.column(name))?,
+        blocked: source.optional("blocked_ns", |name| source.column(name))?,
+        runq: source.optional("runq_ns", |name| source.column(name))?,
+        peer_task: source.optional("peer_task_id", |name| source.column(name))?,
+        peer_stack: source.optional("peer_stack_id", |name| source.column(name))?,
+        errno: source.optional("errno", |name| source.column(name))?,
+        count: source.optional("count", |name| source.column(name))?,
+        state: source.optional("state", |name| source.values::<TaskState>(name))?,
     })
 }
 
-fn kinds(source: &Source<'_>) -> Result<Vec<EventKind>, FormatError> {
-    source.required_words("event")
-}
-
-/// How many events there are of each kind, in the order of [`EventKind::ALL`]: counted by the words' places in the dictionary, which are
-/// bytes to look at and not rows to build.
+/// Adds the number of events of each kind to `counts`, in the order of [`EventKind::ALL`]. Counts dictionary keys, which is
+/// faster than building rows.
 pub(super) fn count_kinds(source: &Source<'_>, counts: &mut [u64]) -> Result<(), FormatError> {
-    let (column, parsed) = source.parsed_words::<EventKind>("event")?;
-    let known: Option<Vec<EventKind>> = parsed.into_iter().map(Result::ok).collect();
-    match known.filter(|_| column.null_count() == 0) {
+    let (column, parsed) = source.dictionary::<EventKind>("event")?;
+    match all_valid(&parsed).filter(|_| column.null_count() == 0) {
         Some(known) => {
-            let mut by_word = vec![0_u64; known.len()];
-            column.keys().values().iter().for_each(|&key| by_word[key as usize] += 1);
-            known.iter().zip(by_word).for_each(|(kind, count)| counts[*kind as usize] += count);
+            let mut by_key = vec![0_u64; known.len()];
+            column.keys().values().iter().for_each(|&key| by_key[key as usize] += 1);
+            known.iter().zip(by_key).for_each(|(kind, count)| counts[*kind as usize] += count);
         }
-        // One of the rows is bad; this names it.
-        None => kinds(source)?.iter().for_each(|kind| counts[*kind as usize] += 1),
+        // Some row is invalid; this returns the error for it.
+        None => {
+            let kinds: Vec<EventKind> = source.required_values("event")?;
+            kinds.iter().for_each(|kind| counts[*kind as usize] += 1);
+        }
     }
     Ok(())
 }
 
-/// Ids are dense: the row's place is its id.
+/// Returns the id of a row, which must be its index.
 fn dense(
     source: &Source<'_>,
     ids: &Int32Array,
@@ -183,11 +175,11 @@ fn dense(
     column: &'static str,
 ) -> Result<i32, FormatError> {
     let id = ids.value(row);
-    let place = source.first_row + row as u64;
-    if i64::from(id) == i64::try_from(place).unwrap_or(-1) {
+    let index = source.first_row + row as u64;
+    if i64::from(id) == i64::try_from(index).unwrap_or(-1) {
         Ok(id)
     } else {
-        Err(source.bad(row, column, format!("id {id} in row {place}, ids are dense from 0")))
+        Err(source.invalid(row, column, format!("id {id} in row {index}, ids are dense from 0")))
     }
 }
 
@@ -198,7 +190,7 @@ pub(super) fn stacks(source: &Source<'_>, into: &mut Vec<Stack>) -> Result<(), F
         let id = StackId(dense(source, &ids, row, "stack_id")?);
         let element = lists.value(row);
         let frames = element.as_any().downcast_ref::<StructArray>();
-        let frames = frames.ok_or_else(|| source.bad(row, "frames", "not a list of frames".to_owned()))?;
+        let frames = frames.ok_or_else(|| source.invalid(row, "frames", "not a list of frames"))?;
         into.push(Stack { id, frames: frames_of(source, row, frames)? });
     }
     Ok(())
@@ -212,15 +204,17 @@ fn frames_of(source: &Source<'_>, row: usize, frames: &StructArray) -> Result<Ve
         name: &'static str,
     ) -> Result<&'a T, FormatError> {
         let column = frames.column_by_name(name).and_then(|c| c.as_any().downcast_ref::<T>());
-        column.ok_or_else(|| source.bad(row, "frames", format!("field {name} has another type here")))
+        column.ok_or_else(|| source.invalid(row, "frames", format!("field {name} has another type here")))
     }
     let strings = |name| field::<StringArray>(source, row, frames, name);
     let longs = |name| field::<Int64Array>(source, row, frames, name);
-    let marks = |name| field::<BooleanArray>(source, row, frames, name);
+    let booleans = |name| field::<BooleanArray>(source, row, frames, name);
     let (address, offset, symbol_offset) = (longs("address")?, longs("offset")?, longs("symbol_offset")?);
     let (module, build_id, symbol) = (strings("module")?, strings("build_id")?, strings("symbol")?);
     let (file, line) = (strings("file")?, field::<Int32Array>(source, row, frames, "line")?);
-    let (inlined, kernel) = (marks("inlined")?, marks("kernel")?);
+    let (inlined, kernel) = (booleans("inlined")?, booleans("kernel")?);
+    // Older traces do not have it.
+    let guessed = booleans("guessed").ok();
     let unsigned = |column: &Int64Array, i| int64(column, i).map(i64::cast_unsigned);
     Ok((0..frames.len())
         .map(|i| Frame {
@@ -234,6 +228,7 @@ fn frames_of(source: &Source<'_>, row: usize, frames: &StructArray) -> Result<Ve
             line: int32(line, i),
             inlined: inlined.is_valid(i) && inlined.value(i),
             kernel: kernel.is_valid(i) && kernel.value(i),
+            guessed: guessed.is_some_and(|guessed| guessed.is_valid(i) && guessed.value(i)),
         })
         .collect())
 }
@@ -241,9 +236,10 @@ fn frames_of(source: &Source<'_>, row: usize, frames: &StructArray) -> Result<Ve
 pub(super) fn locks(source: &Source<'_>, into: &mut Vec<LockRow>) -> Result<(), FormatError> {
     let ids: Int32Array = source.required("lock_id")?;
     let address: Int64Array = source.column("address")?;
-    let (kinds, scopes) = (source.required_words("kind")?, source.required_words("scope")?);
+    let (kinds, scopes) = (source.required_values("kind")?, source.required_values("scope")?);
     let (pid, init): (Int32Array, Int32Array) = (source.column("pid")?, source.column("init_stack_id")?);
     let name: StringArray = source.column("name")?;
+    let shared: Option<StringArray> = source.optional("shared", |name| source.column(name))?;
     let (first, last): (Int64Array, Int64Array) = (source.required("first_ns")?, source.required("last_ns")?);
     for row in 0..ids.len() {
         into.push(LockRow {
@@ -253,6 +249,7 @@ pub(super) fn locks(source: &Source<'_>, into: &mut Vec<LockRow>) -> Result<(), 
             scope: scopes[row],
             pid: int32(&pid, row),
             name: text(&name, row),
+            shared: shared.as_ref().and_then(|shared| text(shared, row)),
             init_stack: int32(&init, row).map(StackId),
             first_ns: first.value(row),
             last_ns: last.value(row),

@@ -1,11 +1,13 @@
-//! Recorders that are killed, as files that are left half-written, and what recovery makes of them.
+//! Recovery of half-written files, as a killed recorder leaves them.
+
+use std::fs::{self, OpenOptions};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     event::{Event, EventKind, TaskId},
-    journal::{SideRows, path_of},
+    journal::SideRows,
     tables::{Frame, LockKind, Scope},
     writer::TraceWriter,
 };
@@ -18,6 +20,7 @@ fn lock(id: i32, first_ns: i64) -> LockRow {
         scope: Scope::Kernel,
         pid: None,
         name: (id == 0).then(|| "a".to_owned()),
+        shared: None,
         init_stack: None,
         first_ns,
         last_ns: first_ns,
@@ -42,7 +45,8 @@ fn event(ts_ns: i64) -> Event {
     }
 }
 
-/// A recorder that is killed after so many seconds of ten events each, and then some events that no checkpoint tells of.
+/// Writes the files of a recorder killed after `seconds` seconds of ten events each, and a few events after the last
+/// checkpoint.
 fn killed(path: &Path, seconds: i64) {
     let mut writer = TraceWriter::create(path, false).unwrap();
     let info = RunInfo { trace_id: "ab".into(), ..RunInfo::default() };
@@ -65,8 +69,8 @@ fn killed(path: &Path, seconds: i64) {
         writer.push(&event(10 * seconds + at)).unwrap();
     }
     writer.end_row_group().unwrap();
-    // As a process that is killed does: nothing more is done.
-    std::mem::forget(writer);
+    // Without its end: the footer and the side tables are missing.
+    drop(writer);
 }
 
 fn times(trace: &Trace) -> Vec<i64> {
@@ -75,12 +79,12 @@ fn times(trace: &Trace) -> Vec<i64> {
 }
 
 #[test]
-fn everything_up_to_the_last_checkpoint_is_a_trace_again() {
+fn recovery_restores_everything_up_to_the_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     killed(&path, 3);
     assert!(matches!(Trace::open(&path), Err(FormatError::NoFooter { .. })));
-    let recovered = recover(&path).unwrap();
+    let recovered = recover(&path, &OutputOptions::default()).unwrap();
     assert_eq!((recovered.events, recovered.bare_stacks), (30, 2));
     assert!(recovered.cut_bytes > 0);
     let trace = Trace::open(&path).unwrap();
@@ -89,7 +93,7 @@ fn everything_up_to_the_last_checkpoint_is_a_trace_again() {
         (trace.info().complete, trace.info().stop_reason.as_str(), trace.info().events),
         (false, STOP_REASON, 30)
     );
-    assert!(!path_of(&path).exists());
+    assert!(!journal_path(&path).exists());
     let locks = trace.locks().unwrap();
     assert_eq!(locks.iter().map(|lock| lock.last_ns).collect::<Vec<_>>(), [27, 28, 29]);
     assert_eq!(locks[0].name.as_deref(), Some("a"));
@@ -98,40 +102,40 @@ fn everything_up_to_the_last_checkpoint_is_a_trace_again() {
 }
 
 #[test]
-fn a_trace_that_is_whole_is_left_alone() {
+fn a_complete_trace_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     let mut writer = TraceWriter::create(&path, false).unwrap();
     writer.checkpoint(&RunInfo::default(), &SideRows::default()).unwrap();
     writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
-    assert!(!path_of(&path).exists(), "a trace with a footer needs no journal");
+    assert!(!journal_path(&path).exists(), "a trace with a footer needs no journal");
     let before = fs::read(&path).unwrap();
-    assert!(matches!(recover(&path), Err(FormatError::Whole { .. })));
+    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::AlreadyComplete { .. })));
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[test]
-fn a_recorder_that_was_killed_at_once_leaves_nothing_and_that_is_said() {
+fn a_trace_without_a_checkpoint_cannot_be_recovered() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     killed(&path, 0);
-    assert!(matches!(recover(&path), Err(FormatError::NothingToRecover { .. })));
-    assert!(path_of(&path).exists(), "nothing is removed");
-    fs::remove_file(path_of(&path)).unwrap();
-    assert!(matches!(recover(&path), Err(FormatError::NothingToRecover { .. })));
+    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::NothingToRecover { .. })));
+    assert!(journal_path(&path).exists(), "nothing is removed");
+    fs::remove_file(journal_path(&path)).unwrap();
+    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::NothingToRecover { .. })));
 }
 
 #[test]
-fn what_the_disk_did_not_keep_ends_the_trace_at_the_checkpoint_before() {
+fn damaged_events_end_the_trace_at_the_checkpoint_before() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     killed(&path, 3);
     let ends: Vec<u64> =
-        journal::checkpoints(&fs::read(path_of(&path)).unwrap()).iter().map(|c| c.end).collect();
+        journal::checkpoints(&fs::read(journal_path(&path)).unwrap()).iter().map(|c| c.end).collect();
     let mut bytes = fs::read(&path).unwrap();
     bytes[ends[1] as usize + 3] ^= 1;
     fs::write(&path, bytes).unwrap();
-    assert_eq!(recover(&path).unwrap().events, 20);
+    assert_eq!(recover(&path, &OutputOptions::default()).unwrap().events, 20);
     assert_eq!(times(&Trace::open(&path).unwrap()).len(), 20);
 }
 
@@ -139,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn cut_at_any_byte_both_files_give_whole_seconds_or_a_clear_error(events in 0_u64..4000, journal in 0_u64..4000) {
+    fn truncated_files_yield_whole_seconds_or_a_clear_error(events in 0_u64..4000, journal in 0_u64..4000) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         killed(&path, 3);
@@ -149,8 +153,8 @@ proptest! {
             file.set_len(at % (length + 1)).unwrap();
         };
         cut(&path, events);
-        cut(&path_of(&path), journal);
-        match recover(&path) {
+        cut(&journal_path(&path), journal);
+        match recover(&path, &OutputOptions::default()) {
             Ok(recovered) => {
                 prop_assert_eq!(recovered.events % 10, 0);
                 let times = times(&Trace::open(&path).unwrap());

@@ -1,5 +1,5 @@
-//! Rows to Arrow columns, one function per table. Names every field of every row, so that a new field can't be
-//! forgotten here. No files.
+//! Converts rows into Arrow columns, one function per table. Lists every field of a row, so that the compiler reports a
+//! forgotten one.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
 };
 
-/// Events waiting to be encoded, column by column.
+/// Buffered events, stored column by column.
 #[derive(Debug, Default)]
 pub(super) struct EventColumns {
     ts: Int64Builder,
@@ -80,13 +80,13 @@ impl EventColumns {
         self.rows += 1;
     }
 
-    /// The rows so far as one batch; the buffer is empty afterwards.
+    /// Returns the buffered rows as a batch and empties the buffer.
     pub(super) fn take(&mut self, schema: &SchemaRef) -> RecordBatch {
         self.rows = 0;
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.ts.finish()),
-            words(self.kind.finish(), EventKind::ALL.iter().map(|k| k.as_str())),
-            words(self.mode.finish(), Mode::ALL.iter().map(|m| m.as_str())),
+            enum_column(self.kind.finish(), EventKind::ALL.iter().map(|k| k.as_str())),
+            enum_column(self.mode.finish(), Mode::ALL.iter().map(|m| m.as_str())),
             Arc::new(self.lock.finish()),
             Arc::new(self.task.finish()),
             Arc::new(self.cpu.finish()),
@@ -98,27 +98,27 @@ impl EventColumns {
             Arc::new(self.peer_stack.finish()),
             Arc::new(self.errno.finish()),
             Arc::new(self.count.finish()),
-            words(self.state.finish(), TaskState::ALL.iter().map(|s| s.as_str())),
+            enum_column(self.state.finish(), TaskState::ALL.iter().map(|s| s.as_str())),
         ];
         batch(schema, columns)
     }
 }
 
-/// A column of words, given the index of each row's word in `all`.
-fn words<'a>(keys: Int32Array, all: impl Iterator<Item = &'a str>) -> ArrayRef {
-    let values: ArrayRef = Arc::new(StringArray::from_iter_values(all));
+/// Builds a column of enum values from the index of each row's value in `names`.
+fn enum_column<'a>(keys: Int32Array, names: impl Iterator<Item = &'a str>) -> ArrayRef {
+    let values: ArrayRef = Arc::new(StringArray::from_iter_values(names));
     Arc::new(
         DictionaryArray::<Int32Type>::try_new(keys, values)
-            .expect("every key is the index of a declared word"),
+            .expect("every key is the index of a declared value"),
     )
 }
 
 fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>) -> RecordBatch {
     RecordBatch::try_new(Arc::clone(schema), columns)
-        .expect("columns are built from the list that made the schema")
+        .expect("the columns follow the declarations that the schema is made from")
 }
 
-/// The stacks table.
+/// Builds the stacks table.
 pub(super) fn stacks(stacks: &[Stack]) -> RecordBatch {
     let ids = Int32Array::from_iter_values(stacks.iter().map(|s| s.id.0));
     let frames: Vec<&Frame> = stacks.iter().flat_map(|s| &s.frames).collect();
@@ -138,7 +138,7 @@ fn frame_struct(frames: &[&Frame]) -> StructArray {
     fn number(frames: &[&Frame], of: impl Fn(&Frame) -> Option<u64>) -> ArrayRef {
         Arc::new(frames.iter().map(|f| of(f).map(u64::cast_signed)).collect::<Int64Array>())
     }
-    fn mark(frames: &[&Frame], of: impl Fn(&Frame) -> bool) -> ArrayRef {
+    fn boolean(frames: &[&Frame], of: impl Fn(&Frame) -> bool) -> ArrayRef {
         Arc::new(frames.iter().map(|f| Some(of(f))).collect::<BooleanArray>())
     }
     let columns: Vec<ArrayRef> = vec![
@@ -150,22 +150,23 @@ fn frame_struct(frames: &[&Frame]) -> StructArray {
         number(frames, |f| f.symbol_offset),
         text(frames, |f| f.file.as_deref()),
         Arc::new(frames.iter().map(|f| f.line).collect::<Int32Array>()),
-        mark(frames, |f| f.inlined),
-        mark(frames, |f| f.kernel),
+        boolean(frames, |f| f.inlined),
+        boolean(frames, |f| f.kernel),
+        boolean(frames, |f| f.guessed),
     ];
     StructArray::new(schema::arrow_schema(schema::FRAME).fields().clone(), columns, None)
 }
 
-/// The locks table.
+/// Builds the locks table.
 pub(super) fn locks(locks: &[LockRow]) -> RecordBatch {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int32Array::from_iter_values(locks.iter().map(|l| l.id.0))),
         Arc::new(locks.iter().map(|l| l.address.map(u64::cast_signed)).collect::<Int64Array>()),
-        words(
+        enum_column(
             Int32Array::from_iter_values(locks.iter().map(|l| l.kind as i32)),
             LockKind::ALL.iter().map(|k| k.as_str()),
         ),
-        words(
+        enum_column(
             Int32Array::from_iter_values(locks.iter().map(|l| l.scope as i32)),
             Scope::ALL.iter().map(|s| s.as_str()),
         ),
@@ -174,11 +175,12 @@ pub(super) fn locks(locks: &[LockRow]) -> RecordBatch {
         Arc::new(locks.iter().map(|l| l.init_stack.map(|s| s.0)).collect::<Int32Array>()),
         Arc::new(Int64Array::from_iter_values(locks.iter().map(|l| l.first_ns))),
         Arc::new(Int64Array::from_iter_values(locks.iter().map(|l| l.last_ns))),
+        Arc::new(locks.iter().map(|l| l.shared.as_deref()).collect::<StringArray>()),
     ];
     batch(&schema::arrow_schema(schema::LOCKS), columns)
 }
 
-/// The tasks table.
+/// Builds the tasks table.
 pub(super) fn tasks(tasks: &[TaskRow]) -> RecordBatch {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int32Array::from_iter_values(tasks.iter().map(|t| t.id.0))),

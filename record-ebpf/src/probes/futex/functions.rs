@@ -1,6 +1,6 @@
-//! Futex calls by the functions that the kernel's table of system calls leads to, `__x64_sys_futex` and its kin. Nobody pays
-//! for these programs but who calls them. Their only argument is the address of the registers with which the task came into
-//! the kernel (`arch/x86/include/asm/syscall_wrapper.h`, 4.17).
+//! Futex calls by probes on the system call functions, `__x64_sys_futex` and others. Only futex calls pay for them. The only
+//! argument of these functions is the address of the task's registers at kernel entry
+//! (`arch/x86/include/asm/syscall_wrapper.h`, 4.17).
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -11,17 +11,17 @@ use aya_ebpf::{
 use super::{Registers, call_of, enter, leave, number};
 use crate::waiting::FutexCall;
 
-/// The function of the call with this number was entered.
+/// Records the entry of the system call function with this number.
 #[inline(never)]
 fn entered(ctx: FEntryContext, registers: u64, number: u32) -> u32 {
     enter(&ctx, || match Registers::at(registers) {
         Some(registers) => call_of(number, registers.first, registers.second),
-        // The address 0 is no futex.
+        // The address 0 is not a futex.
         None => FutexCall { address: 0, extra: 0, command: 0 },
     })
 }
 
-/// The function returned, with the registers at this address.
+/// Records the return of the function; `registers` is the address of the entry registers.
 #[inline(never)]
 fn returned(ctx: FExitContext, registers: u64, result: i64, number: u32) -> u32 {
     leave(&ctx, result, || {
@@ -30,7 +30,7 @@ fn returned(ctx: FExitContext, registers: u64, result: i64, number: u32) -> u32 
     })
 }
 
-/// The function returned, somewhere on this stack.
+/// Records the return of the function, given any address on the kernel stack.
 #[inline(never)]
 fn returned_on(ctx: FExitContext, stack: u64, result: i64, number: u32) -> u32 {
     leave(&ctx, result, || returning(stack, number))
@@ -48,7 +48,7 @@ fn returning(_stack: u64, _number: u32) -> Option<FutexCall> {
     None
 }
 
-/// The stack pointer of the moment.
+/// Returns the stack pointer.
 #[inline(always)]
 fn stack_pointer(ctx: &RetProbeContext) -> u64 {
     // SAFETY: the verifier allows reads of the context's registers.

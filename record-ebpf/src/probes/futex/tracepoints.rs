@@ -1,7 +1,7 @@
-//! Futex calls by the tracepoints of system calls. They are there on every kernel; but while one of them is in use, the kernel
-//! takes its slow way into and out of every system call of every task.
+//! Futex calls by system call tracepoints. Every kernel has them, but while one is in use, every system call of every task
+//! takes the slow entry and exit path.
 //!
-//! Arguments stand in the tracepoint's context at 16 plus 8 for each, the return value at 16
+//! In the tracepoint's context, argument n is at offset 16 + 8n, and the return value at 16
 //! (`events/syscalls/sys_enter_futex/format`).
 
 #[cfg(not(bpf_target_arch = "aarch64"))]
@@ -13,13 +13,13 @@ use super::{Registers, registers_near};
 use super::{call_of, enter, leave, number};
 use crate::waiting::FutexCall;
 
-/// Offset of the first argument, and of the return value.
+/// Offset of the first argument and of the return value.
 const FIRST: usize = 16;
 
 #[inline(always)]
-fn argument(ctx: &TracePointContext, at: usize) -> u64 {
-    // SAFETY: the kernel's record holds six arguments; a failed read is told from an argument by the caller's check.
-    unsafe { ctx.read_at(FIRST + 8 * at) }.unwrap_or(0)
+fn argument(ctx: &TracePointContext, index: usize) -> u64 {
+    // SAFETY: the kernel's record holds six arguments. After a failed read the caller sees an address or command of 0.
+    unsafe { ctx.read_at(FIRST + 8 * index) }.unwrap_or(0)
 }
 
 macro_rules! entries {
@@ -46,13 +46,13 @@ fn exit_futex(ctx: TracePointContext) -> u32 {
     leave(&ctx, argument(&ctx, 0) as i64, || returning(&ctx))
 }
 
-/// The context begins with the address of registers, which a program may only read in this way (`perf_call_bpf_exit` in
-/// `kernel/trace/trace_syscalls.c`). Some kernels put the task's own there, others those of the tracepoint, whose stack
-/// pointer leads to the task's. What is found must have the number and the result of this call.
+/// Decodes the returning call from the entry registers. The context starts with an address of registers, which a program can
+/// read only in this way (`perf_call_bpf_exit` in `kernel/trace/trace_syscalls.c`). On some kernels these are the task's own,
+/// on others the tracepoint's, whose stack pointer leads to the task's. They must match the number and result of this call.
 #[cfg(not(bpf_target_arch = "aarch64"))]
 #[inline(always)]
 fn returning(ctx: &TracePointContext) -> Option<FutexCall> {
-    /// Where `sp` is in `struct pt_regs` (`arch/x86/include/asm/ptrace.h`).
+    /// Offset of `sp` in `struct pt_regs` (`arch/x86/include/asm/ptrace.h`).
     const STACK_POINTER: u64 = 152;
     // SAFETY: the helper checks the addresses; the number of the call is a field of the kernel's record.
     let (regs, stack, number) = unsafe {
@@ -61,8 +61,8 @@ fn returning(ctx: &TracePointContext) -> Option<FutexCall> {
         (regs, stack, ctx.read_at::<i32>(8).ok()?)
     };
     let result = argument(ctx, 0) as i64;
-    let fits = |registers: &Registers| registers.number == number as u32 && registers.result == result;
-    let registers = Registers::at(regs).filter(fits).or_else(|| registers_near(stack, fits))?;
+    let matches = |registers: &Registers| registers.number == number as u32 && registers.result == result;
+    let registers = Registers::at(regs).filter(matches).or_else(|| registers_near(stack, matches))?;
     Some(registers.call())
 }
 

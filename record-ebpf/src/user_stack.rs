@@ -1,0 +1,129 @@
+//! Copies the top of user stacks, and the registers that the recorder needs to unwind them.
+//!
+//! The kernel walks user stacks by frame pointers, which most C libraries and many programs do not keep.
+
+#[cfg(not(bpf_target_arch = "aarch64"))]
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
+use aya_ebpf::{
+    btf_maps::RingBuf,
+    helpers::generated::{bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit},
+};
+use trace_format::wire::{WireEvent, WireStack, WireUserStack, code};
+
+use crate::{
+    config,
+    emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, now_ns, ring_of},
+    guard::Run,
+};
+
+/// Registers of a task at its entry to the kernel.
+#[derive(Clone, Copy)]
+struct Registers {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+}
+
+impl Registers {
+    /// Returns the registers of the current task; `None` if it entered the kernel in another way than from 64-bit code. They
+    /// are at the top of its kernel stack (`arch/x86/include/asm/processor.h`, `task_pt_regs`).
+    #[cfg(not(bpf_target_arch = "aarch64"))]
+    #[inline(always)]
+    fn of_current() -> Option<Self> {
+        /// `THREAD_SIZE`, the size of `struct pt_regs`, and `TOP_OF_KERNEL_STACK_PADDING` with FRED (6.9).
+        const STACK: u64 = 16 << 10;
+        const SIZE: u64 = 168;
+        const PADDING: u64 = 16;
+        if config::task_stack_offset() == config::ABSENT {
+            return None;
+        }
+        // SAFETY: the helpers check the addresses.
+        let stack = unsafe {
+            let field = bpf_get_current_task() + u64::from(config::task_stack_offset());
+            bpf_probe_read_kernel(field as *const u64).ok()?
+        };
+        Self::at(stack + STACK - SIZE).or_else(|| Self::at(stack + STACK - SIZE - PADDING))
+    }
+
+    #[cfg(bpf_target_arch = "aarch64")]
+    #[inline(always)]
+    fn of_current() -> Option<Self> {
+        None
+    }
+
+    /// Reads the `struct pt_regs` at `address` (`arch/x86/include/asm/ptrace.h`).
+    #[cfg(not(bpf_target_arch = "aarch64"))]
+    #[inline(always)]
+    fn at(address: u64) -> Option<Self> {
+        const BP: u64 = 32;
+        const IP: u64 = 128;
+        /// `__USER_CS` and `__USER_DS` (`arch/x86/include/asm/segment.h`).
+        const CODE: u64 = 0x33;
+        const DATA: u64 = 0x2b;
+        // SAFETY: the helpers check the addresses.
+        let ([ip, cs, _, sp, ss], bp) = unsafe {
+            let end: [u64; 5] = bpf_probe_read_kernel((address + IP) as *const [u64; 5]).ok()?;
+            (end, bpf_probe_read_kernel((address + BP) as *const u64).ok()?)
+        };
+        (cs & 0xffff == CODE && ss & 0xffff == DATA).then_some(Self { ip, sp, bp })
+    }
+}
+
+/// Copies the user stack of the event's task, whose stacks are taken.
+#[inline(always)]
+pub(crate) fn copy_of(run: &Run, event: &WireEvent) {
+    if event.tid != 0 {
+        copy(run, (event.cpu, event.seq), event.tgid, event.user_stack, false);
+    }
+}
+
+/// Copies the top of the current task's user stack into the ring of descriptors. It is joined to its event by `key`, this CPU
+/// and a sequence number. If it cannot be copied, the event keeps `user_stack`, the stack by frame pointers.
+#[inline(always)]
+pub(crate) fn copy(run: &Run, (cpu, seq): (u32, u32), tgid: u32, user_stack: i32, peer: bool) {
+    const HEADER: u64 = size_of::<WireUserStack>() as u64;
+    const PAGE: u64 = 4096;
+    let wanted = u64::from(config::stack_bytes());
+    if wanted == 0 {
+        return;
+    }
+    let Some(registers) = Registers::of_current() else { return };
+    let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return };
+    let (used, size) = fill(ring);
+    if used + RECORD_HEADER + HEADER + wanted > size / 4 * 3 {
+        return;
+    }
+    let map = core::ptr::from_ref::<RingBuf<WireStack, { 256 << 10 }>>(ring).cast_mut().cast();
+    // SAFETY: the record has the size of the header and of the wanted bytes; all fields are written before it is submitted. The
+    // helper checks the address of the stack.
+    unsafe {
+        let record = bpf_ringbuf_reserve(map, HEADER + wanted, 0);
+        if record.is_null() {
+            return;
+        }
+        let stack = record.byte_add(HEADER as usize);
+        let mut bytes = wanted;
+        if bpf_probe_read_user(stack, wanted as u32, registers.sp as *const _) != 0 {
+            // The stack ends within these bytes.
+            bytes = PAGE - registers.sp % PAGE;
+            if bytes >= wanted || bpf_probe_read_user(stack, bytes as u32, registers.sp as *const _) != 0 {
+                bytes = 0;
+            }
+        }
+        record.cast::<WireUserStack>().write(WireUserStack {
+            ts_ns: now_ns(),
+            code: code::USER_STACK,
+            peer: u8::from(peer),
+            padding: [0; 2],
+            cpu,
+            seq,
+            tgid,
+            user_stack,
+            bytes: bytes as u32,
+            ip: registers.ip,
+            sp: registers.sp,
+            bp: registers.bp,
+        });
+        bpf_ringbuf_submit(record, NO_WAKEUP);
+    }
+}

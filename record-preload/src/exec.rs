@@ -1,0 +1,399 @@
+//! Functions that start programs. A program may start where it cannot load this library: in another root or mount namespace, or
+//! as a user who must not read it. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets.
+//! Everything else is forwarded unchanged.
+//!
+//! Not seen: programs that are started by system calls without these functions.
+
+use core::{
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::MaybeUninit,
+    ptr::null,
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use crate::{
+    environment,
+    real::{self, Forwarded, Strings},
+    restrictions, sys,
+};
+
+/// Maximum length of a path.
+const MAX_PATH: usize = 4096;
+const VARIABLE: &[u8] = b"LD_PRELOAD=";
+/// Characters that separate paths in the variable.
+const SEPARATORS: [u8; 2] = [b':', b' '];
+
+/// The path of this library as the loader knows it, without the terminating zero; empty if unknown.
+static mut PATH: [u8; MAX_PATH] = [0; MAX_PATH];
+static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The file that the path named when the program started.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Finds the file of this library, given an address in it. Runs once, before main.
+pub(crate) fn find_own_file(inside: *const c_void) {
+    real::find_exec_functions();
+    let Some(_permit) = restrictions::permit() else { return };
+    let mut facts = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the loader fills the facts, whose strings exist as long as this library.
+    let name = unsafe {
+        if libc::dladdr(inside, facts.as_mut_ptr()) == 0 {
+            return;
+        }
+        let name = facts.assume_init().dli_fname;
+        if name.is_null() { &[] } else { CStr::from_ptr(name).to_bytes() }
+    };
+    if name.first() != Some(&b'/') || name.len() >= MAX_PATH {
+        return;
+    }
+    // SAFETY: no other thread reads the path before its length is stored.
+    unsafe { (&raw mut PATH).cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len()) };
+    if let Some((device, inode)) = identity() {
+        DEVICE.store(device, Ordering::Relaxed);
+        INODE.store(inode, Ordering::Relaxed);
+        PATH_BYTES.store(name.len(), Ordering::Release);
+    }
+}
+
+/// Returns the path of this library, empty if it is unknown.
+fn own_path() -> &'static [u8] {
+    // SAFETY: the path was written before its length, and does not change.
+    unsafe { core::slice::from_raw_parts((&raw const PATH).cast::<u8>(), PATH_BYTES.load(Ordering::Acquire)) }
+}
+
+/// Returns the device and inode of the file that has the path now, as this thread sees it.
+fn identity() -> Option<(u64, u64)> {
+    let mut facts = MaybeUninit::<libc::stat>::zeroed();
+    let path = (&raw const PATH) as usize;
+    let arguments = [libc::AT_FDCWD as usize, path, facts.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the path ends with a zero, and the kernel fills the facts.
+    unsafe {
+        (sys::call(libc::SYS_newfstatat, arguments) == 0).then(|| {
+            let facts = facts.assume_init();
+            (facts.st_dev, facts.st_ino)
+        })
+    }
+}
+
+/// Whether a new program would find this library under its path. Under a seccomp filter this is assumed.
+fn is_reachable() -> bool {
+    let Some(_permit) = restrictions::permit() else { return true };
+    let own = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
+    own_path().is_empty() || identity() == Some(own)
+}
+
+/// Returns the value of an entry of an environment that loads this library.
+fn loading_value(entry: &[u8]) -> Option<&[u8]> {
+    let value = entry.strip_prefix(VARIABLE)?;
+    words(value).any(|word| word == own_path()).then_some(value)
+}
+
+fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| SEPARATORS.contains(byte)).filter(|word| !word.is_empty())
+}
+
+/// Writes the entry for the other libraries of `value` to `to`, which has room for the old entry with its terminating zero.
+/// Returns the number of bytes; 0 if there are no other libraries.
+unsafe fn write_others(value: &[u8], to: *mut u8) -> usize {
+    let mut count = 0;
+    let mut put = |bytes: &[u8]| {
+        // SAFETY: the new entry consists of parts of the old one.
+        unsafe { to.add(count).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        count += bytes.len();
+    };
+    for (index, word) in words(value).filter(|word| *word != own_path()).enumerate() {
+        put(if index == 0 { VARIABLE } else { b":" });
+        put(word);
+    }
+    if count > 0 {
+        // SAFETY: as above.
+        unsafe { to.add(count).write(0) };
+        count += 1;
+    }
+    count
+}
+
+/// Returns the bytes of an entry.
+unsafe fn text<'a>(entry: *const c_char) -> &'a [u8] {
+    // SAFETY: the caller's environment consists of null-terminated strings.
+    unsafe { CStr::from_ptr(entry) }.to_bytes()
+}
+
+/// Entries and bytes of an edited environment that fit on the stack.
+const SMALL_LIST: usize = 256;
+const SMALL_TEXT: usize = 1024;
+
+/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it.
+unsafe fn with_environment(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
+    if environment.is_null() || is_reachable() {
+        return run(environment);
+    }
+    let (mut count, mut bytes) = (0, 0);
+    // SAFETY: a null-terminated list of strings.
+    unsafe {
+        while !(*environment.add(count)).is_null() {
+            let entry = text(*environment.add(count));
+            if loading_value(entry).is_some() {
+                bytes += entry.len() + 1;
+            }
+            count += 1;
+        }
+        if bytes == 0 {
+            return run(environment);
+        }
+        if count < SMALL_LIST && bytes <= SMALL_TEXT {
+            return with_small(environment, run);
+        }
+        let size = (count + 1) * size_of::<usize>() + bytes;
+        let Some(memory) = sys::allocate(size) else { return run(environment) };
+        edit(environment, memory.cast(), memory.add((count + 1) * size_of::<usize>()));
+        let result = run(memory.cast());
+        // The program was started by another process, or not at all.
+        sys::unmap(memory, size);
+        result
+    }
+}
+
+/// As [`with_environment`] for an environment that fits on the stack. After a vfork, memory that the child allocates would stay.
+#[inline(never)]
+unsafe fn with_small(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
+    let mut list = [null::<c_char>(); SMALL_LIST];
+    let mut texts = [0_u8; SMALL_TEXT];
+    // SAFETY: the caller has checked the sizes.
+    unsafe { edit(environment, list.as_mut_ptr(), texts.as_mut_ptr()) };
+    run(list.as_ptr())
+}
+
+/// Writes the edited environment to `list`, and its new entries to `texts`.
+unsafe fn edit(environment: Strings, mut list: *mut *const c_char, mut texts: *mut u8) {
+    let mut at = environment;
+    // SAFETY: both have room for the whole environment.
+    unsafe {
+        while !(*at).is_null() {
+            let mut entry = *at;
+            if let Some(value) = loading_value(text(entry)) {
+                let bytes = write_others(value, texts);
+                entry = if bytes == 0 { null() } else { texts.cast() };
+                texts = texts.add(bytes);
+            }
+            if !entry.is_null() {
+                list.write(entry);
+                list = list.add(1);
+            }
+            at = at.add(1);
+        }
+        list.write(null());
+    }
+}
+
+/// The entry that replaces this process's own, and its state.
+static mut OWN_ENTRY: [u8; MAX_PATH] = [0; MAX_PATH];
+static OWN_STATE: AtomicU32 = AtomicU32::new(UNUSED);
+const UNUSED: u32 = 0;
+const WRITING: u32 = 1;
+const WRITTEN: u32 = 2;
+
+/// Takes this library out of the environment of this process, if programs cannot load it. `system` and `popen` have no argument
+/// for the environment.
+unsafe fn edit_own_environment() {
+    // SAFETY: the C library's list of strings. An entry is replaced by a single store, as putenv does.
+    unsafe {
+        let mut at = environment::list();
+        if at.is_null() || is_reachable() {
+            return;
+        }
+        while !(*at).is_null() {
+            if let Some(entry) = replacement(text(*at)) {
+                AtomicPtr::from_ptr(at.cast::<*mut c_char>()).store(entry.cast_mut(), Ordering::Release);
+            }
+            at = at.add(1);
+        }
+    }
+}
+
+/// Returns the entry that replaces one that loads this library.
+unsafe fn replacement(entry: &[u8]) -> Option<*const c_char> {
+    let value = loading_value(entry)?;
+    let own = (&raw mut OWN_ENTRY).cast::<u8>();
+    if entry.len() < MAX_PATH
+        && OWN_STATE.compare_exchange(UNUSED, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    {
+        // SAFETY: only this thread writes the buffer, which has room.
+        unsafe { write_others(value, own) };
+        OWN_STATE.store(WRITTEN, Ordering::Release);
+    }
+    let has_others = words(value).any(|word| word != own_path());
+    match (has_others, OWN_STATE.load(Ordering::Acquire)) {
+        (false, _) => Some(c"LD_PRELOAD=".as_ptr()),
+        (true, WRITTEN) => Some(own.cast()),
+        (true, _) => None,
+    }
+}
+
+/// `system`. Returns the function to continue in.
+pub(crate) unsafe extern "C" fn before_system() -> Forwarded {
+    // SAFETY: the caller's obligation.
+    unsafe { edit_own_environment() };
+    real::SYSTEM.get()
+}
+
+/// `popen`. Returns the function to continue in.
+pub(crate) unsafe extern "C" fn before_popen() -> Forwarded {
+    // SAFETY: the caller's obligation.
+    unsafe { edit_own_environment() };
+    real::POPEN.get()
+}
+
+/// `execl`, whose `arguments` are the variable ones.
+pub(crate) unsafe extern "C" fn execl(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { execve(path, arguments, environment::list().cast_const()) }
+}
+
+/// `execlp`, whose `arguments` are the variable ones.
+pub(crate) unsafe extern "C" fn execlp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { execvpe(file, arguments, environment::list().cast_const()) }
+}
+
+/// `execle`: the environment follows the null pointer that ends the variable arguments.
+pub(crate) unsafe extern "C" fn execle(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe {
+        let mut end = arguments;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, arguments, (*end.add(1)).cast())
+    }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: forwarded with an environment that has the same type.
+    unsafe { with_environment(environment, |environment| real::EXECVE.get()(path, arguments, environment)) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: as in `execve`.
+    unsafe { with_environment(environment, |environment| real::EXECVPE.get()(file, arguments, environment)) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { execve(path, arguments, environment::list().cast_const()) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { execvpe(file, arguments, environment::list().cast_const()) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+unsafe extern "C" fn fexecve(descriptor: c_int, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: as in `execve`.
+    unsafe {
+        with_environment(environment, |environment| real::FEXECVE.get()(descriptor, arguments, environment))
+    }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as in `execve`.
+    unsafe {
+        with_environment(environment, |environment| {
+            real::EXECVEAT.get()(directory, path, arguments, environment, flags)
+        })
+    }
+}
+
+macro_rules! spawn {
+    ($name:ident, $real:ident) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+        unsafe extern "C" fn $name(
+            child: *mut c_int,
+            path: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: Strings,
+            environment: Strings,
+        ) -> c_int {
+            // SAFETY: as in `execve`.
+            unsafe {
+                with_environment(environment, |environment| {
+                    real::$real.get()(child, path, actions, attributes, arguments, environment)
+                })
+            }
+        }
+    };
+}
+
+spawn!(posix_spawn, POSIX_SPAWN);
+spawn!(posix_spawnp, POSIX_SPAWNP);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+
+    /// Sets the path of the library, which is the same for all tests.
+    fn set_path() {
+        let path = b"/klock/lib.so";
+        // SAFETY: all tests write the same bytes.
+        unsafe { (&raw mut PATH).cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), path.len()) };
+        PATH_BYTES.store(path.len(), Ordering::Release);
+    }
+
+    fn edited(entries: &[&str]) -> Vec<String> {
+        set_path();
+        let entries: Vec<CString> =
+            entries.iter().map(|entry| CString::new(*entry).expect("no zero")).collect();
+        let list: Vec<_> = entries.iter().map(|entry| entry.as_ptr()).chain([null()]).collect();
+        let mut result = Vec::new();
+        // SAFETY: a null-terminated list of strings; no file has the path, so that the environment is edited.
+        unsafe {
+            with_environment(list.as_ptr(), |list| {
+                let mut at = list;
+                while !(*at).is_null() {
+                    result.push(String::from_utf8_lossy(text(*at)).into_owned());
+                    at = at.add(1);
+                }
+                0
+            });
+        }
+        result
+    }
+
+    #[test]
+    fn the_library_is_removed_and_others_stay() {
+        assert_eq!(edited(&["A=1", "LD_PRELOAD=/klock/lib.so", "B=2"]), ["A=1", "B=2"]);
+        assert_eq!(edited(&["LD_PRELOAD=/klock/lib.so:/a.so b.so"]), ["LD_PRELOAD=/a.so:b.so"]);
+        assert_eq!(edited(&["LD_PRELOAD=/a.so  /klock/lib.so:"]), ["LD_PRELOAD=/a.so"]);
+        assert_eq!(edited(&["LD_PRELOAD=/klock/lib.so2", "C="]), ["LD_PRELOAD=/klock/lib.so2", "C="]);
+        assert_eq!(edited(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_large_environment_is_edited_too() {
+        let long = format!("LD_PRELOAD=/klock/lib.so:/{}", "x".repeat(3000));
+        let mut entries = vec![long.as_str()];
+        entries.extend(core::iter::repeat_n("A=1", 1000));
+        let edited = edited(&entries);
+        assert_eq!((edited.len(), edited[0].len()), (1001, "LD_PRELOAD=/".len() + 3000));
+    }
+}

@@ -1,0 +1,444 @@
+//! Writers, and a reader that follows their links.
+
+use core::alloc::Layout;
+use std::{
+    alloc::{alloc_zeroed, dealloc},
+    collections::HashSet,
+    vec,
+    vec::Vec,
+};
+
+use proptest::{collection::vec as list, prelude::*};
+use trace_format::preload::{CHUNKS_OFFSET, LOW_MASK, MIN_CHUNK_BYTES, payload_units, pool::Cursor, state};
+
+use super::*;
+use crate::slot::{self, Facts};
+
+#[path = "../../tests/support/chunks.rs"]
+mod chunks;
+
+use chunks::Chunks;
+
+/// A region in private memory.
+struct Memory {
+    region: *mut Region,
+    layout: Layout,
+}
+
+impl Memory {
+    fn new(chunks: u32) -> Self {
+        let bytes = CHUNKS_OFFSET + chunks as usize * MIN_CHUNK_BYTES as usize;
+        let layout = Layout::from_size_align(bytes, 4096).expect("a valid layout");
+        // SAFETY: zeros are a valid region.
+        unsafe {
+            let region = alloc_zeroed(layout).cast::<Region>();
+            assert!(!region.is_null());
+            (*region).chunk_bytes = MIN_CHUNK_BYTES;
+            (*region).chunks = chunks;
+            (*region).fresh_chunks.filled = u64::from(chunks).into();
+            Self { region, layout }
+        }
+    }
+
+    fn pool(&self) -> Pool<'_> {
+        // SAFETY: the memory lives as long as `self`.
+        unsafe { Pool::new(self.region, (*self.region).chunks) }
+    }
+
+    /// Reads a word of a chunk.
+    fn word(&self, chunk: u32, offset: u64) -> u64 {
+        let at = (chunk_offset(chunk, MIN_CHUNK_BYTES) + offset) as usize;
+        // SAFETY: inside the region.
+        unsafe { self.region.cast::<u8>().add(at).cast::<u64>().read() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`.
+        unsafe { dealloc(self.region.cast(), self.layout) };
+    }
+}
+
+/// A thread, and klock's knowledge of it.
+struct Session {
+    writer: Writer,
+    cursor: Cursor,
+    revoked: bool,
+    /// Records that were tried, and those that were read.
+    tried: u64,
+    /// Records that nothing was tried for after, because a handler interrupted the thread.
+    read: Vec<u64>,
+    reported: u64,
+}
+
+impl Session {
+    fn start(memory: &Memory) -> Self {
+        let facts = Facts { tid: 1, comm: [0; 16], now_ns: 1 };
+        // SAFETY: the memory is there.
+        let writer = unsafe {
+            let slot = slot::claim(memory.region).expect("a slot");
+            slot::start_session(slot, &facts);
+            Writer::new(memory.region, slot)
+        };
+        let cursor = Cursor::default();
+        Self { writer, cursor, revoked: false, tried: 0, read: vec![], reported: 0 }
+    }
+
+    fn slot(&self) -> &Slot {
+        // SAFETY: the memory is there.
+        unsafe { &*self.writer.slot() }
+    }
+
+    fn limit(&self) -> &AtomicU64 {
+        // SAFETY: the memory is there.
+        unsafe { self.writer.limit() }
+    }
+
+    fn put(&mut self) {
+        // SAFETY: the memory is there.
+        unsafe {
+            self.writer.set_busy();
+            self.writer.put(Record::new(self.tried, op::ACQUIRED, 1, 0x1000, 0));
+            self.writer.set_idle();
+        }
+        self.tried += 1;
+    }
+
+    fn put_with_payload(&mut self) {
+        let record = Record::new(self.tried, op::WAIT, 1, 0x1000, 0);
+        // SAFETY: the memory is there.
+        unsafe { self.writer.put_with_payload(record, Payload { first: 1, second: 2 }) };
+        self.tried += 1;
+    }
+
+    fn put_stack(&mut self, frames: usize) -> bool {
+        let frames: Vec<usize> = (1..=frames).collect();
+        // SAFETY: the memory is there.
+        unsafe { self.writer.put_stack(self.tried, &frames) }
+    }
+
+    fn lose_nested(&mut self) {
+        // SAFETY: the memory is there.
+        unsafe { self.writer.lose_nested() };
+    }
+
+    /// Reads everything that is published.
+    fn drain(&mut self, memory: &Memory, owned: &mut HashSet<u32>) {
+        let pool = memory.pool();
+        let (head, first) = (self.slot().head, &raw const self.slot().first);
+        let mut chunks = Chunks { pool, owned };
+        // SAFETY: the slot lives as long as the memory.
+        let first = unsafe { &*first };
+        while let Some(piece) =
+            self.cursor.next(&pool, first, MIN_CHUNK_BYTES, head, &mut chunks).expect("valid links")
+        {
+            let mut at = piece.offset;
+            while at < piece.offset + piece.bytes {
+                let record =
+                    Record { head: memory.word(piece.chunk, at), body: memory.word(piece.chunk, at + 8) };
+                match record.op() {
+                    op::LOST => self.reported += record.address(),
+                    op::STACK => {}
+                    _ => self.read.push(record.time()),
+                }
+                at += (1 + payload_units(&record).expect("a known record") as u64) * UNIT_SIZE;
+            }
+            assert_eq!(at, piece.offset + piece.bytes, "no record continues in another chunk");
+        }
+        assert_eq!(self.cursor.tail(), head);
+    }
+
+    /// A step of taking the chunk away, as klock does it for an idle thread.
+    fn take_chunk(&mut self, memory: &Memory, owned: &mut HashSet<u32>) {
+        let limit = self.limit().load(Ordering::Relaxed);
+        if !self.revoked {
+            if self.cursor.has_chunk() && limit >= limit::REPORT {
+                self.limit().store(limit::REVOKED, Ordering::Relaxed);
+                self.revoked = true;
+            }
+            return;
+        }
+        self.revoked = false;
+        if limit == limit::REVOKED {
+            self.limit().store(limit::NO_CHUNK, Ordering::Relaxed);
+            let head = self.slot().head;
+            self.cursor.cut(head, &mut Chunks { pool: memory.pool(), owned });
+        }
+    }
+
+    /// Reads the rest, and checks that every record was delivered in order or lost.
+    fn end(mut self, memory: &Memory, owned: &mut HashSet<u32>) {
+        self.drain(memory, owned);
+        self.cursor.close(&mut Chunks { pool: memory.pool(), owned });
+        let slot = self.slot();
+        assert_eq!(self.read.len() as u64 + slot.lost, self.tried);
+        let unreported = self.writer.pending + self.writer.nested.load(Ordering::Relaxed);
+        assert_eq!(self.reported + unreported, slot.lost);
+        assert!(self.read.windows(2).all(|two| two[0] < two[1]) && self.tried < LOW_MASK);
+        // SAFETY: the slot lives as long as the memory.
+        unsafe { (*self.writer.slot()).state = state::FREE };
+        let index = (self.writer.slot() as usize - memory.region as usize - 4096) / size_of::<Slot>();
+        memory.pool().free_slots.push(index as u32);
+    }
+}
+
+fn free(memory: &Memory) -> u64 {
+    memory.pool().used.len() + memory.pool().fresh.len()
+}
+
+#[test]
+fn records_continue_in_other_chunks_and_chunks_are_used_again() {
+    let memory = Memory::new(3);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    for _ in 0..100 {
+        (0..200).for_each(|_| session.put());
+        session.drain(&memory, &mut owned);
+        assert!(free(&memory) >= 2 - u64::from(session.slot().limit == limit::NO_CHUNK));
+    }
+    assert_eq!(session.slot().lost, 0);
+    session.end(&memory, &mut owned);
+    assert_eq!(free(&memory), 3);
+}
+
+#[test]
+fn an_empty_pool_reports_its_losses_before_the_next_record() {
+    let memory = Memory::new(1);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    (0..131).for_each(|_| session.put());
+    assert_eq!(session.slot().lost, 3);
+    session.drain(&memory, &mut owned);
+    assert_eq!((session.read.len(), session.reported, free(&memory)), (128, 0, 0));
+    // The reader has followed the link of the slot by now, so that the thread can close its chunk.
+    session.put();
+    session.drain(&memory, &mut owned);
+    assert_eq!((session.read.len(), session.reported, free(&memory)), (128, 0, 1));
+    session.put();
+    session.drain(&memory, &mut owned);
+    assert_eq!((session.read.last(), session.reported), (Some(&132), 4));
+    session.end(&memory, &mut owned);
+}
+
+#[test]
+fn one_thread_can_have_the_whole_pool_and_many_share_it() {
+    let memory = Memory::new(8);
+    let mut owned = HashSet::new();
+    let mut alone = Session::start(&memory);
+    (0..8 * 128).for_each(|_| alone.put());
+    assert_eq!((alone.slot().lost, free(&memory)), (0, 0));
+    alone.end(&memory, &mut owned);
+    // More threads than chunks: each writes while the others are idle.
+    let mut threads: Vec<Session> = (0..100).map(|_| Session::start(&memory)).collect();
+    for round in 0..3 {
+        for thread in &mut threads {
+            thread.put();
+            thread.drain(&memory, &mut owned);
+            thread.take_chunk(&memory, &mut owned);
+            thread.take_chunk(&memory, &mut owned);
+            assert_eq!((thread.slot().lost, thread.read.len()), (0, round + 1));
+        }
+    }
+    assert_eq!(free(&memory), 8);
+    threads.into_iter().for_each(|thread| thread.end(&memory, &mut owned));
+}
+
+#[test]
+fn a_thread_that_writes_after_its_chunk_was_revoked_keeps_it() {
+    let memory = Memory::new(2);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    session.put();
+    session.drain(&memory, &mut owned);
+    session.take_chunk(&memory, &mut owned);
+    session.put();
+    session.take_chunk(&memory, &mut owned);
+    session.put();
+    assert_eq!(free(&memory), 1);
+    session.end(&memory, &mut owned);
+}
+
+#[test]
+fn losses_of_a_signal_handler_are_reported_before_the_next_record() {
+    let memory = Memory::new(2);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    session.put();
+    session.lose_nested();
+    session.put();
+    session.drain(&memory, &mut owned);
+    assert_eq!((&session.read, session.reported, session.slot().lost), (&vec![0, 1], 1, 1));
+}
+
+#[test]
+fn a_stack_without_room_is_not_counted() {
+    let memory = Memory::new(1);
+    let mut session = Session::start(&memory);
+    (0..127).for_each(|_| session.put());
+    assert!(!session.put_stack(3));
+    assert_eq!(session.slot().lost, 0);
+}
+
+/// A pool whose threads run at once while a reader drains it and takes idle threads' chunks.
+#[test]
+fn threads_at_once_deliver_or_count_every_record() {
+    const RECORDS: u64 = 200_000;
+    struct Shared(Memory);
+    // SAFETY: threads use it as the threads of a process do.
+    unsafe impl Sync for Shared {}
+    let shared = Shared(Memory::new(64));
+    let shared = &shared;
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut session = Session::start(&{ shared }.0);
+                    for n in 0..RECORDS {
+                        session.put();
+                        if (n + thread) % 10_000 == 0 {
+                            std::thread::sleep(core::time::Duration::from_millis(3));
+                        }
+                    }
+                    // SAFETY: the slot belongs to this thread.
+                    unsafe { slot::end_session(session.writer.slot(), [0; 16], 2) };
+                    (session.slot().lost, session.writer.pending)
+                })
+            })
+            .collect();
+        let (mut owned, mut read) = (HashSet::new(), Vec::new());
+        let mut cursors: Vec<(Cursor, bool, bool)> = vec![Default::default(); 4];
+        let memory = &shared.0;
+        let mut ended = 0;
+        let mut taken = 0;
+        while ended < 4 {
+            for (index, (cursor, revoked, is_over)) in cursors.iter_mut().enumerate() {
+                // SAFETY: the slot is in the region.
+                let slot = unsafe { memory.region.cast::<u8>().add(4096).cast::<Slot>().add(index) };
+                // SAFETY: as klock reads it.
+                let (now, busy, head, first, limit) = unsafe {
+                    (
+                        slot::atomic_u32(&raw mut (*slot).state).load(Ordering::Acquire),
+                        slot::atomic_u32(&raw mut (*slot).busy).load(Ordering::Acquire),
+                        slot::atomic_u64(&raw mut (*slot).head).load(Ordering::Acquire),
+                        &(*slot).first,
+                        slot::atomic_u64(&raw mut (*slot).limit),
+                    )
+                };
+                if *is_over || now != state::LIVE && now != state::EXITED {
+                    continue;
+                }
+                let pool = memory.pool();
+                let mut chunks = Chunks { pool, owned: &mut owned };
+                let before = cursor.tail();
+                while let Some(piece) =
+                    cursor.next(&pool, first, MIN_CHUNK_BYTES, head, &mut chunks).expect("valid links")
+                {
+                    for at in (piece.offset..piece.offset + piece.bytes).step_by(UNIT_BYTES) {
+                        let record = Record {
+                            head: memory.word(piece.chunk, at),
+                            body: memory.word(piece.chunk, at + 8),
+                        };
+                        read.push((index, record.op(), record.time(), record.address()));
+                    }
+                }
+                if now == state::EXITED {
+                    cursor.close(&mut chunks);
+                    *is_over = true;
+                    ended += 1;
+                } else if *revoked {
+                    *revoked = false;
+                    let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+                    if busy == 0
+                        && limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok()
+                    {
+                        taken += 1;
+                        // SAFETY: as above.
+                        let head = unsafe { slot::atomic_u64(&raw mut (*slot).head) }.load(Ordering::Acquire);
+                        cursor.cut(head, &mut chunks);
+                    }
+                } else if busy == 0 && before == head && cursor.has_chunk() {
+                    let value = limit.load(Ordering::Relaxed);
+                    let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+                    *revoked = value >= limit::REPORT
+                        && limit.compare_exchange(value, limit::REVOKED, success, failure).is_ok();
+                }
+            }
+            // Longer than a store stays invisible.
+            std::thread::sleep(core::time::Duration::from_micros(200));
+        }
+        let losses: Vec<(u64, u64)> =
+            writers.into_iter().map(|thread| thread.join().expect("it ends")).collect();
+        let lost: u64 = losses.iter().map(|(lost, _)| lost).sum();
+        let pending: u64 = losses.iter().map(|(_, pending)| pending).sum();
+        let reported: u64 = read.iter().filter(|(_, op, ..)| *op == op::LOST).map(|(.., count)| count).sum();
+        let records: Vec<_> = read.iter().filter(|(_, op, ..)| *op != op::LOST).collect();
+        assert_eq!((records.len() as u64 + lost, reported + pending), (4 * RECORDS, lost));
+        for index in 0..4 {
+            let times: Vec<u64> = records.iter().filter(|r| r.0 == index).map(|r| r.2).collect();
+            assert!(times.windows(2).all(|two| two[0] < two[1]), "in the order of each thread");
+        }
+        assert!(owned.is_empty());
+        assert_eq!(free(memory), 64);
+        assert!(taken > 0, "no chunk of an idle thread was taken");
+    });
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Put,
+    PutWithPayload,
+    PutStack(usize),
+    Nested,
+    Drain,
+    TakeChunk,
+    /// The thread ends or is killed, and another one starts.
+    Replace,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => Just(Step::Put),
+        4 => Just(Step::PutWithPayload),
+        2 => (1_usize..=127).prop_map(Step::PutStack),
+        1 => Just(Step::Nested),
+        3 => Just(Step::Drain),
+        3 => Just(Step::TakeChunk),
+        1 => Just(Step::Replace),
+    ]
+}
+
+proptest! {
+    /// Whatever threads, handlers and klock do in whatever order: every record is delivered in order, or counted as lost, and
+    /// every chunk comes back.
+    #[test]
+    fn every_record_is_delivered_or_counted_and_no_chunk_is_missing(
+        steps in list((0_usize..4, step(), 1_usize..60), 1..200),
+        chunks in 1_u32..9,
+    ) {
+        let memory = Memory::new(chunks);
+        let mut owned = HashSet::new();
+        let mut sessions: Vec<Session> = (0..4).map(|_| Session::start(&memory)).collect();
+        for (index, step, count) in steps {
+            let session = &mut sessions[index];
+            match step {
+                Step::Put => (0..count).for_each(|_| session.put()),
+                Step::PutWithPayload => (0..count).for_each(|_| session.put_with_payload()),
+                Step::PutStack(frames) => drop(session.put_stack(frames)),
+                Step::Nested => {
+                    session.lose_nested();
+                    session.tried += 1;
+                }
+                Step::Drain => session.drain(&memory, &mut owned),
+                Step::TakeChunk => {
+                    session.drain(&memory, &mut owned);
+                    session.take_chunk(&memory, &mut owned);
+                }
+                Step::Replace => {
+                    let new = Session::start(&memory);
+                    core::mem::replace(session, new).end(&memory, &mut owned);
+                }
+            }
+            prop_assert!(free(&memory) + owned.len() as u64 <= u64::from(chunks));
+        }
+        sessions.into_iter().for_each(|session| session.end(&memory, &mut owned));
+        prop_assert!(owned.is_empty());
+        prop_assert_eq!(free(&memory), u64::from(chunks));
+    }
+}

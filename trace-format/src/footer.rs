@@ -1,0 +1,55 @@
+//! The `klock` entry of a Parquet footer, and whole footers for recovery. JSON in, footer entries and bytes out.
+
+use std::path::Path;
+
+use parquet::{
+    errors::ParquetError,
+    file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{FormatError, run_info::KEY};
+
+/// The `created_by` field of the Parquet footer.
+pub(crate) fn created_by() -> String {
+    format!("klock {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Builds the `klock` entry of the footer of `path`.
+pub(crate) fn entry(path: &Path, info: &impl Serialize) -> Result<KeyValue, FormatError> {
+    Ok(KeyValue::new(KEY.to_owned(), serde_json::to_string(info).map_err(json_error(path))?))
+}
+
+/// Returns the JSON of the `klock` entry of the footer of `path`.
+pub(crate) fn find_entry<'a>(path: &Path, metadata: &'a ParquetMetaData) -> Result<&'a str, FormatError> {
+    let entries = metadata.file_metadata().key_value_metadata();
+    let entry = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY));
+    entry
+        .and_then(|entry| entry.value.as_deref())
+        .ok_or_else(|| FormatError::NotATrace { path: path.to_owned() })
+}
+
+/// Parses the JSON of a `klock` entry.
+pub(crate) fn parse_entry<T: DeserializeOwned>(path: &Path, json: &str) -> Result<T, FormatError> {
+    serde_json::from_str(json).map_err(json_error(path))
+}
+
+/// Returns a closure that adds `path` to a JSON error.
+pub(crate) fn json_error(path: &Path) -> impl Fn(serde_json::Error) -> FormatError + '_ {
+    move |source| FormatError::BadRunInfo { path: path.to_owned(), source }
+}
+
+/// Encodes a Parquet footer for these row groups, with `entry` if one is given. No row groups make no bytes.
+pub(crate) fn encode(
+    row_groups: &[RowGroupMetaData],
+    entry: Option<KeyValue>,
+) -> Result<Vec<u8>, ParquetError> {
+    let Some(first) = row_groups.first() else { return Ok(Vec::new()) };
+    let rows = row_groups.iter().map(RowGroupMetaData::num_rows).sum();
+    let entries = entry.map(|entry| vec![entry]);
+    let file = FileMetaData::new(1, rows, Some(created_by()), entries, first.schema_descr_ptr(), None);
+    let metadata = ParquetMetaData::new(file, row_groups.to_vec());
+    let mut footer = Vec::new();
+    ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+    Ok(footer)
+}

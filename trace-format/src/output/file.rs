@@ -1,0 +1,102 @@
+//! An output that appears whole or not at all: a report, a picture, an export.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::Mode;
+
+use super::{
+    Location, OutputError, OutputOptions,
+    location::{Existing, open_descriptor},
+    temporaries::Temporary,
+};
+
+/// A file that gets its name in [`finish`](Self::finish). If it is dropped before, nothing is left of it. Devices, pipes and sockets
+/// are written directly.
+#[derive(Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+    out: BufWriter<Arc<File>>,
+    /// `None` for a device, pipe or socket.
+    target: Option<Target>,
+    /// The code of the first error of writing.
+    failed: Option<i32>,
+}
+
+#[derive(Debug)]
+struct Target {
+    temporary: Temporary,
+    location: Location,
+    replace: bool,
+}
+
+impl OutputFile {
+    /// Opens the output `path`. An existing regular file is an error unless it may be replaced.
+    pub fn create(path: &Path, options: &OutputOptions) -> Result<Self, OutputError> {
+        if let Some(stream) = open_descriptor(path) {
+            return Ok(Self::new(path, stream?, None));
+        }
+        let location = Location::open(path, options)?;
+        match location.existing(options)? {
+            Existing::Stream(file_type) => Ok(Self::new(path, location.open_stream(file_type)?, None)),
+            Existing::Regular if !options.replace => Err(OutputError::Exists { path: path.to_owned() }),
+            Existing::Regular | Existing::Nothing => Self::temporary(location, options.replace),
+        }
+    }
+
+    /// Opens an output that becomes a regular file.
+    pub(super) fn temporary(location: Location, replace: bool) -> Result<Self, OutputError> {
+        let (temporary, file) = Temporary::create(&location, Mode::from_raw_mode(0o666))?;
+        let path = location.path.clone();
+        Ok(Self::new(&path, file, Some(Target { temporary, location, replace })))
+    }
+
+    fn new(path: &Path, file: File, target: Option<Target>) -> Self {
+        Self { path: path.to_owned(), out: BufWriter::new(Arc::new(file)), target, failed: None }
+    }
+
+    /// Returns the open file, for writing without a buffer.
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(self.out.get_ref())
+    }
+
+    /// Returns the path, if this becomes a regular file.
+    pub fn regular_path(&self) -> Option<&Path> {
+        self.target.as_ref().map(|_| self.path.as_path())
+    }
+
+    /// Returns the first error of writing, with the path of the file.
+    pub fn error(&self) -> Option<OutputError> {
+        let source = io::Error::from_raw_os_error(self.failed?);
+        Some(OutputError::Io { path: self.path.clone(), source })
+    }
+
+    /// Writes what is buffered, and gives the file its name.
+    pub fn finish(mut self) -> Result<(), OutputError> {
+        self.out.flush().map_err(OutputError::io(&self.path))?;
+        match self.target {
+            Some(Target { temporary, location, replace }) => temporary.rename(&location, replace),
+            None => Ok(()),
+        }
+    }
+
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.failed = self.failed.or(error.raw_os_error()))
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.note(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.note(flushed)
+    }
+}

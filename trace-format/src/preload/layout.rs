@@ -1,0 +1,113 @@
+//! The layout of a region: a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the pool, and the chunks.
+
+use super::queue::{Link, Queue};
+
+/// The first word of a region and of a request: `klockPR3`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR3");
+/// Maximum number of threads that a process records at once. A power of two.
+pub const SLOTS: usize = 16_384;
+/// Maximum number of chunks. A power of two.
+pub const MAX_CHUNKS: usize = 32_768;
+/// Size of the smallest chunk. Every record fits.
+pub const MIN_CHUNK_BYTES: u64 = 2048;
+/// Offset of the first slot in the region.
+pub const SLOTS_OFFSET: usize = 4096;
+/// Offset of the entries of the queue of free slots.
+pub(super) const FREE_SLOTS_OFFSET: usize = SLOTS_OFFSET + SLOTS * size_of::<Slot>();
+/// Offset of the entries of the queue of used chunks that are free.
+pub(super) const FREE_CHUNKS_OFFSET: usize = FREE_SLOTS_OFFSET + SLOTS * size_of::<u32>();
+/// Offset of the entries of the queue of chunks that were never used.
+pub(super) const FRESH_CHUNKS_OFFSET: usize = FREE_CHUNKS_OFFSET + MAX_CHUNKS * size_of::<u32>();
+/// Offset of the links behind the chunks.
+pub(super) const LINKS_OFFSET: usize = FRESH_CHUNKS_OFFSET + MAX_CHUNKS * size_of::<u32>();
+/// Offset of the first chunk in the region.
+pub const CHUNKS_OFFSET: usize = LINKS_OFFSET + MAX_CHUNKS * size_of::<Link>();
+/// Size of a unit. Records consist of units.
+pub const UNIT_BYTES: usize = 16;
+
+/// The head of a region. klock sets all fields before it sends the region.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Region {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// Size of the region in bytes.
+    pub bytes: u64,
+    /// Size of a chunk in bytes, a power of two.
+    pub chunk_bytes: u64,
+    /// Number of chunks.
+    pub chunks: u32,
+    /// Maximum number of frames per stack.
+    pub max_frames: u32,
+    /// The clock of the records, one of [`clock`](super::clock).
+    pub clock: u32,
+    /// Whether a thread that finds no chunk waits for klock (1) or counts the lost record and continues (0).
+    pub lossless: u32,
+    /// Atomic. 1 while calls are recorded. klock clears it at the end of the recording; from then on calls are only forwarded.
+    pub active: u32,
+    /// Atomic. Number of slots that were ever used; klock reads these.
+    pub used_slots: u32,
+    /// Atomic. Number of threads that are not recorded because there was no free slot.
+    pub unrecorded_threads: u32,
+    /// Atomic. 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
+    pub clockless: u32,
+    /// Atomic. Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
+    pub unrecorded_events: u64,
+    /// Slots that were used and are free.
+    pub free_slots: Queue,
+    /// Chunks that were used and are free.
+    pub free_chunks: Queue,
+    /// Chunks that were never used.
+    pub fresh_chunks: Queue,
+}
+
+/// States of a slot.
+pub mod state {
+    /// Unowned.
+    pub const FREE: u32 = 0;
+    /// A thread is setting it up.
+    pub const CLAIMED: u32 = 1;
+    /// A thread records.
+    pub const LIVE: u32 = 2;
+    /// Its thread exited. klock reads the rest of its records and frees the slot.
+    pub const EXITED: u32 = 3;
+}
+
+/// A thread's slot: its identity and the position of its records. To start a session, a thread claims a [`state::FREE`] slot, sets
+/// `head`, `lost` and `busy` to 0, `limit` to [`NO_CHUNK`](super::queue::limit::NO_CHUNK), removes the link, increments `session`, and sets
+/// [`state::LIVE`] last. Two cache lines: one that changes rarely, and the thread's.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    /// Atomic, one of [`state`].
+    pub state: u32,
+    /// The thread id in its own PID namespace.
+    pub tid: u32,
+    /// The first chunk of the session, and each chunk after a closed one or one that klock took away. klock removes the link when it
+    /// has followed it.
+    pub first: Link,
+    /// Start of the session, CLOCK_MONOTONIC in ns.
+    pub start_ns: u64,
+    /// Exit of the thread, CLOCK_MONOTONIC in ns; 0 before.
+    pub exit_ns: u64,
+    /// The thread's name, padded with zeros. Written at its first call, when it is renamed, and at its exit.
+    pub comm: [u8; 16],
+    /// Number of sessions of the slot. Identifies a session together with the slot's index.
+    pub session: u64,
+    /// Atomic, written by the thread: number of bytes written in this session. Records below are complete.
+    pub head: u64,
+    /// Atomic, written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
+    /// 0, no record older than now can follow. It is an ordinary store, which klock may see some hundred nanoseconds late, so
+    /// klock allows a millisecond.
+    pub busy: u32,
+    /// Zero.
+    pub padding: u32,
+    /// Atomic, written by the thread: number of records lost in this session because the pool was empty, or because a signal
+    /// handler locked while a record was being written. Each loss that a later record follows is reported by an [`op::LOST`](super::op::LOST).
+    pub lost: u64,
+    /// Atomic: the end of the current chunk as a number of bytes of this session, or one of [`limit`](super::queue::limit). Records up to the
+    /// limit may be written.
+    pub limit: u64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}

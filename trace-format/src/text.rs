@@ -1,0 +1,50 @@
+//! Text that is safe to print: text from recorded programs enters, printable text leaves.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// Escapes characters that could move a terminal's cursor, change its state, or disguise text: control characters, bidirectional
+/// marks, characters without width.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            // Writing to a String cannot fail.
+            let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether [`printable`] escapes a character.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsafe_characters_are_escaped_and_the_rest_is_kept() {
+        assert_eq!(printable("\u{1b}[2Jlock\u{7f}\u{9b}31m"), "\\u{1b}[2Jlock\\u{7f}\\u{9b}31m");
+        assert_eq!(printable("a\u{202e}b\u{200b}c\nd\te"), "a\\u{202e}b\\u{200b}c\\u{a}d\\u{9}e");
+        assert!(matches!(printable("Schloß 鎖 é"), Cow::Borrowed("Schloß 鎖 é")));
+    }
+}

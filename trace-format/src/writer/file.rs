@@ -1,0 +1,75 @@
+//! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    sync::Arc,
+};
+
+/// A file, with the size and the CRC-32 of what was written.
+#[derive(Debug)]
+pub(super) struct CountingFile {
+    file: Arc<File>,
+    bytes: u64,
+    crc: crc32fast::Hasher,
+    /// Whether a write has failed. The Parquet writer still flushes its buffer when it is dropped, after the end of the file was
+    /// written by other means.
+    failed: bool,
+}
+
+impl CountingFile {
+    pub(super) fn new(file: Arc<File>) -> Self {
+        Self { file, bytes: 0, crc: crc32fast::Hasher::new(), failed: false }
+    }
+
+    /// Returns the number of bytes written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the CRC-32 of the bytes written.
+    pub(super) fn crc(&self) -> u32 {
+        self.crc.clone().finalize()
+    }
+
+    /// Syncs the data to disk.
+    pub(super) fn sync_data(&self) -> io::Result<()> {
+        synced(self.file.sync_data())
+    }
+
+    /// Syncs the data and the metadata to disk.
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        synced(self.file.sync_all())
+    }
+
+    /// Refuses everything from now on.
+    pub(super) fn close(&mut self) {
+        self.failed = true;
+    }
+}
+
+/// Ignores that devices, pipes and sockets cannot be synced.
+fn synced(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
+}
+
+impl Write for CountingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed {
+            return Err(io::Error::other("an earlier write has failed"));
+        }
+        let written = self.file.write(bytes).inspect_err(|error| {
+            self.failed = error.kind() != io::ErrorKind::Interrupted;
+        })?;
+        self.crc.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
