@@ -1,15 +1,17 @@
-//! Builds the library that recorded programs load (`record-preload`), so that it can be embedded: a build of its own, because
-//! it is a shared library with a profile of its own, and whoever gets klock gets it along.
+//! Builds the library that recorded programs load (`record-preload`), so that klock can embed it.
+//!
+//! It is a separate build, because it is a shared library with a profile of its own.
 
 use std::{env, fs, path::PathBuf, process::Command};
 
-/// What the library is made of; everything else does not change it.
-const SOURCES: [&str; 6] = [
+/// The sources of the library.
+const SOURCES: [&str; 7] = [
     "record-preload/Cargo.toml",
     "record-preload/src",
     "record-preload/build.rs",
     "trace-format/Cargo.toml",
     "trace-format/src/preload.rs",
+    "trace-format/src/preload",
     "Cargo.lock",
 ];
 
@@ -30,9 +32,10 @@ fn main() {
         .arg(&folder)
         .arg("--target")
         .arg(&target)
-        // What checks this crate, or instruments it, is not for the library.
+        // Lints and instrumentation of this crate must not apply to the library.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .env_remove("RUSTFLAGS")
+        // So that stacks can be walked and unwound through the library.
+        .env("RUSTFLAGS", "-C force-frame-pointers=yes -C force-unwind-tables=yes")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status();
     assert!(status.is_ok_and(|status| status.success()), "record-preload could not be built");

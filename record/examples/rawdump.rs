@@ -1,5 +1,5 @@
-//! For developers: loads every program for all tasks, or with a PID for one process, and prints raw records and the
-//! counters. `cargo run -p record --example rawdump -- [PID] [SECONDS]`
+//! A tool for developers: loads every program for all tasks, or for one process, and prints raw records and counters.
+//! `cargo run -p record --example rawdump -- [PID] [SECONDS]`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a developer's probe, not a tool")]
 
@@ -10,26 +10,32 @@ use std::{
 
 use record::{
     host::HostFacts,
-    load::Loaded,
-    plan::{Plan, TargetMode, Wanted},
+    load::LoadedPrograms,
+    plan::{Plan, Selection, TargetMode},
     ring::Item,
+    run_helper,
+    target_files::TargetFiles,
     uprobes::libc_of_process,
 };
 
 fn main() {
+    if let Some(code) = run_helper() {
+        std::process::exit(code);
+    }
     let mut args = std::env::args().skip(1).map(|a| a.parse::<u32>().unwrap());
     let pid = args.next().filter(|pid| *pid > 0);
     let seconds = args.next().unwrap_or(2);
     let facts = HostFacts::gather();
     let target = if pid.is_some() { TargetMode::Processes } else { TargetMode::All };
-    let wanted = Wanted { pthread: pid.is_some(), target, ..Wanted::everything() };
-    let plan = Plan::make(&facts, &wanted).unwrap();
-    let mut loaded = Loaded::load(&plan).unwrap();
+    let selection = Selection { pthread: pid.is_some(), target, ..Selection::everything() };
+    let plan = Plan::new(&facts, &selection).unwrap();
+    let mut loaded = LoadedPrograms::load(&plan).unwrap();
     let mut rings = loaded.take_rings().unwrap();
     loaded.attach_lifetimes().unwrap();
     if let Some(pid) = pid {
         loaded.add_target(pid).unwrap();
-        println!("{} probes", loaded.attach_process(pid, &libc_of_process(pid).unwrap()).unwrap());
+        let libc = libc_of_process(pid, &mut TargetFiles::default()).unwrap();
+        println!("{} probes", loaded.attach_process(pid, &libc).unwrap());
     }
     loaded.attach().unwrap();
     loaded.resume().unwrap();

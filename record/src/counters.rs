@@ -1,4 +1,4 @@
-//! What the programs counted, as the trace's loss table.
+//! The counters of the BPF programs, added up for the trace's loss table.
 
 use trace_format::{
     run_info::{Loss, ProgramCounters},
@@ -7,24 +7,24 @@ use trace_format::{
 
 /// The counters of one program on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    /// One of [`program`].
+pub struct ProgramStats {
+    /// The program, one of [`program`].
     pub program: usize,
     /// The CPU.
     pub cpu: u32,
-    /// What it counted.
+    /// The counters.
     pub counters: WireCounters,
 }
 
-/// Events of `cpu` that did not get through, as its programs counted them.
-pub fn lost_on(counted: &[Counted], cpu: u32) -> u64 {
+/// Returns the number of events that were lost on a CPU.
+pub fn lost_on(stats: &[ProgramStats], cpu: u32) -> u64 {
     let lost = |c: &WireCounters| c.ring_full + c.guard + c.no_place;
-    counted.iter().filter(|c| c.cpu == cpu).map(|c| lost(&c.counters)).sum()
+    stats.iter().filter(|row| row.cpu == cpu).map(|row| lost(&row.counters)).sum()
 }
 
-/// Adds the kernel side's part to the loss table.
-pub fn add_to(loss: &mut Loss, counted: &[Counted], recursion_misses: &[(String, u64)]) {
-    for Counted { program, cpu, counters } in counted {
+/// Adds the counters to the loss table.
+pub fn add_to(loss: &mut Loss, stats: &[ProgramStats], recursion_misses: &[(String, u64)]) {
+    for ProgramStats { program, cpu, counters } in stats {
         let WireCounters { filtered, delivered, ring_full, guard, no_place, nested, stack_lost, state_full } =
             *counters;
         loss.ring_full += ring_full;
@@ -56,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_add_up_and_quiet_programs_take_no_row() {
-        let row = |program, cpu, counters| Counted { program, cpu, counters };
-        let counted = [
+    fn losses_add_up_and_idle_programs_get_no_row() {
+        let row = |program, cpu, counters| ProgramStats { program, cpu, counters };
+        let stats = [
             row(0, 0, WireCounters { delivered: 10, ring_full: 2, ..WireCounters::default() }),
             row(0, 1, WireCounters { delivered: 5, guard: 1, ..WireCounters::default() }),
             row(1, 0, WireCounters::default()),
         ];
         let mut loss = Loss::default();
-        add_to(&mut loss, &counted, &[("sched_switch".into(), 4)]);
+        add_to(&mut loss, &stats, &[("sched_switch".into(), 4)]);
         assert_eq!((loss.events(), loss.by_program.len()), (7, 2));
-        assert_eq!((lost_on(&counted, 0), lost_on(&counted, 1)), (2, 1));
+        assert_eq!((lost_on(&stats, 0), lost_on(&stats, 1)), (2, 1));
     }
 }

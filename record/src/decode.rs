@@ -1,43 +1,44 @@
-//! Bytes out of a ring in, wire records out. A pure function: nothing is remembered and nothing is interpreted beyond
-//! checking that the length fits and that the code is known.
+//! Decodes the bytes of a ring into wire records. It keeps no state, and only checks that the length fits and the code is known.
 
 use trace_format::{
     kernel_functions::FUNCTIONS,
-    wire::{WireEvent, WireStack, WireTask, api, code},
+    wire::{MAX_STACK_BYTES, WireEvent, WireStack, WireTask, WireUserStack, api, code},
 };
 
-/// Why a record could not be decoded. The caller counts it as lost.
+/// The reason why a record could not be decoded. The caller counts it as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The length is that of no record.
-    #[error("a record of {found} bytes where {expected} were expected")]
+    /// The length does not fit the kind of record.
+    #[error("invalid record length {found}: expected {expected}")]
     Length {
         /// Bytes of the record.
         found: usize,
-        /// Bytes that its kind has.
+        /// Bytes of its kind.
         expected: usize,
     },
     /// The code is not one of [`code`].
-    #[error("unknown record code {0}")]
+    #[error("invalid record code {0}")]
     UnknownCode(u8),
     /// A call or return of a function that is not one of [`api`] or [`FUNCTIONS`].
-    #[error("unknown function {api} in a record with code {code}")]
+    #[error("invalid function {api} in a record with code {code}")]
     UnknownApi {
         /// The record's code.
         code: u8,
-        /// What stands for the function.
+        /// The function's code.
         api: u8,
     },
 }
 
-/// What comes out of a ring of descriptors.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "decoded and taken apart at once, never kept")]
+/// A record of a ring of descriptors.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "used at once, never kept")]
 pub enum Descriptor {
-    /// A task was born, renamed, replaced or ended.
+    /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
-    /// The frames of a stack that found no place in the stack map.
+    /// The frames of a stack that did not fit into the stack map.
     Stack(WireStack),
+    /// The top of a user stack.
+    UserStack(WireUserStack, Box<[u8]>),
 }
 
 /// Decodes a record from a ring of events.
@@ -57,18 +58,31 @@ pub fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
 
 /// Decodes a record from a ring of descriptors.
 pub fn descriptor(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
-    // The code stands at the same place in both kinds of descriptor.
-    const CODE_AT: usize = std::mem::offset_of!(WireTask, code);
-    const _: () = assert!(CODE_AT == std::mem::offset_of!(WireStack, code));
+    // The code has the same offset in both kinds of descriptor.
+    const CODE_OFFSET: usize = std::mem::offset_of!(WireTask, code);
+    const _: () = assert!(CODE_OFFSET == std::mem::offset_of!(WireStack, code));
+    const _: () = assert!(CODE_OFFSET == std::mem::offset_of!(WireUserStack, code));
     let length = DecodeError::Length { found: bytes.len(), expected: size_of::<WireTask>() };
-    match *bytes.get(CODE_AT).ok_or(length)? {
+    match *bytes.get(CODE_OFFSET).ok_or(length)? {
         code::TASK_FORK..=code::TASK_EXIT => Ok(Descriptor::Task(read(bytes)?)),
         code::STACK => Ok(Descriptor::Stack(read(bytes)?)),
+        code::USER_STACK => user_stack(bytes),
         unknown => Err(DecodeError::UnknownCode(unknown)),
     }
 }
 
-/// Types that consist of integers only, without padding: every sequence of bytes of their size is a value.
+fn user_stack(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
+    const HEADER: usize = size_of::<WireUserStack>();
+    let (header, stack) =
+        bytes.split_at_checked(HEADER).ok_or(DecodeError::Length { found: bytes.len(), expected: HEADER })?;
+    let header: WireUserStack = read(header)?;
+    let length = header.bytes.min(MAX_STACK_BYTES) as usize;
+    let stack =
+        stack.get(..length).ok_or(DecodeError::Length { found: bytes.len(), expected: HEADER + length })?;
+    Ok(Descriptor::UserStack(header, stack.into()))
+}
+
+/// Types that consist of integers only, without padding: any bytes of their size are a valid value.
 ///
 /// # Safety
 /// Implement it for such types only.
@@ -79,6 +93,8 @@ unsafe impl Plain for WireEvent {}
 unsafe impl Plain for WireTask {}
 // SAFETY: as above.
 unsafe impl Plain for WireStack {}
+// SAFETY: as above.
+unsafe impl Plain for WireUserStack {}
 
 fn read<T: Plain>(bytes: &[u8]) -> Result<T, DecodeError> {
     if bytes.len() != size_of::<T>() {
@@ -114,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_fits_no_record_is_an_error_that_says_both_lengths() {
+    fn a_wrong_length_is_an_error_with_both_lengths() {
         let bytes = bytes_of(&WireEvent { code: code::FUTEX_WAKE, ..Default::default() });
         let short = bytes.len() - 1;
         assert_eq!(event(&bytes[..short]), Err(DecodeError::Length { found: short, expected: short + 1 }));
@@ -122,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_code_is_an_error_that_names_it() {
+    fn an_unknown_code_is_an_error_with_the_code() {
         for unknown in [0, code::LAST_EVENT + 1, code::TASK_FORK, 255] {
             let bytes = bytes_of(&WireEvent { code: unknown, ..Default::default() });
             assert_eq!(event(&bytes), Err(DecodeError::UnknownCode(unknown)));
@@ -132,15 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_an_unknown_function_is_an_error_and_not_some_other_call() {
-        for unknown in [0, api::of(api::LAST + 1, api::WAITS), api::of(api::MUTEX, api::RETRIES + 1)] {
+    fn an_unknown_function_is_an_error() {
+        for unknown in [0, api::pack(api::LAST + 1, api::BLOCKING), api::pack(api::MUTEX, api::RETRY + 1)] {
             let bytes = bytes_of(&WireEvent { code: code::RETURN, detail: unknown, ..Default::default() });
             assert_eq!(event(&bytes), Err(DecodeError::UnknownApi { code: code::RETURN, api: unknown }));
         }
     }
 
     #[test]
-    fn both_kinds_of_descriptor_are_told_apart_by_their_code() {
+    fn the_code_distinguishes_the_kinds_of_descriptor() {
         let task = WireTask { code: code::TASK_EXEC, tid: 5, ..Default::default() };
         assert!(matches!(descriptor(&bytes_of(&task)), Ok(Descriptor::Task(t)) if t == task));
         let stack = WireStack {
@@ -157,5 +173,18 @@ mod tests {
         assert!(
             matches!(descriptor(&bytes_of(&stack)), Ok(Descriptor::Stack(s)) if s.seq == 4 && s.frames[1] == 7)
         );
+    }
+
+    #[test]
+    fn a_copy_of_a_stack_has_the_bytes_that_its_header_counts_and_a_cut_one_is_an_error() {
+        let header = WireUserStack { code: code::USER_STACK, bytes: 16, seq: 3, ..Default::default() };
+        let mut bytes = bytes_of(&header);
+        bytes.extend([7; 16]);
+        bytes.extend([9; 48]);
+        let Ok(Descriptor::UserStack(read, stack)) = descriptor(&bytes) else { panic!("not decoded") };
+        assert!(read == header && *stack == [7; 16]);
+        for length in 0..size_of::<WireUserStack>() + 16 {
+            assert!(matches!(descriptor(&bytes[..length]), Err(DecodeError::Length { .. })), "{length}");
+        }
     }
 }

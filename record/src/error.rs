@@ -1,161 +1,219 @@
-//! Why nothing, or not everything, could be recorded. Each error names the thing and ends with the next step.
+//! Errors of a recording. Each message names the thing that failed and ends with the next step.
 
 use std::{io, path::PathBuf};
 
+use rustix::process::{Resource, getrlimit};
 use trace_format::FormatError;
 
 use crate::{
-    filters::{NoSuchLock, Unfit},
+    filters::{FilterError, LockLookupError},
     launch::{self, LaunchError},
     load::LoadError,
-    plan::Refusal,
-    preload,
-    uprobes::NoLibc,
+    plan::PlanError,
+    preload::{fitness::Unfit, library::LibraryError},
+    uprobes::LibcError,
 };
 
 /// Why a recording failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// This machine can't record what was asked for.
+    /// This machine cannot record the selection.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The kernel refused the kernel side.
+    Plan(#[from] PlanError),
+    /// The BPF programs could not be loaded or attached.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The pthread calls that were asked for can't be probed.
+    /// The pthread calls of a process cannot be probed.
     #[error("{0}; leave pthread out of --locks")]
-    NoLibc(#[source] NoLibc),
-    /// The command can't record itself, and was asked to.
+    Libc(#[from] LibcError),
+    /// The command cannot record its own calls, although it was asked to.
     #[error("{0}; record it with --pthread-probes uprobe, or its futexes with --locks futex")]
-    Unloadable(#[source] preload::fitness::Unfit),
-    /// The command can't record itself, and nothing else is possible here.
-    #[error("{unfit}; otherwise {refusal}")]
+    Unloadable(#[source] Unfit),
+    /// The library that the command loads could not be installed.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The command cannot record its own calls, and the kernel cannot record anything either.
+    #[error("{unfit}; otherwise {error}")]
     NeitherWay {
-        /// Why the program can't record itself.
-        unfit: preload::fitness::Unfit,
-        /// Why the kernel side can't.
-        refusal: Refusal,
+        /// Why the command cannot record its own calls.
+        unfit: Unfit,
+        /// Why the kernel cannot record anything.
+        error: PlanError,
     },
-    /// Only a thread that records itself can wait.
-    #[error("only a program that klock starts can wait for klock; give a command, or leave --lossless out")]
-    LosslessOfRunning,
-    /// A process that runs already loads nothing more.
-    #[error("only a program that klock starts records itself; give a command, or leave --pthread-probes out")]
-    PreloadOfRunning,
-    /// Calls are probed process by process.
+    /// `--lossless` needs a program that records its own calls.
     #[error(
-        "pthread calls are recorded of chosen processes only; choose some with -p, or leave pthread out of --locks"
+        "cannot record without loss: only a program that klock starts can wait for klock; give a command, or leave --lossless out"
+    )]
+    LosslessOfRunning,
+    /// A running process cannot load klock's library.
+    #[error(
+        "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --pthread-probes out"
+    )]
+    PreloadOfRunning,
+    /// Uprobes are placed process by process.
+    #[error(
+        "cannot record pthread calls of all tasks; choose processes with -p, or leave pthread out of --locks"
     )]
     PthreadOfAll,
-    /// A call of a pthread function is told when it begins.
+    /// pthread calls are recorded before the length of their wait is known.
     #[error(
-        "waits are left out by their length of kernel locks and futexes only; leave pthread out of --locks, or --min-wait"
+        "cannot filter pthread calls by --min-wait, which is for kernel locks and futexes; leave pthread out of --locks, or --min-wait"
     )]
     PthreadMinWait,
-    /// The filters leave nothing, or are too many.
+    /// A control of kernel locks, and other locks that were asked for by name.
+    #[error(
+        "cannot apply {control} to {sources}: it is for kernel locks; use --locks kernel alone, or leave {control} out"
+    )]
+    KernelControl {
+        /// The option.
+        control: &'static str,
+        /// The locks to which it does not apply.
+        sources: &'static str,
+    },
+    /// The filters exclude everything, or are too many.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// A lock that was chosen can't be found.
+    Filter(#[from] FilterError),
+    /// A lock was not found.
     #[error(transparent)]
-    NoSuchLock(#[from] NoSuchLock),
+    LockLookup(#[from] LockLookupError),
     /// The command could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// There is no such process.
-    #[error("no process {pid}; `pgrep -a NAME` finds the PID of a program that runs")]
+    /// The process does not exist.
+    #[error(
+        "cannot record process {pid}: it does not exist; `pgrep -a NAME` finds the PID of a running program"
+    )]
     NoProcess {
         /// The PID.
         pid: u32,
     },
-    /// The number is that of a thread.
+    /// The number is a TID.
     #[error(
-        "{tid} is a thread of process {pid}; record the process with -p {pid}, or the thread with -t {tid}"
+        "cannot record process {tid}: it is a thread of process {pid}; record the process with -p {pid}, or the thread with -t {tid}"
     )]
     NotAProcess {
         /// The number that was given.
         tid: u32,
-        /// The process that it belongs to.
+        /// The PID of the thread's process.
         pid: u32,
     },
-    /// There is no such thread.
-    #[error("no thread {tid}; `ps -eLf` lists threads (column LWP)")]
+    /// The process is a thread of the kernel.
+    #[error(
+        "cannot record user locks of process {pid}: it is a kernel thread; record its kernel locks with --locks kernel"
+    )]
+    KernelThread {
+        /// The PID.
+        pid: u32,
+    },
+    /// The thread does not exist.
+    #[error("cannot record thread {tid}: it does not exist; `ps -eLf` lists threads (column LWP)")]
     NoTask {
         /// The TID.
         tid: u32,
     },
-    /// There is no such cgroup.
-    #[error("no cgroup {}; `systemd-cgls` or `find /sys/fs/cgroup -type d` lists them", path.display())]
+    /// The cgroup does not exist.
+    #[error("cannot record cgroup {}: it does not exist; `systemd-cgls` or `find /sys/fs/cgroup -type d` lists cgroups", path.display())]
     NoCgroup {
-        /// As it was given.
+        /// The path that was given.
         path: PathBuf,
     },
     /// The trace could not be written.
     #[error(transparent)]
     Output(#[from] FormatError),
-    /// The system refused something that every recording needs.
-    #[error("failed to {what}: {}", launch::words(source))]
+    /// The process has no descriptor left.
+    #[error("cannot record: the limit on open files ({limit}) is too low; raise it with `ulimit -n`")]
+    Descriptors {
+        /// The limit.
+        limit: u64,
+    },
+    /// A system call that every recording needs failed.
+    #[error("cannot {what}: {}", launch::system_message(source))]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What sort of error it is: the door makes an exit code of it.
+/// The class of an error, from which klock derives its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// What was asked for does not exist, or makes no sense.
+    /// The arguments name something that does not exist, or contradict each other.
     BadInput,
-    /// It is not permitted, or not supported by this machine.
+    /// This machine does not permit or support it.
     NotPossible,
     /// The disk failed.
     Disk,
 }
 
 impl RecordError {
-    /// What sort of error it is.
+    /// Replaces an error that the limit on open files has caused, and which may name another reason.
+    pub(crate) fn or_descriptor_limit(self) -> Self {
+        let limit = "(os error 24)";
+        let mut causes = std::iter::successors(Some(&self as &dyn std::error::Error), |error| error.source());
+        if causes.any(|cause| cause.to_string().contains(limit)) || !has_free_descriptors() {
+            Self::Descriptors { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
+        } else {
+            self
+        }
+    }
+
+    /// Returns the class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Refused(Refusal::Nothing)
+            Self::Plan(PlanError::Nothing)
             | Self::NoProcess { .. }
             | Self::NotAProcess { .. }
+            | Self::KernelThread { .. }
             | Self::NoTask { .. }
             | Self::PthreadOfAll
             | Self::PthreadMinWait
+            | Self::KernelControl { .. }
             | Self::PreloadOfRunning
             | Self::LosslessOfRunning
-            | Self::Unfit(_)
-            | Self::NoSuchLock(NoSuchLock::Unknown { .. })
+            | Self::Filter(_)
+            | Self::LockLookup(LockLookupError::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,
             Self::Launch(LaunchError::System(_)) => ErrorClass::NotPossible,
             Self::Launch(_) => ErrorClass::BadInput,
-            Self::Output(error) if error.is_disk() => ErrorClass::Disk,
+            Self::Output(error) if error.is_disk_failure() => ErrorClass::Disk,
             Self::Output(_) => ErrorClass::BadInput,
-            Self::Refused(_)
+            Self::Plan(_)
             | Self::Load(_)
-            | Self::NoSuchLock(_)
-            | Self::NoLibc(_)
+            | Self::LockLookup(_)
+            | Self::Libc(_)
             | Self::Unloadable(_)
+            | Self::Library(_)
             | Self::NeitherWay { .. }
+            | Self::Descriptors { .. }
             | Self::System { .. } => ErrorClass::NotPossible,
         }
     }
 }
 
+/// Whether as many files can be opened as the BPF programs, their maps and their probes take. Below that the loader fails with
+/// errors that name other reasons: it takes a feature for missing if it cannot try it.
+fn has_free_descriptors() -> bool {
+    let open: Result<Vec<_>, _> = (0..100).map(|_| std::fs::File::open("/dev/null")).collect();
+    open.is_ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use trace_format::output::OutputError;
+
     use super::*;
 
     #[test]
-    fn what_does_not_exist_is_bad_input_and_what_is_not_permitted_is_not() {
+    fn a_missing_process_is_bad_input_and_a_missing_capability_is_not() {
         assert_eq!(RecordError::NoProcess { pid: 1 }.class(), ErrorClass::BadInput);
-        let refused = RecordError::from(Refusal::Capability { missing: "CAP_BPF" });
+        let refused = RecordError::from(PlanError::Capability { missing: "CAP_BPF" });
         assert_eq!(refused.class(), ErrorClass::NotPossible);
         let full = io::Error::from(io::ErrorKind::StorageFull);
-        let full = RecordError::from(FormatError::Io { path: "t".into(), source: full });
+        let full = RecordError::from(FormatError::Output(OutputError::Io { path: "t".into(), source: full }));
         assert_eq!(full.class(), ErrorClass::Disk);
     }
 }

@@ -1,26 +1,33 @@
-//! What of the chosen locks is recorded: which kinds, which addresses, whose, how long, how many. Words enter, numbers for
-//! the kernel side leave, and sentences for the trace: whoever reads it later has to know what was left out.
+//! Restrictions of a recording: by kind, address, task name and duration, and by sampling.
+//!
+//! Also describes them in sentences for the trace, so that its readers know what was left out.
+
+use std::fmt;
 
 use trace_format::{LockKind, kernel_functions::kinds};
 
-/// What is recorded. The default is everything.
+/// Restrictions of a recording. The default has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filters {
-    /// The kinds of kernel locks, any of [`kinds`].
+    /// The kinds of kernel locks, a set of [`kinds`].
     pub kinds: u32,
-    /// Every how many-th acquisition of a kernel lock; 1 is each.
+    /// Records an acquisition of a kernel lock with a probability of one in this many.
     pub sample: u32,
-    /// Waits that are shorter are left out, in nanoseconds.
+    /// Minimum length of a wait in nanoseconds.
     pub min_wait_ns: u64,
-    /// Off-CPU times that are shorter are left out, in nanoseconds.
+    /// Minimum length of an off-CPU time in nanoseconds.
     pub min_block_ns: u64,
-    /// Only these locks; empty is all.
+    /// Maximum length of an off-CPU time in nanoseconds.
+    pub max_block_ns: u64,
+    /// The threads whose off-CPU time is recorded; `None` for all.
+    pub threads: Option<ThreadSpace>,
+    /// The locks to record; empty for all.
     pub locks: Vec<LockChoice>,
-    /// The addresses of these locks, once they are [looked up](Self::look_up).
+    /// The addresses of these locks, filled in by [`look_up`](Self::look_up).
     pub addresses: Vec<u64>,
-    /// Only tasks with these names; empty is all.
+    /// The names of the tasks to record; empty for all.
     pub comms: Vec<String>,
-    /// No tasks with these names.
+    /// The names of tasks to leave out.
     pub not_comms: Vec<String>,
 }
 
@@ -31,6 +38,8 @@ impl Default for Filters {
             sample: 1,
             min_wait_ns: 0,
             min_block_ns: 0,
+            max_block_ns: u64::MAX,
+            threads: None,
             locks: Vec::new(),
             addresses: Vec::new(),
             comms: Vec::new(),
@@ -39,67 +48,79 @@ impl Default for Filters {
     }
 }
 
-/// A lock as it is chosen.
+/// User space or kernel space, as the home of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadSpace {
+    /// Threads of programs.
+    User,
+    /// Kernel threads: those with `PF_KTHREAD` in their flags.
+    Kernel,
+}
+
+/// A lock that the user chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockChoice {
-    /// By its address, the kernel's or a process's.
+    /// By its address, in the kernel or in a process.
     Address(u64),
-    /// By the symbol of a variable of the kernel.
+    /// By the name of a kernel variable.
     Symbol(String),
 }
 
-/// Names that the kernel side has room for.
-pub const MOST_COMMS: usize = 64;
-/// Locks that the kernel side has room for.
-pub const MOST_LOCKS: usize = 4096;
+/// Maximum number of task names in the BPF programs' map.
+pub const MAX_COMMS: usize = 64;
+/// Maximum number of locks in the BPF programs' map.
+pub const MAX_LOCKS: usize = 4096;
 
-/// How /proc/kallsyms marks variables: data, zeroed and constant.
+/// The types of variables in /proc/kallsyms: data, zeroed and constant.
 const VARIABLES: [&str; 6] = ["D", "d", "B", "b", "R", "r"];
 
-/// Why the filters can't be followed.
+/// Why filters cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// `--no-spin` takes away what `--kind` chose.
-    #[error("--no-spin leaves none of the kinds that --kind chooses; leave one of the two out")]
+pub enum FilterError {
+    /// `--no-spin` excludes everything that `--kind` includes.
+    #[error("cannot use --kind and --no-spin together: no kind is left; leave one of the two out")]
     NoKind,
-    /// More than the kernel side has room for.
-    #[error("{given} {what} are chosen, and klock has room for {most}; choose fewer")]
+    /// `--min-block` excludes everything that `--max-block` includes.
+    #[error("cannot use these --min-block and --max-block together: the first is longer; swap them")]
+    NoBlock,
+    /// More values than fit into the BPF programs' map.
+    #[error("cannot filter by {given} {what}: the maximum is {max}; choose fewer")]
     TooMany {
-        /// What there are too many of.
+        /// The filter.
         what: &'static str,
-        /// How many were given.
+        /// Number of values that were given.
         given: usize,
-        /// How many there may be.
-        most: usize,
+        /// Maximum number of values.
+        max: usize,
     },
 }
 
-/// Why a lock can't be found.
+/// Why a lock was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoSuchLock {
-    /// Not in the list of symbols.
+pub enum LockLookupError {
+    /// The symbol is not listed.
     #[error(
-        "the kernel lists no variable {symbol}; give the lock's address, as `klock analyze report` shows it"
+        "cannot find lock {symbol}: the kernel lists no such variable; give the lock's address, or for a lock of a program record without --lock and select it with `klock report --lock {symbol}`"
     )]
     Unknown {
-        /// What was asked for.
+        /// The symbol.
         symbol: String,
     },
-    /// It is there, but its address is not shown.
-    #[error("the kernel hides the address of {symbol} (kptr_restrict, CAP_SYSLOG); run klock as root")]
+    /// The symbol is listed without its address.
+    #[error(
+        "cannot find lock {symbol}: the kernel hides its address (kptr_restrict, CAP_SYSLOG); run klock as root"
+    )]
     Hidden {
-        /// What was asked for.
+        /// The symbol.
         symbol: String,
     },
 }
 
 impl LockChoice {
-    /// `0xffff...` is an address, everything else a symbol.
+    /// Parses an address such as `0xffff888104a3c2d8`, or a symbol.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
-            format!(
-                "'{text}' is no lock; write an address such as 0xffff888104a3c2d8, or a symbol of the kernel"
-            )
+            format!("invalid lock '{text}': use an address such as 0xffff888104a3c2d8, or a kernel symbol")
         };
         match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok().map(Self::Address).ok_or_else(bad),
@@ -107,28 +128,30 @@ impl LockChoice {
             None => Ok(Self::Symbol(text.to_owned())),
         }
     }
+}
 
-    fn words(&self) -> String {
+impl fmt::Display for LockChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => format!("{address:#x}"),
-            Self::Symbol(symbol) => symbol.clone(),
+            Self::Address(address) => write!(f, "{address:#x}"),
+            Self::Symbol(symbol) => f.write_str(symbol),
         }
     }
 }
 
 impl Filters {
-    /// The kernel locks of these kinds.
+    /// Returns the set of these kinds.
     pub fn kinds_of(chosen: &[LockKind]) -> u32 {
         chosen.iter().fold(0, |all, kind| all | bit(*kind))
     }
 
-    /// The kinds of kernel locks that are recorded.
+    /// Returns the recorded kinds of kernel locks.
     pub fn kernel_kinds(&self) -> impl Iterator<Item = LockKind> + '_ {
         LockKind::ALL.iter().copied().filter(|kind| self.kinds & bit(*kind) != 0)
     }
 
-    /// Finds the addresses of the chosen locks; symbols stand in the kernel's list, `address type name`.
-    pub fn look_up(&mut self, symbols: &str) -> Result<(), NoSuchLock> {
+    /// Fills in the addresses of the chosen locks from the contents of /proc/kallsyms, lines of `address type name`.
+    pub fn look_up(&mut self, symbols: &str) -> Result<(), LockLookupError> {
         let find = |symbol: &String| {
             let named = symbols.lines().find_map(|line| {
                 let mut words = line.split([' ', '\t']);
@@ -137,9 +160,9 @@ impl Filters {
             });
             let address = named.and_then(|address| u64::from_str_radix(address, 16).ok());
             match address {
-                Some(0) => Err(NoSuchLock::Hidden { symbol: symbol.clone() }),
+                Some(0) => Err(LockLookupError::Hidden { symbol: symbol.clone() }),
                 Some(address) => Ok(address),
-                None => Err(NoSuchLock::Unknown { symbol: symbol.clone() }),
+                None => Err(LockLookupError::Unknown { symbol: symbol.clone() }),
             }
         };
         let address = |choice: &LockChoice| match choice {
@@ -150,32 +173,35 @@ impl Filters {
         Ok(())
     }
 
-    /// Whether tasks of this name are recorded, where klock itself decides it.
-    pub fn takes_comm(&self, comm: &str) -> bool {
-        // The kernel keeps so many bytes of a name.
+    /// Returns whether tasks of this name are recorded; for events that do not come from BPF programs.
+    pub fn selects_comm(&self, comm: &str) -> bool {
+        // The kernel truncates names to 15 bytes.
         let names = |list: &[String]| list.iter().any(|name| name.bytes().take(15).eq(comm.bytes().take(15)));
         (self.comms.is_empty() || names(&self.comms)) && !names(&self.not_comms)
     }
 
-    /// Whether the lock at this address is recorded, where klock itself decides it.
-    pub fn takes_address(&self, address: u64) -> bool {
+    /// Returns whether the lock at this address is recorded; for events that do not come from BPF programs.
+    pub fn selects_address(&self, address: u64) -> bool {
         self.addresses.is_empty() || self.addresses.contains(&address)
     }
 
-    /// Whether anything is left, and fits.
-    pub fn check(&self) -> Result<(), Unfit> {
+    /// Checks that the filters select something and fit into their maps.
+    pub fn check(&self) -> Result<(), FilterError> {
         let comms = self.comms.len() + self.not_comms.len();
         match () {
-            () if self.kinds == 0 => Err(Unfit::NoKind),
-            () if comms > MOST_COMMS => Err(Unfit::TooMany { what: "names", given: comms, most: MOST_COMMS }),
-            () if self.locks.len() > MOST_LOCKS => {
-                Err(Unfit::TooMany { what: "locks", given: self.locks.len(), most: MOST_LOCKS })
+            () if self.kinds == 0 => Err(FilterError::NoKind),
+            () if self.min_block_ns > self.max_block_ns => Err(FilterError::NoBlock),
+            () if comms > MAX_COMMS => {
+                Err(FilterError::TooMany { what: "task names", given: comms, max: MAX_COMMS })
+            }
+            () if self.locks.len() > MAX_LOCKS => {
+                Err(FilterError::TooMany { what: "locks", given: self.locks.len(), max: MAX_LOCKS })
             }
             () => Ok(()),
         }
     }
 
-    /// What of kernel locks is left out, a sentence each.
+    /// Describes the restrictions on kernel locks, a sentence each.
     pub fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if self.kinds != kinds::ALL {
@@ -184,7 +210,7 @@ impl Filters {
         }
         if self.sample > 1 {
             limits.push(format!(
-                "kernel locks: one in {} acquisitions of a CPU is recorded; counts and times are not scaled",
+                "kernel locks: one in {} acquisitions is recorded, drawn at random; counts and times are not scaled",
                 self.sample
             ));
         }
@@ -192,7 +218,17 @@ impl Filters {
         limits
     }
 
-    /// What is left out of all locks, users' and the kernel's.
+    /// Returns the bound below which a random number of 32 bits selects an acquisition, or 0 if all are recorded. The
+    /// probability differs from one in [`sample`](Self::sample) by less than 2^-32.
+    pub fn sample_below(&self) -> u32 {
+        if self.sample > 1 {
+            u32::try_from((1_u64 << 32) / u64::from(self.sample)).unwrap_or(0).max(1)
+        } else {
+            0
+        }
+    }
+
+    /// Describes the restrictions on all locks, of the kernel and of programs.
     pub fn limits_of_all(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if self.min_wait_ns > 0 {
@@ -202,14 +238,14 @@ impl Filters {
             ));
         }
         if !self.locks.is_empty() {
-            let words: Vec<String> = self.locks.iter().map(LockChoice::words).collect();
-            limits.push(format!("only these locks are recorded: {}", words.join(", ")));
+            let locks: Vec<String> = self.locks.iter().map(LockChoice::to_string).collect();
+            limits.push(format!("only these locks are recorded: {}", locks.join(", ")));
         }
         limits.extend(self.limits_of_tasks());
         limits
     }
 
-    /// Of which tasks nothing is recorded.
+    /// Describes the restrictions by task name.
     fn limits_of_tasks(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if !self.comms.is_empty() {
@@ -221,26 +257,43 @@ impl Filters {
         limits
     }
 
-    /// What is left out of off-CPU time.
+    /// Describes the restrictions on off-CPU time.
     pub fn limits_of_off_cpu(&self) -> Vec<String> {
-        let short = || format!("off-CPU time: what is shorter than {} ns is not recorded", self.min_block_ns);
-        let limits = if self.min_block_ns > 0 { vec![short()] } else { Vec::new() };
-        limits.into_iter().chain(self.limits_of_tasks()).collect()
+        let mut limits = Vec::new();
+        if self.min_block_ns > 0 {
+            limits
+                .push(format!("off-CPU time: what is shorter than {} ns is not recorded", self.min_block_ns));
+        }
+        if self.max_block_ns < u64::MAX {
+            limits
+                .push(format!("off-CPU time: what is longer than {} ns is not recorded", self.max_block_ns));
+        }
+        if let Some(threads) = self.threads {
+            let which = match threads {
+                ThreadSpace::User => "threads of programs",
+                ThreadSpace::Kernel => "kernel threads",
+            };
+            limits.push(format!("off-CPU time: only {which} are recorded"));
+        }
+        limits.extend(self.limits_of_tasks());
+        limits
     }
 
-    /// Whether the kernel side may send an end of which it sent no begin.
+    /// Returns whether the filters may drop the begin of an interval whose end is recorded.
     pub fn drops_begins(&self) -> bool {
         *self
             != Self {
                 comms: self.comms.clone(),
                 not_comms: self.not_comms.clone(),
                 min_block_ns: self.min_block_ns,
+                max_block_ns: self.max_block_ns,
+                threads: self.threads,
                 ..Self::default()
             }
     }
 }
 
-/// A kernel lock's kind as a bit of [`kinds`]; 0 for the others.
+/// Returns the bit of a kernel lock's kind in [`kinds`]; 0 for locks of programs.
 pub fn bit(kind: LockKind) -> u32 {
     match kind {
         LockKind::Mutex => kinds::MUTEX,
@@ -260,7 +313,7 @@ mod tests {
 
     const SYMBOLS: &str = "ffffffff82000000 D cgroup_mutex\n0000000000000000 D hidden\nffffffff81000000 T mutex_lock\nffffffffc0200500 d pool\t[ext4]\n";
 
-    fn address_of(text: &str) -> Result<Vec<u64>, NoSuchLock> {
+    fn address_of(text: &str) -> Result<Vec<u64>, LockLookupError> {
         let mut filters = Filters { locks: vec![LockChoice::parse(text).unwrap()], ..Filters::default() };
         filters.look_up(SYMBOLS).map(|()| filters.addresses)
     }
@@ -269,21 +322,21 @@ mod tests {
     fn a_lock_is_chosen_by_address_or_by_symbol() {
         assert_eq!(address_of("0xff00"), Ok(vec![0xff00]));
         assert_eq!(address_of("cgroup_mutex"), Ok(vec![0xffff_ffff_8200_0000]));
-        assert!(address_of("mutex_lock").is_err(), "a function is no lock");
+        assert!(address_of("mutex_lock").is_err(), "a function is not a lock");
         assert_eq!(address_of("pool"), Ok(vec![0xffff_ffff_c020_0500]));
         assert!(LockChoice::parse("0xyz").is_err() && LockChoice::parse("").is_err());
     }
 
     #[test]
-    fn a_symbol_that_is_unknown_or_hidden_is_an_error_that_names_it() {
+    fn the_error_for_an_unknown_or_hidden_symbol_names_it() {
         let unknown = address_of("no_such").unwrap_err().to_string();
-        assert!(unknown.contains("no variable no_such"), "{unknown}");
+        assert!(unknown.contains("cannot find lock no_such"), "{unknown}");
         let hidden = address_of("hidden").unwrap_err().to_string();
-        assert!(hidden.contains("hides the address of hidden"), "{hidden}");
+        assert!(hidden.contains("hides its address"), "{hidden}");
     }
 
     #[test]
-    fn everything_is_recorded_by_default_and_what_is_left_out_is_said() {
+    fn everything_is_recorded_by_default_and_restrictions_are_described() {
         assert_eq!(Filters::default().limits(), Vec::<String>::new());
         assert!(!Filters::default().drops_begins());
         let filters =
@@ -294,7 +347,17 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_samples_are_of_kernel_locks_and_all_else_of_users_locks_too() {
+    fn the_bound_of_random_numbers_gives_one_in_n_and_records_all_for_one() {
+        let below = |sample| Filters { sample, ..Filters::default() }.sample_below();
+        assert_eq!([below(1), below(2), below(8), below(u32::MAX)], [0, 1 << 31, 1 << 29, 1]);
+        for sample in 2..5000 {
+            let expected = u64::from(below(sample)) * u64::from(sample);
+            assert!((1_u64 << 32) - expected < u64::from(sample), "{sample}: {expected}");
+        }
+    }
+
+    #[test]
+    fn kinds_and_samples_restrict_kernel_locks_only() {
         let of_kernel = Filters { sample: 100, kinds: kinds::MUTEX, ..Filters::default() };
         assert_eq!((of_kernel.limits().len(), of_kernel.limits_of_all().len()), (2, 0));
         let of_all = Filters {
@@ -309,16 +372,18 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_leave_nothing_or_do_not_fit_are_told_before_anything_is_done() {
+    fn filters_that_select_nothing_or_do_not_fit_are_rejected() {
         assert_eq!(Filters::default().check(), Ok(()));
-        assert_eq!(Filters { kinds: 0, ..Filters::default() }.check(), Err(Unfit::NoKind));
-        let comms = vec!["worker".to_owned(); MOST_COMMS + 1];
+        assert_eq!(Filters { kinds: 0, ..Filters::default() }.check(), Err(FilterError::NoKind));
+        let none = Filters { min_block_ns: 2, max_block_ns: 1, ..Filters::default() };
+        assert_eq!(none.check(), Err(FilterError::NoBlock));
+        let comms = vec!["worker".to_owned(); MAX_COMMS + 1];
         let error = Filters { comms, ..Filters::default() }.check().unwrap_err();
-        assert_eq!(error.to_string(), "65 names are chosen, and klock has room for 64; choose fewer");
+        assert_eq!(error.to_string(), "cannot filter by 65 task names: the maximum is 64; choose fewer");
     }
 
     #[test]
-    fn every_kind_of_kernel_lock_has_its_bit_and_no_other_has_one() {
+    fn exactly_the_kinds_of_kernel_locks_have_a_bit() {
         let kernel = LockKind::ALL.iter().copied().filter(|kind| kind.is_kernel());
         assert_eq!(kernel.fold(0, |all, kind| all | bit(kind)), kinds::ALL);
         assert!(LockKind::ALL.iter().filter(|kind| !kind.is_kernel()).all(|kind| bit(*kind) == 0));

@@ -1,8 +1,8 @@
-//! A command to record: found, forked and held at a gate until the probes are in place, so that its first instruction
-//! is recorded; held again at its end until its last events are drained and its mappings are read.
+//! Starts a command to record. The command is forked and waits until the probes are attached, so that its first instruction is
+//! recorded; it is stopped again at its exit until its last events are drained and its mappings are read.
 //!
-//! The hold at the end is a ptrace stop. One thread owns the tracing and all waiting; where tracing is not permitted,
-//! the command runs without it. Signals go through to the command, and so do stops of its job.
+//! The stop at the exit is a ptrace stop. One thread owns the tracing and all waiting; where tracing is not permitted, the
+//! command runs without it. Signals and job control stops are passed on to the command.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -18,61 +18,79 @@ use std::{
 
 use crate::options::CommandExit;
 
-/// Why a command could not be started.
+/// The reason why a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// No such program.
-    #[error("command not found: {}; give its path, or check PATH", command.display())]
+    /// There is no such program.
+    #[error("cannot run {}: command not found; give its path, or check PATH", command.display())]
     NotFound {
-        /// As it was given.
+        /// The command's first word.
         command: PathBuf,
     },
     /// The system refused to run it.
-    #[error("failed to run {}: {}; give a program that this machine can run", path.display(), words(source))]
+    #[error("cannot run {}: {}; {}", path.display(), system_message(source), exec_advice(path, source))]
     Exec {
         /// The program.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A word that no program can be given: it has a zero in it.
-    #[error("the command has a word with a zero byte in it; give it without")]
+    /// An argument contains a zero byte.
+    #[error("cannot run the command: an argument contains a zero byte; remove it")]
     Zero(#[source] std::ffi::NulError),
-    /// The system has no room for another process, pipe or thread.
-    #[error("failed to start a process")]
+    /// The system cannot create another process, pipe or thread.
+    #[error("cannot start a process")]
     System(#[from] io::Error),
 }
 
-/// The words of a system error without the number that the standard library appends.
-pub(crate) fn words(error: &io::Error) -> String {
+/// Returns the next step after a program could not be executed.
+fn exec_advice(path: &Path, error: &io::Error) -> String {
+    let name = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if path.is_dir() => "give a program: it is a directory".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            format!("make it executable (chmod +x {name}), or name its interpreter")
+        }
+        io::ErrorKind::NotFound => {
+            format!("the interpreter in its first line, or its loader, is missing: `file {name}` shows it")
+        }
+        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            format!("a script needs a first line such as #!/bin/sh, or its interpreter before it: sh {name}")
+        }
+        _ => "give a program that this machine can run".to_owned(),
+    }
+}
+
+/// The message of a system error without the number that the standard library appends.
+pub(crate) fn system_message(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The file that a command's first word means: itself if it has a slash, otherwise the first of that name in PATH.
+/// Finds the file of a command's first word: the word itself if it has a slash, otherwise the first file of that name in PATH.
 pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let runs = |file: &Path| {
         file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };
     let not_found = || LaunchError::NotFound { command: PathBuf::from(command) };
     if command.as_bytes().contains(&b'/') {
-        // Whatever is wrong with it, running it will say so in the system's words.
+        // If it cannot run, the system will report why.
         return if Path::new(command).exists() { Ok(command.into()) } else { Err(not_found()) };
     }
     let folders = path.map(std::env::split_paths).into_iter().flatten();
     folders.map(|folder| folder.join(command)).find(|file| runs(file)).ok_or_else(not_found)
 }
 
-/// Where a command is in its life.
+/// The phase of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It waits at the gate, or runs.
+    /// It waits to be started, or runs.
     Running,
-    /// It is about to end, and waits for [`Launched::let_go`]: all its memory is still there.
+    /// It is about to exit and waits for [`Launched::release`]; its memory still exists.
     Held,
-    /// It ended.
-    Ended(CommandExit),
+    /// It exited.
+    Exited(CommandExit),
 }
 
 /// A command that was started.
@@ -80,8 +98,10 @@ pub enum Phase {
 pub struct Launched {
     path: PathBuf,
     pid: u32,
+    /// The command waits for a byte from this pipe before it runs.
     gate: Option<PipeWriter>,
-    trouble: PipeReader,
+    /// The errno of a failed exec.
+    exec_error: PipeReader,
     shared: Arc<Shared>,
 }
 
@@ -94,15 +114,14 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    let_go: bool,
+    released: bool,
 }
 
-/// A command that nobody lets go ends by itself after this time.
-const LONGEST_HOLD: Duration = Duration::from_secs(2);
+/// The time after which a held command is released by itself.
+const MAX_HOLD: Duration = Duration::from_secs(2);
 
 impl Launched {
-    /// Forks the command, which waits at the gate until [`go`](Self::go). Its environment is klock's own, with `variables`
-    /// set.
+    /// Forks the command, which waits until [`run`](Self::run). Its environment is klock's own, with `variables` set.
     pub fn start(words: &[OsString], variables: &[(OsString, OsString)]) -> Result<Self, LaunchError> {
         let first = words.first().map(OsString::as_os_str).unwrap_or_default();
         let path = find(first, std::env::var_os("PATH").as_deref())?;
@@ -110,28 +129,28 @@ impl Launched {
         let words = words.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
         let environment = environment(variables)?;
         let (gate_inside, gate) = io::pipe()?;
-        let (trouble, trouble_inside) = io::pipe()?;
+        let (exec_error, exec_error_inside) = io::pipe()?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { phase: Phase::Running, let_go: false }),
+            state: Mutex::new(State { phase: Phase::Running, released: false }),
             changed: Condvar::new(),
         });
         let (started, pid) = mpsc::channel();
         let outside = gate.as_raw_fd();
-        let theirs = Arc::clone(&shared);
+        let watched = Arc::clone(&shared);
         std::thread::Builder::new().name("klock-command".to_owned()).spawn(move || {
-            match fork(&program, [&words, &environment], &gate_inside, outside, &trouble_inside) {
+            match fork(&program, [&words, &environment], &gate_inside, outside, &exec_error_inside) {
                 Ok(pid) => {
-                    drop((gate_inside, trouble_inside));
-                    // Where it is not permitted, the command is not held at its end.
+                    drop((gate_inside, exec_error_inside));
+                    // If tracing is not permitted, the command is not held at its exit.
                     let _ = seize(pid);
                     let _ = started.send(Ok(pid));
-                    watch(pid, &theirs);
+                    watch(pid, &watched);
                 }
                 Err(error) => drop(started.send(Err(error))),
             }
         })?;
         let pid = pid.recv().map_err(io::Error::other)??;
-        Ok(Self { path, pid: pid as u32, gate: Some(gate), trouble, shared })
+        Ok(Self { path, pid: pid as u32, gate: Some(gate), exec_error, shared })
     }
 
     /// The command's PID.
@@ -144,15 +163,15 @@ impl Launched {
         &self.path
     }
 
-    /// Opens the gate; returns when the program runs, or could not be run.
-    pub fn go(&mut self) -> Result<(), LaunchError> {
+    /// Lets the command run; returns when it runs, or could not be run.
+    pub fn run(&mut self) -> Result<(), LaunchError> {
         if let Some(mut gate) = self.gate.take() {
-            // If it was killed at the gate, its end will tell.
+            // If it was killed meanwhile, its exit status reports that.
             let _ = gate.write_all(&[1]);
         }
         let mut errno = [0; 4];
-        // The pipe closes when the program starts; before that, it may bring the reason why it can't.
-        match self.trouble.read_exact(&mut errno) {
+        // The pipe closes when the program starts; before that, it may deliver an errno.
+        match self.exec_error.read_exact(&mut errno) {
             Ok(()) => {
                 let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
                 Err(LaunchError::Exec { path: self.path.clone(), source })
@@ -161,20 +180,27 @@ impl Launched {
         }
     }
 
-    /// Where it is.
+    /// The present phase.
     pub fn phase(&self) -> Phase {
         self.shared.lock().phase
     }
 
-    /// Ends the hold at its end, now or when it comes.
-    pub fn let_go(&self) {
-        self.shared.lock().let_go = true;
+    /// Waits until the phase changes, or until the timeout.
+    pub fn wait_for_change(&self, timeout: Duration) {
+        let state = self.shared.lock();
+        let before = state.phase;
+        drop(self.shared.changed.wait_timeout_while(state, timeout, |state| state.phase == before));
+    }
+
+    /// Ends the hold at its exit, now or when it comes.
+    pub fn release(&self) {
+        self.shared.lock().released = true;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until it ended, or until the time is over.
+    /// Waits until it exited, or until the timeout.
     pub fn wait(&self, timeout: Duration) -> Option<CommandExit> {
-        let running = |state: &mut State| !matches!(state.phase, Phase::Ended(_));
+        let running = |state: &mut State| !matches!(state.phase, Phase::Exited(_));
         let state = self.shared.lock();
         let (state, _) = self
             .shared
@@ -182,17 +208,17 @@ impl Launched {
             .wait_timeout_while(state, timeout, running)
             .unwrap_or_else(PoisonError::into_inner);
         match state.phase {
-            Phase::Ended(exit) => Some(exit),
+            Phase::Exited(exit) => Some(exit),
             _ => None,
         }
     }
 
-    /// Sends it a signal, if it has not ended.
+    /// Sends it a signal, if it has not exited.
     pub fn signal(&self, signal: i32) {
         let state = self.shared.lock();
-        if !matches!(state.phase, Phase::Ended(_)) {
-            // SAFETY: no memory is involved. Until `Ended` is set under this lock, the PID may be a zombie's, but it
-            // is this command's: a moment too late at worst, as for every kill(2).
+        if !matches!(state.phase, Phase::Exited(_)) {
+            // SAFETY: no memory is involved. Until `Exited` is set under this lock, the PID belongs to this command, which may
+            // be a zombie.
             unsafe { libc::kill(self.pid as libc::pid_t, signal) };
         }
     }
@@ -200,9 +226,9 @@ impl Launched {
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        // A gate that closes unopened ends the command that waits at it.
+        // A command that still waits exits when the pipe closes.
         self.gate = None;
-        self.let_go();
+        self.release();
     }
 }
 
@@ -218,8 +244,8 @@ impl Shared {
 
     fn hold(&self) {
         self.set(Phase::Held);
-        let held = |state: &mut State| !state.let_go;
-        drop(self.changed.wait_timeout_while(self.lock(), LONGEST_HOLD, held));
+        let held = |state: &mut State| !state.released;
+        drop(self.changed.wait_timeout_while(self.lock(), MAX_HOLD, held));
     }
 }
 
@@ -240,20 +266,20 @@ fn environment(variables: &[(OsString, OsString)]) -> Result<Vec<CString>, Launc
     kept.chain(variables.iter().cloned()).map(entry).collect()
 }
 
-/// Forks. The child waits at the gate, and then becomes the program. `outside` is the other end of the gate: the child
-/// closes its copy, so that it sees it close.
+/// Forks. The child waits for a byte from `gate` and then executes the program. `outside` is the other end of that pipe: the
+/// child closes its copy, so that it sees when the parent closes its own.
 fn fork(
     program: &CString,
     [words, environment]: [&[CString]; 2],
     gate: &PipeReader,
     outside: RawFd,
-    trouble: &PipeWriter,
+    exec_error: &PipeWriter,
 ) -> io::Result<libc::pid_t> {
     let list = |words: &[CString]| -> Vec<*const libc::c_char> {
         words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, environment) = (list(words), list(environment));
-    let (gate, trouble) = (gate.as_raw_fd(), trouble.as_raw_fd());
+    let (gate, exec_error) = (gate.as_raw_fd(), exec_error.as_raw_fd());
     // SAFETY: between fork and exec, the child calls only functions that are async-signal-safe, on memory that was
     // made before the fork, as a fork of a process with threads demands.
     unsafe {
@@ -265,14 +291,14 @@ fn fork(
                 if libc::read(gate, (&raw mut byte).cast(), 1) != 1 {
                     libc::_exit(0);
                 }
-                // Rust programs ignore SIGPIPE, and this thread may block signals; the command starts afresh.
+                // Rust programs ignore SIGPIPE, and this thread may block signals; the command gets the defaults.
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                 let mut none = std::mem::zeroed::<libc::sigset_t>();
                 libc::sigemptyset(&raw mut none);
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
                 libc::execvpe(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 let errno = *libc::__errno_location();
-                libc::write(trouble, (&raw const errno).cast(), size_of_val(&errno));
+                libc::write(exec_error, (&raw const errno).cast(), size_of_val(&errno));
                 libc::_exit(127)
             }
             pid => Ok(pid),
@@ -280,65 +306,65 @@ fn fork(
     }
 }
 
-/// Asks to be told before the process ends. It is not stopped by this.
+/// Requests a stop before the process exits. This itself does not stop it.
 fn seize(pid: libc::pid_t) -> io::Result<()> {
     ptrace(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXIT as usize)
 }
 
 fn ptrace(request: libc::c_uint, pid: libc::pid_t, data: usize) -> io::Result<()> {
-    // SAFETY: none of the requests that are made here reads or writes our memory.
+    // SAFETY: none of the requests that are used here reads or writes our memory.
     let result = unsafe { libc::ptrace(request, pid, std::ptr::null_mut::<libc::c_void>(), data) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits for the command until it ends, and passes on what it was stopped for.
+/// Waits for the command until it exits, and passes on the signals that it is stopped for.
 fn watch(pid: libc::pid_t, shared: &Shared) {
     loop {
         let mut status = 0;
-        // SAFETY: `status` is ours and lives through the call.
+        // SAFETY: `status` is ours and outlives the call.
         let found = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
         if found == -1 {
             if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                 continue;
             }
-            // Somebody else has waited for it.
-            return shared.set(Phase::Ended(CommandExit { code: None, signal: None }));
+            // Another thread has waited for it.
+            return shared.set(Phase::Exited(CommandExit { code: None, signal: None }));
         }
         if libc::WIFEXITED(status) {
             let code = Some(libc::WEXITSTATUS(status));
-            return shared.set(Phase::Ended(CommandExit { code, signal: None }));
+            return shared.set(Phase::Exited(CommandExit { code, signal: None }));
         }
         if libc::WIFSIGNALED(status) {
             let signal = Some(libc::WTERMSIG(status));
-            return shared.set(Phase::Ended(CommandExit { code: None, signal }));
+            return shared.set(Phase::Exited(CommandExit { code: None, signal }));
         }
         if libc::WIFSTOPPED(status) {
-            // A request that fails finds the process dead; the next wait tells how.
-            let _ = go_on(pid, status, shared);
+            // If a request fails, the process is dead; the next wait reports how.
+            let _ = resume(pid, status, shared);
         }
     }
 }
 
-fn go_on(pid: libc::pid_t, status: i32, shared: &Shared) -> io::Result<()> {
+fn resume(pid: libc::pid_t, status: i32, shared: &Shared) -> io::Result<()> {
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
         libc::PTRACE_EVENT_EXIT => {
             shared.hold();
-            // Only its first thread ends here: if others go on, so does the command.
+            // Only its first thread exits here: the command continues with the others.
             shared.set(Phase::Running);
             ptrace(libc::PTRACE_CONT, pid, 0)
         }
-        // Its job was stopped (Ctrl-Z): it stays stopped until its job goes on.
+        // Its job was stopped (Ctrl-Z): it stays stopped until its job continues.
         libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => ptrace(libc::PTRACE_LISTEN, pid, 0),
         0 => ptrace(libc::PTRACE_CONT, pid, signal as usize),
         _ => ptrace(libc::PTRACE_CONT, pid, 0),
     }
 }
 
-/// A handle that becomes readable when the process ends; `None` if there is no such process.
+/// Opens a descriptor that becomes readable when the process exits; `None` if there is no such process.
 pub fn pidfd(pid: u32) -> Option<OwnedFd> {
     use std::os::fd::FromRawFd;
-    // SAFETY: no memory is involved; a descriptor that comes back is ours alone.
+    // SAFETY: no memory is involved; a returned descriptor is ours alone.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
         (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))

@@ -1,9 +1,9 @@
-//! Carries a plan out: maps, programs, attachments. Only here are aya's programs named. A
-//! [`Plan`](crate::plan::Plan) enters; what leaves is [`Loaded`], whose end detaches everything.
+//! Carries out a [`Plan`]: creates maps, loads and attaches programs, and reads their counters.
+//!
+//! Only this module and its children name aya's program types. Dropping [`LoadedPrograms`] detaches everything.
 
 use std::{
     collections::BTreeSet,
-    ffi::CString,
     fmt, fs, io,
     num::NonZeroU32,
     os::fd::{AsFd as _, AsRawFd as _},
@@ -12,50 +12,52 @@ use std::{
 
 use aya::{
     Btf, Ebpf,
-    maps::{Array, HashMap, Map, MapData, PerCpuArray, StackTraceMap},
+    maps::{Array, HashMap, MapData, PerCpuArray, StackTraceMap},
     programs::{
-        Program, ProgramError, RawTracePoint, TracePoint, UProbe,
+        Program, ProgramError, UProbe,
         uprobe::{UProbeAttachLocation, UProbeScope},
     },
 };
+use rustix::mount::{MountFlags, mount};
 use trace_format::wire::{WireCounters, program};
 
 use crate::{
-    counters::Counted,
+    counters::ProgramStats,
     filters::Filters,
     host::TRACEFS,
     kretprobes::Kretprobes,
     peek::Peek,
-    plan::{Attach, By, DESCRIPTOR_RING_BYTES, Plan},
+    plan::{Attachment, Plan, ProbeType, descriptor_ring_bytes},
+    priority::with_raised_priority,
     ring::Rings,
     uprobes::Libc,
-    urgent::urgent,
 };
 
+mod access;
+mod attach;
 mod error;
-mod functions;
 mod multi;
 mod object;
 
+use access::{accept_loaded, map_error, map_mut, program_error, program_mut, take_map};
+use attach::{attach, load, unload};
 pub use error::LoadError;
-use functions::load_on_function;
-use multi::Multi;
+use multi::MultiUprobes;
 use object::{fill_rings, load_object, load_peek, object_for};
 
-/// The kernel side in place.
-pub struct Loaded {
+/// The BPF programs and maps in the kernel.
+pub struct LoadedPrograms {
     ebpf: Ebpf,
-    lifetimes: Vec<Attach>,
-    sources: Vec<Attach>,
-    /// How often each program was skipped, once they are detached.
+    lifetimes: Vec<Attachment>,
+    sources: Vec<Attachment>,
+    /// Number of times that the kernel skipped each program; filled by `detach`.
     misses: Vec<(String, u64)>,
-    /// Functions that the kernel lets no program onto.
+    /// Functions that the kernel refuses to probe.
     skipped: Vec<&'static str>,
-    /// The returns of functions; they end with this.
     kretprobes: Kretprobes,
-    /// The probes in processes, where the kernel takes many at a time.
-    multi: Option<Multi>,
-    /// Functions of users' locks that take no probe.
+    /// Uprobes with multiple locations, where the kernel supports them.
+    multi: Option<MultiUprobes>,
+    /// pthread functions that cannot be probed.
     unprobed: BTreeSet<&'static str>,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
@@ -64,40 +66,41 @@ pub struct Loaded {
     peek: Option<Peek>,
 }
 
-impl fmt::Debug for Loaded {
+impl fmt::Debug for LoadedPrograms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lifetimes, sources) = (&self.lifetimes, &self.sources);
-        f.debug_struct("Loaded")
+        f.debug_struct("LoadedPrograms")
             .field("lifetimes", lifetimes)
             .field("sources", sources)
             .finish_non_exhaustive()
     }
 }
 
-/// [`WireCounters`], which this crate may call plain data.
+/// [`WireCounters`] in a type of this crate, for which aya's `Pod` can be implemented.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 struct Counters(WireCounters);
 
-// SAFETY: repr(transparent) over a repr(C) struct of eight u64: no padding, and every bit pattern is a value.
+// SAFETY: repr(transparent) over a repr(C) struct of eight u64: no padding, and every bit pattern is valid.
 unsafe impl aya::Pod for Counters {}
 
-impl Loaded {
-    /// Makes the maps and loads the programs. Nothing is attached yet.
+impl LoadedPrograms {
+    /// Creates the maps and loads the programs. Attaches nothing.
     pub fn load(plan: &Plan) -> Result<Self, LoadError> {
         if plan.mount_tracefs {
             mount_tracefs().map_err(LoadError::Tracefs)?;
         }
         let mut ebpf = load_object(plan)?;
-        let many = plan.pthread && plan.uprobe_multi;
-        // What keeps it from being loaded may spare the single probes.
-        let multi = if many { Multi::load(object_for(plan), &ebpf).ok() } else { None };
+        let use_multi = plan.pthread && plan.uprobe_multi;
+        // If this fails, single uprobes may still work.
+        let multi = if use_multi { MultiUprobes::load(object_for(plan), &ebpf).ok() } else { None };
         let events = fill_rings(&mut ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;
-        let descriptors = fill_rings(&mut ebpf, "DESCRIPTORS", plan.cpus, DESCRIPTOR_RING_BYTES)?;
+        let descriptors =
+            fill_rings(&mut ebpf, "DESCRIPTORS", plan.cpus, descriptor_ring_bytes(plan.stack_bytes))?;
         let mut loaded = Self {
-            stacks: StackTraceMap::try_from(take(&mut ebpf, "STACKS")?).map_err(map_error("STACKS"))?,
-            counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?).map_err(map_error("COUNTERS"))?,
-            targets: HashMap::try_from(take(&mut ebpf, "TARGETS")?).map_err(map_error("TARGETS"))?,
+            stacks: take_map(&mut ebpf, "STACKS")?,
+            counters: take_map(&mut ebpf, "COUNTERS")?,
+            targets: take_map(&mut ebpf, "TARGETS")?,
             rings: Some(Rings::new(events, descriptors)),
             peek: if plan.kernel.is_some() { load_peek(&mut ebpf) } else { None },
             ebpf,
@@ -109,35 +112,36 @@ impl Loaded {
             multi,
             unprobed: BTreeSet::new(),
         };
-        loaded.choose(&plan.filters)?;
-        loaded.load_programs(plan)?;
+        loaded.fill_filters(&plan.filters)?;
+        loaded.load_programs()?;
         Ok(loaded)
     }
 
-    /// The rings; they are given once.
+    /// Returns the rings; `None` after the first call.
     pub fn take_rings(&mut self) -> Option<Rings> {
         self.rings.take()
     }
 
-    /// The way to read the kernel's memory, if kernel locks are recorded and it permits that; it is given once.
+    /// Returns the reader of kernel memory, if kernel locks are recorded and the kernel permits it; `None` after the first
+    /// call.
     pub fn take_peek(&mut self) -> Option<Peek> {
         self.peek.take()
     }
 
-    /// Attaches the programs that follow births, names and ends of tasks.
+    /// Attaches the programs that follow forks, execs, names and exits of tasks.
     pub fn attach_lifetimes(&mut self) -> Result<(), LoadError> {
-        for attach in self.lifetimes.clone() {
-            self.attach_one(&attach)?;
-        }
-        Ok(())
+        self.lifetimes
+            .iter()
+            .try_for_each(|attachment| attach(&mut self.ebpf, &mut self.kretprobes, attachment))
     }
 
-    /// Attaches the rest, but the probes in processes. Nothing is recorded before [`resume`](Self::resume). Gives the
-    /// functions that the kernel lets no program onto, and that can be done without.
+    /// Attaches all other programs except uprobes. They record nothing before [`resume`](Self::resume). Returns the functions
+    /// that could not be probed.
     pub fn attach(&mut self) -> Result<Vec<&'static str>, LoadError> {
-        for attach in self.sources.clone() {
-            let attached = self.attach_one(&attach);
-            if let (Err(_), &Attach::Function { function, required: false, .. }) = (&attached, &attach) {
+        for attachment in &self.sources {
+            let attached = attach(&mut self.ebpf, &mut self.kretprobes, attachment);
+            if let (Err(_), &Attachment::Function { function, required: false, .. }) = (&attached, attachment)
+            {
                 self.skipped.push(function);
             } else {
                 attached?;
@@ -146,13 +150,13 @@ impl Loaded {
         Ok(std::mem::take(&mut self.skipped))
     }
 
-    /// Puts the chosen names and locks into their maps.
-    fn choose(&mut self, filters: &Filters) -> Result<(), LoadError> {
+    /// Puts the selected names and locks into their maps.
+    fn fill_filters(&mut self, filters: &Filters) -> Result<(), LoadError> {
         const ONLY: u8 = 1;
         const NOT: u8 = 2;
         let mut comms: HashMap<_, [u8; 16], u8> = map_mut(&mut self.ebpf, "COMMS")?;
-        let named = filters.comms.iter().map(|comm| (comm, ONLY));
-        for (comm, value) in named.chain(filters.not_comms.iter().map(|comm| (comm, NOT))) {
+        let only = filters.comms.iter().map(|comm| (comm, ONLY));
+        for (comm, value) in only.chain(filters.not_comms.iter().map(|comm| (comm, NOT))) {
             comms.insert(comm_bytes(comm), value, 0).map_err(map_error("COMMS"))?;
         }
         let mut locks: HashMap<_, u64, u8> = map_mut(&mut self.ebpf, "LOCKS")?;
@@ -162,23 +166,23 @@ impl Loaded {
         Ok(())
     }
 
-    /// From here on all programs record.
+    /// Starts or continues recording.
     pub fn resume(&mut self) -> Result<(), LoadError> {
         self.set_active(true)
     }
 
-    /// From here on no program records; births and ends of tasks are followed still.
+    /// Pauses recording. Forks and exits of tasks are still followed.
     pub fn pause(&mut self) -> Result<(), LoadError> {
         self.set_active(false)
     }
 
-    /// Attaches the probes of users' locks in one process, at any time; gives how many.
+    /// Attaches uprobes to a process, at any time. Returns the number of probes.
     pub fn attach_process(&mut self, pid: u32, libc: &Libc) -> Result<usize, LoadError> {
         let Some(process) = NonZeroU32::new(pid) else { return Ok(0) };
         if let Some(multi) = &mut self.multi {
             match multi.attach(pid, libc) {
                 Ok(attached) => return Ok(attached),
-                // Single probes would find it gone, too.
+                // The process has ended; single uprobes would fail, too.
                 Err(source) if source.raw_os_error() == Some(::libc::ESRCH) => {
                     return Err(LoadError::Process { pid, source });
                 }
@@ -187,13 +191,13 @@ impl Loaded {
         }
         let mut attached = 0;
         for (function, offsets) in &libc.functions {
-            // The return first: a call that is seen to begin must be seen to return.
+            // The return first, so that every call whose entry is seen also has a return.
             for name in function.exit.into_iter().chain([function.entry]) {
                 let probe: &mut UProbe = program_mut(&mut self.ebpf, name)?;
-                probe.load().or_else(loaded_already).map_err(program_error(name, "load"))?;
+                probe.load().or_else(accept_loaded).map_err(program_error(name, "load"))?;
                 for offset in offsets {
-                    let place = UProbeAttachLocation::AbsoluteOffset(*offset);
-                    match probe.attach(place, &libc.path, UProbeScope::OneProcess(process)) {
+                    let location = UProbeAttachLocation::AbsoluteOffset(*offset);
+                    match probe.attach(location, libc.probe_path(), UProbeScope::OneProcess(process)) {
                         Err(error) if is_unsupported(&error) => {
                             self.unprobed.insert(function.symbol);
                         }
@@ -208,24 +212,24 @@ impl Loaded {
         Ok(attached)
     }
 
-    /// Processes that can get probes: single ones take some sixty file descriptors each, and every call of a probed function
-    /// in one process asks all of them whether it is theirs.
-    pub fn most_processes(&self) -> usize {
+    /// Returns the maximum number of processes with uprobes. Single uprobes take some sixty descriptors per process, and every
+    /// call of a probed function checks the probes of all processes.
+    pub fn max_processes(&self) -> usize {
         if self.multi.is_some() { 400 } else { 250 }
     }
 
-    /// Functions that took no probe: what they do is not recorded.
+    /// Returns the pthread functions that could not be probed.
     pub fn unprobed(&self) -> impl Iterator<Item = &'static str> {
         self.unprobed.iter().copied()
     }
 
-    /// Detaches all programs: the counters stand still afterwards.
+    /// Detaches all programs, after which the counters are final.
     ///
-    /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more; so the programs are unloaded
-    /// side by side, and their waits overlap.
+    /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more. The programs are unloaded side by
+    /// side, so that these waits overlap.
     pub fn detach(&mut self) {
-        // What the kernel counts of a program goes with it.
-        self.misses = self.recursion_misses_now();
+        // The kernel's counts of a program disappear with it.
+        self.misses = self.current_misses();
         self.misses.extend(self.kretprobes.misses());
         self.kretprobes.remove();
         std::thread::scope(|scope| {
@@ -233,45 +237,47 @@ impl Loaded {
                 let _thread = std::thread::Builder::new().spawn_scoped(scope, || multi.detach());
             }
             for (_, program) in self.ebpf.programs_mut() {
-                // Without room for a thread, the end of this process detaches it.
+                // If no thread can be started, the program is detached when klock exits.
                 let _thread = std::thread::Builder::new().spawn_scoped(scope, || unload(program));
             }
         });
     }
 
-    /// Adds a process, or with [`TargetMode::Threads`] a thread, to those that are recorded.
+    /// Adds a process to the recorded ones, or a thread with [`TargetMode::Threads`](crate::plan::TargetMode::Threads).
     pub fn add_target(&mut self, id: u32) -> Result<(), LoadError> {
         self.targets.insert(id, 1, 0).map_err(map_error("TARGETS"))
     }
 
-    /// The frames of a stack, leaf first.
+    /// Returns the frames of a stack, leaf first.
     pub fn frames(&self, id: i32) -> Option<Vec<u64>> {
         let id = u32::try_from(id).ok()?;
-        let stack = urgent(|| self.stacks.get(&id, 0)).ok()?;
+        let stack = with_raised_priority(|| self.stacks.get(&id, 0)).ok()?;
         Some(stack.frames().iter().map(|frame| frame.ip).collect())
     }
 
-    /// What each program counted on each CPU.
-    pub fn counters(&self) -> Result<Vec<Counted>, LoadError> {
+    /// Returns the counters of each program on each CPU.
+    pub fn counters(&self) -> Result<Vec<ProgramStats>, LoadError> {
         let mut all = Vec::new();
         for index in 0..program::COUNT {
             let key = u32::try_from(index).unwrap_or(u32::MAX);
-            let values = urgent(|| self.counters.get(&key, 0)).map_err(map_error("COUNTERS"))?;
+            let values =
+                with_raised_priority(|| self.counters.get(&key, 0)).map_err(map_error("COUNTERS"))?;
             for (cpu, counters) in (0..).zip(values.iter()) {
-                all.push(Counted { program: index, cpu, counters: counters.0 });
+                all.push(ProgramStats { program: index, cpu, counters: counters.0 });
             }
         }
         Ok(all)
     }
 
-    /// How often the kernel skipped each program because it was running already or had no room for the return, where it did.
+    /// Returns how often the kernel skipped each program, because it was running already or because there was no room for a
+    /// return. Programs that were never skipped are left out.
     ///
-    /// Known once they are [detached](Self::detach). It counts all tasks, those that are not recorded, too.
+    /// Known after [`detach`](Self::detach). Includes tasks that are not recorded.
     pub fn recursion_misses(&self) -> &[(String, u64)] {
         &self.misses
     }
 
-    fn recursion_misses_now(&self) -> Vec<(String, u64)> {
+    fn current_misses(&self) -> Vec<(String, u64)> {
         let all = self.ebpf.programs().filter_map(|(name, program)| {
             let misses = recursion_misses(program)?;
             (misses > 0).then(|| (name.to_owned(), misses))
@@ -279,30 +285,21 @@ impl Loaded {
         all.collect()
     }
 
-    fn load_programs(&mut self, plan: &Plan) -> Result<(), LoadError> {
-        let fentry = |attach: &Attach| matches!(attach, Attach::Function { by: By::Fentry | By::Fexit, .. });
-        let btf = if plan.sources.iter().any(fentry) {
+    fn load_programs(&mut self) -> Result<(), LoadError> {
+        let needs_btf = |attachment: &Attachment| {
+            matches!(attachment, Attachment::Function { probe: ProbeType::Fentry | ProbeType::Fexit, .. })
+        };
+        let btf = if self.sources.iter().any(needs_btf) {
             Some(Btf::from_sys_fs().map_err(|e| LoadError::Load(Box::new(aya::EbpfError::BtfError(e))))?)
         } else {
             None
         };
-        for attach in plan.lifetimes.iter().chain(&plan.sources) {
-            match attach {
-                Attach::Raw { program, .. } => {
-                    let probe: &mut RawTracePoint = program_mut(&mut self.ebpf, program)?;
-                    probe.load().or_else(loaded_already).map_err(program_error(program, "load"))?;
-                }
-                Attach::Syscall { program, .. } => {
-                    let probe: &mut TracePoint = program_mut(&mut self.ebpf, program)?;
-                    probe.load().or_else(loaded_already).map_err(program_error(program, "load"))?;
-                }
-                Attach::Function { program, by, function, required } => {
-                    let loaded = load_on_function(&mut self.ebpf, program, *by, function, btf.as_ref());
-                    match loaded {
-                        Err(_) if !required => self.skipped.push(function),
-                        loaded => loaded?,
-                    }
-                }
+        for attachment in self.lifetimes.iter().chain(&self.sources) {
+            let loaded = load(&mut self.ebpf, attachment, btf.as_ref());
+            if let (Err(_), &Attachment::Function { function, required: false, .. }) = (&loaded, attachment) {
+                self.skipped.push(function);
+            } else {
+                loaded?;
             }
         }
         Ok(())
@@ -313,22 +310,9 @@ impl Loaded {
         let mut map: Array<_, u32> = map_mut(&mut self.ebpf, NAME)?;
         map.set(0, u32::from(active), 0).map_err(map_error(NAME))
     }
-
-    fn attach_one(&mut self, attach: &Attach) -> Result<(), LoadError> {
-        match attach {
-            Attach::Raw { program, tracepoint } => {
-                let probe: &mut RawTracePoint = program_mut(&mut self.ebpf, program)?;
-                probe.attach(tracepoint).map(drop).map_err(program_error(program, "attach"))
-            }
-            Attach::Syscall { program, tracepoint } => {
-                let probe: &mut TracePoint = program_mut(&mut self.ebpf, program)?;
-                probe.attach("syscalls", tracepoint).map(drop).map_err(program_error(program, "attach"))
-            }
-            Attach::Function { program, by, function, .. } => self.attach_on_function(program, *by, function),
-        }
-    }
 }
-/// A name as the kernel keeps it: 15 bytes at most, and zeros.
+
+/// Returns a task name in the kernel's form: at most 15 bytes, padded with zeros.
 fn comm_bytes(comm: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().take(15).zip(comm.bytes()) {
@@ -337,49 +321,7 @@ fn comm_bytes(comm: &str) -> [u8; 16] {
     bytes
 }
 
-/// A program that can't be unloaded is unloaded at the process's end.
-fn unload(program: &mut Program) {
-    let _unloaded = match program {
-        Program::RawTracePoint(program) => program.unload(),
-        Program::TracePoint(program) => program.unload(),
-        Program::UProbe(program) => program.unload(),
-        Program::FEntry(program) => program.unload(),
-        Program::FExit(program) => program.unload(),
-        Program::KProbe(program) => program.unload(),
-        _ => Ok(()),
-    };
-}
-
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, LoadError> {
-    ebpf.take_map(name).ok_or_else(|| LoadError::Missing(name.to_owned()))
-}
-
-/// A map that stays where the programs find it when they are loaded.
-fn map_mut<'a, M>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<M, LoadError>
-where
-    M: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
-{
-    let map = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
-    M::try_from(map).map_err(map_error(name))
-}
-
-fn program_mut<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, LoadError>
-where
-    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
-{
-    let program = ebpf.program_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
-    program.try_into().map_err(program_error(name, "use"))
-}
-
-/// A program with several attachments is loaded once.
-fn loaded_already(error: ProgramError) -> Result<(), ProgramError> {
-    match error {
-        ProgramError::AlreadyLoaded => Ok(()),
-        other => Err(other),
-    }
-}
-
-/// The kernel can't have a probe on such an instruction (`ENOTSUPP`, which has no name outside the kernel).
+/// Returns whether the kernel cannot probe this instruction (`ENOTSUPP`, an error that exists only inside the kernel).
 fn is_unsupported(error: &ProgramError) -> bool {
     const ENOTSUPP: i32 = 524;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -392,15 +334,7 @@ fn is_unsupported(error: &ProgramError) -> bool {
     false
 }
 
-fn program_error(program: &str, act: &'static str) -> impl Fn(ProgramError) -> LoadError {
-    move |source| LoadError::Program { program: program.to_owned(), act, source: Box::new(source) }
-}
-
-fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> LoadError {
-    move |source| LoadError::Map { map, source: Box::new(source) }
-}
-
-/// aya doesn't tell; the kernel does, in the program's fdinfo (5.12).
+/// Reads the count from the program's fdinfo (5.12), because aya does not offer it.
 fn recursion_misses(program: &Program) -> Option<u64> {
     let fd = program.fd().ok()?.as_fd().as_raw_fd();
     misses_in(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?)
@@ -410,14 +344,12 @@ fn misses_in(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
 }
 
-/// System call tracepoints are found through tracefs; perf mounts it in the same way.
+/// Mounts tracefs, as perf does: system call tracepoints are found through it.
 fn mount_tracefs() -> io::Result<()> {
-    let kind = CString::new("tracefs")?;
-    let place = CString::new(TRACEFS[0])?;
-    // SAFETY: all pointers are to strings that end in 0 and outlive the call; the flags are none, the data is none.
-    let answer = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
-    let mounted = answer == 0 || Path::new(TRACEFS[0]).join("events").is_dir();
-    if mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
+    match mount("tracefs", TRACEFS[0], "tracefs", MountFlags::empty(), None) {
+        Err(_) if Path::new(TRACEFS[0]).join("events").is_dir() => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 #[cfg(test)]
@@ -425,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recursion_misses_are_read_where_the_kernel_tells_them() {
+    fn recursion_misses_are_read_where_the_kernel_reports_them() {
         // As 6.18 writes it; 5.10 has no such line.
         let fdinfo = "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t3085\nprog_type:\t17\nprog_jited:\t1\n\
                       prog_tag:\t31c4e1f2b8d0a5c7\nmemlock:\t4096\nprog_id:\t215\nrun_time_ns:\t0\nrun_cnt:\t0\n\

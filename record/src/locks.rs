@@ -1,35 +1,48 @@
-//! Which lock is which: addresses in, incarnations of locks out.
+//! The locks table: addresses in, incarnations of locks out.
 //!
-//! An address belongs to the kernel or to one incarnation of a process; initialising or destroying a lock there
-//! begins or ends an incarnation. Names are found elsewhere ([`symbols`](crate::symbols)): [`Locks::take_new`] hands
-//! out what has none yet.
+//! An address belongs to the kernel or to one incarnation of a process. Initialising or destroying a lock there starts or ends an
+//! incarnation of the lock. Names are found elsewhere ([`symbols`](crate::symbols)); [`Locks::take_new`] returns the locks that
+//! have none yet.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{Hash, Hasher},
+};
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, Scope, StackId};
 
-use crate::tasks::ProcessKey;
+use crate::{symbols::FoundLock, tasks::ProcessKey};
 
-/// Whose address it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// The kernel's.
+    /// The kernel.
     Kernel,
-    /// That of one incarnation of a process, whose PID comes with it.
+    /// One incarnation of a process, and its PID.
     Process(ProcessKey, u32),
 }
 
-/// A lock that was seen for the first time and wants a name.
+impl Hash for Space {
+    /// Hashes one integer: locks are looked up for every record, and the key of a process is unique.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Kernel => state.write_u32(u32::MAX),
+            Self::Process(process, _) => state.write_u32(process.0),
+        }
+    }
+}
+
+/// A lock that was seen for the first time and needs a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewLock {
     /// Its row.
     pub id: LockId,
-    /// Whose address it is.
+    /// Its address space.
     pub space: Space,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// What kind of lock it is.
+    /// Its kind.
     pub kind: LockKind,
 }
 
@@ -54,16 +67,16 @@ pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
 #[derive(Debug, Default)]
 pub struct Locks {
     live: FxHashMap<(Space, u64, LockKind), LockId>,
-    /// What a kernel lock was last said to be: the end of a wait does not say it.
+    /// The last reported kind of each kernel lock: the end of a wait does not report it.
     kernel_kinds: FxHashMap<u64, LockKind>,
-    /// Where the locks of the C library lie, to tell whose a futex word is.
+    /// The locks of the C library, to find the one that contains a futex word.
     pthread: BTreeMap<(Space, u64), LockKind>,
     rows: Vec<LockRow>,
     new: Vec<NewLock>,
 }
 
 impl Locks {
-    /// The present incarnation of a lock, seen at `ts_ns`.
+    /// Returns the present incarnation of a lock, seen at `ts_ns`.
     pub fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
         if let Some(&id) = self.live.get(&(space, address, kind)) {
             self.touch(id, ts_ns);
@@ -81,6 +94,7 @@ impl Locks {
             scope,
             pid,
             name: None,
+            shared: None,
             init_stack: None,
             first_ns: ts_ns,
             last_ns: ts_ns,
@@ -95,8 +109,8 @@ impl Locks {
         id
     }
 
-    /// A new incarnation, because the lock was initialised at `ts_ns`.
-    pub fn begin(
+    /// Starts a new incarnation of a lock that was initialised at `ts_ns`.
+    pub fn start(
         &mut self,
         space: Space,
         address: u64,
@@ -110,50 +124,51 @@ impl Locks {
         id
     }
 
-    /// The lock was destroyed; what is at this address next is another one.
+    /// Ends the incarnation of a lock that was destroyed.
     pub fn end(&mut self, space: Space, address: u64, kind: LockKind) {
         self.live.remove(&(space, address, kind));
         self.pthread.remove(&(space, address));
     }
 
-    /// Something happened to the lock at `ts_ns`.
+    /// Notes that the lock was used at `ts_ns`.
     pub fn touch(&mut self, id: LockId, ts_ns: i64) {
         if let Some(row) = self.rows.get_mut(id.0 as usize) {
             row.last_ns = row.last_ns.max(ts_ns);
         }
     }
 
-    /// What the kernel lock at this address was last said to be.
+    /// The last reported kind of the kernel lock at this address.
     pub fn kernel_kind(&self, address: u64) -> Option<LockKind> {
         self.kernel_kinds.get(&address).copied()
     }
 
-    /// Whether a lock of this kind is at the address now.
-    pub fn is_known(&self, space: Space, address: u64, kind: LockKind) -> bool {
-        self.live.contains_key(&(space, address, kind))
+    /// The lock of this kind that is at the address now, if it was seen.
+    pub fn known(&self, space: Space, address: u64, kind: LockKind) -> Option<LockId> {
+        self.live.get(&(space, address, kind)).copied()
     }
 
-    /// The lock of the C library of which the futex word at `word` is a part: its address and kind.
+    /// The lock of the C library that contains the futex word at `word`: its address and kind.
     pub fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
         let (&(found, address), &kind) = self.pthread.range(..=(space, word)).next_back()?;
         (found == space && has_word(kind, address, word)).then_some((address, kind))
     }
 
-    /// The locks that were first seen since the last call.
+    /// Takes the locks that were first seen since the last call.
     pub fn take_new(&mut self) -> Vec<NewLock> {
         std::mem::take(&mut self.new)
     }
 
-    /// The name of a lock was found.
-    pub fn name(&mut self, id: LockId, name: String) {
-        if let Some(row) = self.rows.get_mut(id.0 as usize) {
-            row.name = Some(name);
+    /// Adds what was found about a lock.
+    pub fn describe(&mut self, found: FoundLock) {
+        if let Some(row) = self.rows.get_mut(found.lock.0 as usize) {
+            row.name = found.name.or_else(|| row.name.take());
+            row.shared = found.shared.or_else(|| row.shared.take());
         }
     }
 
-    /// The rows, by id, with the names that were found.
-    pub fn into_rows(mut self, names: impl IntoIterator<Item = (LockId, String)>) -> Vec<LockRow> {
-        names.into_iter().for_each(|(id, name)| self.name(id, name));
+    /// Returns the rows, by id, with what was found about them.
+    pub fn into_rows(mut self, found: impl IntoIterator<Item = FoundLock>) -> Vec<LockRow> {
+        found.into_iter().for_each(|found| self.describe(found));
         self.rows
     }
 
@@ -171,7 +186,7 @@ mod tests {
     const B: Space = Space::Process(ProcessKey(1), 10);
 
     #[test]
-    fn the_same_address_in_two_lives_of_a_process_is_two_locks() {
+    fn the_same_address_in_two_incarnations_of_a_process_is_two_locks() {
         let mut locks = Locks::default();
         let before = locks.id(A, 0x40, LockKind::PthreadMutex, 1);
         let after = locks.id(B, 0x40, LockKind::PthreadMutex, 2);
@@ -186,15 +201,15 @@ mod tests {
     #[test]
     fn a_lock_that_is_initialised_again_is_another_lock() {
         let mut locks = Locks::default();
-        let first = locks.begin(A, 0x40, LockKind::PthreadMutex, 1, Some(StackId(3)));
-        let second = locks.begin(A, 0x40, LockKind::PthreadMutex, 5, None);
+        let first = locks.start(A, 0x40, LockKind::PthreadMutex, 1, Some(StackId(3)));
+        let second = locks.start(A, 0x40, LockKind::PthreadMutex, 5, None);
         assert_ne!(first, second);
         assert_eq!(locks.id(A, 0x40, LockKind::PthreadMutex, 6), second);
         assert_eq!(locks.rows()[0].init_stack, Some(StackId(3)));
     }
 
     #[test]
-    fn a_futex_word_belongs_to_the_mutex_or_condition_that_it_lies_in() {
+    fn a_futex_word_belongs_to_the_lock_around_it() {
         let mut locks = Locks::default();
         locks.id(A, 1000, LockKind::PthreadMutex, 1);
         locks.id(A, 1040, LockKind::CondVar, 1);
@@ -209,13 +224,22 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_found_stand_in_the_rows() {
+    fn the_rows_contain_what_was_found_about_them() {
         let mut locks = Locks::default();
         let id = locks.id(Space::Kernel, 0xffff_8000, LockKind::Mutex, 1);
         let new = NewLock { id, space: Space::Kernel, address: 0xffff_8000, kind: LockKind::Mutex };
         assert_eq!(locks.take_new(), [new]);
         assert_eq!(locks.take_new(), []);
-        let rows = locks.into_rows([(id, "cgroup_mutex".to_owned())]);
-        assert_eq!(rows[0].name.as_deref(), Some("cgroup_mutex"));
+        let found = |name: Option<&str>, shared: Option<&str>| FoundLock {
+            lock: id,
+            name: name.map(str::to_owned),
+            shared: shared.map(str::to_owned),
+        };
+        locks.describe(found(Some("cgroup_mutex"), None));
+        let rows = locks.into_rows([found(None, Some("00:01:7+0x40"))]);
+        assert_eq!(
+            (rows[0].name.as_deref(), rows[0].shared.as_deref()),
+            (Some("cgroup_mutex"), Some("00:01:7+0x40"))
+        );
     }
 }

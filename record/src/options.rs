@@ -1,45 +1,45 @@
-//! What a recording is asked to do, what it tells while it runs, and what it says at the end. Plain data: the door
-//! fills the options from its arguments, and prints the rest.
+//! The options of a recording, its progress while it runs, and its summary. Plain data.
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
+
+use trace_format::output::OutputOptions;
 
 use crate::filters::Filters;
 
-/// What to record, and where to.
+/// The options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The events' file; the side tables go beside it.
+    /// The file for events; the side tables are written beside it.
     pub output: PathBuf,
-    /// Replace files that exist.
-    pub replace: bool,
-    /// Whose locks.
+    /// The rules for opening the files.
+    pub files: OutputOptions,
+    /// The tasks to record.
     pub target: Target,
-    /// Which locks. `None`: what fits the target, without those that this machine can't record. A choice that can't
-    /// be had is refused.
-    pub locks: Option<Locks>,
-    /// Off-CPU time, of which the locks know nothing. If it is recorded and no locks are chosen, none are recorded.
+    /// The locks to record. `None` selects the default for the target, without the parts that this machine cannot record; an
+    /// explicit choice that is not possible is an error.
+    pub locks: Option<LockSources>,
+    /// Whether off-CPU time is recorded. If so, and `locks` is `None`, no locks are recorded.
     pub off_cpu: bool,
-    /// How kernel locks are recorded. `None`: whole holds if kernel locks were chosen by name, otherwise waits only,
-    /// which costs nothing while nobody waits.
+    /// The depth in which kernel locks are recorded. `None` selects whole holds if `locks` is an explicit choice, and
+    /// otherwise waits only, which cost nothing while no task waits.
     pub kernel: Option<KernelDepth>,
-    /// How calls of pthread functions are recorded.
-    pub calls: CallWay,
-    /// A thread that records itself, and whose ring is full, waits for klock instead of losing what it has to tell.
+    /// The method to record calls of pthread functions.
+    pub pthread_method: PthreadMethod,
+    /// Whether a self-recording thread whose ring is full waits for klock instead of losing events.
     pub lossless: bool,
-    /// What of them.
+    /// Restrictions on the recorded events.
     pub filters: Filters,
-    /// End after this time.
+    /// Maximum duration of the recording.
     pub duration: Option<Duration>,
-    /// Size of each CPU's ring of events, and of each thread's that records itself, in bytes; `None`: their defaults.
+    /// Size in bytes of each CPU's ring of events, and of each self-recording thread's ring; `None` for their defaults.
     pub ring_bytes: Option<usize>,
-    /// Frames per stack; `None`: the kernel side's default.
+    /// Maximum number of frames per stack; `None` for the default.
     pub max_stack: Option<u32>,
-    /// The command line that asked for it, for the trace.
+    /// The way in which user stacks of futex calls and off-CPU times are found.
+    pub unwind: Unwind,
+    /// Whether the addresses of kernel locks and kernel code are written as they are. Otherwise opaque numbers replace them.
+    pub kernel_addresses: bool,
+    /// klock's own command line, for the trace.
     pub command_line: Vec<String>,
 }
 
@@ -47,35 +47,37 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             output: PathBuf::from("trace.parquet"),
-            replace: false,
+            files: OutputOptions::default(),
             target: Target::All,
             locks: None,
             off_cpu: false,
             kernel: None,
-            calls: CallWay::default(),
+            pthread_method: PthreadMethod::default(),
             lossless: false,
             filters: Filters::default(),
             duration: None,
             ring_bytes: None,
             max_stack: None,
+            unwind: Unwind::default(),
+            kernel_addresses: false,
             command_line: Vec::new(),
         }
     }
 }
 
-/// How much of kernel locks is recorded.
+/// The depth in which kernel locks are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelDepth {
     /// Waits only, by the contention tracepoints.
     Waits,
-    /// Every acquisition and release, by probes on the functions that do it.
-    Holds(ProbeWay),
+    /// All acquisitions and releases, by probes on lock functions.
+    Holds(ProbePreference),
 }
 
-/// How programs get onto the kernel's functions.
+/// The preferred probes on kernel functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProbeWay {
-    /// fentry where the kernel does not preempt its tasks, and kprobes elsewhere: neither loses calls.
+pub enum ProbePreference {
+    /// fentry if the kernel does not preempt its tasks, otherwise kprobes: neither loses calls.
     #[default]
     Auto,
     /// fentry and fexit.
@@ -84,63 +86,94 @@ pub enum ProbeWay {
     Kprobe,
 }
 
-/// How calls of pthread functions are recorded.
+/// The method to record calls of pthread functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallWay {
-    /// By the program itself if klock starts it and it can load klock's library, otherwise by uprobes.
+pub enum PthreadMethod {
+    /// Preload if klock starts the program and it can load klock's library, otherwise uprobes.
     #[default]
     Auto,
-    /// By the program itself: it loads klock's library. Only of a command.
+    /// The program records its own calls with klock's library. Only for commands.
     Preload,
-    /// By uprobes on its libc, which need root.
+    /// Uprobes on the program's libc, which need root.
     Uprobe,
 }
 
-/// Whose locks are recorded.
+/// The way in which user stacks of futex calls and off-CPU times are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwind {
+    /// By frame pointers, in the kernel.
+    FramePointers,
+    /// By the unwind tables of the programs, from a copy of this many bytes of the stack.
+    Dwarf(u32),
+}
+
+impl Unwind {
+    /// Default number of bytes.
+    pub const DEFAULT_BYTES: u32 = 2048;
+    /// Possible numbers of bytes.
+    pub const BYTES: std::ops::RangeInclusive<u32> = 256..=trace_format::wire::MAX_STACK_BYTES;
+
+    /// Returns the number of bytes to copy.
+    pub(crate) const fn stack_bytes(self) -> u32 {
+        match self {
+            Self::FramePointers => 0,
+            Self::Dwarf(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for Unwind {
+    fn default() -> Self {
+        Self::Dwarf(Self::DEFAULT_BYTES)
+    }
+}
+
+/// The tasks to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Those of every task.
+    /// All tasks.
     All,
-    /// Those of these processes, by PID, and of the processes that they start.
+    /// Processes by PID, and the processes that they start.
     Processes(Vec<u32>),
-    /// Those of these threads only, by TID.
+    /// Threads by TID.
     Tasks(Vec<u32>),
-    /// Those of the tasks of this cgroup (v2), a path below `/sys/fs/cgroup` or relative to it.
+    /// The tasks of a cgroup (v2), by its path below `/sys/fs/cgroup` or relative to it.
     Cgroup(PathBuf),
-    /// Those of this program, with its arguments, and of the processes that it starts.
+    /// A program to start, with its arguments, and the processes that it starts.
     Command(Vec<OsString>),
 }
 
 impl Target {
-    /// The locks that are recorded when nothing is chosen.
-    pub fn default_locks(&self) -> Locks {
-        // A probe in every process's libc would slow the whole machine down: calls are recorded where asked for.
+    /// Returns the locks to record by default.
+    pub fn default_locks(&self) -> LockSources {
+        // Uprobes in every process's libc would slow down the whole machine.
         let pthread = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
-        Locks { kernel: true, futex: true, pthread }
+        LockSources { kernel: true, futex: true, pthread }
     }
+}
 
-    /// The target in the words of the trace: `pid 12 and its children`.
-    pub fn words(&self) -> String {
+/// Describes the target as the trace does: `pid 12 and its children`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         match self {
-            Self::All => "all tasks".to_owned(),
-            Self::Processes(pids) if pids.len() == 1 => format!("pid {} and its children", pids[0]),
-            Self::Processes(pids) => format!("pids {} and their children", list(pids)),
-            Self::Tasks(tids) if tids.len() == 1 => format!("tid {}", tids[0]),
-            Self::Tasks(tids) => format!("tids {}", list(tids)),
-            Self::Cgroup(path) => format!("cgroup {}", path.display()),
+            Self::All => f.write_str("all tasks"),
+            Self::Processes(pids) if pids.len() == 1 => write!(f, "pid {} and its children", pids[0]),
+            Self::Processes(pids) => write!(f, "pids {} and their children", list(pids)),
+            Self::Tasks(tids) if tids.len() == 1 => write!(f, "tid {}", tids[0]),
+            Self::Tasks(tids) => write!(f, "tids {}", list(tids)),
+            Self::Cgroup(path) => write!(f, "cgroup {}", path.display()),
             Self::Command(words) => {
-                let program =
-                    words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-                format!("command {program} and its children")
+                let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+                write!(f, "command {program} and its children")
             }
         }
     }
 }
 
-/// Which locks are recorded.
+/// The locks to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Locks {
+pub struct LockSources {
     /// Waits for kernel locks.
     pub kernel: bool,
     /// Futex waits and wakes.
@@ -149,70 +182,80 @@ pub struct Locks {
     pub pthread: bool,
 }
 
-impl Locks {
-    /// No locks.
+impl LockSources {
+    /// Selects no locks.
     pub const NONE: Self = Self { kernel: false, futex: false, pthread: false };
-}
 
-/// Asks a recording to end. Clones share the request.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<Mutex<Option<String>>>);
-
-impl Stop {
-    /// Nothing is asked yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Asks the recording to end, because of `reason`: `interrupted`, `terminated`. The first reason counts.
-    /// Not to be called from a signal handler; from a thread that waits for signals.
-    pub fn request(&self, reason: &str) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.get_or_insert_with(|| reason.to_owned());
-    }
-
-    /// The reason, if it was asked.
-    pub fn requested(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the locks of programs among them, as a text.
+    pub(crate) const fn user_locks(self) -> Option<&'static str> {
+        match (self.pthread, self.futex) {
+            (true, true) => Some("pthread calls and futexes"),
+            (true, false) => Some("pthread calls"),
+            (false, true) => Some("futexes"),
+            (false, false) => None,
+        }
     }
 }
 
-/// The reason of a stop that a signal from the terminal asked for; a started command got that signal, too.
-pub const INTERRUPTED: &str = "interrupted";
+/// A phase of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordPhase {
+    /// It records.
+    Recording,
+    /// It takes the probes away.
+    Detaching,
+    /// It writes events that were recorded before.
+    Draining,
+    /// It looks up the functions of stacks: `done` of `total`.
+    Naming {
+        /// Stacks that are named.
+        done: u64,
+        /// All stacks.
+        total: u64,
+    },
+    /// It writes the side tables.
+    Closing,
+}
 
-/// How a recording is going.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Rows so far.
+    /// The phase of the recording.
+    pub phase: RecordPhase,
+    /// Number of rows so far.
     pub events: u64,
-    /// Rows per second of late.
+    /// Rows per second since the last report.
     pub events_per_s: u64,
-    /// Events lost so far.
+    /// Number of lost events so far.
     pub lost: u64,
-    /// Size of the events' file so far.
+    /// Size of the file for events so far.
     pub bytes: u64,
-    /// Since recording began.
+    /// Time since the start of the recording.
     pub elapsed: Duration,
 }
 
-/// How a recording went.
+/// The summary of a finished recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Rows of the events table.
+    /// Number of rows of the events table.
     pub events: u64,
-    /// Events that are missing.
+    /// Number of lost events.
     pub lost: u64,
-    /// Size of all four files.
+    /// Size of all four files in bytes.
     pub bytes: u64,
-    /// With [`Target::Command`]: how it ended; `None` if it was still running.
+    /// The exit of the command, if it was recorded and has ended.
     pub exit: Option<CommandExit>,
-    /// What was not as asked, a sentence each.
+    /// Deviations from the options, a sentence each.
     pub warnings: Vec<String>,
-    /// Why the recording ended.
+    /// Whether the program has locks that are not recorded; a warning says which.
+    pub has_unseen_locks: bool,
+    /// The reason for the end.
     pub stop_reason: String,
+    /// The events file of the earlier trace of this name, if it was kept under another one.
+    pub kept: Option<PathBuf>,
 }
 
-/// How a command ended: one of the two is known.
+/// The exit of a command: either a code or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandExit {
     /// Its exit code.
@@ -226,16 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_reason_to_stop_counts() {
-        let stop = Stop::new();
-        assert_eq!(stop.requested(), None);
-        stop.clone().request("interrupted");
-        stop.request("terminated");
-        assert_eq!(stop.requested().as_deref(), Some("interrupted"));
-    }
-
-    #[test]
-    fn calls_are_recorded_by_default_only_where_a_process_is_chosen() {
+    fn pthread_calls_are_recorded_by_default_only_for_chosen_processes() {
         assert!(!Target::All.default_locks().pthread);
         assert!(Target::Processes(vec![1]).default_locks().pthread);
     }

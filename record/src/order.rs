@@ -1,19 +1,19 @@
-//! Records of all CPUs in, the same records in the order of time out, within a bounded window.
+//! Puts the records of all CPUs into the order of time, within a bounded window.
 //!
-//! Each CPU's ring is in order; the rings are read one after the other. What is older than the start of the previous
-//! drain was in its ring when this drain began, so it can be let go: nothing older can still come, unless a program
-//! was held up between taking the time and submitting its record. Such late records are counted and let through.
+//! The ring of each CPU is in order; the rings are read one after the other. Records before the start of the previous drain were
+//! in their rings when this drain started, so they can be emitted: no earlier record can come, unless a BPF program was held up
+//! between taking the time and submitting its record. Such late records are counted and emitted.
 
 use std::collections::VecDeque;
 
 use trace_format::wire::{WireEvent, WireTask};
 
-/// A record that has a place in time.
+/// A record with a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A lock event.
     Event(WireEvent),
-    /// A task's birth, new program, new name or end.
+    /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
 }
 
@@ -27,36 +27,28 @@ impl Record {
     }
 }
 
-/// Puts records into the order of time. Records of equal time stay in the order in which they were pushed.
+/// Sorts records by time. Records of equal time stay in the order in which they were pushed.
 #[derive(Debug, Default)]
 pub struct Orderer {
-    /// In order of arrival: runs that are sorted already, which is what a merge sort likes.
+    /// In the order of arrival: runs that are sorted already, which suits a merge sort.
     pending: VecDeque<Record>,
-    /// Nothing was pushed since they were sorted.
+    /// Nothing was pushed since the last sort.
     sorted: bool,
-    released_ns: u64,
+    emitted_ns: u64,
     late: u64,
 }
 
 impl Orderer {
-    /// Takes a record in.
+    /// Adds a record.
     pub fn push(&mut self, record: Record) {
-        if record.ts_ns() < self.released_ns {
+        if record.ts_ns() < self.emitted_ns {
             self.late += 1;
         }
         self.pending.push_back(record);
         self.sorted = false;
     }
 
-    /// Lets go, in order, of all records up to and with `watermark_ns`.
-    pub fn release(&mut self, watermark_ns: u64, mut each: impl FnMut(Record)) {
-        self.sort();
-        while let Some(record) = self.pop(watermark_ns) {
-            each(record);
-        }
-    }
-
-    /// Puts what was pushed in order; to be called before [`next_ns`](Self::next_ns) and [`pop`](Self::pop).
+    /// Sorts the records that were pushed; to be called before [`next_ns`](Self::next_ns) and [`pop`](Self::pop).
     pub fn sort(&mut self) {
         if !self.sorted {
             self.pending.make_contiguous().sort_by_key(Record::ts_ns);
@@ -69,22 +61,17 @@ impl Orderer {
         self.pending.front().map(Record::ts_ns)
     }
 
-    /// Lets go of the next record, if its time is not after `watermark_ns`.
+    /// Takes the next record, if its time is not after `watermark_ns`.
     pub fn pop(&mut self, watermark_ns: u64) -> Option<Record> {
         self.pending.front().filter(|record| record.ts_ns() <= watermark_ns)?;
         let record = self.pending.pop_front()?;
-        self.released_ns = self.released_ns.max(record.ts_ns());
+        self.emitted_ns = self.emitted_ns.max(record.ts_ns());
         Some(record)
     }
 
-    /// Records that came after a younger one had been let go.
+    /// The number of records that came after a later one was emitted.
     pub fn late(&self) -> u64 {
         self.late
-    }
-
-    /// Records that wait to be let go.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 }
 
@@ -98,49 +85,47 @@ mod tests {
         Record::Event(WireEvent { ts_ns, cpu, ..Default::default() })
     }
 
-    fn released(orderer: &mut Orderer, watermark: u64) -> Vec<u64> {
-        let mut out = Vec::new();
-        orderer.release(watermark, |record| out.push(record.ts_ns()));
-        out
+    fn emitted(orderer: &mut Orderer, watermark: u64) -> Vec<u64> {
+        orderer.sort();
+        std::iter::from_fn(|| orderer.pop(watermark)).map(|record| record.ts_ns()).collect()
     }
 
     #[test]
-    fn what_is_younger_than_the_watermark_waits() {
+    fn records_after_the_watermark_wait() {
         let mut orderer = Orderer::default();
         for ts in [30, 10, 20] {
             orderer.push(at(ts, 0));
         }
-        assert_eq!(released(&mut orderer, 20), [10, 20]);
-        assert_eq!(orderer.pending(), 1);
-        assert_eq!(released(&mut orderer, u64::MAX), [30]);
+        assert_eq!(emitted(&mut orderer, 20), [10, 20]);
+        assert_eq!(orderer.pending.len(), 1);
+        assert_eq!(emitted(&mut orderer, u64::MAX), [30]);
     }
 
     #[test]
-    fn a_late_record_is_counted_and_let_through() {
+    fn a_late_record_is_counted_and_emitted() {
         let mut orderer = Orderer::default();
         orderer.push(at(50, 0));
-        assert_eq!(released(&mut orderer, 60), [50]);
+        assert_eq!(emitted(&mut orderer, 60), [50]);
         orderer.push(at(40, 1));
         orderer.push(at(70, 1));
         assert_eq!(orderer.late(), 1);
-        assert_eq!(released(&mut orderer, 100), [40, 70]);
+        assert_eq!(emitted(&mut orderer, 100), [40, 70]);
     }
 
     #[test]
-    fn a_task_is_born_before_an_event_of_the_same_time_if_it_was_read_first() {
+    fn a_fork_stays_before_an_event_of_the_same_time() {
         let mut orderer = Orderer::default();
-        let birth = Record::Task(WireTask { ts_ns: 5, ..Default::default() });
-        orderer.push(birth);
+        let fork = Record::Task(WireTask { ts_ns: 5, ..Default::default() });
+        orderer.push(fork);
         orderer.push(at(5, 0));
-        let mut out = Vec::new();
-        orderer.release(5, |record| out.push(record));
-        assert_eq!(out, [birth, at(5, 0)]);
+        orderer.sort();
+        assert_eq!([orderer.pop(5), orderer.pop(5)], [Some(fork), Some(at(5, 0))]);
     }
 
     proptest! {
-        /// Whatever the CPUs recorded, and wherever the drains cut it: the result is the full sort.
+        /// Whatever the CPUs recorded, and wherever the drains cut it, the result is the full sort.
         #[test]
-        fn drains_in_parts_give_what_one_sort_of_everything_gives(
+        fn several_drains_emit_the_sorted_whole(
             steps in prop::collection::vec((0_u32..4, 0_u64..50), 0..200),
             cuts in prop::collection::vec(0_u64..3_000, 0..10),
         ) {
@@ -158,10 +143,10 @@ mod tests {
                         orderer.push(at(ts, cpu));
                     }
                 }
-                orderer.release(watermark, |record| out.push(record.ts_ns()));
+                out.extend(emitted(&mut orderer, watermark));
                 (begin, watermark) = (cut, cut.saturating_sub(1));
             }
-            orderer.release(u64::MAX, |record| out.push(record.ts_ns()));
+            out.extend(emitted(&mut orderer, u64::MAX));
             let expected: Vec<u64> = all.iter().map(|&(_, ts)| ts).collect();
             prop_assert_eq!(out, expected);
             prop_assert_eq!(orderer.late(), 0);

@@ -1,51 +1,54 @@
-//! Reading the kernel's memory from here: an address enters, bytes leave. What can't be read, for want of permission or of
-//! memory at the address, is `None`, never 0.
+//! Reads the kernel's memory from user space.
 //!
-//! The kernel side is one small program (`record-ebpf`, `peek`) that is never attached. The kernel runs it when asked
-//! (`BPF_PROG_TEST_RUN` of raw tracepoints, 5.10), on any CPU, at about two microseconds a time; nothing of it is on the
-//! way of an event. aya can do that too, but only with its own handle on the program, which dies with the recording,
-//! while names are still looked up afterwards.
+//! A small BPF program (`record-ebpf`, `peek`) copies memory to a map. It is never attached: the kernel runs it on request
+//! (`BPF_PROG_TEST_RUN` of raw tracepoints, 5.10), on any CPU, in about two microseconds. aya supports this only through its own
+//! handle of the program, which is dropped at the end of the recording, while names are still looked up.
 
 use std::{
     fmt, io,
     os::fd::{AsRawFd as _, OwnedFd},
 };
 
-use aya::maps::{Array, MapData, MapError};
-use aya_obj::generated::{BPF_F_TEST_RUN_ON_CPU, bpf_attr, bpf_cmd};
+use aya::maps::{Array, MapData};
+use aya_obj::generated::{BPF_F_TEST_RUN_ON_CPU, bpf_cmd};
 use trace_format::peek::{PEEK_BYTES, WirePeek};
 
-use crate::urgent::urgent;
+use crate::{
+    bpf::{bpf, empty_attributes},
+    priority::with_raised_priority,
+};
 
-/// Memory of a kernel: the running one, or in tests one that was made by hand.
+/// The memory of a kernel: the running one, or a fake one in tests.
+///
+/// All methods return `None` if the memory cannot be read, for lack of permission or because nothing is mapped there.
 pub trait Memory {
-    /// Fills `into` with what is at the address.
+    /// Copies memory at an address to `into`.
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()>;
 
-    /// The `task_struct` that runs on a CPU right now; without a CPU, that of the calling thread.
+    /// Returns the address of the current `task_struct` of a CPU; without a CPU, that of the calling thread.
     fn task(&mut self, cpu: Option<u32>) -> Option<u64>;
 
-    /// The word at an address.
+    /// Reads a 64-bit word.
     fn word(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// The half word at an address.
+    /// Reads a 32-bit word.
     fn half(&mut self, address: u64) -> Option<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes)?;
         Some(u32::from_ne_bytes(bytes))
     }
 
-    /// The text at an address, up to its 0; `None` if it is none.
+    /// Reads a string that ends with a zero; `None` also if it is too long or not UTF-8.
     fn text(&mut self, address: u64) -> Option<String> {
         const PART: usize = 16;
-        const MOST_BYTES: usize = 128;
+        const MAX_BYTES: usize = 128;
         let mut bytes = Vec::new();
-        while bytes.len() < MOST_BYTES {
-            // In parts, and each within its page: what lies behind the text need not be readable.
+        while bytes.len() < MAX_BYTES {
+            // In parts that do not cross a page: the memory behind the string may be unreadable.
             let at = address.checked_add(bytes.len() as u64)?;
             let mut part = [0; PART];
             let part = &mut part[..PART - (at % PART as u64) as usize];
@@ -60,10 +63,10 @@ pub trait Memory {
     }
 }
 
-/// The running kernel's memory.
+/// The memory of the running kernel.
 pub struct Peek {
     program: OwnedFd,
-    answer: Array<MapData, Answer>,
+    result: Array<MapData, PeekResult>,
 }
 
 impl fmt::Debug for Peek {
@@ -72,26 +75,25 @@ impl fmt::Debug for Peek {
     }
 }
 
-/// [`WirePeek`], which this crate may call plain data.
+/// [`WirePeek`] in a type of this crate, for which aya's `Pod` can be implemented.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-struct Answer(WirePeek);
+pub(crate) struct PeekResult(WirePeek);
 
-// SAFETY: repr(transparent) over a repr(C) struct of two u64 and bytes: no padding, and every bit pattern is a value.
-unsafe impl aya::Pod for Answer {}
+// SAFETY: repr(transparent) over a repr(C) struct of two u64 and bytes: no padding, and every bit pattern is valid.
+unsafe impl aya::Pod for PeekResult {}
 
 impl Peek {
-    /// With the program, loaded, and the map that it answers in.
-    pub(crate) fn new(program: OwnedFd, answer: aya::maps::Map) -> Result<Self, MapError> {
-        Ok(Self { program, answer: Array::try_from(answer)? })
+    /// Takes the loaded program and the map that receives its result.
+    pub(crate) fn new(program: OwnedFd, result: Array<MapData, PeekResult>) -> Self {
+        Self { program, result }
     }
 
-    /// Runs the program; what it read is in its answer.
+    /// Runs the program and returns its result.
     fn run(&mut self, address: u64, bytes: u64, cpu: Option<u32>) -> io::Result<WirePeek> {
-        // What the program finds as its tracepoint's arguments. It looks at two; the kernel takes up to twelve.
+        // The program sees these as its tracepoint's arguments.
         let arguments = [address, bytes];
-        // SAFETY: all fields are integers, for which 0 is a value and means "not given".
-        let mut attributes: bpf_attr = unsafe { std::mem::zeroed() };
+        let mut attributes = empty_attributes();
         attributes.test.prog_fd = self.program.as_raw_fd().cast_unsigned();
         attributes.test.ctx_in = arguments.as_ptr() as u64;
         attributes.test.ctx_size_in = size_of_val(&arguments) as u32;
@@ -99,21 +101,10 @@ impl Peek {
             attributes.test.flags = BPF_F_TEST_RUN_ON_CPU;
             attributes.test.cpu = cpu;
         }
-        // SAFETY: the kernel reads and writes the attributes, of the size that is told, and reads the arguments; both are
-        // ours and live through the call.
-        let answer = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                bpf_cmd::BPF_PROG_TEST_RUN as libc::c_int,
-                &raw mut attributes,
-                size_of::<bpf_attr>() as libc::c_uint,
-            )
-        };
-        if answer < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let Answer(answer) = urgent(|| self.answer.get(&0, 0)).map_err(io::Error::other)?;
-        Ok(answer)
+        // SAFETY: the arguments outlive the call, and their size is given.
+        unsafe { bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attributes)? };
+        let PeekResult(result) = with_raised_priority(|| self.result.get(&0, 0)).map_err(io::Error::other)?;
+        Ok(result)
     }
 }
 
@@ -121,36 +112,36 @@ impl Memory for Peek {
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()> {
         for (index, part) in into.chunks_mut(PEEK_BYTES).enumerate() {
             let at = address.checked_add((index * PEEK_BYTES) as u64)?;
-            let answer = self.run(at, part.len() as u64, None).ok().filter(|answer| answer.read == 1)?;
-            part.copy_from_slice(&answer.bytes[..part.len()]);
+            let result = self.run(at, part.len() as u64, None).ok().filter(|result| result.read == 1)?;
+            part.copy_from_slice(&result.bytes[..part.len()]);
         }
         Some(())
     }
 
     fn task(&mut self, cpu: Option<u32>) -> Option<u64> {
-        // Nothing is read, so the program has nothing to refuse.
-        let answer = self.run(0, 0, cpu).ok()?;
-        (answer.task != 0).then_some(answer.task)
+        // Reads no memory, so this works for any task.
+        let result = self.run(0, 0, cpu).ok()?;
+        (result.task != 0).then_some(result.task)
     }
 }
 
-/// A kernel that was made by hand.
+/// Memory that tests fill by hand.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct FakeMemory {
     memory: std::collections::BTreeMap<u64, u8>,
     pub(crate) task: Option<u64>,
 }
 
 #[cfg(test)]
-impl Made {
+impl FakeMemory {
     pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
         self.memory.extend((address..).zip(bytes.iter().copied()));
     }
 }
 
 #[cfg(test)]
-impl Memory for Made {
+impl Memory for FakeMemory {
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()> {
         for (at, byte) in (address..).zip(into) {
             *byte = *self.memory.get(&at)?;
@@ -168,21 +159,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_ends_with_its_zero_and_needs_nothing_readable_behind_it() {
-        let mut memory = Made::default();
+    fn a_string_ends_with_its_zero_even_if_nothing_behind_it_is_readable() {
+        let mut memory = FakeMemory::default();
         memory.put(0xffc, b"task_struct\0         ");
         assert_eq!(memory.text(0xffc).as_deref(), Some("task_struct"));
         assert_eq!(memory.text(0xffd).as_deref(), Some("ask_struct"));
-        assert_eq!(memory.text(0xff0), None, "it is not readable from there");
+        assert_eq!(memory.text(0xff0), None, "unreadable");
         memory.put(0x2000, &[b'x'; 4096]);
-        assert_eq!(memory.text(0x2000), None, "it does not end");
+        assert_eq!(memory.text(0x2000), None, "too long");
         memory.put(0x4000, &[0xff, 0xfe, 0]);
-        assert_eq!(memory.text(0x4000), None, "it is no text");
+        assert_eq!(memory.text(0x4000), None, "not UTF-8");
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_zero() {
-        let mut memory = Made::default();
+    fn unreadable_memory_is_not_zero() {
+        let mut memory = FakeMemory::default();
         memory.put(0x1000, &[0; 12]);
         assert_eq!((memory.word(0x1000), memory.word(0x1008)), (Some(0), None));
         assert_eq!((memory.half(0x1008), memory.half(0x100a)), (Some(0), None));

@@ -1,17 +1,22 @@
-//! The host side of the in-process recorder: a program that klock starts loads a library that records its lock calls into
-//! memory that it shares with klock. No root and nothing in the kernel is needed.
+//! The host side of the in-process recorder: a program that klock starts loads a library that records its lock calls into memory
+//! that it shares with klock. This needs neither root nor the kernel.
 //!
-//! A process asks for memory ([`server`], [`region`]); one thread empties it ([`drain`]) into a queue ([`spool`]); the
-//! recording takes it from there, puts it in order ([`lanes`], with [`clock`] and [`records`]) and makes rows of it
-//! ([`compose`](crate::compose)). [`library`] is the file that programs load, [`fitness`] tells which programs can.
+//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it ([`drain`]) into a queue ([`spool`]). The recording
+//! takes batches ([`batch`]) from there, merges them into the order of time ([`merge`], with [`clock`] and [`records`]) and turns
+//! them into rows ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which programs
+//! can load it.
 
+pub mod batch;
+pub mod budget;
 pub mod clock;
 pub mod drain;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub mod fitness;
-pub mod lanes;
 pub mod library;
+pub mod merge;
+pub mod queue;
+mod random;
 pub mod records;
 pub mod region;
 pub mod server;
@@ -27,55 +32,47 @@ use std::{
 
 use trace_format::{
     LockKind,
-    preload::{RINGS_AT, SOCKET_VARIABLE, clock as record_clock},
+    preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, clock as record_clock},
     run_info::Source,
 };
 
-use crate::{filters::Filters, symbols::Watcher};
+use crate::{filters::Filters, procfs, symbols::MappingReader};
+use budget::Ledger;
 use clock::Timeline;
-use drain::Intake;
 use fitness::Loading;
-use lanes::Lanes;
 use library::Library;
-use region::Manner;
+use merge::{MergeStats, Merger};
+use queue::DrainQueue;
+use region::RegionConfig;
 use server::{Handle, Server};
 use spool::Spool;
 
-/// What is asked of the in-process recorder.
+/// Options of the in-process recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Bytes of a thread's ring, a power of two.
-    pub ring_bytes: Option<u64>,
+pub struct PreloadOptions {
+    /// Maximum bytes of the memory that a process shares with klock.
+    pub pool_bytes: Option<u64>,
     /// Frames per stack.
     pub max_stack: Option<u32>,
-    /// A thread whose ring is full waits for klock.
+    /// A thread that finds no chunk waits for klock.
     pub lossless: bool,
 }
 
-/// Bytes of a thread's ring, if nothing else is asked for and the machine has memory for it: what a thread that does nothing but
-/// lock records in a quarter of a second. Half of it was too little now and then: memory that is touched for the first time can
-/// hold up the thread that empties the rings for longer than a tenth of a second.
-pub const RING_BYTES: u64 = 128 << 20;
-/// Rings of that size that a region has room for.
-const RINGS: u64 = 16;
-/// Bytes of the smallest ring: what a thread records in a slice of processor time fits.
-const LEAST_RING_BYTES: u64 = 1 << 20;
-/// Bytes of a process's region, of which only what is used takes memory: rings for hundreds of threads.
-const MOST_REGION_BYTES: u64 = 2 << 30;
-const LEAST_REGION_BYTES: u64 = 256 << 20;
-/// Of the machine's memory, in parts: no region is larger than one of these.
-const PART_OF_MEMORY: u64 = 4;
+/// Maximum bytes of a process's pool. Only chunks that were used take memory, but all of it counts against the process's own limit
+/// of addresses, of which the library takes a sixteenth at most.
+const MAX_POOL_BYTES: u64 = 512 << 20;
+const MIN_POOL_BYTES: u64 = 128 << 20;
+/// Maximum fraction of the machine's memory for a pool.
+const MEMORY_FRACTION: u64 = 4;
 
-impl Wish {
-    fn manner(&self) -> Manner {
+impl PreloadOptions {
+    fn region_config(&self) -> RegionConfig {
         let memory = spool::memory_bytes().map_or(0, |bytes| bytes as u64);
-        let region = (memory / PART_OF_MEMORY).clamp(LEAST_REGION_BYTES, MOST_REGION_BYTES);
-        let region = 1 << region.ilog2();
-        let ring_bytes = self.ring_bytes.unwrap_or_else(|| RING_BYTES.min(region / RINGS)).max(4096);
-        Manner {
-            bytes: region.max(RINGS_AT as u64 + RINGS * ring_bytes).next_power_of_two(),
-            ring_bytes,
-            least_ring_bytes: ring_bytes.min(LEAST_RING_BYTES),
+        let default = (memory / MEMORY_FRACTION).clamp(MIN_POOL_BYTES, MAX_POOL_BYTES);
+        let pool_bytes = self.pool_bytes.unwrap_or(1 << default.ilog2()).max(RegionConfig::MIN_POOL_BYTES);
+        RegionConfig {
+            pool_bytes,
+            chunk_bytes: RegionConfig::chunk_bytes(pool_bytes),
             max_frames: self.max_stack.unwrap_or(MAX_STACK),
             clock: clock::cheapest(),
             lossless: self.lossless,
@@ -83,154 +80,181 @@ impl Wish {
     }
 }
 
-/// The recorder's side in klock, running.
+/// The host side of a running recording.
 #[derive(Debug)]
 pub struct Preload {
-    library: Option<Library>,
+    library: Library,
     socket: String,
     server: Handle,
-    intake: Arc<Intake>,
+    queue: Arc<DrainQueue>,
     spool: Arc<Spool>,
-    /// What was taken out of the spool.
-    pub lanes: Lanes,
+    /// Merges the batches of the spool.
+    pub merger: Merger,
+    /// Records that were left out because the recording had to end at once.
+    abandoned: u64,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Time between the two first readings of the clocks.
+/// Time between the first two readings of the clocks.
 const FIRST_READINGS: Duration = Duration::from_millis(2);
 
 impl Preload {
-    /// Writes the library and starts to wait for processes; `watcher` is told of each.
-    pub fn start(wish: &Wish, watcher: Watcher) -> io::Result<Self> {
-        // The guardian forks off while there are few threads.
-        let library = Library::write()?;
+    /// Starts to serve processes that load `library`; `mappings` reads the mappings of each.
+    pub fn start(library: Library, options: &PreloadOptions, mappings: MappingReader) -> io::Result<Self> {
         let server = Server::listen()?;
-        let manner = wish.manner();
-        let (intake, spool) = (Arc::new(Intake::default()), Arc::new(Spool::new()));
-        let first = clock::read(manner.clock);
+        let config = options.region_config();
+        let ledger = Ledger::of_this_machine(spool::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
+        let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::new()));
+        let first = clock::read(config.clock);
         thread::sleep(FIRST_READINGS);
-        let timeline = Timeline::new(first, clock::read(manner.clock));
-        let (handle, socket) = (server.handle(), server.name().to_owned());
+        let timeline = Timeline::new(first, clock::read(config.clock));
+        let (handle, socket) = (server.handle(), server.variable());
         let mut threads = Vec::new();
-        let theirs = Arc::clone(&intake);
+        let shared = Arc::clone(&queue);
         threads.push(
             thread::Builder::new()
                 .name("klock-preload".to_owned())
-                .spawn(move || server.run(&manner, &theirs, &watcher))?,
+                .spawn(move || server.run(&config, &shared, &mappings))?,
         );
-        let (theirs, queue) = (Arc::clone(&intake), Arc::clone(&spool));
+        let (shared, out) = (Arc::clone(&queue), Arc::clone(&spool));
         threads.push(
             thread::Builder::new()
                 .name("klock-drain".to_owned())
-                .spawn(move || drain::run(&theirs, &queue, manner.clock))?,
+                .spawn(move || drain::run(&shared, &out, config.clock))?,
         );
-        let lanes = Lanes::new(timeline);
-        Ok(Self { library: Some(library), socket, server: handle, intake, spool, lanes, threads })
+        let merger = Merger::new(timeline);
+        Ok(Self { library, socket, server: handle, queue, spool, merger, abandoned: 0, threads })
     }
 
-    /// What the command's environment gets, given what is in klock's own.
+    /// Variables to set in the command's environment, given those in klock's own.
     pub fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
         let before = std::env::var_os("LD_PRELOAD");
-        let mut variables = Vec::new();
-        if let Some(library) = &self.library {
-            variables.push((
-                OsString::from("LD_PRELOAD"),
-                library::preload_value(library.path(), before.as_deref()),
-            ));
+        let value = library::preload_value(self.library.path(), before.as_deref());
+        let mut variables = vec![
+            (OsString::from("LD_PRELOAD"), value),
+            (OsString::from(SOCKET_VARIABLE), OsString::from(&self.socket)),
+        ];
+        if let Some(filters) = procfs::seccomp_filters() {
+            variables.push((OsString::from(SECCOMP_VARIABLE), OsString::from(filters.to_string())));
         }
-        variables.push((OsString::from(SOCKET_VARIABLE), OsString::from(&self.socket)));
         variables.extend(loading.environment(|name| std::env::var_os(name)));
         variables
     }
 
-    /// The library stays where it is as long as this process runs.
-    pub fn serves(&mut self, pid: u32) {
-        if let Some(library) = &mut self.library {
-            library.stays_for(pid);
-        }
-    }
-
-    /// Takes in what was drained, as long as not too much waits to be put in order. `false` if nothing was there.
-    pub fn take_in(&mut self) -> bool {
+    /// Adds drained batches to the merger until it has enough to do. Returns `false` if there were none.
+    pub fn add_batches(&mut self) -> bool {
         let mut some = false;
         loop {
-            let spent = self.lanes.take_spent();
-            let Some(batch) = self.spool.pop(spent) else { return some };
+            let free = self.merger.take_free_buffers();
+            let Some(batch) = self.spool.pop(free) else { return some };
             some = true;
-            self.lanes.take_in(batch);
-            if self.lanes.pending() >= MOST_PENDING {
+            self.merger.add_batch(batch);
+            if self.merger.pending() >= MAX_PENDING {
                 return some;
             }
         }
     }
 
-    /// Whether what was recorded should wait, because the rings fill and there is room for it: on a busy machine the thread that
-    /// empties them is what the processors have to be left to.
-    pub fn gives_way(&self) -> bool {
-        self.intake.is_pressed() && !self.spool.is_half_full()
+    /// Drops everything in the merger, and counts it as lost.
+    pub fn abandon(&mut self) {
+        let before = self.merger.stats().delivered;
+        self.merger.emit(u64::MAX, &mut { usize::MAX }, |_, _, _| {});
+        self.abandoned += self.merger.stats().delivered - before;
     }
 
-    /// The time up to which everything that was taken in can be composed.
+    /// Whether merging should wait: pools fill, the spool has room, and on a busy machine the processors should be left to the
+    /// thread that reads them.
+    pub fn has_backpressure(&self) -> bool {
+        self.queue.has_backpressure() && !self.spool.is_half_full()
+    }
+
+    /// The time up to which everything in the merger can be composed.
     pub fn due_ns(&self) -> u64 {
-        if self.lanes.pending() == 0 { 0 } else { self.lanes.settled_ns() }
+        if self.merger.pending() == 0 { 0 } else { self.merger.settled_ns() }
     }
 
-    /// Whether there is more to take in.
+    /// Whether there are more batches.
     pub fn has_more(&self) -> bool {
         !self.spool.is_empty()
     }
 
-    /// Asks all processes to record no more. What they recorded comes until [`is_done`](Self::is_done).
+    /// Stops the recording in all processes. Their last batches come until [`is_done`](Self::is_done).
     pub fn stop(&self) {
-        self.server.end();
-        self.intake.stop();
+        self.server.stop();
+        self.queue.stop();
+        self.drain_now();
+    }
+
+    /// Ends the sleep of the thread that drains.
+    pub fn drain_now(&self) {
+        if let Some(drain) = self.threads.last() {
+            drain.thread().unpark();
+        }
     }
 
     /// Whether everything that was recorded is in the spool.
     pub fn is_done(&self) -> bool {
-        self.intake.is_done()
+        self.queue.is_done()
     }
 
-    /// What the rings and their processes counted.
-    pub fn counted(&self) -> Counted {
-        let lanes::Counted { delivered, lost, undecodable, late } = self.lanes.counted();
-        Counted {
-            delivered,
+    /// The counts so far.
+    pub fn stats(&self) -> PreloadStats {
+        let MergeStats { delivered, lost, undecodable, late } = self.merger.stats();
+        PreloadStats {
+            delivered: delivered - self.abandoned,
             ring_full: lost,
-            no_place: self.intake.unplaced(),
-            undecodable: undecodable + self.intake.nonsense(),
+            no_place: self.queue.unrecorded() + self.abandoned,
+            undecodable: undecodable + self.queue.invalid() + self.queue.ledger.ended(),
             late,
-            processes: self.intake.images(),
         }
     }
 
-    /// Ends the threads and removes the library; with `command_goes_on` it stays until the command ends.
-    pub fn finish(mut self, command_goes_on: bool) {
+    /// Returns a sentence for each way in which processes broke the rules, for the trace.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.queue.ledger.notes();
+        match self.queue.foreign() {
+            0 => {}
+            count => notes.push(format!(
+                "{count} threads claimed the id of another process's thread: they are recorded as their own process's first thread"
+            )),
+        }
+        match self.queue.clockless() {
+            0 => {}
+            count => notes.push(format!(
+                "{count} processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost"
+            )),
+        }
+        match self.queue.refused() {
+            0 => {}
+            count => notes.push(format!("{count} requests without the recording's secret were refused")),
+        }
+        notes
+    }
+
+    /// Ends the threads. The library's file stays.
+    pub fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has reported that.
             let _ = thread.join();
-        }
-        if let Some(library) = self.library.take().filter(|_| command_goes_on) {
-            library.leave_to_guardian();
         }
     }
 }
 
-/// Frames per stack, if nothing else is asked for.
+/// Default frames per stack.
 pub const MAX_STACK: u32 = 127;
-/// The name under which the trace lists what was counted.
+/// The name under which the trace lists the counts.
 pub const PROGRAM: &str = "preload";
 
-/// How a command records itself here, for people.
-pub fn words() -> String {
+/// Describes, for people, how a command records itself on this machine.
+pub fn description() -> String {
     let clock =
         if clock::cheapest() == record_clock::TSC { "the time-stamp counter" } else { "the kernel's clock" };
     format!("every call, in the process itself, by {clock}; no root needed")
 }
 
-/// What processes that record themselves tell, and what they can't, for the trace.
-pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {
+/// The sources and limits of processes that record themselves, for the trace.
+pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Source> {
     let mut limits = vec![
         "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
          rights, use another libc than glibc or clear LD_PRELOAD"
@@ -244,6 +268,7 @@ pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {
         );
     }
     limits.extend(filters.limits_of_all());
+    limits.extend(notes);
     let source = |name: &str, kinds: &[LockKind], holds, limits| Source {
         name: name.to_owned(),
         kinds: kinds.iter().map(LockKind::to_string).collect(),
@@ -259,29 +284,27 @@ pub fn sources(futexes: bool, filters: &Filters) -> Vec<Source> {
     ]
 }
 
-/// Units that may wait to be put in order; more stay in the spool.
-const MOST_PENDING: usize = 4 << 20;
+/// Units in the merger; more stay in the spool.
+const MAX_PENDING: usize = 4 << 20;
 
-/// What the in-process recorder counted.
+/// Counts of the in-process recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Records that came through.
+pub struct PreloadStats {
+    /// Emitted records.
     pub delivered: u64,
-    /// Records that found no room in their ring.
+    /// Records for which the pool had no chunk.
     pub ring_full: u64,
-    /// Records of threads that found no slot or no ring.
+    /// Records of threads that found no slot, and records that were abandoned.
     pub no_place: u64,
-    /// Memory that made no sense.
+    /// Invalid slots, chunks and units.
     pub undecodable: u64,
-    /// Records that came after a younger one was let go.
+    /// Records that came after a later one was emitted.
     pub late: u64,
-    /// Processes that were recorded, each program that they ran counted.
-    pub processes: u64,
 }
 
 impl Drop for Preload {
     fn drop(&mut self) {
-        // Also where the recording could not begin.
+        // Also if the recording could not start.
         self.stop();
     }
 }

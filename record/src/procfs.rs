@@ -1,8 +1,11 @@
-//! What `/proc` and `/sys/fs/cgroup` say about tasks that exist now. Reads only; whoever is gone meanwhile is left out.
+//! Tasks, CPUs and cgroups that exist now, from `/proc` and `/sys`. Tasks that end meanwhile are left out.
+//!
+//! By hand: the crate `procfs` opens a directory for each task and parses all 52 fields of `stat`, and the parsers needed here
+//! are a few lines each.
 
 use std::{
-    fs,
-    os::unix::fs::MetadataExt,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Component, Path, PathBuf},
 };
 
@@ -10,7 +13,7 @@ use trace_format::run_info::Host;
 
 use crate::{clocks, tasks::Known};
 
-/// All tasks of these processes, or of all processes.
+/// Returns all tasks of these processes, or of all processes.
 pub fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
     let all;
     let processes = match processes {
@@ -24,53 +27,78 @@ pub fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
     let mut known = Vec::new();
     for &pid in processes {
         let cgroup = cgroup_of(pid);
-        for tid in ids_in(Path::new(&format!("/proc/{pid}/task"))) {
+        for tid in threads(pid) {
             known.extend(task_with(pid, tid, &since_boot, cgroup.clone()));
         }
     }
     known
 }
 
-/// One task; `None` if it is gone.
+/// Returns one task; `None` if it has ended.
 pub fn task(tgid: u32, tid: u32) -> Option<Known> {
     task_with(tgid, tid, &BootClock::now(), cgroup_of(tgid))
 }
 
-/// The process of a thread; `None` if there is no such thread.
+/// Returns the process that a thread belongs to; `None` if there is no such thread.
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status_number(tid, "Tgid:")
 }
 
-/// How many threads a process has.
-pub fn threads(pid: u32) -> usize {
-    ids_in(Path::new(&format!("/proc/{pid}/task"))).len()
+/// Returns whether a process is a thread of the kernel.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    // Of include/linux/sched.h.
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
-/// A cgroup's id, and how deep it is below the root; `None` if there is none of that path.
+/// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be another one.
+pub fn user_of(pid: u32) -> Option<u32> {
+    status_number(pid, "Uid:")
+}
+
+/// Returns the first number in a line of a thread's status.
+fn status_number(tid: u32, key: &str) -> Option<u32> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Returns the number of seccomp filters of this process (Linux 5.9).
+pub fn seccomp_filters() -> Option<u32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
+}
+
+/// Returns the TIDs of a process.
+pub fn threads(pid: u32) -> Vec<u32> {
+    ids_in(Path::new(&format!("/proc/{pid}/task")))
+}
+
+/// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
 pub fn cgroup(path: &Path) -> Option<(u64, u32)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     cgroup2_mounts(&mounts).find_map(|root| {
         let below = path.strip_prefix(&root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
-        let folder = root.join(below);
-        folder.join("cgroup.procs").exists().then_some(())?;
-        let meta = fs::metadata(&folder).ok()?;
+        let directory = root.join(below);
+        directory.join("cgroup.procs").exists().then_some(())?;
+        let meta = fs::metadata(&directory).ok()?;
         let level = below.components().filter(|c| matches!(c, Component::Normal(_))).count();
         Some((meta.ino(), level as u32))
     })
 }
 
-/// Where the cgroup v2 hierarchy is mounted: `/sys/fs/cgroup`, or below it where v1 has that place.
+/// Returns the mount points of cgroup v2: `/sys/fs/cgroup`, or a directory below it where v1 is mounted there.
 fn cgroup2_mounts(mounts: &str) -> impl Iterator<Item = PathBuf> {
     mounts.lines().filter_map(|line| {
-        // device place type options; a space in a place is written as \040
+        // device directory type options; a space in the directory is written as \040
         let mut fields = line.split(' ').skip(1);
-        let (place, kind) = (fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(place.replace("\\040", " ")))
+        let (directory, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(directory.replace("\\040", " ")))
     })
 }
 
-/// This machine, for the trace.
+/// Returns the description of this machine for the trace.
 pub fn host_now() -> Host {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     Host {
@@ -81,7 +109,28 @@ pub fn host_now() -> Host {
     }
 }
 
-/// `/proc` counts from boot, with the time in suspend; a trace counts without.
+/// Reads a list of CPUs from a file such as `/sys/devices/system/cpu/online`.
+pub fn cpu_list(path: &str) -> Option<Vec<u32>> {
+    parse_cpu_list(fs::read_to_string(path).ok()?.trim())
+}
+
+/// Parses `0-2,5` as 0, 1, 2, 5.
+fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    /// More than any kernel supports.
+    const MAX_CPU: u32 = 1 << 16;
+    let mut cpus = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last > MAX_CPU {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// Converts start times: `/proc` counts ticks since boot including suspend, a trace counts CLOCK_MONOTONIC.
 struct BootClock {
     ns_per_tick: i64,
     suspended_ns: i64,
@@ -90,36 +139,61 @@ struct BootClock {
 impl BootClock {
     fn now() -> Self {
         let clocks = clocks::clocks_now();
-        // SAFETY: no memory is involved.
-        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
-        Self { ns_per_tick: 1_000_000_000 / ticks, suspended_ns: clocks.boottime_ns - clocks.monotonic_ns }
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        Self {
+            ns_per_tick: (1_000_000_000 / ticks) as i64,
+            suspended_ns: clocks.boottime_ns - clocks.monotonic_ns,
+        }
     }
 }
 
-fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> Option<Known> {
-    let stat = fs::read(format!("/proc/{tgid}/task/{tid}/stat")).ok()?;
-    let (comm, ticks) = parse_stat(&String::from_utf8_lossy(&stat))?;
-    let start_ns = Some(ticks * clock.ns_per_tick - clock.suspended_ns);
-    Some(Known { tgid, tid, comm: Some(comm), start_ns, cgroup })
+/// Returns the start of a process in clock ticks since boot.
+pub fn start_ticks(pid: u32) -> io::Result<u64> {
+    let stat = read_stat(Path::new(&format!("/proc/{pid}/stat")))?;
+    u64::try_from(stat.start_ticks).ok().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// `12 (a name) with) ) S 1 ...`: the name may hold anything, so it ends at the last parenthesis; the start time is
-/// field 22 (proc_pid_stat(5)).
-fn parse_stat(stat: &str) -> Option<(String, i64)> {
+fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> Option<Known> {
+    let stat = read_stat(Path::new(&format!("/proc/{tgid}/task/{tid}/stat"))).ok()?;
+    let start_ns = Some(stat.start_ticks * clock.ns_per_tick - clock.suspended_ns);
+    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, cgroup })
+}
+
+/// Fields of `stat` (proc_pid_stat(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    comm: String,
+    /// Field 9: PF_* of include/linux/sched.h.
+    flags: u64,
+    /// Field 22: the start in clock ticks since boot.
+    start_ticks: i64,
+}
+
+/// Reads the `stat` of a process or thread.
+fn read_stat(path: &Path) -> io::Result<Stat> {
+    let stat = fs::read(path)?;
+    parse_stat(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Parses `12 (a name) with) ) S 1 ...`: the name may contain parentheses, so it ends at the last one.
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (head, tail) = stat.rsplit_once(')')?;
     let (_, comm) = head.split_once('(')?;
-    let ticks = tail.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    Some((comm.to_owned(), ticks))
+    // The first is field 3.
+    let mut fields = tail.split_ascii_whitespace();
+    let flags = fields.nth(6)?.parse().ok()?;
+    let start_ticks = fields.nth(12)?.parse().ok()?;
+    Some(Stat { comm: comm.to_owned(), flags, start_ticks })
 }
 
-/// `0::/user.slice/app.scope`
+/// Returns the path in the line `0::/user.slice/app.scope`.
 fn cgroup_of(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
-fn ids_in(folder: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn ids_in(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
@@ -128,14 +202,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_and_spaces_is_read_whole() {
+    fn a_name_may_contain_parentheses_and_spaces() {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 100 200";
-        assert_eq!(parse_stat(stat), Some(("a) b (c".to_owned(), 98765)));
+        let parsed = parse_stat(stat).map(|stat| (stat.comm, stat.start_ticks));
+        assert_eq!(parsed, Some(("a) b (c".to_owned(), 98765)));
         assert_eq!(parse_stat("nonsense"), None);
     }
 
     #[test]
-    fn this_process_began_before_now_and_not_long_ago() {
+    fn this_process_started_recently() {
         let me = std::process::id();
         let known = tasks(Some(&[me]));
         let leader = known.iter().find(|task| task.tid == me).unwrap();
@@ -146,17 +221,26 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_does_not_exist_is_none() {
+    fn a_missing_cgroup_is_none() {
         assert_eq!(cgroup(Path::new("/no/such/cgroup")), None);
     }
 
     #[test]
-    fn the_second_version_of_cgroups_is_found_where_it_is_mounted() {
+    fn the_mount_point_of_cgroup_v2_is_found() {
         let hybrid =
             "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(cgroup2_mounts(hybrid).collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/unified")]);
         let spaced = "none /mnt/my\\040groups cgroup2 rw 0 0\n";
         assert_eq!(cgroup2_mounts(spaced).collect::<Vec<_>>(), [Path::new("/mnt/my groups")]);
         assert_eq!(cgroup2_mounts("proc /proc proc rw 0 0\n").count(), 0);
+    }
+
+    #[test]
+    fn cpu_lists_may_have_ranges() {
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list("0-2,5,8-9"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(parse_cpu_list("3-0"), None);
+        assert_eq!(parse_cpu_list("0-4294967295"), None);
+        assert_eq!(parse_cpu_list(""), None);
     }
 }

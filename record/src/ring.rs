@@ -1,13 +1,13 @@
-//! The rings, from maps to borrowed bytes. Nothing is copied or decoded here.
+//! The ring buffers of the kernel side, from maps to borrowed bytes. Nothing is copied or decoded here.
 
 use std::fmt;
 
 use aya::maps::{MapData, RingBuf};
 
-/// Events of one CPU that one call hands over at most: somewhat more than a ring of the default size holds.
-const MOST_OF_ONE_CPU: usize = 100_000;
+/// Maximum events of one ring in one drain: somewhat more than a ring of the default size holds.
+const MAX_EVENTS: usize = 100_000;
 
-/// The rings of all CPUs: one for each, and then once more one for each, for programs that ran inside another one.
+/// The rings of all CPUs: one per CPU, then another one per CPU for programs that interrupted another program.
 pub struct Rings {
     events: Vec<RingBuf<MapData>>,
     descriptors: Vec<RingBuf<MapData>>,
@@ -19,7 +19,7 @@ impl fmt::Debug for Rings {
     }
 }
 
-/// A record, valid during the call.
+/// A record, borrowed from its ring.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// From a ring of events.
@@ -33,10 +33,10 @@ impl Rings {
         Self { events, descriptors }
     }
 
-    /// Hands over every record that is there: events first, then descriptors. A program writes the descriptors of an
-    /// event before the event, so when an event was seen, its descriptors come in the same call.
+    /// Passes all records to `take`: events first, then descriptors. A program writes the descriptors of an event before the
+    /// event, so they come in the same call.
     ///
-    /// Of a CPU that records as fast as we read, only so much is taken that the call ends; such CPUs are returned.
+    /// If a CPU records as fast as it is drained, draining stops at a limit; such CPUs are returned.
     pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {
         let mut unfinished = Vec::new();
         let cpus = self.events.len() / 2;
@@ -45,7 +45,7 @@ impl Rings {
             while let Some(item) = ring.next() {
                 take(Item::Event(&item));
                 taken += 1;
-                if taken == MOST_OF_ONE_CPU {
+                if taken == MAX_EVENTS {
                     unfinished.extend(u32::try_from(cpu));
                     break;
                 }

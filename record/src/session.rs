@@ -1,106 +1,110 @@
-//! One recording while it runs: every 20 ms the rings are drained, what is due is composed into rows, the rows go to
-//! the sink, and what is new goes to the thread that knows names. All decisions about when to end are here.
+//! Runs a recording: drains the rings every 20 ms, composes rows, writes them, and decides when to stop.
 //!
-//! Events come from the kernel side, from processes that record themselves, or from both; either may be absent.
+//! Events come from BPF programs, from processes that record themselves, or from both.
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{
-    Event, EventKind, TraceWriter,
+    Event, EventKind, SideRows,
     run_info::{Clocks, Loss, ProgramCounters, RunInfo},
-    writer::{Written, new_trace_id},
+    writer::new_trace_id,
 };
 
 use crate::{
-    Options, Prepared, Progress, RecordError, Stop, Summary, Target,
-    clocks::{clocks_now, monotonic_ns},
+    clocks::clocks_now,
     compose::Composer,
-    launch::{Launched, Phase},
-    locks::Space,
-    options::{CommandExit, INTERRUPTED},
-    order::Orderer,
+    error::RecordError,
+    kernel_addresses::KernelAddresses,
+    launch::Launched,
+    options::{Options, Progress, RecordPhase, Summary, Target},
     plan::TargetMode,
-    preload::{self, Preload, Wish},
+    preload::{self, Preload, PreloadOptions, PreloadStats, library::Library},
+    priority::raise_priority,
     procfs,
+    setup::Setup,
     sink::Sink,
-    stacks::{Half, RawStack},
-    subject::Subject,
-    symbols::{Owner, RawFrames, Resolved, Symbols},
-    tasks::Tasks,
+    stop::Stop,
+    symbols::{Resolved, Symbols},
+    target::ResolvedTarget,
+    tasks::{Known, Tasks},
 };
 
 mod checkpoints;
-mod kernel_side;
+mod command;
+mod kernel;
+mod libcs;
+mod lookups;
+mod pipeline;
+mod progress;
 
 use checkpoints::Checkpoints;
-use kernel_side::KernelSide;
+use kernel::KernelSide;
+use pipeline::Pipeline;
+use progress::ProgressReporter;
 
-/// How often the rings are drained. A ring of the default size holds what a CPU can record in ten times this.
+/// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.
 const ROUND: Duration = Duration::from_millis(20);
-/// How often the progress is told.
-const TELL: Duration = Duration::from_millis(200);
-/// How long the end of a recording waits for the mappings of processes to be read.
-const MAPPINGS: Duration = Duration::from_secs(2);
-/// How long a command that was told to end may take before the recording ends without it.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// What a round composes at most of what processes recorded themselves, so that the kernel's rings don't wait for long.
-const MOST_STEPS: usize = 200_000;
-/// Rows that are handed to the sink at once.
-const ROWS: usize = 1 << 14;
-/// How long the command's end is held up until what it recorded is composed: then its mappings can be read for it.
-const CATCHING_UP: Duration = Duration::from_secs(1);
+/// Maximum time to wait for the mappings of processes to be read.
+const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time after a request to stop for all that hostile processes can delay.
+const TIMEOUT_AFTER_STOP: Duration = Duration::from_millis(100);
+/// Maximum time of a round, so that the kernel's rings are drained and requests to stop are noticed in time.
+const MAX_COMPOSING: Duration = Duration::from_millis(50);
+/// Number of a process's own records composed at once.
+const STEPS: usize = 1 << 14;
+/// The reason for the end of a recording whose trace cannot be written.
+const WRITE_FAILED: &str = "the trace could not be written";
 
-/// A recording.
+/// A running recording.
 pub(crate) struct Session<'a> {
     options: &'a Options,
-    subject: Subject,
+    stop: &'a Stop,
+    target: ResolvedTarget,
     kernel: Option<KernelSide>,
     preload: Option<Preload>,
-    orderer: Orderer,
-    composer: Composer,
+    pipeline: Pipeline,
     symbols: Symbols,
     command: Option<Launched>,
     warnings: Vec<String>,
+    has_unseen_locks: bool,
     clocks_start: Clocks,
-    begun: Instant,
-    /// Everything that the kernel side recorded up to this time was drained in an earlier round.
-    previous_ns: u64,
-    /// Everything up to this time is composed.
-    composed_ns: u64,
-    rows: Vec<Event>,
-    events: u64,
-    lost: u64,
-    told: (Instant, u64),
+    /// All kernel records up to this time were drained in an earlier round.
+    drained_ns: u64,
+    progress: ProgressReporter,
     trace_id: String,
     checkpoints: Checkpoints,
-    /// The command was told to end.
-    told_to_end: Option<Instant>,
+    kernel_addresses: KernelAddresses,
+    /// Time of the SIGTERM to the command.
+    terminated: Option<Instant>,
 }
 
 impl<'a> Session<'a> {
-    /// Loads and attaches everything, and starts the command: from here on events are recorded.
-    pub(crate) fn begin(
+    /// Loads and attaches everything, and starts the command. Events are recorded from here on.
+    pub(crate) fn start(
         options: &'a Options,
-        prepared: Prepared,
-        subject: Subject,
+        setup: Setup,
+        target: ResolvedTarget,
+        stop: &'a Stop,
     ) -> Result<Self, RecordError> {
-        let Prepared { plan, preload, libcs, filters, mut warnings } = prepared;
-        more_descriptors();
+        let Setup { plan, preload, libcs, mut files, filters, mut warnings, has_unseen_locks } = setup;
+        files.set_stop(stop.clone());
+        raise_descriptor_limit();
         let failed = |what| move |source| RecordError::System { what, source };
-        let mut kernel = plan.map(KernelSide::load).transpose()?;
+        let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
         let peek = kernel.as_mut().and_then(KernelSide::take_peek);
-        let symbols = Symbols::start(peek).map_err(failed("start a thread"))?;
+        let symbols = Symbols::start(peek, stop.clone()).map_err(failed("start a thread"))?;
         let mut variables = Vec::new();
-        let mut preload = match preload {
+        let preload = match preload {
             Some(loading) => {
-                let wish = Wish {
-                    ring_bytes: options.ring_bytes.map(|bytes| bytes as u64),
+                let preload_options = PreloadOptions {
+                    pool_bytes: options.ring_bytes.map(|bytes| bytes as u64),
                     max_stack: options.max_stack,
                     lossless: options.lossless,
                 };
-                let watcher = symbols.watcher(kernel.is_none());
-                let preload =
-                    Preload::start(&wish, watcher).map_err(failed("prepare the library for the command"))?;
+                let reader = symbols.mapping_reader(kernel.is_none());
+                let preload = Preload::start(Library::install()?, &preload_options, reader)
+                    .map_err(failed("serve the command's library"))?;
                 variables = preload.environment(&loading);
                 Some(preload)
             }
@@ -111,312 +115,243 @@ impl<'a> Session<'a> {
             _ => None,
         };
         let pid = command.as_ref().map(Launched::pid);
-        if let (Some(preload), Some(pid)) = (&mut preload, pid) {
-            preload.serves(pid);
-        }
-        let tasks = Tasks::new(existing_tasks(&subject, pid), Box::new(procfs::task));
+        let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
         let (mut futexes, mut drops_begins) = (false, false);
         if let Some(kernel) = &mut kernel {
-            kernel.attach(&subject, pid, &libcs, &mut warnings)?;
+            let attached = kernel.attach(&target, pid, &libcs, &mut warnings);
+            attached.map_err(RecordError::or_descriptor_limit)?;
+            kernel.find_later_libcs_in(files);
             futexes = kernel.plan.futex || kernel.plan.pthread;
             drops_begins = kernel.plan.filters.drops_begins();
         }
-        let composer = Composer::new(tasks, futexes, drops_begins);
+        let mut composer = Composer::new(tasks, futexes, drops_begins);
+        composer.stacks.unwinds = kernel.as_ref().is_some_and(|kernel| kernel.plan.stack_bytes > 0);
         let clocks_start = clocks_now();
         if let Some(kernel) = &mut kernel {
+            kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
             kernel.loaded.resume()?;
-            for &pid in &subject.processes {
-                kernel.see(pid, &symbols);
+            for &pid in &target.processes {
+                kernel.read_mappings(pid, &symbols);
             }
-            // A process may end at any moment from now on, and its mappings with it.
-            symbols.wait_for_mappings(MAPPINGS);
+            // A process and its mappings may disappear at any moment from now on.
+            symbols.wait_for_mappings(MAPPINGS_TIMEOUT);
         }
         if let Some(command) = &mut command {
-            command.go()?;
+            command.run()?;
         }
         let now = Instant::now();
         Ok(Self {
             options,
-            composer: composer.with_preload(futexes, kernel.is_some(), filters),
-            subject,
+            stop,
+            pipeline: Pipeline::new(composer.with_preload(kernel.is_some(), filters)),
+            target,
             kernel,
             preload,
-            orderer: Orderer::default(),
             symbols,
             command,
             warnings,
+            has_unseen_locks,
             clocks_start,
-            begun: now,
-            previous_ns: 0,
-            composed_ns: 0,
-            rows: Vec::new(),
-            events: 0,
-            lost: 0,
-            told: (now, 0),
+            drained_ns: 0,
+            progress: ProgressReporter::new(now),
             trace_id: new_trace_id(),
             checkpoints: Checkpoints::new(now),
-            told_to_end: None,
+            kernel_addresses: KernelAddresses::new(options.kernel_addresses),
+            terminated: None,
         })
     }
 
-    /// Records until there is a reason to stop; returns it.
-    pub(crate) fn run(&mut self, sink: &Sink, stop: &Stop, progress: &mut dyn FnMut(&Progress)) -> String {
+    /// Records until there is a reason to stop, and returns that reason.
+    pub(crate) fn run(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) -> String {
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             if !self.round(sink) {
-                return "the trace could not be written".to_owned();
+                return WRITE_FAILED.to_owned();
             }
             if let Some(kernel) = &mut self.kernel {
                 kernel.probe_new_processes(&mut self.warnings);
             }
-            self.tell(sink, progress);
-            if !self.checkpoint(sink) {
-                return "the trace could not be written".to_owned();
+            if self.progress.is_due() {
+                let lost = self.loss_so_far().map(|loss| loss.events());
+                progress(&self.progress.report(self.pipeline.events, lost, sink.bytes()));
             }
-            if let Some(reason) = self.reason_to_stop(sink, stop) {
+            if !self.checkpoint(sink) {
+                return WRITE_FAILED.to_owned();
+            }
+            if let Some(reason) = self.stop_reason(sink) {
                 return reason;
             }
-            if !self.has_more() {
-                std::thread::sleep(ROUND.saturating_sub(begun.elapsed()));
+            if !self.has_more() || !sink.has_room() {
+                let rest = ROUND.saturating_sub(started.elapsed());
+                match &self.command {
+                    Some(command) => command.wait_for_change(rest),
+                    None => std::thread::sleep(rest),
+                }
             }
         }
     }
 
-    /// Takes the probes out, drains what is left, and writes the rest of the trace.
-    pub(crate) fn finish(mut self, sink: Sink, stop_reason: String) -> Result<Summary, RecordError> {
-        let exit = self.end_command(&sink);
+    /// Detaches the programs, drains what is left, and writes the rest of the trace.
+    pub(crate) fn finish(
+        mut self,
+        sink: Sink,
+        stop_reason: String,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Summary, RecordError> {
+        let mut last = self.progress.report(self.pipeline.events, None, sink.bytes());
+        let mut report = |phase| {
+            last.phase = phase;
+            progress(&last);
+        };
         if let Some(preload) = &self.preload {
             preload.stop();
         }
-        // Taking the probes out takes long; recording ends here.
+        self.stop.set_ended();
+        // Processes that keep the machine busy must not delay the end.
+        raise_priority();
+        sink.raise_priority();
+        self.symbols.raise_priority();
+        let exit = self.end_command(&sink);
+        // Detaching takes long, so the end of the recording is here.
         if let Some(kernel) = &mut self.kernel {
             kernel.loaded.pause()?;
         }
         let clocks_end = clocks_now();
         if let Some(kernel) = &mut self.kernel {
+            report(RecordPhase::Detaching);
             kernel.loaded.detach();
         }
-        self.compose_the_rest(&sink);
-        self.symbols.wait_for_mappings(MAPPINGS);
-        let loss = self.loss()?;
-        self.push_rows(&sink);
+        report(RecordPhase::Draining);
+        self.compose_remaining(&sink);
+        self.wait_for_mappings();
+        let loss = self.final_loss()?;
+        self.pipeline.flush(&sink);
         let info = self.run_info(loss, &stop_reason, clocks_end);
-        let writer = sink.finish()?;
-        let Self { composer, symbols, preload, command, mut warnings, .. } = self;
+        let (writer, observer) = sink.finish();
+        let Self { pipeline, symbols, preload, kernel_addresses, mut warnings, has_unseen_locks, .. } = self;
         if let Some(preload) = preload {
-            preload.finish(command.is_some() && exit.is_none());
+            preload.finish();
         }
-        let resolved = symbols.finish().unwrap_or_else(|| {
+        let named = symbols.finish(&mut |done, total| report(RecordPhase::Naming { done, total }));
+        let mut resolved = named.unwrap_or_else(|| {
             warnings.push("the search for symbols failed: frames have addresses only".to_owned());
             Resolved::default()
         });
-        let written = write_tables(writer, &info, composer, resolved)?;
+        warnings.extend(resolved.warning);
+        let Composer { locks, tasks, .. } = pipeline.composer;
+        let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
+        kernel_addresses.replace(&mut resolved.stacks, &mut locks);
+        if let Some(mut observer) = observer {
+            let (stacks, locks) = (resolved.stacks.clone(), locks.clone());
+            observer.end(info.clone(), SideRows { stacks, locks, tasks: Vec::new() });
+        }
+        report(RecordPhase::Closing);
+        let written = writer.finish(&info, &resolved.stacks, &locks, &tasks)?;
         Ok(Summary {
             events: written.events,
             lost: info.loss.events(),
             bytes: written.total_bytes,
             exit,
             warnings,
+            has_unseen_locks,
             stop_reason,
+            kept: None,
         })
     }
 
-    /// Drains the rings and composes what is due. `false` if the trace can't be written.
+    /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
     fn round(&mut self, sink: &Sink) -> bool {
-        let Self { kernel, preload, orderer, composer, symbols, .. } = self;
-        let complete_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
-        let gives_way = preload.as_ref().is_some_and(Preload::gives_way);
-        if let Some(preload) = preload.as_mut().filter(|_| !gives_way) {
-            preload.take_in();
+        let Self { kernel, preload, pipeline, symbols, .. } = self;
+        let complete_ns = kernel
+            .as_mut()
+            .map(|kernel| kernel.drain(&mut pipeline.orderer, &mut pipeline.composer, symbols));
+        let backpressure = preload.as_ref().is_some_and(Preload::has_backpressure);
+        if let Some(preload) = preload.as_mut().filter(|_| !backpressure) {
+            preload.add_batches();
         }
-        let written = gives_way || self.compose(self.previous_ns, MOST_STEPS, sink) && self.push_rows(sink);
-        self.pass_on_new();
-        self.symbols.round(self.composed_ns as i64);
-        self.previous_ns = complete_ns.unwrap_or(u64::MAX);
+        let written = backpressure || self.compose_due(sink) && self.pipeline.flush(sink);
+        self.request_lookups();
+        self.symbols.set_watermark(self.pipeline.composed_ns as i64);
+        self.drained_ns = complete_ns.unwrap_or(u64::MAX);
         written
     }
 
-    /// Composes what is left once nothing more is recorded.
-    fn compose_the_rest(&mut self, sink: &Sink) {
+    /// Composes records that are due, until the time of a round is over or the writer falls behind. Returns `false` if the trace
+    /// cannot be written.
+    fn compose_due(&mut self, sink: &Sink) -> bool {
+        let started = Instant::now();
+        loop {
+            let mut steps = STEPS;
+            if !self.pipeline.compose(self.preload.as_mut(), self.drained_ns, &mut steps, sink) {
+                return false;
+            }
+            if steps > 0 || !sink.has_room() || started.elapsed() >= MAX_COMPOSING {
+                return true;
+            }
+        }
+    }
+
+    /// Composes all remaining records after the end of the recording, or drops them if it must end at once.
+    fn compose_remaining(&mut self, sink: &Sink) {
         self.round(sink);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.finish_unwinding(&mut self.pipeline.composer, self.stop);
+        }
         while let Some(preload) = &mut self.preload {
             let done = preload.is_done();
-            let some = preload.take_in();
-            self.compose(self.previous_ns, usize::MAX, sink);
-            self.pass_on_new();
-            if done && !some {
+            let some = preload.add_batches();
+            if self.stop.is_urgent() {
+                preload.abandon();
+            }
+            let mut steps = STEPS;
+            self.pipeline.compose(Some(preload), self.drained_ns, &mut steps, sink);
+            self.request_lookups();
+            if steps > 0 && done && !some {
                 break;
             }
-            if !some {
+            if steps > 0 && !some {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.compose(u64::MAX, usize::MAX, sink);
-        self.pass_on_new();
+        self.pipeline.compose(self.preload.as_mut(), u64::MAX, &mut { usize::MAX }, sink);
+        self.request_lookups();
     }
 
-    /// Whether a round would find work to do at once.
+    fn request_lookups(&mut self) {
+        let Self { pipeline, kernel, symbols, checkpoints, options, .. } = self;
+        let max_stack = options.max_stack.unwrap_or(preload::MAX_STACK) as usize;
+        lookups::request(&mut pipeline.composer, kernel.as_ref(), symbols, checkpoints, max_stack);
+    }
+
+    /// Returns whether another round would find records at once.
     fn has_more(&self) -> bool {
         self.preload.as_ref().is_some_and(|preload| {
-            !preload.gives_way() && (preload.has_more() || self.composed_ns < preload.due_ns())
+            !preload.has_backpressure()
+                && (preload.has_more() || self.pipeline.composed_ns < preload.due_ns())
         })
     }
 
-    /// Composes the records of both sides in the order of time: up to `kernel_ns`, up to which the kernel side's are all
-    /// there, up to where the others' are, and no more than `budget` of these. `false` if the trace can't be written.
-    fn compose(&mut self, kernel_ns: u64, mut budget: usize, sink: &Sink) -> bool {
-        let Self { orderer, composer, preload, rows, events, composed_ns, .. } = self;
-        let mut written = true;
-        let mut hand_over = |rows: &mut Vec<Event>| {
-            if rows.len() >= ROWS {
-                *events += rows.len() as u64;
-                written &= sink.push(std::mem::replace(rows, Vec::with_capacity(ROWS + ROWS / 4)));
-            }
-        };
-        orderer.sort();
-        loop {
-            let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
-            if let Some(preload) = preload {
-                let until_ns = next_ns.unwrap_or(kernel_ns.saturating_add(1));
-                let came_ns = preload.lanes.release(until_ns, &mut budget, |ts_ns, life, step| {
-                    composer.step(ts_ns, life, &step, rows);
-                    hand_over(rows);
-                });
-                if came_ns < until_ns {
-                    *composed_ns = (*composed_ns).max(came_ns.saturating_sub(1));
-                    return written;
-                }
-            }
-            let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { break };
-            composer.record(&record, rows);
-            hand_over(rows);
-        }
-        *composed_ns = (*composed_ns).max(kernel_ns);
-        written
+    /// Waits until the mappings of processes are read, but not long.
+    fn wait_for_mappings(&self) {
+        self.symbols.wait_for_mappings(self.stop.shortened(MAPPINGS_TIMEOUT, TIMEOUT_AFTER_STOP));
     }
 
-    fn push_rows(&mut self, sink: &Sink) -> bool {
-        self.events += self.rows.len() as u64;
-        sink.push(std::mem::take(&mut self.rows))
-    }
-
-    /// Stacks and locks that were first seen go to the thread that knows names.
-    fn pass_on_new(&mut self) {
-        for (id, raw) in self.composer.stacks.take_new() {
-            let frames = self.raw_frames(&raw);
-            self.checkpoints.see(id, &frames);
-            self.symbols.stack(id, frames);
-        }
-        for lock in self.composer.locks.take_new() {
-            let since_ns = match lock.space {
-                Space::Kernel => 0,
-                Space::Process(process, _) => self.composer.tasks.since_ns(process),
-            };
-            self.symbols.name(lock, since_ns);
-        }
-    }
-
-    fn raw_frames(&self, raw: &RawStack) -> RawFrames {
-        let limit = self.options.max_stack.unwrap_or(preload::MAX_STACK) as usize;
-        let half = |half: &Half| {
-            let mut frames = match half {
-                Half::Absent => Vec::new(),
-                Half::Map(id) => self.kernel.as_ref().and_then(|k| k.loaded.frames(*id)).unwrap_or_default(),
-                Half::Inline(frames) | Half::Calls(frames) => frames.to_vec(),
-            };
-            frames.truncate(limit);
-            frames
-        };
-        let owner = raw.process.map(|(process, pid)| Owner {
-            process,
-            pid,
-            since_ns: self.composer.tasks.since_ns(process),
-        });
-        let user_returns = matches!(raw.user, Half::Calls(_));
-        RawFrames { kernel: half(&raw.kernel), user: raw.with_caller(half(&raw.user)), user_returns, owner }
-    }
-
-    fn reason_to_stop(&mut self, sink: &Sink, stop: &Stop) -> Option<String> {
-        if self.options.duration.is_some_and(|duration| self.begun.elapsed() >= duration) {
-            return Some("duration".to_owned());
-        }
-        let asked = stop.requested();
-        let last_thread = |command: &Launched| procfs::threads(command.pid()) <= 1;
-        let held = |command: &Launched| command.phase() == Phase::Held && !last_thread(command);
-        if self.command.as_ref().is_some_and(held) && self.told_to_end.is_none() {
-            // Of a process whose first thread ended, the others may go on.
-            self.catch_up(sink);
-            self.symbols.wait_for_mappings(MAPPINGS);
-            self.command.as_ref().inspect(|command| command.let_go());
-            return None;
-        }
-        let Some(command) = &self.command else {
-            return asked.or_else(|| self.subject.is_gone().then(|| "process ended".to_owned()));
-        };
-        match command.phase() {
-            Phase::Ended(_) => return Some(asked.unwrap_or_else(|| "command ended".to_owned())),
-            Phase::Held if !last_thread(command) => {}
-            Phase::Held => return Some(asked.unwrap_or_else(|| "command ended".to_owned())),
-            Phase::Running => {}
-        }
-        match (asked, self.told_to_end) {
-            // The terminal sent it to the command, too: whether it ends is the command's own choice.
-            (Some(reason), _) if reason == INTERRUPTED => None,
-            (Some(_), None) => {
-                command.signal(libc::SIGTERM);
-                self.told_to_end = Some(Instant::now());
-                None
-            }
-            (Some(reason), Some(told)) if told.elapsed() >= LAST_WORDS => Some(reason),
-            _ => None,
-        }
-    }
-
-    /// Lets the command end, once its events are drained and its mappings read.
-    fn end_command(&mut self, sink: &Sink) -> Option<CommandExit> {
-        if self.command.as_ref()?.phase() != Phase::Running {
-            self.round(sink);
-            self.catch_up(sink);
-            self.symbols.wait_for_mappings(MAPPINGS);
-        }
-        let command = self.command.as_ref()?;
-        let running = command.phase() == Phase::Running;
-        command.let_go();
-        let exit = command.wait(if running { Duration::ZERO } else { LAST_WORDS });
-        if exit.is_none() {
-            self.warnings
-                .push(format!("{} goes on: the recording ended before it", command.path().display()));
-        }
-        exit
-    }
-
-    /// Composes what processes have recorded themselves up to now, as far as that does not take long.
-    fn catch_up(&mut self, sink: &Sink) {
-        let (begun, now_ns) = (Instant::now(), monotonic_ns() as u64);
-        while self.preload.is_some() && self.composed_ns < now_ns && begun.elapsed() < CATCHING_UP {
-            if !self.round(sink) {
-                return;
-            }
-            if !self.has_more() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-
-    /// Makes a checkpoint, if one is due. `false` if the trace can't be written.
+    /// Writes a checkpoint if one is due. Returns `false` if the trace cannot be written.
     fn checkpoint(&mut self, sink: &Sink) -> bool {
-        let Self { checkpoints, symbols, composer, events, .. } = self;
+        let Self { checkpoints, symbols, pipeline, .. } = self;
+        let Pipeline { composer, events, .. } = pipeline;
         let now = Instant::now();
         checkpoints.collect(symbols, &mut composer.locks, now);
-        let Some(side) = checkpoints.due(*events, &composer.locks, composer.tasks.rows(), now) else {
+        let Some(mut side) = checkpoints.due(*events, &composer.locks, composer.tasks.rows(), now) else {
             return true;
         };
         let loss = self.loss_so_far().unwrap_or_default();
         let info = RunInfo { complete: false, ..self.run_info(loss, "", clocks_now()) };
+        self.kernel_addresses.replace(&mut side.stacks, &mut side.locks);
         sink.checkpoint(info, side)
     }
 
-    /// What was lost until now; `None` if the counters can't be read.
+    /// Returns the losses until now; `None` if the counters cannot be read.
     fn loss_so_far(&self) -> Option<Loss> {
         let mut loss = Loss::default();
         if let Some(kernel) = &self.kernel {
@@ -426,48 +361,31 @@ impl<'a> Session<'a> {
         Some(loss)
     }
 
-    fn tell(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) {
-        let since = self.told.0.elapsed();
-        if since < TELL {
-            return;
-        }
-        if let Some(loss) = self.loss_so_far() {
-            self.lost = loss.events();
-        }
-        let new = self.events - self.told.1;
-        progress(&Progress {
-            events: self.events,
-            events_per_s: (new as f64 / since.as_secs_f64()) as u64,
-            lost: self.lost,
-            bytes: sink.bytes(),
-            elapsed: self.begun.elapsed(),
-        });
-        self.told = (Instant::now(), self.events);
-    }
-
-    /// The loss table, and the rows for losses that no event told.
-    fn loss(&mut self) -> Result<Loss, RecordError> {
+    /// Returns the loss table, and adds rows for losses that no row reports yet.
+    fn final_loss(&mut self) -> Result<Loss, RecordError> {
         let mut loss = Loss::default();
+        let Pipeline { orderer, composer, rows, .. } = &mut self.pipeline;
         if let Some(kernel) = &self.kernel {
-            let counted = kernel.add_counters_to(&mut loss)?;
-            let lost = kernel.lost_by_cpu(&counted);
-            self.composer.finish(lost, &mut self.rows);
+            let stats = kernel.add_counters_to(&mut loss)?;
+            composer.finish(kernel.lost_by_cpu(&stats), rows);
         }
-        loss.late = self.orderer.late();
-        loss.unpaired = self.composer.tally().unpaired;
-        let unplaced = self.add_preload_to(&mut loss);
-        if unplaced > 0 {
-            // Nobody had a place to say whose they are, or when they were.
-            let (count, at) = (Some(unplaced as i64), self.composer.tally().last_ns);
-            self.rows.push(Event { cpu: None, count, ..Event::new(at, EventKind::Lost, 0) });
+        loss.late = orderer.late();
+        loss.unpaired = composer.stats().unpaired;
+        let last_ns = composer.stats().last_ns;
+        let without_slot = self.add_preload_to(&mut loss);
+        if without_slot > 0 {
+            // The task and the time of these events are unknown.
+            let count = Some(without_slot as i64);
+            let row = Event { cpu: None, count, ..Event::new(last_ns, EventKind::Lost, 0) };
+            self.pipeline.rows.push(row);
         }
         Ok(loss)
     }
 
-    /// Adds what processes lost that record themselves. Returns the events of threads that found no place.
+    /// Adds the losses of self-recording processes. Returns the number of events of threads that got no slot.
     fn add_preload_to(&self, loss: &mut Loss) -> u64 {
         let Some(preload) = &self.preload else { return 0 };
-        let preload::Counted { delivered, ring_full, no_place, undecodable, late, .. } = preload.counted();
+        let PreloadStats { delivered, ring_full, no_place, undecodable, late } = preload.stats();
         loss.ring_full += ring_full;
         loss.no_place += no_place;
         loss.undecodable += undecodable;
@@ -483,18 +401,23 @@ impl<'a> Session<'a> {
         no_place
     }
 
+    /// Returns what is known before the first event.
+    pub(crate) fn info_at_start(&self) -> RunInfo {
+        RunInfo { complete: false, ..self.run_info(Loss::default(), "", self.clocks_start) }
+    }
+
     fn run_info(&self, loss: Loss, stop_reason: &str, clocks_end: Clocks) -> RunInfo {
         let mut sources = self.kernel.as_ref().map(|kernel| kernel.plan.sources()).unwrap_or_default();
-        if self.preload.is_some() {
+        if let Some(preload) = &self.preload {
             let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.futex);
-            sources.extend(preload::sources(futexes, &self.options.filters));
+            sources.extend(preload::sources(futexes, &self.options.filters, preload.notes()));
         }
         RunInfo {
             trace_id: self.trace_id.clone(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
             host: procfs::host_now(),
             command_line: self.options.command_line.clone(),
-            target: self.options.target.words(),
+            target: self.options.target.to_string(),
             clocks_start: self.clocks_start,
             clocks_end,
             sources,
@@ -506,37 +429,21 @@ impl<'a> Session<'a> {
     }
 }
 
-fn write_tables(
-    writer: TraceWriter,
-    info: &RunInfo,
-    composer: Composer,
-    resolved: Resolved,
-) -> Result<Written, RecordError> {
-    let locks = composer.locks.into_rows(resolved.names);
-    let tasks = composer.tasks.into_rows();
-    Ok(writer.finish(info, &resolved.stacks, &locks, &tasks)?)
-}
-
-/// The tasks that are there when recording begins.
-fn existing_tasks(subject: &Subject, command: Option<u32>) -> Vec<crate::tasks::Known> {
-    match subject.mode {
+/// Returns the tasks that exist at the start of the recording.
+fn existing_tasks(target: &ResolvedTarget, command: Option<u32>) -> Vec<Known> {
+    match target.mode {
         TargetMode::All | TargetMode::Cgroup { .. } => procfs::tasks(None),
         TargetMode::Processes | TargetMode::Threads => {
-            let mut processes = subject.processes.clone();
+            let mut processes = target.processes.clone();
             processes.extend(command);
             procfs::tasks(Some(&processes))
         }
     }
 }
 
-/// Probes and files of processes take descriptors: as many as this process may have.
-fn more_descriptors() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours and lives through both calls. If the limit stays, so be it.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
+/// Raises the limit on open files to its maximum: probes and files of processes take many descriptors.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // If this fails, the lower limit may still be enough.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

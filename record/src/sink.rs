@@ -1,87 +1,151 @@
-//! Rows and checkpoints in, files out, on a thread of its own. The channel is bounded: when the disk is slow, the rings fill,
-//! and what does not fit is counted there. A failure of the disk ends the recording with the file's name.
+//! Writes rows and checkpoints to files, on a thread of its own. The channel is bounded: if the disk is slow, the rings fill, and
+//! records that do not fit are counted there. A disk failure ends the recording with an error that names the file.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{self, Receiver, SyncSender},
     },
     thread::JoinHandle,
 };
 
-use trace_format::{Event, FormatError, RunInfo, SideRows, TraceWriter};
+use trace_format::{Event, FormatError, LockRow, RunInfo, SideRows, TraceWriter};
 
-/// Batches that may wait for the disk.
-const BATCHES: usize = 64;
+use crate::{observer::Observer, priority::raise_priority};
 
-/// What the thread gets.
+/// Maximum messages in the channel. A row takes eight times the memory of the record that it is made from, so few rows wait here and
+/// many records before they are composed.
+const MAX_MESSAGES: usize = 8;
+
+/// A message to the thread.
 #[derive(Debug)]
 enum Message {
-    Rows(Vec<Event>),
+    /// Rows, and the locks that are new in them if there is an observer.
+    Rows(Vec<Event>, Vec<LockRow>),
     Checkpoint(Box<(RunInfo, SideRows)>),
+    RaisePriority,
 }
+
+/// The result of the thread.
+type Finished = (TraceWriter, Option<Box<dyn Observer>>);
 
 /// The thread that writes the events.
 #[derive(Debug)]
 pub struct Sink {
     inbox: SyncSender<Message>,
-    thread: JoinHandle<Result<TraceWriter, FormatError>>,
+    thread: JoinHandle<Finished>,
+    is_observed: bool,
     bytes: Arc<AtomicU64>,
+    /// Messages in the channel.
+    queued: Arc<AtomicUsize>,
 }
 
 impl Sink {
-    /// Starts the thread.
-    pub fn start(writer: TraceWriter) -> std::io::Result<Self> {
-        let (sender, inbox) = mpsc::sync_channel(BATCHES);
+    /// Starts the thread. The observer gets what was written.
+    pub fn start(writer: TraceWriter, observer: Option<Box<dyn Observer>>) -> std::io::Result<Self> {
+        let is_observed = observer.is_some();
+        let (sender, inbox) = mpsc::sync_channel(MAX_MESSAGES);
         let bytes = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&bytes);
+        let queued = Arc::new(AtomicUsize::new(0));
+        let (written, left) = (Arc::clone(&bytes), Arc::clone(&queued));
         let thread = std::thread::Builder::new()
             .name("klock-writer".to_owned())
-            .spawn(move || write_all(writer, &inbox, &told))?;
-        Ok(Self { inbox: sender, thread, bytes })
+            .spawn(move || write_all((writer, observer), &inbox, &written, &left))?;
+        Ok(Self { inbox: sender, thread, is_observed, bytes, queued })
     }
 
-    /// Hands rows over; waits while too many are on their way. `false` if the writer failed: [`finish`](Self::finish)
-    /// says why.
-    pub fn push(&self, rows: Vec<Event>) -> bool {
-        rows.is_empty() || self.inbox.send(Message::Rows(rows)).is_ok()
+    /// Returns whether the writer keeps up, so that the next rows will not have to wait.
+    pub fn has_room(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) < MAX_MESSAGES
     }
 
-    /// What was handed over so far survives from here on even if this process is killed, together with these rows of the side
-    /// tables. `false` if the writer failed.
+    /// Lets the writer run soon whenever it has something to write, also on a busy machine.
+    pub fn raise_priority(&self) {
+        self.send(Message::RaisePriority);
+    }
+
+    /// Returns whether somebody wants the locks that are new in rows.
+    pub fn is_observed(&self) -> bool {
+        self.is_observed
+    }
+
+    /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false` if the writer failed:
+    /// the writer returns the error when it is finished.
+    pub fn push(&self, rows: Vec<Event>, locks: Vec<LockRow>) -> bool {
+        (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(rows, locks))
+    }
+
+    /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed. Returns `false` if
+    /// the writer failed.
     pub fn checkpoint(&self, info: RunInfo, side: SideRows) -> bool {
-        self.inbox.send(Message::Checkpoint(Box::new((info, side)))).is_ok()
+        self.send(Message::Checkpoint(Box::new((info, side))))
     }
 
-    /// Bytes of the events' file so far.
+    fn send(&self, message: Message) -> bool {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.inbox.send(message).is_ok()
+    }
+
+    /// The size of the events' file so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until all rows are with the writer, and gives it back.
-    pub fn finish(self) -> Result<TraceWriter, FormatError> {
+    /// Waits until the writer has all rows, and returns it and the observer. If the writer failed, its `finish` ends the trace early.
+    pub fn finish(self) -> Finished {
         drop(self.inbox);
         match self.thread.join() {
-            Ok(result) => result,
+            Ok(finished) => finished,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 }
 
+/// Writes messages until there are no more, or until a write fails.
 fn write_all(
-    mut writer: TraceWriter,
+    (mut writer, mut observer): Finished,
     inbox: &Receiver<Message>,
     bytes: &AtomicU64,
-) -> Result<TraceWriter, FormatError> {
+    queued: &AtomicUsize,
+) -> Finished {
     for message in inbox {
-        match message {
-            Message::Rows(rows) => rows.iter().try_for_each(|row| writer.push(row))?,
-            Message::Checkpoint(told) => writer.checkpoint(&told.0, &told.1)?,
+        queued.fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = write(&mut writer, observer.as_deref_mut(), message) {
+            writer.fail(error);
+            break;
         }
         bytes.store(writer.bytes(), Ordering::Relaxed);
     }
-    Ok(writer)
+    (writer, observer)
+}
+
+fn write(
+    writer: &mut TraceWriter,
+    observer: Option<&mut (dyn Observer + 'static)>,
+    message: Message,
+) -> Result<(), FormatError> {
+    match message {
+        Message::Rows(rows, locks) => {
+            rows.iter().try_for_each(|row| writer.push(row))?;
+            if let Some(observer) = observer {
+                observer.rows(rows, locks);
+            }
+            Ok(())
+        }
+        Message::Checkpoint(checkpoint) => {
+            let (info, side) = *checkpoint;
+            writer.checkpoint(&info, &side)?;
+            if let Some(observer) = observer {
+                observer.checkpoint(info, side);
+            }
+            Ok(())
+        }
+        Message::RaisePriority => {
+            raise_priority();
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,22 +155,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_that_was_handed_over_is_with_the_writer_in_the_end() {
+    fn the_writer_gets_every_row() {
         let folder = tempfile::tempdir().unwrap();
         let writer = TraceWriter::create(&folder.path().join("t.parquet"), false).unwrap();
-        let sink = Sink::start(writer).unwrap();
+        let sink = Sink::start(writer, None).unwrap();
         for ts in 0..100 {
-            assert!(sink.push(vec![Event::new(ts, EventKind::Lost, 0); 10]));
+            assert!(sink.push(vec![Event::new(ts, EventKind::Lost, 0); 10], Vec::new()));
         }
-        assert_eq!(sink.finish().unwrap().rows(), 1000);
+        assert_eq!(sink.finish().0.rows(), 1000);
     }
 
     #[test]
-    fn a_disk_that_is_full_is_an_error_with_the_name_of_the_file() {
+    fn a_full_disk_is_an_error_that_names_the_file() {
         let writer = TraceWriter::create(std::path::Path::new("/dev/full"), true).unwrap();
-        let sink = Sink::start(writer).unwrap();
-        while sink.push(vec![Event::new(0, EventKind::Lost, 0); 100_000]) {}
-        let error = sink.finish().unwrap_err();
-        assert!(error.is_disk() && error.to_string().contains("/dev/full"), "{error}");
+        let sink = Sink::start(writer, None).unwrap();
+        while sink.push(vec![Event::new(0, EventKind::Lost, 0); 100_000], Vec::new()) {}
+        let error = sink.finish().0.finish(&RunInfo::default(), &[], &[], &[]).unwrap_err();
+        assert!(error.is_disk_failure() && error.to_string().contains("/dev/full"), "{error}");
     }
 }

@@ -1,45 +1,47 @@
-//! Which stack is which: ids of the kernel's stack map in, dense ids of the trace out.
+//! The stacks table: ids of the kernel's stack map in, dense ids of the trace out.
 //!
-//! The same id of the map stays the same frames for a whole recording, but user frames mean something else in
-//! another process. Frames are looked up and resolved elsewhere; [`Stacks::take_new`] hands out what was first seen.
+//! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
+//! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
 
 use rustc_hash::FxHashMap;
 use trace_format::{
     StackId,
-    wire::{WireStack, stack},
+    wire::{WireStack, WireUserStack, stack},
 };
 
-use crate::tasks::ProcessKey;
+use crate::{tasks::ProcessKey, unwind::Frames};
 
-/// Where the frames of one half of a stack are.
+/// The location of the frames of one half of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// There are none.
+    /// There are no frames.
     Absent,
     /// In the stack map, under this id.
     Map(i32),
-    /// Here, leaf first: the stack map had no place.
+    /// Here, leaf first: the stack map was full.
     Inline(Box<[u64]>),
-    /// Here, leaf first, and all of them are addresses to return to: the leaf is the call of the function that is recorded.
+    /// Here, leaf first: unwound by the recorder. The first ones, of this number, are certain.
+    Unwound(Box<[u64]>, u8),
+    /// Here, leaf first, and all of them are return addresses: the leaf is the call of the recorded function.
     Calls(Box<[u64]>),
 }
 
 /// A stack that was seen for the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RawStack {
-    /// With a user half: whose address space, and its PID.
+    /// The address space of the user half, if there is one, and its PID.
     pub process: Option<(ProcessKey, u32)>,
     /// Kernel frames.
     pub kernel: Half,
     /// User frames.
     pub user: Half,
-    /// The return address on top of the user's stack at the entry of a function, which the frame pointers do not
-    /// show yet; 0 if there is none.
+    /// The return address on top of the user stack at the entry of a function, which frame pointers do not show yet; 0 if
+    /// there is none.
     pub caller: u64,
 }
 
 impl RawStack {
-    /// Puts the caller where it belongs: right after the leaf, unless it is there already.
+    /// Inserts the caller after the leaf, unless it is there already.
     pub fn with_caller(&self, mut user: Vec<u64>) -> Vec<u64> {
         if self.caller != 0 && !user.is_empty() && user.get(1) != Some(&self.caller) {
             user.insert(1, self.caller);
@@ -48,10 +50,10 @@ impl RawStack {
     }
 }
 
-/// The four numbers of a wire event that say where its stacks are, with what joins the inline ones.
+/// The fields of a wire event that locate its stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackRef {
-    /// Whose address space, and its PID.
+    /// The address space and its PID.
     pub process: (ProcessKey, u32),
     /// Id of the kernel half, or one of [`stack`].
     pub kernel: i32,
@@ -59,57 +61,89 @@ pub struct StackRef {
     pub user: i32,
     /// See [`RawStack::caller`].
     pub caller: u64,
-    /// The event's CPU and number, under which inline frames were announced.
+    /// The CPU and the number of the event, under which inline frames were announced.
     pub event: (u32, u32),
-    /// The stack of the event's peer.
+    /// It is the stack of the event's peer.
     pub peer: bool,
 }
 
 /// All stacks that were seen.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Stacks whose halves are both in the map or absent: nearly all.
+    /// Stacks with both halves in the map or absent: nearly all.
     mapped: FxHashMap<(Option<ProcessKey>, i32, i32, u64), StackId>,
     inlined: FxHashMap<RawStack, StackId>,
-    /// Frames that were announced, by CPU, number, user and peer, until their event asks for them.
+    /// Frames that were announced before their event, by CPU, number, user and peer.
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
+    /// Stacks that were unwound before their event, by CPU, number and peer.
+    unwound: FxHashMap<(u32, u32, bool), Unwound>,
+    /// Whether frames that the kernel walks by frame pointers are guesses, because others are unwound.
+    pub unwinds: bool,
     new: Vec<(StackId, RawStack)>,
     count: i32,
 }
 
-/// Frames that travelled inline, and when they were taken.
+/// Unwound frames, and the time at which they were copied.
+#[derive(Debug)]
+struct Unwound {
+    ts_ns: u64,
+    frames: Box<[u64]>,
+    certain: u8,
+}
+
+/// Inline frames, and the time at which they were taken.
 #[derive(Debug)]
 struct Announced {
     ts_ns: u64,
     frames: Box<[u64]>,
 }
 
-/// When there are more inline frames than this, those are forgotten whose event never came, because its ring was full.
-const MOST_ANNOUNCED: usize = 1 << 16;
-/// Events are composed within two rounds of being drained. Frames that are older than this have no event any more; kept until
-/// the numbers of a CPU's events come around, they would be given to another one.
-const FORGET_NS: u64 = 10_000_000_000;
+/// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
+const MAX_ANNOUNCED: usize = 1 << 16;
+/// The age from which frames have no event any more: events are composed within two rounds of being drained. If old frames were
+/// kept until the event numbers of their CPU wrap around, they would be given to another event.
+const MAX_AGE_NS: u64 = 10_000_000_000;
+/// As [`MAX_ANNOUNCED`], for unwound stacks. Every task that is off-CPU has one.
+const MAX_UNWOUND: usize = 1 << 19;
 
 impl Stacks {
-    /// Takes in frames that found no place in the stack map; their event is drained in the same round.
+    /// Adds frames that did not fit into the stack map. Their event is drained in the same round.
     pub fn announce(&mut self, record: &WireStack) {
-        if self.announced.len() >= MOST_ANNOUNCED {
+        if self.announced.len() >= MAX_ANNOUNCED {
             let newest = record.ts_ns;
-            self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < FORGET_NS);
+            self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
         }
         let count = usize::from(record.count).min(record.frames.len());
         let announced = Announced { ts_ns: record.ts_ns, frames: record.frames[..count].into() };
         self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), announced);
     }
 
-    /// The id of a stack; `None` if it was not asked for, has no frames at all, or was lost.
+    /// Adds a stack that was unwound. Its event is composed later.
+    pub(crate) fn announce_unwound(&mut self, header: &WireUserStack, frames: Frames) {
+        if self.unwound.len() >= MAX_UNWOUND {
+            let newest = header.ts_ns;
+            self.unwound.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+        }
+        if !frames.addresses.is_empty() {
+            let certain = u8::try_from(frames.certain).unwrap_or(u8::MAX);
+            let unwound = Unwound { ts_ns: header.ts_ns, frames: frames.addresses.into(), certain };
+            self.unwound.insert((header.cpu, header.seq, header.peer != 0), unwound);
+        }
+    }
+
+    /// Returns the id of a stack; `None` if it was not recorded, has no frames, or was lost.
     pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
         let kernel_there = is_there(at.kernel);
-        let user_there = is_there(at.user);
+        let unwound = if at.user == stack::NONE || self.unwound.is_empty() {
+            None
+        } else {
+            self.unwound.remove(&(at.event.0, at.event.1, at.peer))
+        };
+        let user_there = is_there(at.user) || unwound.is_some();
         if !kernel_there && !user_there {
             return None;
         }
-        if at.kernel != stack::INLINE && at.user != stack::INLINE {
+        if at.kernel != stack::INLINE && at.user != stack::INLINE && unwound.is_none() {
             let process = user_there.then_some(at.process.0);
             let caller = if user_there { at.caller } else { 0 };
             let key = (process, at.kernel.max(-1), at.user.max(-1), caller);
@@ -128,7 +162,8 @@ impl Stacks {
             return Some(id);
         }
         let kernel = self.half(at, at.kernel, false);
-        let user = self.half(at, at.user, true);
+        let by_pointers = self.half(at, at.user, true);
+        let user = unwound.map_or(by_pointers, |unwound| Half::Unwound(unwound.frames, unwound.certain));
         if kernel == Half::Absent && user == Half::Absent {
             return None;
         }
@@ -147,7 +182,7 @@ impl Stacks {
         Some(id)
     }
 
-    /// The id of a stack of a process that consists of calls, leaf first.
+    /// Returns the id of a stack of return addresses, leaf first.
     pub fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
         let raw =
             RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
@@ -159,14 +194,14 @@ impl Stacks {
         id
     }
 
-    /// The stacks that were first seen since the last call.
-    pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
-        std::mem::take(&mut self.new)
-    }
-
-    /// How many there are.
+    /// The number of stacks so far.
     pub fn count(&self) -> usize {
         self.count as usize
+    }
+
+    /// Takes the stacks that were first seen since the last call.
+    pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
+        std::mem::take(&mut self.new)
     }
 
     fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {
@@ -241,7 +276,7 @@ mod tests {
         let mut stacks = Stacks::default();
         assert_eq!(stacks.id(&at(0, stack::NONE, stack::ABSENT)), None);
         assert_eq!(stacks.id(&at(0, stack::LOST, stack::LOST)), None);
-        assert_eq!(stacks.count(), 0);
+        assert_eq!(stacks.count, 0);
     }
 
     #[test]
@@ -258,16 +293,32 @@ mod tests {
     }
 
     #[test]
+    fn unwound_frames_replace_those_by_frame_pointers_and_equal_ones_are_one_stack() {
+        let mut stacks = Stacks::default();
+        let unwound = |stacks: &mut Stacks, seq, addresses: &[u64]| {
+            let header = WireUserStack { cpu: 1, seq, ..Default::default() };
+            stacks.announce_unwound(&header, Frames { addresses: addresses.to_vec(), certain: 1 });
+        };
+        unwound(&mut stacks, 5, &[100, 200]);
+        unwound(&mut stacks, 6, &[100, 200]);
+        let of = |seq, user| StackRef { event: (1, seq), ..at(0, stack::NONE, user) };
+        let first = stacks.id(&of(5, 7));
+        assert_eq!(stacks.id(&of(6, 8)), first, "whatever the frame pointers led to");
+        assert_ne!(stacks.id(&of(7, 7)), first, "it was not copied");
+        assert_eq!(stacks.take_new()[0].1.user, Half::Unwound([100, 200].into(), 1));
+    }
+
+    #[test]
     fn frames_whose_event_never_came_are_forgotten_and_those_that_wait_for_theirs_are_not() {
         let mut stacks = Stacks::default();
         let announce = |stacks: &mut Stacks, ts_ns, seq| {
             stacks.announce(&WireStack { ts_ns, ..inline(0, seq, true, &[100]) });
         };
-        for seq in 0..MOST_ANNOUNCED as u32 {
+        for seq in 0..MAX_ANNOUNCED as u32 {
             announce(&mut stacks, 0, seq);
         }
-        announce(&mut stacks, FORGET_NS, u32::MAX - 1);
-        announce(&mut stacks, FORGET_NS, u32::MAX);
+        announce(&mut stacks, MAX_AGE_NS, u32::MAX - 1);
+        announce(&mut stacks, MAX_AGE_NS, u32::MAX);
         assert_eq!(stacks.announced.len(), 2);
         let at = StackRef { event: (0, u32::MAX - 1), ..at(0, stack::NONE, stack::INLINE) };
         assert!(stacks.id(&at).is_some());

@@ -1,200 +1,175 @@
-//! Addresses in, names out, on a thread of its own, so that the rings never wait for a debug file.
+//! Turns addresses into names, on a thread of its own, so that the rings never wait for a debug file.
 //!
-//! A process may be gone a moment after its event, so its mappings are read when its first event is drained
-//! ([`Symbols::see`]), long before any frame is looked up. Mappings count for an incarnation of a process only if they
-//! were read in its life: a frame whose process was gone, or had become another program, keeps its address and has no
-//! module, rather than a wrong one. To know that, look-ups wait until the descriptors of that time are in
-//! ([`Symbols::round`]).
+//! A process may end a moment after its event, so its mappings are read when its first event is drained
+//! ([`Symbols::read_mappings`], on another thread), long before any frame is looked up. A frame gets a module only from mappings that were read
+//! while its incarnation existed; otherwise it keeps its bare address, rather than a wrong module. To know when an incarnation
+//! ended, look-ups wait until all records of that time are drained ([`Symbols::set_watermark`]).
 
 use std::{
-    sync::mpsc::{self, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread::JoinHandle,
     time::Duration,
 };
 
-use trace_format::{LockId, LockKind, Stack, StackId};
+use trace_format::StackId;
 
 use crate::{
-    clocks::monotonic_ns,
     locks::{NewLock, Space},
+    maps,
     peek::Peek,
-    tasks::ProcessKey,
+    stop::Stop,
 };
 
 mod kernel;
-mod maps;
+mod mappings;
+mod maps_text;
 mod modules;
+mod reader;
+mod request;
+mod stack;
 mod worker;
 
+pub(crate) use mappings::Mappings;
+use maps_text::MapsText;
+use reader::Reader;
+use request::Request;
+pub use request::{FoundLock, Incarnation, RawFrames, Resolved};
 use worker::Worker;
 
-/// The frames of a stack before they have names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawFrames {
-    /// Kernel addresses, leaf first.
-    pub kernel: Vec<u64>,
-    /// User addresses, leaf first.
-    pub user: Vec<u64>,
-    /// The first of them is an address to return to, as the others are.
-    pub user_returns: bool,
-    /// With user addresses: whose.
-    pub owner: Option<Owner>,
-}
-
-/// An incarnation of a process, as far as its mappings are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Which incarnation.
-    pub process: ProcessKey,
-    /// Its PID.
-    pub pid: u32,
-    /// When it began, CLOCK_MONOTONIC in nanoseconds; 0 if it was there before the recording.
-    pub since_ns: i64,
-}
-
-/// What the thread found out.
-#[derive(Debug, Default)]
-pub struct Resolved {
-    /// The stacks: in the end all, by id.
-    pub stacks: Vec<Stack>,
-    /// The names of the locks that have one.
-    pub names: Vec<(LockId, String)>,
-}
-
-/// The thread that knows names.
+/// A handle of the symbols thread.
 #[derive(Debug)]
 pub struct Symbols {
-    orders: Sender<Order>,
+    requests: Sender<Request>,
     thread: JoinHandle<Resolved>,
+    /// Closed when the thread ends.
+    ended: Receiver<()>,
+    reader: Reader,
+    /// Number of stacks that were requested.
+    requested: AtomicU64,
+    /// Number of stacks whose functions were looked up.
+    named: Arc<AtomicU64>,
 }
 
-/// Reads mappings of processes for the thread that knows names, for others that know when a process is there.
+/// Reads mappings on another thread, and passes them to the symbols thread.
 #[derive(Clone, Debug)]
-pub struct Watcher {
-    orders: Sender<Order>,
-    /// Nobody else tells of processes that run another program from now on.
-    tells_ends: bool,
+pub struct MappingReader {
+    requests: Sender<Request>,
+    /// Whether this reader also reports the end of incarnations, because no BPF program does.
+    reports_ends: bool,
 }
 
-impl Watcher {
-    /// Reads a process's mappings now: it may be gone a moment later. What was mapped before `since_ns` belongs to what the process was before.
-    pub fn see_now(&self, pid: u32, since_ns: i64) {
-        let taken_ns = monotonic_ns();
-        let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        // The thread is gone only if it panicked, which `finish` reports.
-        if self.tells_ends {
-            let _ = self.orders.send(Order::Ended { pid, ts_ns: since_ns });
+/// Time between two reports of the look-ups that are left.
+const REPORT: Duration = Duration::from_millis(50);
+/// Maximum size of the mappings of a process that are read while it waits.
+const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
+
+impl MappingReader {
+    /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation before `since_ns`.
+    /// Returns the size of their text in bytes, of which no more than a megabyte is read.
+    pub fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
+        let text = MapsText::read(pid, |pid| maps::read_at_most(MAX_MAPPINGS_BYTES, pid));
+        let bytes = text.bytes.len() as u64;
+        // Sending fails only if the thread has panicked, which `finish` reports.
+        if self.reports_ends {
+            let _ = self.requests.send(Request::IncarnationEnded { pid, ts_ns: since_ns });
         }
-        let _ = self.orders.send(Order::Seen { pid, taken_ns, text });
+        let _ = self.requests.send(Request::Mappings(text));
+        bytes
     }
-}
-
-#[derive(Debug)]
-enum Order {
-    See {
-        pid: u32,
-    },
-    /// The mappings of a process, as they were.
-    Seen {
-        pid: u32,
-        taken_ns: i64,
-        text: Vec<u8>,
-    },
-    Ended {
-        pid: u32,
-        ts_ns: i64,
-    },
-    Round {
-        watermark_ns: i64,
-    },
-    Stack(StackId, RawFrames),
-    /// The name of a variable of a process.
-    Name {
-        lock: LockId,
-        owner: Owner,
-        address: u64,
-    },
-    /// The name of a lock of the kernel.
-    KernelName {
-        lock: LockId,
-        address: u64,
-        kind: LockKind,
-    },
-    Barrier(Sender<()>),
-    /// What was found since the last time.
-    Tell(Sender<Resolved>),
-    Finish,
 }
 
 impl Symbols {
-    /// Starts the thread. With `peek`, kernel locks are recorded, and those that are no variables get names, too.
-    pub fn start(peek: Option<Peek>) -> std::io::Result<Self> {
-        let (orders, inbox) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("klock-symbols".to_owned())
-            .spawn(move || Worker::new(peek).run(&inbox))?;
-        Ok(Self { orders, thread })
+    /// Starts the thread. With `peek`, it also names kernel locks that are not variables. A request to `stop` limits the time for
+    /// files that are not examined yet; an urgent one leaves out all further names.
+    pub fn start(peek: Option<Peek>, stop: Stop) -> std::io::Result<Self> {
+        let (requests, inbox) = mpsc::channel();
+        let named = Arc::new(AtomicU64::new(0));
+        let (end, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("klock-symbols".to_owned()).spawn({
+            let named = Arc::clone(&named);
+            move || {
+                let _end: Sender<()> = end;
+                Worker::new(peek, stop, named).run(&inbox)
+            }
+        })?;
+        let reader = Reader::start(requests.clone())?;
+        Ok(Self { requests, thread, ended, reader, requested: AtomicU64::new(0), named })
     }
 
-    /// A way to tell the thread of mappings from other threads. With `tells_ends`, what was known of a process is over when it
-    /// is seen anew.
-    pub fn watcher(&self, tells_ends: bool) -> Watcher {
-        Watcher { orders: self.orders.clone(), tells_ends }
+    /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier incarnation.
+    pub fn mapping_reader(&self, reports_ends: bool) -> MappingReader {
+        MappingReader { requests: self.requests.clone(), reports_ends }
     }
 
-    /// A process has an event: read its mappings, if that was not done yet.
-    pub fn see(&self, pid: u32) {
-        self.order(Order::See { pid });
+    /// Requests the mappings of a process.
+    pub fn read_mappings(&self, pid: u32) {
+        self.send(Request::AwaitMappings { pid });
+        self.reader.read(pid);
     }
 
-    /// What was known about a PID ended: it runs another program, or belongs to another process.
-    pub fn ended(&self, pid: u32, ts_ns: i64) {
-        self.order(Order::Ended { pid, ts_ns });
+    /// Reports that a PID belongs to another incarnation from now on.
+    pub fn end_incarnation(&self, pid: u32, ts_ns: i64) {
+        self.send(Request::IncarnationEnded { pid, ts_ns });
     }
 
-    /// All descriptors up to this time were passed on.
-    pub fn round(&self, watermark_ns: i64) {
-        self.order(Order::Round { watermark_ns });
+    /// Reports that all records up to this time were drained.
+    pub fn set_watermark(&self, ts_ns: i64) {
+        self.send(Request::Watermark { ts_ns });
     }
 
-    /// Look the frames of a stack up.
-    pub fn stack(&self, id: StackId, frames: RawFrames) {
-        self.order(Order::Stack(id, frames));
+    /// Requests the names of a stack's frames.
+    pub fn resolve_stack(&self, id: StackId, frames: RawFrames) {
+        self.requested.fetch_add(1, Ordering::Relaxed);
+        self.send(Request::Stack(id, frames));
     }
 
-    /// Look the name of a lock up; `since_ns` is when its process began.
-    pub fn name(&self, new: NewLock, since_ns: i64) {
+    /// Requests the name of a lock; `since_ns` is the start of its incarnation.
+    pub fn name_lock(&self, new: NewLock, since_ns: i64) {
         let NewLock { id: lock, address, kind, .. } = new;
-        self.order(match new.space {
-            Space::Kernel => Order::KernelName { lock, address, kind },
+        self.send(match new.space {
+            Space::Kernel => Request::KernelLock { lock, address, kind },
             Space::Process(process, pid) => {
-                Order::Name { lock, owner: Owner { process, pid, since_ns }, address }
+                Request::Lock { lock, incarnation: Incarnation { process, pid, since_ns }, address }
             }
         });
     }
 
-    /// Waits until the mappings of all processes that were seen so far are read, or until the time is over.
+    /// Waits until all requested mappings are read, or until the timeout.
     pub fn wait_for_mappings(&self, timeout: Duration) {
         let (done, wait) = mpsc::channel();
-        self.order(Order::Barrier(done));
-        // Whatever comes back: there is nothing more to wait for.
+        self.reader.barrier(done);
+        // An error is a timeout or a panic of the thread: in both cases there is nothing to wait for.
         let _ = wait.recv_timeout(timeout);
     }
 
-    /// Asks what was found since this was last asked. The answer comes when the thread gets round to it.
-    pub fn ask(&self, answer: Sender<Resolved>) {
-        self.order(Order::Tell(answer));
+    /// Requests the results since the last such request.
+    pub fn request_results(&self, answer: Sender<Resolved>) {
+        self.send(Request::Results(answer));
     }
 
-    /// Waits for all look-ups. `None` if the thread died.
-    pub fn finish(self) -> Option<Resolved> {
-        self.order(Order::Finish);
-        self.thread.join().ok()
+    /// Lets the thread run soon whenever it has something to look up, also on a busy machine.
+    pub fn raise_priority(&self) {
+        self.send(Request::RaisePriority);
     }
 
-    fn order(&self, order: Order) {
-        // The thread is gone only if it panicked, which `finish` reports.
-        let _ = self.orders.send(order);
+    /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if the thread has panicked.
+    pub fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
+        let Self { requests, thread, ended, reader, requested, named } = self;
+        reader.finish();
+        let _ = requests.send(Request::Finish);
+        while ended.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
+            report(named.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
+        }
+        thread.join().ok()
+    }
+
+    fn send(&self, request: Request) {
+        // Sending fails only if the thread has panicked, which `finish` reports.
+        let _ = self.requests.send(request);
     }
 }
 

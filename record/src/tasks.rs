@@ -1,17 +1,17 @@
-//! Who is who: thread ids as the kernel side reports them in, incarnations of tasks and of processes out.
+//! The tasks table: thread ids in, incarnations of tasks and of processes out.
 //!
-//! A thread id is used again after its owner has ended, and a process runs another program after an exec; each of
-//! these is a row of its own. Only tasks that some event names get a row. What `/proc` says about a task that no
-//! descriptor announced comes through [`Lookup`], so that nothing here reads a file.
+//! A thread id is reused after its owner has exited, and a process runs another program after an exec; each of these is a row of
+//! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come
+//! through [`Lookup`], so that nothing here reads a file.
 
 use rustc_hash::FxHashMap;
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
-/// One incarnation of a process: the life of one address space. Dense from 0, never reused.
+/// One incarnation of a process: one address space. Dense from 0, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessKey(pub u32);
 
-/// What `/proc` knew about a task.
+/// Facts about a task from `/proc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// The process.
@@ -20,13 +20,13 @@ pub struct Known {
     pub tid: u32,
     /// Its name.
     pub comm: Option<String>,
-    /// When it began, CLOCK_MONOTONIC, in nanoseconds.
+    /// Its start, CLOCK_MONOTONIC, in nanoseconds.
     pub start_ns: Option<i64>,
     /// Its cgroup, as a path below the root of cgroup v2.
     pub cgroup: Option<String>,
 }
 
-/// Asks the system about a task (process, thread) that no descriptor announced; `None` if it is gone.
+/// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
 pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
 
 /// All tasks that were announced or seen.
@@ -34,8 +34,8 @@ pub struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
     idle: FxHashMap<u32, TaskId>,
     processes: FxHashMap<u32, ProcessKey>,
-    /// The PID and the begin of each incarnation.
-    lives: Vec<(u32, i64)>,
+    /// The start of each incarnation of a process.
+    process_starts: Vec<i64>,
     rows: Vec<TaskRow>,
     lookup: Lookup,
 }
@@ -54,18 +54,18 @@ impl std::fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// Begins with the tasks that exist already.
+    /// Starts with the tasks that exist already.
     pub fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
         let mut tasks = Self {
             by_tid: FxHashMap::default(),
             idle: FxHashMap::default(),
             processes: FxHashMap::default(),
-            lives: Vec::new(),
+            process_starts: Vec::new(),
             rows: Vec::new(),
             lookup,
         };
         for known in existing {
-            tasks.begin(known);
+            tasks.start(known);
         }
         tasks
     }
@@ -78,7 +78,7 @@ impl Tasks {
         if !self.by_tid.contains_key(&tid) {
             let unknown = Known { tgid, tid, ..Known::default() };
             let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
-            self.begin(known);
+            self.start(known);
         }
         let Self { by_tid, rows, .. } = self;
         match by_tid.get_mut(&tid) {
@@ -92,103 +92,104 @@ impl Tasks {
         }
     }
 
-    /// The row of a thread of this process, if it has such a thread, or had.
+    /// The row of a thread of this process, if it has or had such a thread.
     pub fn thread(&mut self, tgid: u32, tid: u32) -> Option<TaskId> {
         if let Some(incarnation) = self.by_tid.get(&tid) {
             return (incarnation.known.tgid == tgid).then(|| self.id(tgid, tid, 0));
         }
         let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid)?;
-        self.begin(known);
+        self.start(known);
         Some(self.id(tgid, tid, 0))
+    }
+
+    /// Whether a thread id belongs to a running thread of another process, as far as is known.
+    pub fn is_of_other(&self, tgid: u32, tid: u32) -> bool {
+        let known = self.by_tid.get(&tid);
+        known.is_some_and(|incarnation| incarnation.known.tgid != tgid && incarnation.exit_ns.is_none())
     }
 
     /// The present incarnation of a process.
     pub fn process(&mut self, tgid: u32) -> ProcessKey {
         match self.processes.get(&tgid) {
             Some(key) => *key,
-            None => self.begin_process(tgid, 0),
+            None => self.start_process(tgid, 0),
         }
     }
 
-    /// The PID of a process incarnation.
-    pub fn pid_of(&self, process: ProcessKey) -> u32 {
-        self.lives[process.0 as usize].0
-    }
-
-    /// When a process incarnation began, CLOCK_MONOTONIC in nanoseconds; 0 if that was before the recording.
+    /// The start of a process incarnation, CLOCK_MONOTONIC in nanoseconds; 0 if it was before the recording.
     pub fn since_ns(&self, process: ProcessKey) -> i64 {
-        self.lives[process.0 as usize].1
+        self.process_starts[process.0 as usize]
     }
 
-    /// Takes in a birth, a new program, a new name or an end.
+    /// Applies a fork, an exec, a new name or an exit.
     pub fn apply(&mut self, task: &WireTask) {
         let comm = Some(comm_of(&task.comm));
         let ts_ns = task.ts_ns as i64;
         match task.code {
             code::TASK_FORK => {
-                self.end(task.tid, ts_ns);
+                self.exit(task.tid, ts_ns);
                 if task.tid == task.tgid {
-                    self.begin_process(task.tgid, ts_ns);
+                    self.start_process(task.tgid, ts_ns);
                 }
                 let cgroup = self.by_tid.get(&task.parent_tid).and_then(|parent| parent.known.cgroup.clone());
-                self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
             }
             code::TASK_EXEC => {
-                // The task that called exec takes the process id over, whichever thread it was.
+                // The thread that called exec takes over the process id.
                 let cgroup = self.by_tid.get(&task.tid).and_then(|old| old.known.cgroup.clone());
-                self.end(task.parent_tid, ts_ns);
-                self.end(task.tid, ts_ns);
-                self.begin_process(task.tgid, ts_ns);
-                self.begin(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+                self.exit(task.parent_tid, ts_ns);
+                self.exit(task.tid, ts_ns);
+                self.start_process(task.tgid, ts_ns);
+                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
             }
             code::TASK_RENAME => self.rename(task.tid, comm),
             code::TASK_EXIT => {
                 self.rename(task.tid, comm);
-                // It stays known by its thread id: the rest of its way out still takes locks.
-                self.end(task.tid, ts_ns);
+                // It stays known by its thread id, because it still takes locks while it exits.
+                self.exit(task.tid, ts_ns);
             }
             _ => {}
         }
     }
 
-    /// A process asked to be recorded: with a new program, or as a child that goes on with its parent's.
-    pub fn begin_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
-        self.end(pid, ts_ns);
-        self.begin_process(pid, ts_ns);
+    /// Starts a process that asked to be recorded: with a new program, or as a child that continues its parent's.
+    pub fn start_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
+        self.exit(pid, ts_ns);
+        self.start_process(pid, ts_ns);
         let known = known.unwrap_or(Known { tgid: pid, tid: pid, ..Known::default() });
-        // A child was there before its first call; a program begins as it is loaded.
+        // A child existed before its first call; a program asks as it is loaded.
         let start_ns = if new_program { Some(ts_ns) } else { known.start_ns };
-        self.begin(Known { start_ns, ..known });
+        self.start(Known { start_ns, ..known });
     }
 
-    /// A thread of a process begins to be recorded. The leader began with its process, and a thread that ended a moment ago is
-    /// still on its way out.
-    pub fn begin_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
-        const STILL_THE_SAME_NS: i64 = 10_000_000;
+    /// Starts a thread that records itself. The leader started with its process, and a thread that exited just now still is the
+    /// same thread.
+    pub fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+        const SAME_THREAD_NS: i64 = 10_000_000;
         let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
         let same = known.is_some_and(|known| match known.exit_ns {
             None => tid == pid,
-            Some(exit_ns) => ts_ns - exit_ns < STILL_THE_SAME_NS,
+            Some(exit_ns) => ts_ns - exit_ns < SAME_THREAD_NS,
         });
         if !same {
-            self.end(tid, ts_ns);
+            self.exit(tid, ts_ns);
             let cgroup = self.by_tid.get(&pid).and_then(|leader| leader.known.cgroup.clone());
-            self.begin(Known { tgid: pid, tid, comm: None, start_ns: Some(ts_ns), cgroup });
+            self.start(Known { tgid: pid, tid, comm: None, start_ns: Some(ts_ns), cgroup });
         }
         self.rename_thread(tid, comm);
     }
 
-    /// A thread has another name; one that is empty says nothing.
+    /// Renames a thread, unless the name is empty.
     pub fn rename_thread(&mut self, tid: u32, comm: &[u8; 16]) {
         if comm[0] != 0 {
             self.rename(tid, Some(comm_of(comm)));
         }
     }
 
-    /// A thread is over, as far as it is recorded.
-    pub fn end_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+    /// Ends a thread that recorded itself.
+    pub fn exit_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
         self.rename_thread(tid, comm);
-        self.end(tid, ts_ns);
+        self.exit(tid, ts_ns);
     }
 
     /// The rows, by id.
@@ -201,19 +202,19 @@ impl Tasks {
         &self.rows
     }
 
-    fn begin(&mut self, known: Known) {
+    fn start(&mut self, known: Known) {
         self.process(known.tgid);
         self.by_tid.insert(known.tid, Incarnation { known, exit_ns: None, id: None });
     }
 
-    fn begin_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
-        let key = ProcessKey(self.lives.len() as u32);
-        self.lives.push((tgid, since_ns));
+    fn start_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
+        let key = ProcessKey(self.process_starts.len() as u32);
+        self.process_starts.push(since_ns);
         self.processes.insert(tgid, key);
         key
     }
 
-    fn end(&mut self, tid: u32, ts_ns: i64) {
+    fn exit(&mut self, tid: u32, ts_ns: i64) {
         let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
         if incarnation.exit_ns.is_none() {
             incarnation.exit_ns = Some(ts_ns);
@@ -254,7 +255,7 @@ fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> Tas
     id
 }
 
-/// The name in a task record: up to the first zero; bytes that are no UTF-8 are replaced.
+/// The name in a task record, up to the first zero. Invalid UTF-8 is replaced.
 pub fn comm_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -270,13 +271,13 @@ mod tests {
         WireTask { ts_ns, code, tgid, tid, comm: padded, parent_tid: tid, ..Default::default() }
     }
 
-    fn nobody() -> Tasks {
+    fn no_tasks() -> Tasks {
         Tasks::new([], Box::new(|_, _| None))
     }
 
     #[test]
-    fn a_thread_id_that_is_used_again_is_another_task() {
-        let mut tasks = nobody();
+    fn a_reused_thread_id_is_another_task() {
+        let mut tasks = no_tasks();
         tasks.apply(&task(code::TASK_FORK, 10, 1, 7, "first"));
         let first = tasks.id(1, 7, 0);
         tasks.apply(&task(code::TASK_EXIT, 20, 1, 7, "first"));
@@ -290,22 +291,21 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_begins_a_new_task_and_a_new_process_under_the_old_numbers() {
-        let mut tasks = nobody();
+    fn an_exec_starts_a_new_task_and_a_new_process_under_the_old_ids() {
+        let mut tasks = no_tasks();
         tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "sh"));
         let (shell, before) = (tasks.id(5, 5, 0), tasks.process(5));
         tasks.apply(&task(code::TASK_EXEC, 20, 5, 5, "make"));
         let (make, after) = (tasks.id(5, 5, 0), tasks.process(5));
         assert_ne!(shell, make);
         assert_ne!(before, after);
-        assert_eq!((tasks.pid_of(before), tasks.pid_of(after)), (5, 5));
         assert_eq!((tasks.since_ns(before), tasks.since_ns(after)), (10, 20));
         assert_eq!(tasks.rows()[0].exit_ns, Some(20));
     }
 
     #[test]
     fn the_thread_that_execs_becomes_the_leader() {
-        let mut tasks = nobody();
+        let mut tasks = no_tasks();
         tasks.apply(&task(code::TASK_FORK, 10, 5, 6, "worker"));
         let worker = tasks.id(5, 6, 0);
         tasks.apply(&WireTask { parent_tid: 6, ..task(code::TASK_EXEC, 20, 5, 5, "new") });
@@ -313,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_name_is_the_name_even_of_a_row_that_exists() {
-        let mut tasks = nobody();
+    fn a_new_name_changes_an_existing_row() {
+        let mut tasks = no_tasks();
         tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "java"));
         let id = tasks.id(5, 5, 0);
         tasks.apply(&task(code::TASK_RENAME, 15, 5, 5, "GC Thread#0"));
@@ -322,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_does_on_its_way_out_is_still_its_own() {
-        let mut tasks = nobody();
+    fn an_exiting_task_keeps_its_row() {
+        let mut tasks = no_tasks();
         tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "a"));
         tasks.apply(&task(code::TASK_EXIT, 20, 5, 5, "a"));
         let id = tasks.id(5, 5, 0);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_without_descriptor_is_looked_up_once_and_otherwise_has_no_name() {
+    fn a_task_without_descriptor_is_looked_up_once() {
         let calls = std::rc::Rc::new(std::cell::Cell::new(0));
         let counted = std::rc::Rc::clone(&calls);
         let mut tasks = Tasks::new(
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_id_that_now_belongs_to_another_process_lends_no_name() {
+    fn a_thread_of_another_process_lends_no_name() {
         let other = |_, tid| Some(Known { tgid: 99, tid, comm: Some("other".into()), ..Known::default() });
         let mut tasks = Tasks::new([], Box::new(other));
         tasks.id(8, 8, 0);
@@ -359,15 +359,15 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_asks_to_be_recorded_begins_with_its_leader_and_a_new_program_is_another_one() {
-        let mut tasks = nobody();
+    fn a_process_that_records_itself_starts_with_its_leader_and_a_new_program_is_another_process() {
+        let mut tasks = no_tasks();
         let known = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
-        tasks.begin_image(5, Some(known), 100, true);
-        tasks.begin_thread(5, 5, b"main\0\0\0\0\0\0\0\0\0\0\0\0", 110);
-        tasks.begin_thread(5, 6, b"worker\0\0\0\0\0\0\0\0\0\0", 120);
+        tasks.start_image(5, Some(known), 100, true);
+        tasks.start_thread(5, 5, b"main\0\0\0\0\0\0\0\0\0\0\0\0", 110);
+        tasks.start_thread(5, 6, b"worker\0\0\0\0\0\0\0\0\0\0", 120);
         let (first, main, worker) = (tasks.process(5), tasks.id(5, 5, 0), tasks.id(5, 6, 0));
-        tasks.end_thread(6, b"worker-1\0\0\0\0\0\0\0\0", 150);
-        tasks.begin_image(5, None, 200, true);
+        tasks.exit_thread(6, b"worker-1\0\0\0\0\0\0\0\0", 150);
+        tasks.start_image(5, None, 200, true);
         assert_ne!(tasks.process(5), first);
         assert_ne!(tasks.id(5, 5, 0), main);
         let row = |id: TaskId| tasks.rows()[id.0 as usize].clone();
@@ -380,22 +380,22 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_locks_on_its_way_out_is_still_itself_and_later_its_number_is_anothers() {
-        let mut tasks = nobody();
+    fn a_session_soon_after_an_exit_is_the_same_thread_and_a_later_one_is_not() {
+        let mut tasks = no_tasks();
         let name = b"t\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-        tasks.begin_image(5, None, 0, true);
-        tasks.begin_thread(5, 6, name, 100);
+        tasks.start_image(5, None, 0, true);
+        tasks.start_thread(5, 6, name, 100);
         let thread = tasks.id(5, 6, 0);
-        tasks.end_thread(6, name, 200);
-        tasks.begin_thread(5, 6, name, 300);
+        tasks.exit_thread(6, name, 200);
+        tasks.start_thread(5, 6, name, 300);
         assert_eq!(tasks.id(5, 6, 0), thread);
-        tasks.begin_thread(5, 6, name, 1_000_000_000);
+        tasks.start_thread(5, 6, name, 1_000_000_000);
         assert_ne!(tasks.id(5, 6, 0), thread);
     }
 
     #[test]
     fn each_cpu_has_an_idle_task_of_its_own() {
-        let mut tasks = nobody();
+        let mut tasks = no_tasks();
         let (a, b) = (tasks.id(0, 0, 0), tasks.id(0, 0, 1));
         assert_ne!(a, b);
         assert_eq!(tasks.id(0, 0, 0), a);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_begins_in_the_cgroup_of_its_parent() {
+    fn a_child_starts_in_the_cgroup_of_its_parent() {
         let parent = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
         let mut tasks = Tasks::new([parent], Box::new(|_, _| None));
         tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 10, 6, 6, "child") });

@@ -1,7 +1,9 @@
-//! The guard proves itself: its slots are filled from outside, so that it has to keep calls out, and every call that it kept
-//! out is counted, once, and said in the rows. Needs root; run by `cargo xtask test`.
+//! Checks the guard: its slots are filled from outside, so that it must drop calls, and each dropped call is counted once
+//! and reported in the rows.
+//!
+//! needs: root, gcc
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
 
@@ -18,7 +20,7 @@ const CALLS: u64 = 5_000;
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn the_guard_keeps_a_task_out_that_is_inside_already_and_counts_each_of_its_calls() {
+fn the_guard_drops_nested_calls_of_a_task_and_counts_each() {
     if skipped() {
         return;
     }
@@ -41,7 +43,7 @@ fn the_guard_keeps_a_task_out_that_is_inside_already_and_counts_each_of_its_call
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn without_a_free_slot_every_recorded_call_is_kept_out_and_counted() {
+fn every_call_is_dropped_and_counted_if_no_slot_is_free() {
     if skipped() {
         return;
     }
@@ -62,7 +64,7 @@ fn without_a_free_slot_every_recorded_call_is_kept_out_and_counted() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn the_kernel_tells_of_every_program_how_often_it_was_skipped_because_it_ran_already() {
+fn the_kernels_counts_of_skipped_nested_runs_are_reported_by_program() {
     if skipped() {
         return;
     }
@@ -81,7 +83,7 @@ fn the_kernel_tells_of_every_program_how_often_it_was_skipped_because_it_ran_alr
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_wait_that_the_guard_keeps_out_is_two_events_and_both_are_counted() {
+fn a_wait_that_the_guard_drops_counts_as_two_events() {
     if skipped() {
         return;
     }

@@ -1,7 +1,9 @@
-//! As kernels before 6.10 have them: a probe of its own at each function's entry and return. The program of every lock
-//! (`fixtures/programs/known_locks.c`) gives the same rows with them. Needs root; run by `cargo xtask test`.
+//! Uses a probe of its own at the entry and the return of each function, as on kernels before 6.10. The program of all
+//! locks (`fixtures/programs/known_locks.c`) must give the same rows.
+//!
+//! needs: root, gcc
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -11,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use record::{Options, Stop, Target, rehearsal};
+use record::{Options, Stop, Target, test_overrides};
 
 #[path = "../../tests/support/conformance.rs"]
 mod conformance;
@@ -30,11 +32,11 @@ fn known_locks() -> PathBuf {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn with_a_probe_for_each_function_every_lock_has_the_rows_that_it_should() {
+fn every_lock_has_the_expected_rows_with_a_probe_for_each_function() {
     if support::skipped() {
         return;
     }
-    rehearsal::set_single_probes();
+    test_overrides::set_single_probes();
     let mut program = Command::new(known_locks());
     let mut program =
         program.args(["--wait", "--expected"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

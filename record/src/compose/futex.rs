@@ -1,13 +1,16 @@
-//! Futex calls: waits and wakes on user locks of any library. A futex belongs to the process that uses it: a word that
-//! is shared by several processes is a lock of its own in each.
+//! Futex calls: waits and wakes on user locks of any library. A futex belongs to the process that uses it: a word that several
+//! processes share is a separate lock in each.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, LockKind};
 
-use super::{Moment, OpenWait, Sums, TaskKey, pthread::Part};
-use crate::locks::Locks;
+use super::{
+    context::Context,
+    header::{Header, OffCpuTimes, OpenWait, TaskKey, errno_of},
+    user::WaitTarget,
+};
 
-/// The futex waits that are open: a task waits for one at a time.
+/// The futex waits that are open: at most one per task.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     open: FxHashMap<TaskKey, Open>,
@@ -16,111 +19,101 @@ pub(super) struct Waits {
 #[derive(Debug)]
 struct Open {
     word: u64,
-    of: Of,
+    owner: Owner,
 }
 
-/// What a futex wait is a part of.
+/// The call that a futex wait belongs to.
 #[derive(Debug)]
-enum Of {
-    /// Of nothing that is known: it is a wait on its own.
+enum Owner {
+    /// None that is known: it is a wait of its own.
     Itself(OpenWait),
-    /// Of a pthread call.
-    Call(Part, Option<Sums>),
+    /// A pthread call.
+    Call(WaitTarget, Option<OffCpuTimes>),
 }
 
 impl Waits {
-    /// A wait call was entered; `part` says of which pthread call it is a part, if it is.
+    /// Adds the entry of a wait call. `target` is the part of a pthread call that it belongs to.
     pub(super) fn begin(
         &mut self,
-        moment: &Moment,
+        at: &Header,
         word: u64,
-        part: Option<Part>,
-        locks: &mut Locks,
-        out: &mut Vec<Event>,
+        target: Option<WaitTarget>,
+        context: &mut Context<'_>,
     ) {
-        let of = match part {
-            Some(part) => Of::Call(part, moment.sums),
+        let owner = match target {
+            Some(target) => Owner::Call(target, at.times),
             None => {
-                let lock = futex(locks, moment, word);
-                out.push(moment.row(EventKind::Wait, lock));
-                Of::Itself(OpenWait { lock, ts_ns: moment.ts_ns, stack: moment.stack, sums: moment.sums })
+                let lock = futex(at, word, context);
+                context.out.push(at.row(EventKind::Wait, lock));
+                Owner::Itself(OpenWait { lock, ts_ns: at.ts_ns, stack: at.stack, times: at.times })
             }
         };
-        self.open.insert(moment.key, Open { word, of });
+        self.open.insert(at.key, Open { word, owner });
     }
 
-    /// A wait call returned. Returns the share of a pthread call that it was a part of.
+    /// Adds the return of a wait call. If it is a part of a pthread call, returns which part, and its sleep.
     pub(super) fn end(
         &mut self,
-        moment: &Moment,
+        at: &Header,
         word: u64,
         errno: Option<i32>,
-        locks: &mut Locks,
-        out: &mut Vec<Event>,
-    ) -> Option<(Part, Option<Sums>)> {
-        match self.open.remove(&moment.key).filter(|open| open.word == word).map(|open| open.of) {
-            Some(Of::Call(part, begin)) => return Some((part, Sums::between(begin, moment.sums))),
-            Some(Of::Itself(wait)) => {
-                locks.touch(wait.lock, moment.ts_ns);
-                out.push(moment.end_of(&wait, errno));
+        context: &mut Context<'_>,
+    ) -> Option<(WaitTarget, Option<OffCpuTimes>)> {
+        match self.open.remove(&at.key).filter(|open| open.word == word).map(|open| open.owner) {
+            Some(Owner::Call(target, begin)) => {
+                return Some((target, OffCpuTimes::between(begin, at.times)));
             }
-            // Of a wait that began before the recording, nothing is known.
-            None if moment.sums.is_none() => {}
-            // A word inside a mutex or a condition variable belongs to a call, whose return will tell.
-            None if locks.pthread_around(moment.space, word).is_some() => {}
-            None => out.push(moment.end_of_unknown(futex(locks, moment, word), errno)),
+            Some(Owner::Itself(wait)) => {
+                context.locks.touch(wait.lock, at.ts_ns);
+                context.out.push(at.end_of(&wait, errno));
+            }
+            // The wait began before the recording: nothing is known.
+            None if at.times.is_none() => {}
+            // A word inside a mutex or a condition variable belongs to a call, whose return reports it.
+            None if context.locks.pthread_around(at.space, word).is_some() => {}
+            None => {
+                let lock = futex(at, word, context);
+                context.out.push(at.end_of_unknown(lock, errno));
+            }
         }
         None
     }
 
-    /// The task is gone.
+    /// Forgets the wait of a task that is gone.
     pub(super) fn forget(&mut self, key: TaskKey) {
         self.open.remove(&key);
     }
 
-    /// Events are missing: what is open may be over.
+    /// Forgets all waits: events are missing, so they may be over.
     pub(super) fn lost(&mut self) {
         self.open.clear();
     }
 }
 
-/// A wait of which there is no other record: it began at `begun_ns`, and the moment's sums are its own.
-pub(super) fn whole(
-    moment: &Moment,
-    word: u64,
-    begun_ns: i64,
-    errno: Option<i32>,
-    locks: &mut Locks,
-    out: &mut Vec<Event>,
-) {
-    let lock = futex(locks, moment, word);
-    let sums = Some(Sums::default());
-    out.push(moment.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums }, errno));
+/// Adds a wait that has only this record: it began at `begun_ns`, and the header's times are those of the wait.
+pub(super) fn whole(at: &Header, word: u64, begun_ns: i64, errno: Option<i32>, context: &mut Context<'_>) {
+    let lock = futex(at, word, context);
+    let times = Some(OffCpuTimes::default());
+    context.out.push(at.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: at.stack, times }, errno));
 }
 
-/// A wake call returned `value`: the number of tasks woken, or a negative errno. It was entered at `begun_ns`; 0 is not known.
-/// Told at its entry, it has no result yet.
-/// On a word inside a lock of the C library it is a part of the call that gives the lock back, and no row of its own.
-pub(super) fn wake(
-    moment: &Moment,
-    word: u64,
-    begun_ns: i64,
-    value: i64,
-    locks: &mut Locks,
-    out: &mut Vec<Event>,
-) {
-    if locks.pthread_around(moment.space, word).is_some() {
+/// Adds a wake call that returned `value`: the number of woken tasks, or a negative errno. It was entered at `begun_ns`, 0 if
+/// that is unknown. A record that was made at the entry has no result yet.
+///
+/// On a word inside a lock of the C library, it is a part of the call that releases the lock, and makes no row.
+pub(super) fn wake(at: &Header, word: u64, begun_ns: i64, value: i64, context: &mut Context<'_>) {
+    if context.locks.pthread_around(at.space, word).is_some() {
         return;
     }
-    let lock = futex(locks, moment, word);
-    let errno = super::errno_of(value);
-    let count = (errno.is_none() && moment.sums.is_some()).then_some(value);
-    let wait_ns = (begun_ns > 0).then(|| moment.ts_ns.saturating_sub(begun_ns));
-    out.push(Event { count, errno, wait_ns, ..moment.row(EventKind::Wake, lock) });
+    let lock = futex(at, word, context);
+    let errno = errno_of(value);
+    let count = (errno.is_none() && at.times.is_some()).then_some(value);
+    let wait_ns = (begun_ns > 0).then(|| at.ts_ns.saturating_sub(begun_ns));
+    context.out.push(Event { count, errno, wait_ns, ..at.row(EventKind::Wake, lock) });
 }
 
-fn futex(locks: &mut Locks, moment: &Moment, word: u64) -> LockId {
-    locks.id(moment.space, word, LockKind::Futex, moment.ts_ns)
+fn futex(at: &Header, word: u64, context: &mut Context<'_>) -> LockId {
+    context.locks.id(at.space, word, LockKind::Futex, at.ts_ns)
 }
 
 #[cfg(test)]
@@ -130,39 +123,31 @@ mod tests {
     use crate::compose::script::{Script, row};
 
     #[test]
-    fn a_futex_wait_that_a_wake_ends_is_an_acquisition_by_the_waker() {
+    fn a_futex_wait_that_a_wake_ends_is_an_acquisition_that_names_the_waker() {
         let mut s = Script::new();
         s.at(100).task(11).stack(3).sums(0, 0).futex_wait(0x60);
         s.at(400).task(12).stack(4).futex_wake(0x60, 1);
         s.at(450).task(11).sums(300, 40).woken_by(12, 4).futex_done(0x60, 0);
-        s.says([
+        s.expect([
             row(100, Wait).task(11).lock(0x60).stack(3),
             row(400, Wake).task(12).lock(0x60).stack(4).count(1),
-            row(450, Acquire)
-                .task(11)
-                .lock(0x60)
-                .stack(3)
-                .wait(350)
-                .blocked(300)
-                .runq(40)
-                .peer(12)
-                .peer_stack(4),
+            row(450, Acquire).task(11).lock(0x60).stack(3).waited(350, 300, 40).peer(12).peer_stack(4),
         ]);
     }
 
     #[test]
-    fn a_futex_word_that_had_changed_already_is_an_abandoned_wait() {
+    fn a_wait_on_a_futex_word_that_has_changed_is_abandoned() {
         let mut s = Script::new();
         s.at(100).task(11).futex_wait(0x60);
         s.at(101).task(11).futex_done(0x60, -11);
-        s.says([
+        s.expect([
             row(100, Wait).task(11).lock(0x60),
-            row(101, Abandon).task(11).lock(0x60).wait(1).blocked(0).runq(0).errno(11),
+            row(101, Abandon).task(11).lock(0x60).waited(1, 0, 0).errno(11),
         ]);
     }
 
     #[test]
-    fn a_wait_that_a_signal_interrupts_says_eintr_and_not_the_codes_inside_the_kernel() {
+    fn an_interrupted_wait_has_eintr_instead_of_kernel_internal_codes() {
         let mut s = Script::new();
         s.at(100).task(11).futex_wait(0x60);
         s.at(200).task(11).futex_done(0x60, -512);
@@ -178,39 +163,39 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_call_that_failed_says_why_and_counts_nothing() {
+    fn a_failed_wake_call_has_an_errno_and_no_count() {
         let mut s = Script::new();
         s.at(100).task(11).futex_wake(0x60, -14);
-        s.says([row(100, Wake).task(11).lock(0x60).errno(14)]);
+        s.expect([row(100, Wake).task(11).lock(0x60).errno(14)]);
     }
 
     #[test]
-    fn a_wake_call_whose_entry_was_seen_says_how_long_it_took() {
+    fn a_wake_call_with_an_entry_has_a_length() {
         let mut s = Script::new();
-        s.at(100).task(11).begun(60).futex_wake(0x60, 1);
-        s.says([row(100, Wake).task(11).lock(0x60).wait(40).count(1)]);
+        s.at(100).task(11).entered(60).futex_wake(0x60, 1);
+        s.expect([row(100, Wake).task(11).lock(0x60).wait(40).count(1)]);
     }
 
     #[test]
-    fn a_wake_that_is_told_before_its_result_counts_nothing() {
+    fn a_wake_that_is_recorded_at_its_entry_has_no_count() {
         let mut s = Script::new();
         s.at(100).task(11).no_wait_state().futex_wake(0x60, 0);
-        s.says([row(100, Wake).task(11).lock(0x60)]);
+        s.expect([row(100, Wake).task(11).lock(0x60)]);
     }
 
     #[test]
-    fn the_end_of_a_wait_that_began_before_the_recording_is_no_row() {
+    fn the_end_of_a_wait_that_began_before_the_recording_makes_no_row() {
         let mut s = Script::new();
         s.at(100).task(11).no_wait_state().futex_done(0x60, 0);
-        s.says([]);
+        s.expect([]);
     }
 
     #[test]
-    fn a_wait_that_found_no_place_is_paired_and_its_shares_are_unknown() {
+    fn a_wait_without_wait_state_is_paired_and_its_sleep_is_unknown() {
         let mut s = Script::new();
         s.at(100).task(11).no_wait_state().futex_wait(0x60);
         s.at(400).task(11).no_wait_state().futex_done(0x60, 0);
-        s.says([row(100, Wait).task(11).lock(0x60), row(400, Acquire).task(11).lock(0x60).wait(300)]);
+        s.expect([row(100, Wait).task(11).lock(0x60), row(400, Acquire).task(11).lock(0x60).wait(300)]);
     }
 
     #[test]

@@ -1,113 +1,109 @@
-//! Kernel locks: `contention_begin` and `contention_end` in, `wait` and `acquire` or `abandon` out; and where the
-//! functions that take and give back locks are recorded, too, every acquisition and release ([`functions`]).
+//! Kernel locks: `contention_begin` and `contention_end` in, `wait` and `acquire` or `abandon` out. If functions that acquire and
+//! release locks are recorded, too, every acquisition and release ([`functions`]).
 
 use rustc_hash::FxHashMap;
-use trace_format::{
-    Event, EventKind, LockKind, Mode,
-    kernel_functions::{self, kinds, lcb},
+use trace_format::{Event, EventKind, Mode, kernel_functions::KernelFunction};
+
+use super::{
+    context::Context,
+    header::{Header, OffCpuTimes, OpenWait, TaskKey},
 };
+use crate::locks::Space;
 
-use super::{Moment, OpenWait, Sums, TaskKey};
-use crate::locks::{Locks, Space};
-
+mod flags;
 mod functions;
 
-use functions::Last;
+use flags::kind_of;
+use functions::Functions;
 
-/// What kind of lock the flags mean, and how it is wanted, as `perf lock contention` reads them.
-pub(super) fn kind_of(flags: u8) -> (LockKind, Mode) {
-    let mode = if flags & lcb::READ != 0 { Mode::Shared } else { Mode::Exclusive };
-    let kind = match kernel_functions::kind(flags) {
-        kinds::MUTEX => LockKind::Mutex,
-        kinds::RTMUTEX => LockKind::RtMutex,
-        kinds::RWSEM => LockKind::RwSem,
-        kinds::PERCPU_RWSEM => LockKind::PercpuRwSem,
-        kinds::SPINLOCK => LockKind::SpinLock,
-        kinds::RWLOCK => LockKind::RwLock,
-        _ => LockKind::Semaphore,
-    };
-    (kind, mode)
-}
-
-/// The waits that are open, by task and lock: an interrupt may wait for a spinlock inside a task's wait for another.
+/// The waits that are open.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
+    /// By task and lock: an interrupt may wait for a spinlock inside a task's wait for another lock.
     open: FxHashMap<(TaskKey, u64), (OpenWait, Mode)>,
-    /// What each task did last with a lock that it has, or failed to get: a function may tell what was told already.
-    last: FxHashMap<(TaskKey, u64), Last>,
-    /// Begins may be left out on purpose, so that an end without one is nothing.
+    functions: Functions,
+    /// Begins may be left out on purpose, so that an end without one makes no row.
     drops_begins: bool,
 }
 
 impl Waits {
-    /// Without waits. `drops_begins` says whether begins are left out on purpose.
+    /// Starts without waits. `drops_begins` means that begins are left out on purpose.
     pub(super) fn new(drops_begins: bool) -> Self {
         Self { drops_begins, ..Self::default() }
     }
 
-    /// The lock was not free. A mutex says so twice in one wait, before it spins and before it sleeps: the first
-    /// time is the begin of the wait.
-    pub(super) fn begin(
-        &mut self,
-        moment: &Moment,
-        address: u64,
-        flags: u8,
-        locks: &mut Locks,
-        out: &mut Vec<Event>,
-    ) {
+    /// Adds a failed attempt. A mutex reports two of them in one wait, before it spins and before it sleeps: the first
+    /// one begins the wait.
+    pub(super) fn begin(&mut self, at: &Header, address: u64, flags: u8, context: &mut Context<'_>) {
         let (kind, mode) = kind_of(flags);
-        let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-        self.open.entry((moment.key, address)).or_insert_with(|| {
-            let peer_task = moment.owner;
-            out.push(Event { mode: Some(mode), peer_task, ..moment.row(EventKind::Wait, lock) });
-            (OpenWait { lock, ts_ns: moment.ts_ns, stack: moment.stack, sums: moment.sums }, mode)
+        let lock = context.locks.id(Space::Kernel, address, kind, at.ts_ns);
+        self.open.entry((at.key, address)).or_insert_with(|| {
+            let row = at.row(EventKind::Wait, lock);
+            context.out.push(Event { mode: Some(mode), peer_task: at.owner, ..row });
+            (OpenWait { lock, ts_ns: at.ts_ns, stack: at.stack, times: at.times }, mode)
         });
     }
 
-    /// The wait is over: the lock is taken, or it was given up with `errno`.
-    pub(super) fn end(
-        &mut self,
-        moment: &Moment,
-        address: u64,
-        errno: Option<i32>,
-        locks: &mut Locks,
-        unpaired: &mut u64,
-        out: &mut Vec<Event>,
-    ) {
-        if let Some((wait, mode)) = self.open.remove(&(moment.key, address)) {
-            self.ended(moment, (address, locks.kernel_kind(address)), errno);
-            out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
-            locks.touch(wait.lock, moment.ts_ns);
+    /// Adds the end of a wait, with the lock or with `errno`.
+    pub(super) fn end(&mut self, at: &Header, address: u64, errno: Option<i32>, context: &mut Context<'_>) {
+        let kind = context.locks.kernel_kind(address);
+        if let Some((wait, mode)) = self.open.remove(&(at.key, address)) {
+            self.functions.wait_ended((at.key, address), kind, errno);
+            context.out.push(Event { mode: Some(mode), ..at.end_of(&wait, errno) });
+            context.locks.touch(wait.lock, at.ts_ns);
         } else if self.drops_begins {
-            // Its begin was left out, and so is it.
-        } else if let Some(kind) = locks.kernel_kind(address) {
-            self.ended(moment, (address, Some(kind)), errno);
-            let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-            out.push(moment.end_of_unknown(lock, errno));
+            // Its begin was left out, and so is the end.
+        } else if let Some(kind) = kind {
+            self.functions.wait_ended((at.key, address), Some(kind), errno);
+            let lock = context.locks.id(Space::Kernel, address, kind, at.ts_ns);
+            context.out.push(at.end_of_unknown(lock, errno));
         } else {
-            // The end does not say what kind of lock it is.
-            *unpaired += 1;
+            // The record does not name the kind of lock.
+            *context.unpaired += 1;
         }
     }
 
-    /// A wait of which there is no other record: it began at `begun_ns`, and the moment's sums are its own.
+    /// Adds a wait that has only this record: it began at `begun_ns`, and the header's times are those of the wait.
     pub(super) fn whole(
         &mut self,
-        moment: &Moment,
+        at: &Header,
         (address, flags): (u64, u8),
         begun_ns: i64,
         errno: Option<i32>,
-        locks: &mut Locks,
-        out: &mut Vec<Event>,
+        context: &mut Context<'_>,
     ) {
         let (kind, mode) = kind_of(flags);
-        let lock = locks.id(Space::Kernel, address, kind, moment.ts_ns);
-        let sums = Some(Sums::default());
-        let wait = OpenWait { lock, ts_ns: begun_ns, stack: moment.stack, sums };
-        out.push(Event { mode: Some(mode), ..moment.end_of(&wait, errno) });
+        let lock = context.locks.id(Space::Kernel, address, kind, at.ts_ns);
+        let times = Some(OffCpuTimes::default());
+        let wait = OpenWait { lock, ts_ns: begun_ns, stack: at.stack, times };
+        context.out.push(Event { mode: Some(mode), ..at.end_of(&wait, errno) });
     }
 
-    /// Events are missing: what is open may be over.
+    /// Adds the return of a function, with the lock or with `errno`.
+    pub(super) fn taken(
+        &mut self,
+        at: &Header,
+        address: u64,
+        function: &KernelFunction,
+        errno: Option<i32>,
+        context: &mut Context<'_>,
+    ) {
+        let wait = || self.open.remove(&(at.key, address)).map(|(wait, _)| wait);
+        self.functions.returned(at, address, function, errno, wait, context);
+    }
+
+    /// Adds the entry of a function that releases the lock, or its write mode.
+    pub(super) fn released(
+        &mut self,
+        at: &Header,
+        address: u64,
+        function: &KernelFunction,
+        context: &mut Context<'_>,
+    ) {
+        self.functions.released(at, address, function, context);
+    }
+
+    /// Forgets all waits: events are missing, so they may be over.
     pub(super) fn lost(&mut self) {
         self.open.clear();
     }
@@ -124,7 +120,7 @@ mod tests {
     use crate::compose::script::{Script, row};
 
     #[test]
-    fn every_flag_of_the_kernel_means_the_kind_that_perf_lock_says() {
+    fn flags_mean_the_same_kinds_as_in_perf_lock() {
         use LockKind::{Mutex, PercpuRwSem, RtMutex, RwLock, RwSem, Semaphore, SpinLock};
         use Mode::{Exclusive, Shared};
         for (flags, expected) in [
@@ -151,16 +147,14 @@ mod tests {
         let mut s = Script::new();
         s.at(1_000).task(11).stack(7).sums(500, 50).contention_begin(0xf0, 32);
         s.at(4_000).task(11).sums(2_500, 250).woken_by(12, 9).contention_end(0xf0, 0);
-        s.says([
-            row(1_000, Wait).task(11).lock(0xf0).mode(Mode::Exclusive).stack(7),
+        s.expect([
+            row(1_000, Wait).task(11).lock(0xf0).exclusive().stack(7),
             row(4_000, Acquire)
                 .task(11)
                 .lock(0xf0)
-                .mode(Mode::Exclusive)
+                .exclusive()
                 .stack(7)
-                .wait(3_000)
-                .blocked(2_000)
-                .runq(200)
+                .waited(3_000, 2_000, 200)
                 .peer(12)
                 .peer_stack(9),
         ]);
@@ -173,9 +167,9 @@ mod tests {
         s.at(100).task(11).stack(1).contention_begin(0xf0, 32 | 1);
         s.at(200).task(11).stack(1).contention_begin(0xf0, 32);
         s.at(500).task(11).contention_end(0xf0, 0);
-        s.says([
-            row(100, Wait).task(11).lock(0xf0).mode(Mode::Exclusive).stack(1),
-            row(500, Acquire).task(11).lock(0xf0).mode(Mode::Exclusive).stack(1).wait(400).blocked(0).runq(0),
+        s.expect([
+            row(100, Wait).task(11).lock(0xf0).exclusive().stack(1),
+            row(500, Acquire).task(11).lock(0xf0).exclusive().stack(1).waited(400, 0, 0),
         ]);
     }
 
@@ -184,9 +178,9 @@ mod tests {
         let mut s = Script::new();
         s.at(100).task(11).contention_begin(0xf0, 2);
         s.at(500).task(11).contention_end(0xf0, -4);
-        s.says([
+        s.expect([
             row(100, Wait).task(11).lock(0xf0).mode(Mode::Shared),
-            row(500, Abandon).task(11).lock(0xf0).mode(Mode::Shared).wait(400).blocked(0).runq(0).errno(4),
+            row(500, Abandon).task(11).lock(0xf0).mode(Mode::Shared).waited(400, 0, 0).errno(4),
         ]);
     }
 
@@ -201,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_tasks_of_two_cpus_wait_each_for_itself() {
+    fn the_idle_tasks_of_two_cpus_wait_separately() {
         let mut s = Script::new();
         s.at(100).task(0).cpu(0).contention_begin(0xa0, 1);
         s.at(110).task(0).cpu(1).contention_begin(0xa0, 1);
@@ -220,21 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn an_end_on_a_lock_of_which_nothing_is_known_is_counted_and_makes_no_row() {
+    fn an_end_on_an_unknown_lock_is_counted_and_makes_no_row() {
         let mut s = Script::new();
         s.at(100).task(11).contention_end(0xf0, 0);
-        s.says([]);
+        s.expect([]);
         assert_eq!(s.unpaired(), 1);
     }
 
     #[test]
-    fn without_wait_state_the_shares_of_a_wait_are_unknown_and_not_zero() {
+    fn without_wait_state_the_sleep_in_a_wait_is_unknown() {
         let mut s = Script::new();
         s.at(100).task(11).contention_begin(0xf0, 4);
         s.at(500).task(11).no_wait_state().contention_end(0xf0, 0);
-        s.says([
-            row(100, Wait).task(11).lock(0xf0).mode(Mode::Exclusive),
-            row(500, Acquire).task(11).lock(0xf0).mode(Mode::Exclusive).wait(400),
+        s.expect([
+            row(100, Wait).task(11).lock(0xf0).exclusive(),
+            row(500, Acquire).task(11).lock(0xf0).exclusive().wait(400),
         ]);
     }
 

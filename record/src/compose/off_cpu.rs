@@ -1,29 +1,28 @@
-//! Off-CPU time: one record at a task's return to a CPU, one row of the same time. It touches no lock and no wait: what a task
-//! waited for is told by other records, if at all.
+//! Off-CPU time: a record when a task returns to a CPU in, one row of the same time out. It concerns no lock and no wait: if a
+//! task waited for a lock, other records report that.
 
 use trace_format::{Event, EventKind, TaskState, wire::WireEvent};
 
-use super::Moment;
+use super::header::Header;
 
 /// The row of a return.
-pub(super) fn row(moment: &Moment, event: &WireEvent) -> Event {
-    let shares = moment.sums;
-    let waker = moment.waker;
+pub(super) fn row(at: &Header, event: &WireEvent) -> Event {
     Event {
-        task: Some(moment.task),
-        stack: moment.stack,
-        wait_ns: Some(moment.ts_ns.saturating_sub(event.extra as i64).max(0)),
-        blocked_ns: shares.map(|shares| shares.blocked_ns),
-        runq_ns: shares.map(|shares| shares.runq_ns),
-        peer_task: waker.map(|(task, _)| task),
-        peer_stack: waker.and_then(|(_, stack)| stack),
+        task: Some(at.task),
+        cpu: at.cpu,
+        stack: at.stack,
+        wait_ns: Some(at.ts_ns.saturating_sub(event.extra as i64).max(0)),
+        blocked_ns: at.times.map(|times| times.blocked_ns),
+        runq_ns: at.times.map(|times| times.runq_ns),
+        peer_task: at.waker.map(|(task, _)| task),
+        peer_stack: at.waker.and_then(|(_, stack)| stack),
         state: state_of(event.value),
-        ..Event::new(moment.ts_ns, EventKind::OffCpu, moment.cpu)
+        ..Event::new(at.ts_ns, EventKind::OffCpu, 0)
     }
 }
 
-/// What `task_struct.__state` means (`include/linux/sched.h`, 5.10 to 7.2). `None` if it had begun to be woken as it left: how
-/// it had gone to sleep is not known any more.
+/// The meaning of `task_struct.__state` (`include/linux/sched.h`, 5.10 to 7.2). `None` if the task was being woken when it left
+/// the CPU: its state before is not known then.
 fn state_of(state: i64) -> Option<TaskState> {
     const INTERRUPTIBLE: i64 = 0x1;
     const UNINTERRUPTIBLE: i64 = 0x2;
@@ -31,7 +30,7 @@ fn state_of(state: i64) -> Option<TaskState> {
     const TRACED: i64 = 0x8;
     const PARKED: i64 = 0x40;
     const NOLOAD: i64 = 0x400;
-    /// Of PREEMPT_RT (5.16): for a spinlock, which sleeps there.
+    /// PREEMPT_RT (5.16): waits for a spinlock, which sleeps there.
     const RTLOCK_WAIT: i64 = 0x1000;
     let has = |bits: i64| state & bits != 0;
     match state {
@@ -54,10 +53,10 @@ mod tests {
     use crate::compose::script::{Script, row};
 
     #[test]
-    fn a_return_to_the_cpu_is_one_row_with_the_whole_time_its_shares_and_the_waker() {
+    fn a_return_to_the_cpu_is_one_row_with_times_and_waker() {
         let mut s = Script::new();
         s.at(5_000).task(11).stack(3).sums(3_000, 1_000).woken_by(12, 4).off_cpu(1_000, 1);
-        s.says([row(5_000, OffCpu)
+        s.expect([row(5_000, OffCpu)
             .task(11)
             .stack(3)
             .waited(4_000, 3_000, 1_000)
@@ -67,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_preempted_was_ready_all_the_time_and_woken_by_nobody() {
+    fn a_preempted_task_was_runnable_all_the_time_and_has_no_waker() {
         let mut s = Script::new();
         s.at(5_000).task(11).stack(3).sums(0, 4_000).off_cpu(1_000, 0);
-        s.says([row(5_000, OffCpu).task(11).stack(3).waited(4_000, 0, 4_000).state(TaskState::Runnable)]);
+        s.expect([row(5_000, OffCpu).task(11).stack(3).waited(4_000, 0, 4_000).state(TaskState::Runnable)]);
     }
 
     #[test]
-    fn an_interrupt_that_woke_a_task_counts_as_the_idle_task_of_the_cpu_on_which_it_came() {
+    fn an_interrupt_that_woke_a_task_counts_as_the_idle_task_of_its_cpu() {
         let mut s = Script::new();
         s.at(5_000).task(11).cpu(2).woken_by(0, 4).on_cpu_of_waker(3).off_cpu(1_000, 1);
         assert_eq!(s.wakers(), [Some("swapper/3")]);
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_the_kernel_are_told_in_words() {
+    fn states_of_the_kernel_have_names() {
         let words = |state| state_of(state).map(TaskState::as_str);
         for (state, expected) in [
             (0, Some("runnable")),

@@ -1,32 +1,32 @@
-//! For tests: a script of records that reads as what happened, and the rows that it should make.
+//! Scripts for tests: records in the words of what happened, and the rows that they should become.
 
 use std::collections::BTreeMap;
 
 use trace_format::{
     Event, EventKind, LockKind, Mode, TaskState,
-    wire::{WireEvent, WireTask, api, code, flag, mutex, place, stack, words},
+    wire::{WireEvent, WireTask, api, code, flag, lock_words, mutex_state, stack, stack_key},
 };
 
 use super::Composer;
 use crate::{order::Record, tasks::Tasks};
 
 /// `pthread_mutex_lock`
-pub(super) const MUTEX_LOCK: u8 = api::of(api::MUTEX, api::WAITS);
+pub(super) const MUTEX_LOCK: u8 = api::pack(api::MUTEX, api::BLOCKING);
 /// `pthread_cond_wait`
-pub(super) const COND_WAIT: u8 = api::of(api::CONDITION, api::WAITS);
+pub(super) const COND_WAIT: u8 = api::pack(api::CONDITION, api::BLOCKING);
 
-/// The process that a script is about unless it says otherwise.
+/// The default process of a record.
 const PROCESS: u32 = 10;
 
-/// Records that were told so far, and the rows that they made.
+/// A recording, and its rows so far.
 pub(super) struct Script {
     composer: Composer,
     rows: Vec<Event>,
-    /// Which raw stack id stands behind each stack, in the order of ids.
+    /// The id in the stack map of each stack.
     stacks: BTreeMap<i32, i32>,
 }
 
-/// A record of which the code is still missing.
+/// A record without a code yet.
 pub(super) struct Line<'a> {
     script: &'a mut Script,
     event: WireEvent,
@@ -91,15 +91,9 @@ impl Row {
     pub(super) fn wait(self, ns: i64) -> Self {
         Self { wait_ns: Some(ns), ..self }
     }
-    pub(super) fn blocked(self, ns: i64) -> Self {
-        Self { blocked_ns: Some(ns), ..self }
-    }
-    pub(super) fn runq(self, ns: i64) -> Self {
-        Self { runq_ns: Some(ns), ..self }
-    }
-    /// Waited for so long, of which so much asleep and so much in the run queue.
+    /// A wait of `ns`, with `blocked` of sleep and `runq` in the run queue.
     pub(super) fn waited(self, ns: i64, blocked: i64, runq: i64) -> Self {
-        self.wait(ns).blocked(blocked).runq(runq)
+        Self { blocked_ns: Some(blocked), runq_ns: Some(runq), ..self.wait(ns) }
     }
     pub(super) fn peer(self, tid: u32) -> Self {
         Self { peer_task: Some(tid), ..self }
@@ -123,7 +117,7 @@ impl Script {
         Self::with_futexes(true)
     }
 
-    /// A recording in which futex waits are seen, or are not.
+    /// A recording with or without futex waits.
     pub(super) fn with_futexes(futexes: bool) -> Self {
         Self::with(futexes, false)
     }
@@ -138,7 +132,7 @@ impl Script {
         Self { composer, rows: Vec::new(), stacks: BTreeMap::new() }
     }
 
-    /// Begins a record at this time, of process 10 on CPU 0, without stacks.
+    /// Starts a record at this time, of process 10 on CPU 0, without stacks.
     pub(super) fn at(&mut self, ts_ns: u64) -> Line<'_> {
         let none = stack::NONE;
         let event = WireEvent {
@@ -157,7 +151,7 @@ impl Script {
         self.composer.record(&Record::Task(record), &mut self.rows);
     }
 
-    /// The rows so far, in the words of a test.
+    /// The rows so far, as tests write them.
     pub(super) fn rows(&self) -> Vec<Row> {
         let locks = self.composer.locks.rows();
         let tasks = self.composer.tasks.rows();
@@ -183,9 +177,9 @@ impl Script {
             .collect()
     }
 
-    /// The rows are exactly these.
+    /// Checks that the rows are exactly these.
     #[track_caller]
-    pub(super) fn says<const N: usize>(&self, expected: [Row; N]) {
+    pub(super) fn expect<const N: usize>(&self, expected: [Row; N]) {
         let rows = self.rows();
         for (i, (found, expected)) in rows.iter().zip(&expected).enumerate() {
             assert_eq!(found, expected, "row {i}");
@@ -193,25 +187,25 @@ impl Script {
         assert_eq!(rows.len(), N, "rows: {rows:#?}");
     }
 
-    /// Lock and wait of every acquisition.
+    /// The lock and the wait of every acquisition.
     pub(super) fn waits(&self) -> Vec<(u64, Option<i64>)> {
         let acquired = self.rows().into_iter().filter(|row| row.kind == EventKind::Acquire);
         acquired.map(|row| (row.lock.unwrap_or(0), row.wait_ns)).collect()
     }
 
-    /// What happened to a lock, in order.
-    pub(super) fn story(&self, lock: u64) -> Vec<EventKind> {
+    /// The kinds of the rows of a lock, in order.
+    pub(super) fn kinds_of_rows(&self, lock: u64) -> Vec<EventKind> {
         self.rows().into_iter().filter(|row| row.lock == Some(lock)).map(|row| row.kind).collect()
     }
 
-    /// The names of those who ended the sleeps and waits so far.
+    /// The names of the tasks that ended sleeps and waits.
     pub(super) fn wakers(&self) -> Vec<Option<&str>> {
         let tasks = self.composer.tasks.rows();
         let peers = self.rows.iter().filter_map(|e| e.peer_task);
         peers.map(|id| tasks[id.0 as usize].comm.as_deref()).collect()
     }
 
-    /// Time, CPU and count of every loss.
+    /// The time, CPU and count of every loss.
     pub(super) fn lost_rows(&self) -> Vec<(i64, i32, i64)> {
         let lost = self.rows.iter().filter(|e| e.kind == EventKind::Lost);
         lost.map(|e| (e.ts_ns, e.cpu.unwrap_or(-1), e.count.unwrap_or(0))).collect()
@@ -232,7 +226,7 @@ impl Script {
     }
 
     pub(super) fn unpaired(&self) -> u64 {
-        self.composer.tally().unpaired
+        self.composer.stats().unpaired
     }
 
     fn record(&mut self, event: WireEvent) {
@@ -262,7 +256,7 @@ impl Line<'_> {
         self.event.user_stack = id;
         self
     }
-    /// How long the task has slept and stood in a run queue so far.
+    /// The time that the task has slept and stood in a run queue so far.
     pub(super) fn sums(mut self, blocked_ns: u64, runq_ns: u64) -> Self {
         (self.event.blocked_ns, self.event.runq_ns) = (blocked_ns, runq_ns);
         self
@@ -282,7 +276,7 @@ impl Line<'_> {
         (self.event.peer_tgid, self.event.peer_tid) = (self.event.tgid, tid);
         self
     }
-    /// So many events of this CPU were lost before this one.
+    /// `count` events of this CPU were lost before this one.
     pub(super) fn lost(mut self, count: u32) -> Self {
         self.event.lost_before = count;
         self
@@ -299,20 +293,20 @@ impl Line<'_> {
         self.event.extra = begun_ns;
         self.is(code::CONTENTION_END, lock, flags, 0);
     }
-    /// A function of the kernel returned that takes a lock.
+    /// A kernel function that acquires a lock returned.
     pub(super) fn taken(self, function: usize, lock: u64, ret: i64) {
         self.is(code::LOCK_TAKEN, lock, function as u8, ret);
     }
-    /// A function of the kernel was entered that gives a lock back.
+    /// A kernel function that releases a lock was entered.
     pub(super) fn released(self, function: usize, lock: u64) {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
-    /// The CPU on which the waker was.
+    /// The CPU of the waker.
     pub(super) fn on_cpu_of_waker(mut self, cpu: u32) -> Self {
-        self.event.caller = place::of(cpu, 0);
+        self.event.caller = stack_key::pack(cpu, 0);
         self
     }
-    /// It runs again; it left at `left_ns` in this state.
+    /// The task runs again; it left the CPU at `left_ns` in this state.
     pub(super) fn off_cpu(mut self, left_ns: u64, state: i64) {
         self.event.extra = left_ns;
         self.is(code::OFF_CPU, 0, 0, state);
@@ -326,8 +320,8 @@ impl Line<'_> {
     pub(super) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
     }
-    /// When the call that this ends was entered.
-    pub(super) fn begun(mut self, ts_ns: u64) -> Self {
+    /// The time at which the call was entered.
+    pub(super) fn entered(mut self, ts_ns: u64) -> Self {
         self.event.extra = ts_ns;
         self
     }
@@ -340,18 +334,18 @@ impl Line<'_> {
     pub(super) fn locked(self, mutex: u64, ret: i64) {
         self.returned(MUTEX_LOCK, mutex, ret);
     }
-    /// What the kernel side read in the lock: its first word, and the owner that it names.
+    /// The words of the lock: the first one, and the owner.
     pub(super) fn words(mut self, first: u32, owner: u32) -> Self {
-        self.event.flags |= flag::WORDS;
-        self.event.value = words::of(first, owner) as i64;
+        self.event.flags |= flag::LOCK_WORDS;
+        self.event.value = lock_words::pack(first, owner) as i64;
         self
     }
-    /// The mutex's kind, and how many use it.
+    /// The kind and the number of users of the mutex.
     pub(super) fn mutex(mut self, kind: u32, users: u32) -> Self {
-        self.event.extra = mutex::of(kind, users);
+        self.event.extra = mutex_state::pack(kind, users);
         self
     }
-    /// The third field of a record.
+    /// The `extra` field.
     pub(super) fn extra(mut self, extra: u64) -> Self {
         self.event.extra = extra;
         self
@@ -368,31 +362,31 @@ impl Line<'_> {
         self.call(COND_WAIT, mutex);
     }
     pub(super) fn unlock(self, mutex: u64) {
-        self.gives_back(api::MUTEX, mutex);
+        self.release(api::MUTEX, mutex);
     }
-    pub(super) fn gives_back(self, object: u8, lock: u64) {
+    pub(super) fn release(self, object: u8, lock: u64) {
         let words = self.event.value;
-        self.is(code::UNLOCK, lock, api::of(object, api::NONE), words);
+        self.is(code::UNLOCK, lock, api::pack(object, api::NONE), words);
     }
     pub(super) fn post(self, semaphore: u64) {
         let words = self.event.value;
-        self.is(code::POST, semaphore, api::of(api::SEMAPHORE, api::NONE), words);
+        self.is(code::POST, semaphore, api::pack(api::SEMAPHORE, api::NONE), words);
     }
     pub(super) fn init(self, mutex: u64) {
-        self.begins(api::MUTEX, mutex);
+        self.init_of(api::MUTEX, mutex);
     }
-    pub(super) fn begins(self, object: u8, lock: u64) {
-        self.is(code::INIT, lock, api::of(object, api::NONE), 0);
+    pub(super) fn init_of(self, object: u8, lock: u64) {
+        self.is(code::INIT, lock, api::pack(object, api::NONE), 0);
     }
     pub(super) fn destroy(self, mutex: u64) {
-        self.ends(api::MUTEX, mutex);
+        self.destroy_of(api::MUTEX, mutex);
     }
-    pub(super) fn ends(self, object: u8, lock: u64) {
+    pub(super) fn destroy_of(self, object: u8, lock: u64) {
         let words = self.event.value;
-        self.is(code::DESTROY, lock, api::of(object, api::NONE), words);
+        self.is(code::DESTROY, lock, api::pack(object, api::NONE), words);
     }
-    /// A function has the lock of which only that is told, and its failed attempts.
-    pub(super) fn takes(self, function: u8, lock: u64) {
+    /// A function that reports only failed attempts and acquisitions acquired the lock.
+    pub(super) fn acquired(self, function: u8, lock: u64) {
         self.is(code::TAKEN, lock, function, 0);
     }
 

@@ -1,4 +1,4 @@
-//! Commands of this machine: `sh`, `true`, `sleep`.
+//! Tests with commands of this machine: `sh`, `true`, `sleep`.
 
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ fn words(words: &[&str]) -> Vec<OsString> {
 
 fn run(command: &[&str]) -> Option<CommandExit> {
     let mut launched = Launched::start(&words(command), &[]).unwrap();
-    launched.go().unwrap();
-    launched.let_go();
+    launched.run().unwrap();
+    launched.release();
     launched.wait(SOON)
 }
 
@@ -34,26 +34,26 @@ fn a_signal_that_the_command_handles_reaches_it() {
 }
 
 #[test]
-fn nothing_runs_before_the_gate_opens() {
+fn the_command_waits_until_it_is_run() {
     let folder = tempfile::tempdir().unwrap();
     let sign = folder.path().join("sign");
     let mut launched = Launched::start(&words(&["touch", sign.to_str().unwrap()]), &[]).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert!(!sign.exists());
-    launched.go().unwrap();
-    launched.let_go();
+    launched.run().unwrap();
+    launched.release();
     assert!(launched.wait(SOON).is_some() && sign.exists());
 }
 
 #[test]
-fn a_command_whose_gate_never_opens_does_not_run() {
+fn a_command_that_is_dropped_before_it_runs_exits() {
     let folder = tempfile::tempdir().unwrap();
     let sign = folder.path().join("sign");
     let launched = Launched::start(&words(&["touch", sign.to_str().unwrap()]), &[]).unwrap();
     let shared = Arc::clone(&launched.shared);
     drop(launched);
     let begin = Instant::now();
-    while !matches!(shared.lock().phase, Phase::Ended(_)) {
+    while !matches!(shared.lock().phase, Phase::Exited(_)) {
         assert!(begin.elapsed() < SOON);
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -61,9 +61,9 @@ fn a_command_whose_gate_never_opens_does_not_run() {
 }
 
 #[test]
-fn a_command_is_held_at_its_end_with_its_memory_until_it_is_let_go() {
+fn a_command_is_held_at_its_exit_with_its_memory_until_it_is_released() {
     let mut launched = Launched::start(&words(&["true"]), &[]).unwrap();
-    launched.go().unwrap();
+    launched.run().unwrap();
     let begin = Instant::now();
     while launched.phase() == Phase::Running && begin.elapsed() < SOON {
         std::thread::sleep(Duration::from_millis(2));
@@ -71,15 +71,15 @@ fn a_command_is_held_at_its_end_with_its_memory_until_it_is_let_go() {
     assert_eq!(launched.phase(), Phase::Held);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", launched.pid())).unwrap();
     assert!(maps.contains("true"), "{maps}");
-    launched.let_go();
+    launched.release();
     assert_eq!(launched.wait(SOON), Some(CommandExit { code: Some(0), signal: None }));
 }
 
 #[test]
-fn a_job_that_is_stopped_goes_on_when_it_is_told_to() {
+fn a_stopped_job_continues_after_sigcont() {
     let mut launched = Launched::start(&words(&["sleep", "0.2"]), &[]).unwrap();
-    launched.go().unwrap();
-    launched.let_go();
+    launched.run().unwrap();
+    launched.release();
     launched.signal(libc::SIGSTOP);
     assert_eq!(launched.wait(Duration::from_millis(600)), None);
     launched.signal(libc::SIGCONT);
@@ -89,13 +89,13 @@ fn a_job_that_is_stopped_goes_on_when_it_is_told_to() {
 #[test]
 fn a_command_that_does_not_exist_is_named() {
     let error = Launched::start(&words(&["no-such-command-here"]), &[]).unwrap_err();
-    assert!(error.to_string().starts_with("command not found: no-such-command-here"), "{error}");
+    assert!(error.to_string().starts_with("cannot run no-such-command-here: command not found"), "{error}");
     assert!(matches!(find(OsStr::new("./no/such"), None), Err(LaunchError::NotFound { .. })));
 }
 
 #[test]
-fn a_file_that_can_not_be_run_says_why() {
+fn a_file_that_cannot_be_run_is_an_error_with_the_reason() {
     let mut launched = Launched::start(&words(&["/etc/passwd"]), &[]).unwrap();
-    let error = launched.go().unwrap_err();
-    assert!(error.to_string().starts_with("failed to run /etc/passwd: Permission denied"), "{error}");
+    let error = launched.run().unwrap_err();
+    assert!(error.to_string().starts_with("cannot run /etc/passwd: Permission denied"), "{error}");
 }

@@ -1,57 +1,63 @@
-//! Why the kernel side could not be put in place: the texts that users read.
+//! Errors of loading and attaching the BPF programs.
 
 use std::io;
 
 use crate::host::TRACEFS;
 
-/// Why the kernel side could not be put in place.
+/// Why the BPF programs could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The kernel refused the maps or programs.
-    #[error("the kernel refused to load klock's programs; `klock check` shows what this machine permits")]
+    /// The kernel refused the object.
+    #[error(
+        "cannot load klock's BPF programs: the kernel refused them; `klock check` shows what this machine permits"
+    )]
     Load(#[source] Box<aya::EbpfError>),
     /// The kernel refused one program.
-    #[error("the kernel refused to {act} program {program}; `klock check` shows what this machine permits")]
+    #[error(
+        "cannot {action} BPF program {program}: the kernel refused it; `klock check` shows what this machine permits"
+    )]
     Program {
-        /// Which.
+        /// The program.
         program: String,
-        /// What was tried.
-        act: &'static str,
-        /// What the kernel said.
+        /// The refused action.
+        action: &'static str,
+        /// The kernel's error.
         #[source]
         source: Box<aya::programs::ProgramError>,
     },
-    /// The return of a function could not be probed.
-    #[error("the kernel refused to probe the return of {function}; record waits alone with --contended-only")]
+    /// The kernel refused a probe on the return of a function.
+    #[error(
+        "cannot probe the return of {function}: the kernel refused it; record waits alone with --contended-only"
+    )]
     Return {
-        /// Which.
+        /// The function.
         function: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A process could not be probed.
-    #[error("the kernel refused to put probes into process {pid}")]
+    /// The kernel refused the uprobes of a process.
+    #[error("cannot put probes into process {pid}: the kernel refused them")]
     Process {
-        /// Which.
+        /// The process.
         pid: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A map could not be made or filled.
-    #[error("the kernel refused map {map}; try a smaller --ring")]
+    /// A map could not be created or filled.
+    #[error("cannot set up BPF map {map}: the kernel refused it; try a smaller --ring")]
     Map {
-        /// Which.
+        /// The map.
         map: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: Box<aya::maps::MapError>,
     },
     /// tracefs could not be mounted.
-    #[error("tracefs is not mounted and can't be; run `mount -t tracefs tracefs {}`", TRACEFS[0])]
+    #[error("cannot mount tracefs: the kernel refused it; run `mount -t tracefs tracefs {}`", TRACEFS[0])]
     Tracefs(#[source] io::Error),
-    /// The object holds no such program or map: it was built from other sources.
-    #[error("klock's BPF object has no {0}; rebuild it with `cargo xtask bpf`")]
+    /// The object lacks a program or map, because it was built from other sources.
+    #[error("cannot find {0} in klock's BPF object; rebuild it with `cargo xtask bpf`")]
     Missing(String),
 }

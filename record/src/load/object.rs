@@ -1,4 +1,4 @@
-//! The built objects, and what is set in them before the kernel sees them: constants, sizes of maps, rings.
+//! The BPF objects in klock's binary, and their constants, map sizes and rings, which are set before they are loaded.
 
 use std::os::fd::AsFd as _;
 
@@ -8,21 +8,24 @@ use aya::{
     programs::RawTracePoint,
 };
 
-use super::{LoadError, map_error, program_mut, take};
+use super::{
+    access::{map_error, program_mut, take_map},
+    error::LoadError,
+};
 use crate::{
-    filters::Filters,
+    filters::{Filters, ThreadSpace},
     peek::Peek,
     plan::{NESTED_RING_BYTES, Plan, TargetMode},
-    rehearsal,
+    test_overrides,
 };
 
-/// The programs, built by `cargo xtask bpf`.
+/// The BPF programs, built by `cargo xtask bpf`.
 #[cfg(target_arch = "x86_64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/klock.x86_64.bpf.o");
-/// The same for kernels before 5.12.
+/// The BPF programs for kernels before 5.12.
 #[cfg(target_arch = "x86_64")]
 static OLD_OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/klock.x86_64.old.bpf.o");
-/// Planning refuses other machines.
+// Planning refuses other architectures.
 #[cfg(not(target_arch = "x86_64"))]
 static OBJECT: &[u8] = &[];
 #[cfg(not(target_arch = "x86_64"))]
@@ -31,7 +34,7 @@ static OLD_OBJECT: &[u8] = &[];
 /// `BPF_MAP_TYPE_RINGBUF` (`include/uapi/linux/bpf.h`, 5.8).
 const RINGBUF: u32 = 27;
 
-/// The object for this kernel, with the plan's constants in it.
+/// Loads the object for the plan's kernel, with the plan's constants.
 pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     const ABSENT: u32 = u32::MAX;
     let (mode, cgroup, level): (u32, u64, u32) = match plan.target {
@@ -44,20 +47,26 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let offset = |of: Option<u32>| of.unwrap_or(ABSENT);
     let (task, locks) = (plan.types.task, plan.types.locks);
     let (pid, tgid) = (offset(task.pid), offset(task.tgid));
-    let (comm, state) = (offset(task.comm), offset(task.state));
+    let (comm, state, flags) = (offset(task.comm), offset(task.state), offset(task.flags));
+    let (stack, stack_bytes) = (offset(task.stack), plan.stack_bytes);
     let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
     let rtmutex = offset(locks.rtmutex_owner);
-    let Filters { kinds, sample, min_wait_ns, min_block_ns, .. } = &plan.filters;
+    let Filters { kinds, min_wait_ns, min_block_ns, max_block_ns, .. } = &plan.filters;
+    let threads: u32 = plan.filters.threads.map_or(0, |threads| match threads {
+        ThreadSpace::User => 1,
+        ThreadSpace::Kernel => 2,
+    });
+    let sample_below = plan.filters.sample_below();
     let comms =
         u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
-    let chosen_locks = u32::from(!plan.filters.addresses.is_empty());
+    let selected_locks = u32::from(!plan.filters.addresses.is_empty());
     let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
     let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
     let mut loader = EbpfLoader::new();
     if !plan.off_cpu {
         loader.map_max_entries("OFF_CPU", 1);
     }
-    for (map, entries) in rehearsal::map_sizes() {
+    for (map, entries) in test_overrides::map_sizes() {
         loader.map_max_entries(map, entries);
     }
     loader
@@ -67,11 +76,13 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_CPUS", &plan.cpus, true)
         .override_global("KLOCK_SELF", &own, true)
         .override_global("KLOCK_COMMS", &comms, true)
-        .override_global("KLOCK_LOCKS", &chosen_locks, true)
+        .override_global("KLOCK_LOCKS", &selected_locks, true)
         .override_global("KLOCK_KINDS", kinds, true)
-        .override_global("KLOCK_SAMPLE", sample, true)
+        .override_global("KLOCK_SAMPLE", &sample_below, true)
         .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
         .override_global("KLOCK_MIN_BLOCK", min_block_ns, true)
+        .override_global("KLOCK_MAX_BLOCK", max_block_ns, true)
+        .override_global("KLOCK_THREADS", &threads, true)
         .override_global("KLOCK_CALLS", &calls, true)
         .override_global("KLOCK_SLOW", &slow, true)
         .override_global("KLOCK_MUTEX_OWNER", &mutex, true)
@@ -81,17 +92,19 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TASK_TGID", &tgid, true)
         .override_global("KLOCK_TASK_COMM", &comm, true)
         .override_global("KLOCK_TASK_STATE", &state, true)
+        .override_global("KLOCK_TASK_FLAGS", &flags, true)
+        .override_global("KLOCK_TASK_STACK", &stack, true)
+        .override_global("KLOCK_STACK_BYTES", &stack_bytes, true)
         .load(object_for(plan))
         .map_err(|e| LoadError::Load(Box::new(e)))
 }
 
-/// The object for the plan's kernel.
+/// Returns the object for the plan's kernel.
 pub(super) fn object_for(plan: &Plan) -> &'static [u8] {
     if plan.old_kernel { OLD_OBJECT } else { OBJECT }
 }
 
-/// Makes a ring for each CPU, then for each CPU one for programs that run inside another one, and puts them into the
-/// array of rings.
+/// Fills an array of rings: one for each CPU, followed by one for each CPU's nested programs.
 pub(super) fn fill_rings(
     ebpf: &mut Ebpf,
     name: &'static str,
@@ -114,10 +127,10 @@ pub(super) fn fill_rings(
     Ok(rings)
 }
 
-/// Without it locks have fewer names, and nothing else is missing.
+/// Loads the reader of kernel memory. Without it, fewer kernel locks have names.
 pub(super) fn load_peek(ebpf: &mut Ebpf) -> Option<Peek> {
     let program: &mut RawTracePoint = program_mut(ebpf, "peek").ok()?;
     program.load().ok()?;
     let fd = program.fd().ok()?.as_fd().try_clone_to_owned().ok()?;
-    Peek::new(fd, take(ebpf, "PEEKED").ok()?).ok()
+    Some(Peek::new(fd, take_map(ebpf, "PEEKED").ok()?))
 }

@@ -1,25 +1,26 @@
-//! The slab caches that the kernel lists, which of them share their memory, and what they hold. Names enter and leave.
+//! The slab caches that the kernel lists, the caches that share memory, and the structures that they hold.
 //!
-//! The kernel merges caches of like objects: then one has its memory also from the others, and an object in it may be
-//! of any of their types. `/sys/kernel/slab` shows that: the names of merged caches are links to one directory.
+//! The kernel merges caches of similar objects. An object in a merged cache may have any of their types. In `/sys/kernel/slab`
+//! the names of merged caches are links to one directory.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use rustc_hash::FxHashMap;
 
-use super::{slab::Cache, types::Types};
+use super::slab::Cache;
+use crate::btf::TypeInfo;
 
-/// The caches that there are.
+/// The listed caches.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
-    /// With each name, all the names of the same memory, itself included.
+    /// For each name, all names of the same memory, including itself.
     names: FxHashMap<String, Vec<String>>,
 }
 
-/// Caches of arrays, one for each length: what they hold one after the other.
+/// Prefixes of caches of arrays, one cache for each length, and the type of the elements.
 const ARRAYS: [(&str, &str); 2] = [("biovec-", "bio_vec"), ("sgpool-", "scatterlist")];
 
-/// What caches hold whose name does not say it. Names of caches are those of `kmem_cache_create` in 5.10 to 7.2.
+/// Caches whose structure does not follow from their name. The names are those of `kmem_cache_create` in 5.10 to 7.2.
 const STRUCTURES: [(&str, &str); 41] = [
     ("AF_VSOCK", "vsock_sock"),
     ("PING", "raw_sock"),
@@ -65,7 +66,7 @@ const STRUCTURES: [(&str, &str); 41] = [
 ];
 
 impl Caches {
-    /// Asks the running kernel.
+    /// Reads the caches of the running kernel.
     pub(super) fn read() -> Self {
         let caches = Self::in_directory(Path::new("/sys/kernel/slab"));
         if caches.names.is_empty() {
@@ -81,7 +82,7 @@ impl Caches {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let target = fs::read_link(entry.path()).ok();
             let target = target.and_then(|target| Some(target.file_name()?.to_str()?.to_owned()));
-            // A directory like `:0000192` is the memory itself, and no name.
+            // A directory like `:0000192` is the memory, not a name.
             if !name.starts_with(':') {
                 places.entry(target.unwrap_or_else(|| name.clone())).or_default().push(name);
             }
@@ -94,47 +95,47 @@ impl Caches {
         Self { names }
     }
 
-    /// Without sysfs, which caches are merged is not said.
+    /// Reads /proc/slabinfo, which does not show which caches are merged.
     fn in_slabinfo(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.starts_with("slabinfo "));
         let name = |line: &str| line.split_ascii_whitespace().next().map(str::to_owned);
         Self { names: lines.filter_map(name).map(|name| (name.clone(), vec![name])).collect() }
     }
 
-    /// All the names that memory of this cache goes by; `None` if the kernel lists no such cache.
+    /// Returns all names of this cache's memory; `None` if the kernel lists no such cache.
     pub(super) fn group(&self, name: &str) -> Option<&[String]> {
         self.names.get(name).map(Vec::as_slice)
     }
 }
 
-/// The structure that a cache of a group holds; `None` if it is not known, or does not fit into the group's objects.
-pub(super) fn structure_of(name: &str, cache: &Cache, types: &Types) -> Option<String> {
+/// Returns the structure that a cache holds; `None` if it is unknown, or does not fit into the objects.
+pub(super) fn structure_of(name: &str, cache: &Cache, types: &TypeInfo) -> Option<String> {
     let object_bytes = cache.object_bytes;
     let array = ARRAYS.iter().find(|(begin, _)| name.starts_with(begin));
     if let Some((_, structure)) = STRUCTURES.iter().find(|(known, _)| *known == name).or(array) {
-        // Some objects are longer than their structure: its tail is sized at boot.
+        // Some objects are longer than their structure, whose tail is sized at boot.
         return (types.size(structure)? <= object_bytes).then(|| (*structure).to_owned());
     }
-    // Most caches are named after their structure; then its size has to be the objects'. Merged caches have the
-    // largest of their sizes, which differ by less than the alignment.
+    // Most caches are named after their structure, which must then have the size of the objects. Merged caches have the largest
+    // of their sizes, which differ by less than the alignment.
     const LONGER: [&str; 2] = ["task_struct", "mm_struct"];
-    const MOST_ALIGNMENT: u64 = 64;
+    const MAX_ALIGNMENT: u64 = 64;
     let fits = |name: &String| {
         let longer = LONGER.contains(&name.as_str());
         let Some(spare) = types.size(name).and_then(|bytes| object_bytes.checked_sub(bytes)) else {
             return false;
         };
-        spare == 0 || longer || cache.merged && spare < MOST_ALIGNMENT
+        spare == 0 || longer || cache.merged && spare < MAX_ALIGNMENT
     };
     let stem = name.strip_suffix("_cache").unwrap_or(name);
     [stem.to_owned(), format!("{stem}_info"), format!("{stem}_struct")].into_iter().find(fits)
 }
 
-/// What a group of caches is called where one name can't be told from the other.
+/// Returns a name for a group of merged caches.
 pub(super) fn label(group: &[String]) -> String {
-    const MOST: usize = 3;
-    let mut label = group[..group.len().min(MOST)].join("/");
-    if group.len() > MOST {
+    const MAX: usize = 3;
+    let mut label = group[..group.len().min(MAX)].join("/");
+    if group.len() > MAX {
         label.push_str("/...");
     }
     label
@@ -148,7 +149,7 @@ mod tests {
     use crate::btf::KERNEL_BTF;
 
     #[test]
-    fn caches_whose_names_lead_to_one_place_are_one_group() {
+    fn caches_that_link_to_one_directory_are_one_group() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["dentry", ":0000192"] {
             fs::create_dir(directory.path().join(name)).unwrap();
@@ -164,15 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn without_sysfs_the_names_are_those_of_slabinfo() {
+    fn without_sysfs_the_names_come_from_slabinfo() {
         let caches = Caches::in_slabinfo("slabinfo - version: 2.1\n# name <active_objs>\nfilp  1 2 3\n");
         assert_eq!(caches.group("filp"), Some(&["filp".to_owned()][..]));
         assert_eq!((caches.group("#"), caches.group("slabinfo")), (None, None));
     }
 
     #[test]
-    fn a_cache_holds_what_the_table_or_its_name_and_size_say() {
-        let Ok(types) = Types::read(Path::new(KERNEL_BTF)) else { return };
+    fn the_structure_of_a_cache_follows_from_the_table_or_from_its_name_and_size() {
+        let Ok(types) = TypeInfo::read(Path::new(KERNEL_BTF)) else { return };
         let of = |name: &str, bytes| structure_of(name, &Cache::of_bytes(name, bytes), &types);
         let size = |structure: &str| types.size(structure).unwrap();
         assert_eq!(of("filp", size("file")).as_deref(), Some("file"));
@@ -180,13 +181,13 @@ mod tests {
         assert_eq!(of("sighand_cache", size("sighand_struct")).as_deref(), Some("sighand_struct"));
         assert_eq!(of("kernfs_node_cache", size("kernfs_node")).as_deref(), Some("kernfs_node"));
         assert_eq!(of("task_struct", size("task_struct") + 4096).as_deref(), Some("task_struct"));
-        assert_eq!(of("filp", size("file") - 8), None, "the objects are too small for it");
-        assert_eq!(of("dentry", size("dentry") + 8), None, "the name alone says too little");
+        assert_eq!(of("filp", size("file") - 8), None, "the objects are too small");
+        assert_eq!(of("dentry", size("dentry") + 8), None, "the size does not match");
         assert_eq!(of("kmalloc-1k", 1024), None);
     }
 
     #[test]
-    fn a_large_group_is_cut_short() {
+    fn the_name_of_a_large_group_is_shortened() {
         let group = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(label(&group(&["kmalloc-1k"])), "kmalloc-1k");
         assert_eq!(label(&group(&["a", "b", "c", "d"])), "a/b/c/...");

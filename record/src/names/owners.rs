@@ -1,61 +1,64 @@
-//! Objects of the general caches (`kmalloc-512`), which hold whatever was asked for: some have a pointer to an owner that
-//! points back at them, and then their type is certain. The begin of an object enters, the name of its structure leaves.
+//! Identifies objects of general caches (`kmalloc-512`), which hold objects of any type.
+//!
+//! Some structures point to an owner that points back at them. If both pointers match, the type is certain.
 
-use super::{slab::Cache, types::Types};
+use super::slab::Cache;
+use crate::btf::TypeInfo;
 use crate::peek::Memory;
 
-/// A way along the members of structures: all but the first lie in the member before.
-type Way = &'static [(&'static str, &'static str)];
+/// A path of nested members: each is in the structure of the member before.
+type MemberPath = &'static [(&'static str, &'static str)];
 
-/// A structure, its pointer to the owner, and the owner's pointer back, which had other places in other kernels.
-struct Bond {
+/// A structure, its pointer to the owner, and the paths of the owner's pointer back, which differ between kernels.
+struct OwnerLink {
     structure: &'static str,
     owner: &'static str,
-    back: &'static [Way],
+    back: &'static [MemberPath],
 }
 
-const BONDS: [Bond; 3] = [
-    Bond { structure: "eventpoll", owner: "file", back: &[&[("file", "private_data")]] },
-    Bond { structure: "super_block", owner: "s_root", back: &[&[("dentry", "d_sb")]] },
-    Bond {
+const LINKS: [OwnerLink; 3] = [
+    OwnerLink { structure: "eventpoll", owner: "file", back: &[&[("file", "private_data")]] },
+    OwnerLink { structure: "super_block", owner: "s_root", back: &[&[("dentry", "d_sb")]] },
+    OwnerLink {
         structure: "futex_private_hash",
         owner: "mm",
         back: &[
-            // 6.16, and in a structure of its own since 7.2
+            // 6.16; in a separate structure since 7.2.
             &[("mm_struct", "futex_phash")],
             &[("mm_struct", "futex"), ("futex_mm_data", "phash"), ("futex_mm_phash", "hash")],
         ],
     },
 ];
 
-/// Whether a cache holds objects of all kinds.
+/// Returns whether a cache holds objects of any type.
 pub(super) fn is_general(cache: &Cache) -> bool {
     cache.name.contains("kmalloc-")
 }
 
-/// The structure at the begin of an object.
+/// Returns the structure of an object.
 pub(super) fn structure_at(
     memory: &mut impl Memory,
-    types: &Types,
+    types: &TypeInfo,
     cache: &Cache,
     object: u64,
 ) -> Option<&'static str> {
-    let bond = BONDS.iter().find(|bond| {
-        // A smaller one would be in another cache. Those that end in an array have no size to go by.
-        let bytes = types.size(bond.structure).unwrap_or(u64::MAX);
-        bytes <= cache.object_bytes && bond.holds(memory, types, object).unwrap_or(false)
+    let link = LINKS.iter().find(|link| {
+        // Structures with a flexible array are larger than their type, so only the upper bound is checked.
+        let bytes = types.size(link.structure).unwrap_or(u64::MAX);
+        bytes <= cache.object_bytes && link.holds(memory, types, object).unwrap_or(false)
     });
-    bond.map(|bond| bond.structure)
+    link.map(|link| link.structure)
 }
 
-impl Bond {
-    fn holds(&self, memory: &mut impl Memory, types: &Types, object: u64) -> Option<bool> {
+impl OwnerLink {
+    /// Returns whether both pointers match.
+    fn holds(&self, memory: &mut impl Memory, types: &TypeInfo, object: u64) -> Option<bool> {
         let owner = memory.word(object + types.offset(self.structure, self.owner)?)?;
         if owner >> 63 == 0 {
             return Some(false);
         }
-        let back = self.back.iter().find_map(|way| {
-            way.iter().try_fold(0, |sum, (structure, member)| Some(sum + types.offset(structure, member)?))
+        let back = self.back.iter().find_map(|path| {
+            path.iter().try_fold(0, |sum, (structure, member)| Some(sum + types.offset(structure, member)?))
         })?;
         Some(memory.word(owner.checked_add(back)?)? == object)
     }

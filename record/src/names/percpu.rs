@@ -1,37 +1,36 @@
-//! Variables of which each CPU has one, such as its run queue: an address enters, the variable and the CPU leave.
+//! Names locks in per-CPU variables, such as run queues.
 //!
-//! Which variables there are and at which offset is in the kernel's types. Where the areas of the CPUs begin is in no
-//! place that every kernel shows, so it is derived from something that is known in each of them: the run queue of
-//! the task that runs there.
+//! The kernel's types list the variables and their offsets. The addresses of the per-CPU areas are not exported by every kernel,
+//! so they are derived from the run queue of the task that runs on each CPU.
 
 use trace_format::LockKind;
 
-use super::types::{Types, Variable};
+use crate::btf::{TypeInfo, Variable};
 use crate::peek::Memory;
 
-/// The areas of the CPUs.
+/// The per-CPU areas.
 #[derive(Debug)]
 pub(super) struct PerCpu {
     variables: Vec<Variable>,
-    /// By address: where the static part of a CPU's area begins.
+    /// Start addresses of the areas' static parts with their CPUs, sorted.
     areas: Vec<(u64, u32)>,
-    /// Bytes of the static part.
+    /// Size of a static part in bytes.
     bytes: u64,
 }
 
 impl PerCpu {
-    /// Asks each of the CPUs; one that is not online has no say.
-    pub(super) fn find(memory: &mut impl Memory, types: &Types, cpus: impl Iterator<Item = u32>) -> Self {
+    /// Finds the areas of these CPUs.
+    pub(super) fn find(memory: &mut impl Memory, types: &TypeInfo, cpus: Vec<u32>) -> Self {
         let variables = types.per_cpu();
         let bytes = variables.iter().map(|variable| variable.offset + variable.bytes).max().unwrap_or(0);
         let mut areas: Vec<_> =
-            cpus.filter_map(|cpu| Some((area(memory, types, &variables, cpu)?, cpu))).collect();
+            cpus.into_iter().filter_map(|cpu| Some((area(memory, types, &variables, cpu)?, cpu))).collect();
         areas.sort_unstable();
         Self { variables, areas, bytes }
     }
 
-    /// `runqueues.__lock (cpu 1)`, or what is known of it.
-    pub(super) fn name(&self, types: &Types, address: u64, kind: LockKind) -> Option<String> {
+    /// Returns a name such as `runqueues.__lock (cpu 1)`, or the variable and an offset.
+    pub(super) fn name(&self, types: &TypeInfo, address: u64, kind: LockKind) -> Option<String> {
         let next = self.areas.partition_point(|(begin, _)| *begin <= address);
         let &(begin, cpu) = self.areas.get(next.checked_sub(1)?)?;
         let offset = address - begin;
@@ -51,16 +50,16 @@ impl PerCpu {
     }
 }
 
-/// Where the area of a CPU begins: its run queue's address less the run queue's offset.
-fn area(memory: &mut impl Memory, types: &Types, variables: &[Variable], cpu: u32) -> Option<u64> {
-    /// Areas begin with a page.
+/// Returns the start of a CPU's area: the address of its run queue minus the offset of run queues.
+fn area(memory: &mut impl Memory, types: &TypeInfo, variables: &[Variable], cpu: u32) -> Option<u64> {
+    /// Areas start at a page boundary.
     const ALIGNMENT: u64 = 4096;
     let offset = variables.iter().find(|variable| variable.name == "runqueues")?.offset;
     let task = memory.task(Some(cpu))?;
     let group = types.offset("task_struct", "se")? + types.offset("sched_entity", "cfs_rq")?;
     let fair = memory.word(task + group)?;
     let queue = memory.word(fair + types.offset("cfs_rq", "rq")?)?;
-    // The task may have moved since; the run queue itself knows whose it is.
+    // The task may have migrated since, so the run queue's own CPU number is checked.
     let owner = memory.half(queue + types.offset("rq", "cpu")?)?;
     let begin = queue.checked_sub(offset)?;
     (owner == cpu && begin % ALIGNMENT == 0).then_some(begin)

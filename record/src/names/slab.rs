@@ -1,40 +1,42 @@
-//! Which slab cache an address belongs to: an address enters; the cache, and how far into its object the address lies,
-//! leave. The page that describes the memory names the cache; every step is checked, because all of it is read while
-//! the kernel changes it, and a wrong name is worse than none.
+//! Finds the slab cache and the object that an address belongs to.
 //!
-//! `struct page` describes a slab itself before 5.17, and `struct slab` lies over it since. That a page is a slab is a
-//! flag of the page (before 6.10) or its type (6.12). From a page inside a slab the way leads to the first one by
-//! `compound_head`, or by `compound_info` (7.1), which may be a mask instead of an address.
+//! The descriptor of the address's page leads to the cache. Every step is checked, because the kernel changes this memory
+//! meanwhile, and a wrong name is worse than none.
+//!
+//! `struct page` describes a slab itself before 5.17; since then `struct slab` overlays it. A page is marked as a slab by a flag
+//! (before 6.10) or by its type (6.12). A tail page of a slab leads to the head page by `compound_head`, or by `compound_info`
+//! (7.1), which may be a mask instead of an address.
 
 use rustc_hash::FxHashMap;
 
-use super::types::{Field, Types};
+use crate::btf::{Field, TypeInfo};
 use crate::peek::Memory;
 
-/// Bytes of a page, as a shift. The machines that planning admits have no others.
+/// Size of a page as a shift. x86-64 has no other.
 pub(super) const PAGE_SHIFT: u32 = 12;
-/// A page's description is read up to here; it is larger only where debugging adds to it.
+/// Number of bytes of a page descriptor to read. Only debugging options make descriptors larger.
 const PAGE_BYTES: usize = 64;
 
-/// Where the kernel keeps what: all virtual addresses are moved at boot.
+/// The start addresses of two regions, which are randomised at boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bases {
-    /// Where physical memory is mapped from its beginning (`page_offset_base`).
+    /// The direct mapping of physical memory (`page_offset_base`).
     pub(super) memory: u64,
-    /// The array of the pages' descriptions (`vmemmap_base`).
+    /// The array of page descriptors (`vmemmap_base`).
     pub(super) pages: u64,
 }
 
-/// Where the members are that lead from a page to its cache.
+/// The members that lead from a page descriptor to its cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Bytes of a page's description.
+    /// Size of a page descriptor in bytes.
     pub(super) page: u64,
     head: Field,
     cache: Field,
     objects: Field,
-    /// The flag, and since 6.10 the type, that a slab has.
+    /// The flag of slabs with its bit number.
     flag: Option<(Field, u32)>,
+    /// The type of slabs with its value, since 6.10.
     kind: Option<(Field, u64)>,
     name: u64,
     size: u64,
@@ -43,28 +45,28 @@ pub(super) struct Layout {
     left_pad: Option<u64>,
 }
 
-/// A cache, as it describes itself.
+/// A slab cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cache {
     pub(super) name: String,
-    /// Bytes of an object.
+    /// Size of an object in bytes.
     pub(super) object_bytes: u64,
-    /// It holds the objects of other caches, too.
+    /// Whether it also holds objects of other caches.
     pub(super) merged: bool,
-    /// Bytes from one object to the next.
+    /// Distance between objects in bytes.
     stride: u64,
     left_pad: u64,
 }
 
-/// Where in a cache's memory an address lies.
+/// The cache and the object of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) cache: Cache,
-    /// Bytes from the object's start; `None` if the address lies where no object should be.
+    /// Offset from the start of the object; `None` if no object should be at the address.
     pub(super) offset: Option<u64>,
 }
 
-/// The slabs of a kernel.
+/// Finds objects, and keeps the caches found so far.
 #[derive(Debug)]
 pub(super) struct Slabs {
     layout: Layout,
@@ -73,15 +75,15 @@ pub(super) struct Slabs {
 
 #[cfg(test)]
 impl Cache {
-    /// One that is not merged, and packs its objects.
+    /// Returns a cache that is not merged and has no padding.
     pub(super) fn of_bytes(name: &str, bytes: u64) -> Self {
         Self { name: name.to_owned(), object_bytes: bytes, merged: false, stride: bytes, left_pad: 0 }
     }
 }
 
 impl Layout {
-    /// From the kernel's types; `None` if it lacks one, as with another allocator.
-    pub(super) fn of(types: &Types) -> Option<Self> {
+    /// Returns the layout; `None` if a type is missing, as with another allocator.
+    pub(super) fn of(types: &TypeInfo) -> Option<Self> {
         let slab = if types.size("slab").is_some() { "slab" } else { "page" };
         let head = types.field("page", "compound_head").or_else(|| types.field("page", "compound_info"));
         let number = types.enumerator("pageflags", "PG_slab");
@@ -115,7 +117,7 @@ impl Slabs {
         Self { layout, known: FxHashMap::default() }
     }
 
-    /// The object that an address is in, if it is in one.
+    /// Returns the object of an address, if it is in a slab.
     pub(super) fn object(&mut self, memory: &mut impl Memory, bases: Bases, address: u64) -> Option<Object> {
         let Layout { page: each, .. } = self.layout;
         let number = address.checked_sub(bases.memory)? >> PAGE_SHIFT;
@@ -124,7 +126,7 @@ impl Slabs {
         let info = self.layout.head.in_bytes(&bytes)?;
         let mut head = page;
         if info & 1 == 1 {
-            // Addresses of pages never have all of the upper half set; masks always have.
+            // All upper 32 bits are set in masks, and never in addresses of page descriptors.
             head = if info >> 32 == 0xffff_ffff { page & info } else { info - 1 };
             if head < bases.pages || head > page || !(head - bases.pages).is_multiple_of(each) {
                 return None;
@@ -140,8 +142,7 @@ impl Slabs {
         let inside = address.checked_sub(start)?;
         let offset = inside.checked_sub(cache.left_pad).and_then(|inside| {
             let offset = inside % cache.stride;
-            // An object that the kernel's own sampling of errors (KFENCE) put at the end of a page of its own is not where
-            // others are.
+            // KFENCE places sampled objects at the end of a page, where other objects are not.
             (inside / cache.stride < count && offset < cache.object_bytes).then_some(offset)
         });
         Some(Object { cache, offset })
@@ -159,7 +160,7 @@ impl Slabs {
             return Some(cache.clone());
         }
         let layout = self.layout;
-        // A half of the address space belongs to programs: what points there is no cache.
+        // A pointer to user space is not a cache.
         if address >> 63 == 0 {
             return None;
         }
@@ -185,23 +186,23 @@ impl Slabs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peek::Made;
+    use crate::peek::FakeMemory;
 
     const BASES: Bases = Bases { memory: 0xffff_8880_0000_0000, pages: 0xffff_ea00_0000_0000 };
     const CACHE: u64 = 0xffff_8880_0010_0000;
     /// The first page of a slab of two pages.
     const PAGE: u64 = 8;
 
-    /// As in 6.12: the type of a page is in its upper byte.
+    /// The layout of 6.12, where the upper byte of `page_type` is the type.
     fn layout() -> Layout {
-        let word = |start| Field::of(start, 64);
+        let word = |start| Field::new(start, 64);
         Layout {
             page: 64,
             head: word(64),
             cache: word(64),
-            objects: Field::of(336, 15),
+            objects: Field::new(336, 15),
             flag: None,
-            kind: Some((Field::of(384, 32), 0xf5)),
+            kind: Some((Field::new(384, 32), 0xf5)),
             name: 0,
             size: 8,
             object_size: 12,
@@ -210,9 +211,9 @@ mod tests {
         }
     }
 
-    /// As in 5.10: the page has a flag, and other places.
+    /// The layout of 5.10, with a flag and other offsets.
     fn old_layout() -> Layout {
-        Layout { cache: Field::of(192, 64), flag: Some((Field::of(0, 64), 9)), kind: None, ..layout() }
+        Layout { cache: Field::new(192, 64), flag: Some((Field::new(0, 64), 9)), kind: None, ..layout() }
     }
 
     fn page(words: [u64; 8]) -> Vec<u8> {
@@ -222,9 +223,9 @@ mod tests {
     const SLAB: u64 = 0xf5 << 24;
     const OBJECTS: u64 = 10 << 16;
 
-    /// A cache of objects of 700 bytes in 704, and a slab of ten of them.
-    fn kernel() -> Made {
-        let mut kernel = Made::default();
+    /// Returns memory with a cache of 700-byte objects at a distance of 704, and a slab of ten of them.
+    fn kernel() -> FakeMemory {
+        let mut kernel = FakeMemory::default();
         let mut cache =
             [CACHE + 64, 704 | 700 << 32, 1].iter().flat_map(|w: &u64| w.to_ne_bytes()).collect::<Vec<_>>();
         cache.resize(64, 0);
@@ -236,7 +237,7 @@ mod tests {
         kernel
     }
 
-    fn find(kernel: &mut Made, layout: Layout, into_slab: u64) -> Option<(String, Option<u64>)> {
+    fn find(kernel: &mut FakeMemory, layout: Layout, into_slab: u64) -> Option<(String, Option<u64>)> {
         let address = BASES.memory + 4096 * PAGE + into_slab;
         let object = Slabs::new(layout).object(kernel, BASES, address)?;
         Some((object.cache.name, object.offset))
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_page_of_a_slab_may_name_the_first_by_a_mask() {
+    fn a_tail_page_may_lead_to_the_head_page_by_a_mask() {
         let mut kernel = kernel();
         let mask = !0 << 7 | 1;
         kernel.put(BASES.pages + 64 * (PAGE + 1), &page([0, mask, 0, 0, 0, 0, 0, 0]));
@@ -263,16 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn before_slabs_had_a_structure_of_their_own_the_page_itself_names_the_cache() {
+    fn in_old_kernels_the_page_descriptor_leads_to_the_cache() {
         let mut kernel = kernel();
         kernel.put(BASES.pages + 64 * PAGE, &page([1 << 9, 0, 0, CACHE, 0, OBJECTS, 0, 0]));
         assert_eq!(find(&mut kernel, old_layout(), 704), files(0));
         kernel.put(BASES.pages + 64 * PAGE, &page([1 << 8, 0, 0, CACHE, 0, OBJECTS, 0, 0]));
-        assert_eq!(find(&mut kernel, old_layout(), 704), None, "no slab any more");
+        assert_eq!(find(&mut kernel, old_layout(), 704), None, "not a slab any more");
     }
 
     #[test]
-    fn where_no_object_should_be_only_the_cache_is_known() {
+    fn between_objects_only_the_cache_is_known() {
         let mut kernel = kernel();
         let only = Some(("files_cache".to_owned(), None));
         assert_eq!(find(&mut kernel, layout(), 701), only, "between two objects");
@@ -286,15 +287,15 @@ mod tests {
         kernel.put(BASES.pages + 64 * PAGE, &page([0, CACHE, 0, 0, 0, OBJECTS, 0xf0 << 24, 0]));
         assert_eq!(find(&mut kernel, layout(), 0), None, "of another type");
         kernel.put(BASES.pages + 64 * PAGE, &page([0, 0x10_0000, 0, 0, 0, OBJECTS, SLAB, 0]));
-        assert_eq!(find(&mut kernel, layout(), 0), None, "its cache is no address of the kernel");
+        assert_eq!(find(&mut kernel, layout(), 0), None, "the cache is a user address");
         kernel.put(BASES.pages + 64 * PAGE, &page([0, CACHE + 24, 0, 0, 0, OBJECTS, SLAB, 0]));
-        assert_eq!(find(&mut kernel, layout(), 0), None, "what should be a cache is none");
+        assert_eq!(find(&mut kernel, layout(), 0), None, "an invalid cache");
         assert_eq!(Slabs::new(layout()).object(&mut kernel, BASES, 0x1000), None);
         assert_eq!(Slabs::new(layout()).object(&mut kernel, BASES, u64::MAX), None);
     }
 
     #[test]
-    fn a_first_page_that_does_not_lie_before_the_page_is_not_believed() {
+    fn an_invalid_head_page_is_rejected() {
         for info in [BASES.pages + 64 * (PAGE + 2) + 1, BASES.pages + 64 * PAGE + 9, 1, 0x1001] {
             let mut kernel = kernel();
             kernel.put(BASES.pages + 64 * (PAGE + 1), &page([0, info, 0, 0, 0, 0, 0, 0]));
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_before_each_object_is_no_part_of_it() {
+    fn padding_before_each_object_is_not_part_of_it() {
         let mut kernel = kernel();
         kernel.put(CACHE + 20, &16_u32.to_ne_bytes());
         assert_eq!(find(&mut kernel, layout(), 704 + 16 + 64), files(64));

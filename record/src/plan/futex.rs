@@ -1,56 +1,45 @@
-//! How futex calls are recorded on a machine: at the functions that the kernel's table of system calls leads to, where programs
-//! get onto them, and otherwise by tracepoints, which cost every system call of every task some time. A part of the plan, and
-//! as pure.
+//! Plans how futex calls are recorded.
+//!
+//! If possible by probes on the functions in the system call table. Otherwise by tracepoints, which slow down every system call
+//! of every task.
+
+use std::fmt;
 
 use super::{
-    Attach, By, Way,
-    kernel::{functions_for, way},
+    attachment::{Attachment, ProbeType},
+    kernel::{ProbeMethod, functions_for, probe_method},
 };
 use crate::{
-    host::{FUTEX_CALLS, HostFacts},
-    options::ProbeWay,
+    host::HostFacts,
+    options::ProbePreference,
+    probes::{FUTEX_CALLS, FutexCall},
 };
 
-/// How futex calls are come by.
+/// The hooks that record futex calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FutexPlan {
-    /// By programs on their functions: nobody pays but who calls them.
-    Functions(Way),
-    /// By the tracepoints of system calls.
+    /// Probes on the functions: only callers pay.
+    Functions(ProbeMethod),
+    /// System call tracepoints.
     Tracepoints,
 }
 
-/// A futex call, and the names of what belongs to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FutexCall {
-    /// As the kernel's tracepoints name it.
-    pub call: &'static str,
-    /// The function that its entry in the table of system calls leads to (4.17, x86-64).
-    pub function: &'static str,
-    /// The program at its tracepoint.
-    entry: &'static str,
+/// Returns the plan for this machine.
+pub(super) fn futex(facts: &HostFacts, preference: ProbePreference) -> FutexPlan {
+    let has_all =
+        |method: &ProbeMethod| calls(facts).all(|call| functions_for(facts, *method).contains(call.function));
+    // fentry must be known to work, because there is an alternative.
+    let works = |method: &ProbeMethod| *method == ProbeMethod::Kprobe || facts.fentry == Some(true);
+    let other = match preference {
+        ProbePreference::Auto => ProbePreference::Kprobe,
+        chosen => chosen,
+    };
+    let methods =
+        [preference, other].into_iter().filter_map(|preference| probe_method(facts, preference).ok());
+    methods.filter(works).find(has_all).map_or(FutexPlan::Tracepoints, FutexPlan::Functions)
 }
 
-impl FutexCall {
-    /// `call` by `function`, with the program `entry`.
-    pub(crate) const fn new(call: &'static str, function: &'static str, entry: &'static str) -> Self {
-        Self { call, function, entry }
-    }
-}
-
-/// The way for this machine. Without tracepoints nothing is known of the calls but what the symbols say; the call that every
-/// kernel has is certain.
-pub(super) fn futex(facts: &HostFacts, asked: ProbeWay) -> FutexPlan {
-    let all_there = |way: &Way| calls(facts).all(|call| functions_for(facts, *way).contains(call.function));
-    // A program that may be refused is no way here, where there is another one.
-    let is_certain = |way: &Way| *way == Way::Kprobe || facts.fentry == Some(true);
-    let other = if asked == ProbeWay::Auto { ProbeWay::Kprobe } else { asked };
-    let ways = [asked, other].into_iter().filter_map(|asked| way(facts, asked).ok());
-    let mut ways = ways.filter(is_certain).filter(all_there);
-    ways.next().map_or(FutexPlan::Tracepoints, FutexPlan::Functions)
-}
-
-/// The calls of this machine.
+/// Returns the calls of this machine. Without tracefs they are the ones that have functions; `futex` exists in every kernel.
 fn calls(facts: &HostFacts) -> impl Iterator<Item = &'static FutexCall> + use<'_> {
     let exists = |call: &&FutexCall| {
         let is_listed = facts.futex_calls.contains(&call.call);
@@ -62,35 +51,33 @@ fn calls(facts: &HostFacts) -> impl Iterator<Item = &'static FutexCall> + use<'_
 }
 
 impl FutexPlan {
-    /// What is attached: the ends before the begins, so that what is seen to begin is seen to end.
-    pub(super) fn attachments(self, facts: &HostFacts) -> Vec<Attach> {
+    /// Returns the attachments. Exits come before entries, so that every call whose entry is seen also has an exit.
+    pub(super) fn attachments(self, facts: &HostFacts) -> Vec<Attachment> {
+        let on_function =
+            |probe, call: &FutexCall| Attachment::function(probe, call.call, call.function, true);
         let each = |call: &FutexCall| match self {
             Self::Tracepoints => [
-                Attach::Syscall { program: "exit_futex", tracepoint: format!("sys_exit_{}", call.call) },
-                Attach::Syscall { program: call.entry, tracepoint: format!("sys_enter_{}", call.call) },
+                Attachment::Syscall { program: "exit_futex", tracepoint: format!("sys_exit_{}", call.call) },
+                Attachment::Syscall { program: call.entry, tracepoint: format!("sys_enter_{}", call.call) },
             ],
-            Self::Functions(Way::Fentry) => [By::Fexit, By::Fentry].map(|by| on_function(by, call)),
-            Self::Functions(Way::Kprobe) => [By::Kretprobe, By::Kprobe].map(|by| on_function(by, call)),
+            Self::Functions(ProbeMethod::Fentry) => {
+                [ProbeType::Fexit, ProbeType::Fentry].map(|probe| on_function(probe, call))
+            }
+            Self::Functions(ProbeMethod::Kprobe) => {
+                [ProbeType::Kretprobe, ProbeType::Kprobe].map(|probe| on_function(probe, call))
+            }
         };
         calls(facts).flat_map(each).collect()
     }
-
-    /// How, for people.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Functions(way) => way.words(),
-            Self::Tracepoints => {
-                "system call tracepoints, which cost every system call of every task some 50 ns"
-            }
-        }
-    }
 }
 
-fn on_function(by: By, call: &FutexCall) -> Attach {
-    Attach::Function {
-        program: format!("{}_{}", by.prefix(), call.call),
-        by,
-        function: call.function,
-        required: true,
+impl fmt::Display for FutexPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Functions(method) => method.fmt(f),
+            Self::Tracepoints => {
+                f.write_str("system call tracepoints, which cost every system call of every task some 50 ns")
+            }
+        }
     }
 }

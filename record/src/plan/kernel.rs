@@ -1,189 +1,167 @@
-//! How kernel locks are recorded on a machine: by which functions, of which kinds, and what stays unseen. A part of the plan,
-//! and as pure.
+//! Plans how kernel locks are recorded: which functions are probed, for which kinds, and what stays unseen.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use trace_format::{
     LockKind,
-    kernel_functions::{Act, FUNCTIONS, KernelFunction, kind, kinds},
+    kernel_functions::{Action, FUNCTIONS, KernelFunction, kind, kinds},
     run_info::Source,
 };
 
-use super::{Attach, Refusal};
+use super::{
+    attachment::{Attachment, ProbeType},
+    error::PlanError,
+};
 use crate::{
     filters::{Filters, bit},
     host::HostFacts,
-    options::{KernelDepth, ProbeWay},
+    options::{KernelDepth, ProbePreference},
 };
 
-/// How a program gets onto a kernel function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// At its entry, by a trampoline (5.5).
-    Fentry,
-    /// At its return, with its arguments at hand (5.5).
-    Fexit,
-    /// At its entry, by a breakpoint or ftrace.
-    Kprobe,
-    /// At its return.
-    Kretprobe,
-}
-
-impl By {
-    /// What the names of its programs begin with.
-    pub(super) const fn prefix(self) -> &'static str {
-        match self {
-            Self::Fentry => "fentry",
-            Self::Fexit => "fexit",
-            Self::Kprobe => "kprobe",
-            Self::Kretprobe => "kretprobe",
-        }
-    }
-}
-
-/// How kernel locks are recorded.
+/// The plan for kernel locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelPlan {
-    /// Waits begin and end at the contention tracepoints. Otherwise they begin at slow functions.
+    /// Whether waits are recorded by the contention tracepoints, rather than by probes on slow paths.
     pub contention: bool,
-    /// Whole holds, by fentry and fexit or by kprobes.
-    pub holds: Option<Way>,
-    /// The kinds whose holds are recorded, any of [`kinds`].
+    /// The probes that record holds, if holds are recorded.
+    pub holds: Option<ProbeMethod>,
+    /// The kinds whose holds are recorded, a set of [`kinds`].
     pub hold_kinds: u32,
-    /// Of those: the kinds whose waits begin at slow functions.
+    /// The subset of these kinds whose waits start at slow paths.
     pub slow_kinds: u32,
 }
 
-/// How functions are probed.
+/// A pair of probe types for entries and returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ProbeMethod {
     /// fentry and fexit.
     Fentry,
     /// kprobe and kretprobe.
     Kprobe,
 }
 
-/// How kernel locks are recorded on this machine.
+impl fmt::Display for ProbeMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fentry => "fentry and fexit",
+            Self::Kprobe => "kprobes and kretprobes",
+        })
+    }
+}
+
+/// Returns the plan for this machine.
 pub(super) fn kernel(
     facts: &HostFacts,
     depth: KernelDepth,
     filters: &Filters,
-) -> Result<KernelPlan, Refusal> {
+) -> Result<KernelPlan, PlanError> {
     let contention = facts.contention != Some(false);
-    let no_contention = || Refusal::NoContention { kernel: facts.kernel.clone() };
-    let KernelDepth::Holds(way) = depth else {
+    let no_contention = || PlanError::NoContention { kernel: facts.kernel.clone() };
+    let KernelDepth::Holds(preference) = depth else {
         let plan = KernelPlan { contention, holds: None, hold_kinds: 0, slow_kinds: 0 };
         return if contention { Ok(plan) } else { Err(no_contention()) };
     };
-    let way = self::way(facts, way)?;
+    let method = probe_method(facts, preference)?;
     if facts.realtime {
-        return Err(Refusal::Realtime);
+        return Err(PlanError::Realtime);
     }
-    let functions = functions_for(facts, way);
+    let functions = functions_for(facts, method);
     let hold_kinds = hold_kinds(functions) & filters.kinds;
     if hold_kinds == 0 && !contention {
-        return Err(Refusal::NoKind);
+        return Err(PlanError::NoKind);
     }
-    let slow = FUNCTIONS.iter().filter(|f| f.act == Act::Slow && functions.contains(f.name));
+    let slow = FUNCTIONS.iter().filter(|f| f.action == Action::SlowPath && functions.contains(f.name));
     let slow = slow.fold(0, |kinds, function| kinds | kind(function.flags));
-    // The tracepoints of rwsems come after the spinning, and not at all if that ends the wait.
+    // The tracepoints of rwsems fire after the spinning, and not at all if the spinning ends the wait.
     let slow_kinds = slow & hold_kinds & if contention { kinds::RWSEM } else { kinds::ALL };
-    Ok(KernelPlan { contention, holds: Some(way), hold_kinds, slow_kinds })
+    Ok(KernelPlan { contention, holds: Some(method), hold_kinds, slow_kinds })
 }
 
-/// How programs get onto functions of this kernel.
-pub(super) fn way(facts: &HostFacts, asked: ProbeWay) -> Result<Way, Refusal> {
-    // What could not be told is tried.
+/// Returns the probes to use on functions of this kernel.
+pub(super) fn probe_method(facts: &HostFacts, preference: ProbePreference) -> Result<ProbeMethod, PlanError> {
+    // An unknown feature is tried.
     let has_fentry = facts.fentry != Some(false);
-    // A task that is preempted in a fexit program keeps it from running for all others of its CPU meanwhile.
+    // A task that is preempted in a fexit program keeps the program from running for all other tasks of its CPU.
     let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
-    match asked {
-        ProbeWay::Fentry if has_fentry => Ok(Way::Fentry),
-        ProbeWay::Auto if has_fentry && is_exact => Ok(Way::Fentry),
-        ProbeWay::Kprobe | ProbeWay::Auto if facts.kprobes => Ok(Way::Kprobe),
-        ProbeWay::Auto => Err(Refusal::NoFunctions { missing: "neither fentry nor kprobes" }),
-        ProbeWay::Fentry => Err(Refusal::NoFunctions { missing: "no fentry" }),
-        ProbeWay::Kprobe => Err(Refusal::NoFunctions { missing: "no kprobes" }),
+    match preference {
+        ProbePreference::Fentry if has_fentry => Ok(ProbeMethod::Fentry),
+        ProbePreference::Auto if has_fentry && is_exact => Ok(ProbeMethod::Fentry),
+        ProbePreference::Kprobe | ProbePreference::Auto if facts.kprobes => Ok(ProbeMethod::Kprobe),
+        ProbePreference::Auto => Err(PlanError::NoFunctions { missing: "neither fentry nor kprobes" }),
+        ProbePreference::Fentry => Err(PlanError::NoFunctions { missing: "no fentry" }),
+        ProbePreference::Kprobe => Err(PlanError::NoFunctions { missing: "no kprobes" }),
     }
 }
 
-/// The kinds of which something is taken and given back by functions that are there.
+/// Returns the kinds that have both an acquiring and a releasing function.
 fn hold_kinds(functions: &BTreeSet<&'static str>) -> u32 {
-    let there = || FUNCTIONS.iter().filter(|function| functions.contains(function.name));
-    let all = |of: fn(Act) -> bool| {
-        there().filter(|f| of(f.act)).fold(0, |kinds, function| kinds | kind(function.flags))
+    let all = |selects: fn(Action) -> bool| {
+        let present = FUNCTIONS.iter().filter(|f| functions.contains(f.name) && selects(f.action));
+        present.fold(0, |kinds, function| kinds | kind(function.flags))
     };
-    all(is_taking) & all(|act| act == Act::Release)
+    all(is_acquiring) & all(|action| action == Action::Release)
 }
 
-fn is_taking(act: Act) -> bool {
-    matches!(act, Act::Take | Act::TakeOrFail | Act::Try | Act::TryZero | Act::TakeUnless)
+fn is_acquiring(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Acquire
+            | Action::AcquireOrFail
+            | Action::Try
+            | Action::TryInverted
+            | Action::AcquireConditionally
+    )
 }
 
-/// The functions that programs get onto in this way.
-pub(super) fn functions_for(facts: &HostFacts, way: Way) -> &BTreeSet<&'static str> {
-    match (way, &facts.types) {
-        (Way::Fentry, Some(types)) => &types.functions,
+/// Returns the functions that can be probed by this method.
+pub(super) fn functions_for(facts: &HostFacts, method: ProbeMethod) -> &BTreeSet<&'static str> {
+    match (method, &facts.types) {
+        (ProbeMethod::Fentry, Some(types)) => &types.functions,
         _ => &facts.functions,
     }
 }
 
-impl Way {
-    /// For people.
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::Fentry => "fentry and fexit",
-            Self::Kprobe => "kprobes and kretprobes",
-        }
-    }
-}
-
-/// The probes on the functions of the kinds that are recorded, in the order of the table.
+/// Returns the probes on the functions of the recorded kinds, in the order of the table.
 pub(super) fn functions<'a>(
     facts: &'a HostFacts,
-    way: Way,
+    method: ProbeMethod,
     plan: &KernelPlan,
-) -> impl Iterator<Item = Attach> + use<'a> {
-    let there = functions_for(facts, way);
+) -> impl Iterator<Item = Attachment> + use<'a> {
+    let present = functions_for(facts, method);
     let (holds, slow) = (plan.hold_kinds, plan.slow_kinds);
-    let wanted = move |f: &&KernelFunction| {
-        let kinds = if f.act == Act::Slow { slow } else { holds };
-        there.contains(f.name) && kind(f.flags) & kinds != 0
+    let selected = move |f: &&KernelFunction| {
+        let kinds = if f.action == Action::SlowPath { slow } else { holds };
+        present.contains(f.name) && kind(f.flags) & kinds != 0
     };
-    FUNCTIONS.iter().filter(wanted).flat_map(move |function| {
-        let ways: &[By] = match (way, is_taking(function.act)) {
-            (Way::Fentry, true) => &[By::Fexit],
-            (Way::Fentry, false) => &[By::Fentry],
-            // The return first: what is seen to begin must be seen to end.
-            (Way::Kprobe, true) => &[By::Kretprobe, By::Kprobe],
-            (Way::Kprobe, false) => &[By::Kprobe],
+    FUNCTIONS.iter().filter(selected).flat_map(move |function| {
+        let probes: &[ProbeType] = match (method, is_acquiring(function.action)) {
+            (ProbeMethod::Fentry, true) => &[ProbeType::Fexit],
+            (ProbeMethod::Fentry, false) => &[ProbeType::Fentry],
+            // The return first, so that every call whose entry is seen also has a return.
+            (ProbeMethod::Kprobe, true) => &[ProbeType::Kretprobe, ProbeType::Kprobe],
+            (ProbeMethod::Kprobe, false) => &[ProbeType::Kprobe],
         };
-        ways.iter().map(|&by| Attach::Function {
-            program: format!("{}_{}", by.prefix(), function.name),
-            by,
-            function: function.name,
-            required: function.act == Act::Release && !function.wraps,
-        })
+        let required = function.action == Action::Release && !function.is_wrapper;
+        probes.iter().map(move |&probe| Attachment::function(probe, function.name, function.name, required))
     })
 }
 
-impl KernelPlan {
-    /// What is recorded, for people.
-    pub(super) fn words(&self) -> String {
-        match (self.holds, self.contention) {
-            (None, _) => "waits, by raw tracepoints contention_begin/end".to_owned(),
-            (Some(way), contention) => {
-                let waits = if contention {
-                    "waits of all, by raw tracepoints contention_begin/end"
-                } else {
-                    "waits of these, by the functions that wait"
-                };
-                format!("holds of {}, by {}; {waits}", names(self.hold_kinds), way.words())
-            }
-        }
+impl fmt::Display for KernelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(method) = self.holds else {
+            return f.write_str("waits, by raw tracepoints contention_begin/end");
+        };
+        let waits = if self.contention {
+            "waits of all, by raw tracepoints contention_begin/end"
+        } else {
+            "waits of these, by the functions that wait"
+        };
+        write!(f, "holds of {}, by {method}; {waits}", kind_names(self.hold_kinds).join(", "))
     }
+}
 
-    /// What is recorded, and what can't be seen, for the trace.
+impl KernelPlan {
+    /// Returns the recorded kinds and their limits, for the trace.
     pub(super) fn sources(&self, filters: &Filters) -> Vec<Source> {
         let waits = if self.contention { filters.kinds & !self.hold_kinds } else { 0 };
         let all = filters.limits();
@@ -195,7 +173,7 @@ impl KernelPlan {
         if self.hold_kinds != 0 {
             sources.push(Source {
                 name: "kernel_functions".to_owned(),
-                kinds: kind_words(self.hold_kinds),
+                kinds: kind_names(self.hold_kinds),
                 uncontended: true,
                 holds: true,
                 limits: limits(HOLD_LIMITS, self.hold_kinds),
@@ -204,7 +182,7 @@ impl KernelPlan {
         if waits != 0 {
             sources.push(Source {
                 name: "kernel_contended".to_owned(),
-                kinds: kind_words(waits),
+                kinds: kind_names(waits),
                 uncontended: false,
                 holds: false,
                 limits: limits(WAIT_LIMITS, waits),
@@ -214,7 +192,7 @@ impl KernelPlan {
     }
 }
 
-/// What a recording of holds can't see, by kind.
+/// Limits of recording holds, by kind.
 const HOLD_LIMITS: &[(u32, &str)] = &[
     (
         kinds::ALL,
@@ -225,7 +203,7 @@ const HOLD_LIMITS: &[(u32, &str)] = &[
     (kinds::SEMAPHORE, "semaphores: a hold that another task ends is not paired"),
 ];
 
-/// What a recording of waits can't see, by kind.
+/// Limits of recording waits, by kind.
 const WAIT_LIMITS: &[(u32, &str)] = &[
     (kinds::ALL, "kernel locks: waits only; acquisitions without a wait and hold times are not recorded"),
     (
@@ -234,11 +212,7 @@ const WAIT_LIMITS: &[(u32, &str)] = &[
     ),
 ];
 
-fn kind_words(kinds: u32) -> Vec<String> {
+fn kind_names(kinds: u32) -> Vec<String> {
     let kernel = LockKind::ALL.iter().filter(|kind| bit(**kind) & kinds != 0);
     kernel.map(|kind| kind.as_str().to_owned()).collect()
-}
-
-fn names(kinds: u32) -> String {
-    kind_words(kinds).join(", ")
 }

@@ -1,9 +1,10 @@
-//! Plans of machines that are not this one.
+//! Plans for machines that differ from this one.
 
+use rustix::thread::CapabilitySet;
 use trace_format::kernel_functions::kinds;
 
 use super::*;
-use crate::{btf::TaskOffsets, options::ProbeWay};
+use crate::{btf::TaskOffsets, filters::ThreadSpace, options::ProbePreference};
 
 fn machine() -> HostFacts {
     HostFacts {
@@ -11,9 +12,16 @@ fn machine() -> HostFacts {
         arch: "x86_64".to_owned(),
         cpus_online: Some(4),
         cpus_possible: Some(8),
-        capabilities: Some(u64::MAX),
+        capabilities: Some(CapabilitySet::all()),
         types: Some(KernelTypes {
-            task: TaskOffsets { pid: Some(1), tgid: Some(2), comm: Some(3), state: Some(4) },
+            task: TaskOffsets {
+                pid: Some(1),
+                tgid: Some(2),
+                comm: Some(3),
+                state: Some(4),
+                flags: Some(5),
+                stack: Some(6),
+            },
             functions: ["mutex_lock", "mutex_unlock", "down_read"].into(),
             ..KernelTypes::default()
         }),
@@ -29,25 +37,26 @@ fn machine() -> HostFacts {
 }
 
 #[test]
-fn a_capable_machine_gets_a_ring_for_each_possible_cpu_and_every_source() {
-    let plan = Plan::make(&machine(), &Wanted::everything()).unwrap();
+fn a_capable_machine_gets_every_source_and_a_ring_for_each_possible_cpu() {
+    let plan = Plan::new(&machine(), &Selection::everything()).unwrap();
     assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
     let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
     assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
     assert_eq!(plan.sources().len(), 4);
-    assert!(plan.sources.contains(&raw("contention_begin", "contention_begin")));
-    let waitv = Attach::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
+    assert!(plan.sources.contains(&Attachment::raw("contention_begin", "contention_begin")));
+    let waitv =
+        Attachment::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
     assert!(plan.sources.contains(&waitv));
 }
 
-fn whole(way: ProbeWay) -> Wanted {
-    Wanted { kernel: Some(KernelDepth::Holds(way)), ..Wanted::everything() }
+fn holds(preference: ProbePreference) -> Selection {
+    Selection { kernel: Some(KernelDepth::Holds(preference)), ..Selection::everything() }
 }
 
 fn probes(plan: &Plan) -> Vec<&str> {
-    fn program(attach: &Attach) -> Option<&str> {
+    fn program(attach: &Attachment) -> Option<&str> {
         match attach {
-            Attach::Function { program, .. } => Some(program),
+            Attachment::Function { program, .. } => Some(program),
             _ => None,
         }
     }
@@ -55,8 +64,8 @@ fn probes(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn holds_are_recorded_of_the_kinds_whose_functions_are_there_and_waits_of_the_others() {
-    let plan = Plan::make(&machine(), &whole(ProbeWay::Auto)).unwrap();
+fn kinds_without_functions_get_waits_only() {
+    let plan = Plan::new(&machine(), &holds(ProbePreference::Auto)).unwrap();
     assert_eq!(probes(&plan), ["fentry_mutex_unlock", "fexit_mutex_lock"]);
     let sources = plan.sources();
     assert_eq!(
@@ -67,9 +76,9 @@ fn holds_are_recorded_of_the_kinds_whose_functions_are_there_and_waits_of_the_ot
 }
 
 #[test]
-fn where_there_is_no_fentry_kprobes_do_it_and_the_return_comes_first() {
+fn kprobes_replace_fentry_and_returns_are_attached_first() {
     let facts = HostFacts { fentry: Some(false), ..machine() };
-    let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
+    let plan = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap();
     let expected = [
         "kprobe_mutex_unlock",
         "kprobe_up_read",
@@ -82,93 +91,93 @@ fn where_there_is_no_fentry_kprobes_do_it_and_the_return_comes_first() {
 }
 
 #[test]
-fn a_kernel_that_preempts_its_tasks_is_probed_by_kprobes_unless_fentry_is_asked_for() {
+fn a_preemptible_kernel_gets_kprobes_unless_fentry_is_chosen() {
     let facts = HostFacts { preemptible: Some(true), ..machine() };
-    let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-    assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Kprobe));
-    let plan = Plan::make(&facts, &whole(ProbeWay::Fentry)).unwrap();
-    assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(Way::Fentry));
+    let plan = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap();
+    assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(ProbeMethod::Kprobe));
+    let plan = Plan::new(&facts, &holds(ProbePreference::Fentry)).unwrap();
+    assert_eq!(plan.kernel.and_then(|kernel| kernel.holds), Some(ProbeMethod::Fentry));
     assert!(plan.warnings.iter().any(|warning| warning.contains("recursion misses")));
 }
 
 #[test]
-fn a_kernel_that_lets_nothing_onto_its_functions_offers_waits_alone() {
+fn without_probes_on_functions_only_waits_can_be_recorded() {
     let facts = HostFacts { fentry: Some(false), kprobes: false, ..machine() };
-    let refusal = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap_err();
-    assert!(refusal.to_string().contains("--contended-only"), "{refusal}");
-    assert!(Plan::make(&machine(), &whole(ProbeWay::Kprobe)).is_ok());
-    let refusal = Plan::make(&facts, &whole(ProbeWay::Kprobe)).unwrap_err();
-    assert_eq!(refusal, Refusal::NoFunctions { missing: "no kprobes" });
+    let error = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap_err();
+    assert!(error.to_string().contains("--contended-only"), "{error}");
+    assert!(Plan::new(&machine(), &holds(ProbePreference::Kprobe)).is_ok());
+    let error = Plan::new(&facts, &holds(ProbePreference::Kprobe)).unwrap_err();
+    assert_eq!(error, PlanError::NoFunctions { missing: "no kprobes" });
 }
 
 #[test]
-fn without_contention_tracepoints_holds_are_recorded_and_spinlocks_are_not() {
+fn without_contention_tracepoints_spinlocks_are_not_recorded() {
     let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-    let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-    assert!(plan.old_kernel && !Plan::make(&machine(), &Wanted::everything()).unwrap().old_kernel);
+    let plan = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap();
+    assert!(plan.old_kernel && !Plan::new(&machine(), &Selection::everything()).unwrap().old_kernel);
     assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
     assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
-    assert!(!plan.sources.contains(&raw("contention_begin", "contention_begin")));
+    assert!(!plan.sources.contains(&Attachment::raw("contention_begin", "contention_begin")));
 }
 
 #[test]
-fn only_the_chosen_kinds_are_probed_and_the_trace_says_so() {
+fn only_the_chosen_kinds_are_probed() {
     let filters = Filters { kinds: kinds::RWSEM, ..Filters::default() };
-    let plan = Plan::make(&machine(), &Wanted { filters, ..whole(ProbeWay::Kprobe) }).unwrap();
+    let plan = Plan::new(&machine(), &Selection { filters, ..holds(ProbePreference::Kprobe) }).unwrap();
     assert_eq!(probes(&plan), ["kprobe_up_read", "kretprobe_down_read", "kprobe_down_read"]);
     assert!(plan.sources()[0].limits.iter().any(|limit| limit.contains("only rwsem")));
 }
 
 #[test]
-fn many_cpus_share_a_bounded_amount_of_memory() {
+fn the_memory_of_all_rings_is_bounded() {
     let facts = HostFacts { cpus_possible: Some(200), ..machine() };
-    let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
+    let plan = Plan::new(&facts, &Selection::everything()).unwrap();
     assert_eq!(plan.ring_bytes, 1 << 20);
     let facts = HostFacts { cpus_possible: Some(5000), ..machine() };
-    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::Cpus { cpus: 5000 }));
+    assert_eq!(Plan::new(&facts, &Selection::everything()), Err(PlanError::Cpus { cpus: 5000 }));
 }
 
 #[test]
-fn a_missing_capability_is_named_with_the_next_step() {
-    let facts = HostFacts { capabilities: Some(0), ..machine() };
-    let refusal = Plan::make(&facts, &Wanted::everything()).unwrap_err();
-    assert!(refusal.to_string().contains("CAP_BPF") && refusal.to_string().contains("sudo"));
+fn the_error_for_a_missing_capability_names_the_next_step() {
+    let facts = HostFacts { capabilities: Some(CapabilitySet::empty()), ..machine() };
+    let error = Plan::new(&facts, &Selection::everything()).unwrap_err();
+    assert!(error.to_string().contains("CAP_BPF") && error.to_string().contains("sudo"));
 }
 
 #[test]
-fn an_old_kernel_is_offered_what_it_can_do() {
+fn the_error_for_an_old_kernel_names_an_alternative() {
     let facts = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-    let refusal = Plan::make(&facts, &Wanted::everything()).unwrap_err();
-    assert!(refusal.to_string().contains("--locks futex"));
-    let wanted = Wanted { kernel: None, ..Wanted::everything() };
-    assert!(Plan::make(&facts, &wanted).is_ok());
+    let error = Plan::new(&facts, &Selection::everything()).unwrap_err();
+    assert!(error.to_string().contains("--locks futex"));
+    let selection = Selection { kernel: None, ..Selection::everything() };
+    assert!(Plan::new(&facts, &selection).is_ok());
 }
 
 #[test]
-fn what_could_not_be_told_is_tried() {
+fn unknown_features_are_tried() {
     let facts =
         HostFacts { capabilities: None, contention: None, tracefs: None, futex_calls: vec![], ..machine() };
-    let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
+    let plan = Plan::new(&facts, &Selection::everything()).unwrap();
     assert!(plan.mount_tracefs);
 }
 
 #[test]
-fn what_will_be_missing_for_want_of_a_capability_is_said() {
-    let facts = HostFacts { capabilities: Some(1 << 38 | 1 << 39), ..machine() };
-    let warnings = Plan::make(&facts, &Wanted::everything()).unwrap().warnings;
-    let says = |word: &str| warnings.iter().any(|warning| warning.contains(word));
-    assert!(says("CAP_SYSLOG") && says("CAP_SYS_PTRACE"), "{warnings:?}");
+fn missing_optional_capabilities_are_warned_about() {
+    let facts = HostFacts { capabilities: Some(CapabilitySet::PERFMON | CapabilitySet::BPF), ..machine() };
+    let warnings = Plan::new(&facts, &Selection::everything()).unwrap().warnings;
+    let has = |word: &str| warnings.iter().any(|warning| warning.contains(word));
+    assert!(has("CAP_SYSLOG") && has("CAP_SYS_PTRACE"), "{warnings:?}");
 }
 
 #[test]
-fn no_btf_and_lockdown_are_refused() {
+fn missing_btf_and_lockdown_are_errors() {
     let facts = HostFacts { types: None, ..machine() };
-    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::NoBtf));
+    assert_eq!(Plan::new(&facts, &Selection::everything()), Err(PlanError::NoBtf));
     let facts = HostFacts { lockdown: Some("confidentiality".into()), ..machine() };
-    assert_eq!(Plan::make(&facts, &Wanted::everything()), Err(Refusal::Lockdown));
+    assert_eq!(Plan::new(&facts, &Selection::everything()), Err(PlanError::Lockdown));
 }
 
-/// A machine that has the functions of the futex calls in `functions`, too.
+/// Returns a machine that also has these functions of futex calls.
 fn with_futex_functions(functions: &[&'static str]) -> HostFacts {
     let mut facts = machine();
     facts.functions.extend(functions);
@@ -179,95 +188,109 @@ fn with_futex_functions(functions: &[&'static str]) -> HostFacts {
 const BOTH: [&str; 2] = ["__x64_sys_futex", "__x64_sys_futex_waitv"];
 
 #[test]
-fn futex_calls_are_probed_at_their_functions_with_the_end_first() {
-    let futexes = Wanted { kernel: None, ..Wanted::everything() };
+fn futex_functions_are_probed_with_the_exit_first() {
+    let futexes = Selection { kernel: None, ..Selection::everything() };
     let facts = with_futex_functions(&BOTH);
-    let plan = Plan::make(&facts, &futexes).unwrap();
-    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(Way::Fentry)));
+    let plan = Plan::new(&facts, &futexes).unwrap();
+    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(ProbeMethod::Fentry)));
     assert_eq!(probes(&plan), ["fexit_futex", "fentry_futex", "fexit_futex_waitv", "fentry_futex_waitv"]);
     let preemptible = HostFacts { preemptible: Some(true), ..facts };
-    let plan = Plan::make(&preemptible, &futexes).unwrap();
+    let plan = Plan::new(&preemptible, &futexes).unwrap();
     assert_eq!(probes(&plan)[..2], ["kretprobe_futex", "kprobe_futex"]);
 }
 
 #[test]
-fn futex_calls_are_come_by_with_tracepoints_if_one_of_their_functions_is_missing_or_none_can_be_probed() {
+fn futex_calls_fall_back_to_tracepoints_if_a_function_is_missing_or_none_can_be_probed() {
     let one = with_futex_functions(&BOTH[..1]);
     let none = HostFacts { fentry: Some(false), kprobes: false, ..with_futex_functions(&BOTH) };
     let unknown = HostFacts { fentry: None, kprobes: false, ..with_futex_functions(&BOTH) };
     for facts in [one, none, unknown] {
-        let plan = Plan::make(&facts, &Wanted::everything()).unwrap();
+        let plan = Plan::new(&facts, &Selection::everything()).unwrap();
         assert_eq!(plan.futex_calls, Some(FutexPlan::Tracepoints));
         assert!(probes(&plan).is_empty());
     }
 }
 
 #[test]
-fn futex_calls_whose_arguments_are_not_described_are_probed_by_kprobes() {
+fn futex_functions_without_described_arguments_get_kprobes() {
     let mut facts = with_futex_functions(&BOTH);
     facts.types.as_mut().unwrap().functions.retain(|name| !BOTH.contains(name));
-    let plan = Plan::make(&facts, &whole(ProbeWay::Auto)).unwrap();
-    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(Way::Kprobe)));
-    assert_eq!(plan.kernel.unwrap().holds, Some(Way::Fentry));
-    // Who asks for fentry gets no kprobes.
-    let plan = Plan::make(&facts, &whole(ProbeWay::Fentry)).unwrap();
+    let plan = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap();
+    assert_eq!(plan.futex_calls, Some(FutexPlan::Functions(ProbeMethod::Kprobe)));
+    assert_eq!(plan.kernel.unwrap().holds, Some(ProbeMethod::Fentry));
+    // A user who chose fentry gets no kprobes.
+    let plan = Plan::new(&facts, &holds(ProbePreference::Fentry)).unwrap();
     assert_eq!(plan.futex_calls, Some(FutexPlan::Tracepoints));
 }
 
 #[test]
-fn without_tracepoints_the_futex_calls_are_those_whose_functions_are_there() {
+fn without_tracepoints_the_futex_calls_are_those_with_functions() {
     let facts = HostFacts { futex_calls: vec![], ..with_futex_functions(&BOTH) };
-    let plan = Plan::make(&facts, &Wanted { kernel: None, ..Wanted::everything() }).unwrap();
+    let plan = Plan::new(&facts, &Selection { kernel: None, ..Selection::everything() }).unwrap();
     assert_eq!(probes(&plan).len(), 4);
 }
 
 #[test]
-fn a_paranoid_kernel_refuses_events_to_all_but_root_and_fentry_needs_none() {
-    let all_but_admin = !(1 << 21);
+fn a_paranoid_kernel_reserves_perf_events_for_root_and_fentry_needs_none() {
+    let all_but_admin = CapabilitySet::all() - CapabilitySet::SYS_ADMIN;
     let facts = |level, functions: &[&'static str]| HostFacts {
         perf_event_paranoid: Some(level),
         capabilities: Some(all_but_admin),
         ..with_futex_functions(functions)
     };
-    let futexes = Wanted { pthread: false, ..Wanted::everything() };
-    assert_eq!(Plan::make(&facts(3, &[]), &futexes).unwrap_err(), Refusal::Paranoid { level: 3 });
-    assert!(Plan::make(&facts(2, &[]), &futexes).is_ok());
-    assert!(Plan::make(&facts(3, &BOTH), &futexes).is_ok());
+    let futexes = Selection { pthread: false, ..Selection::everything() };
+    assert_eq!(Plan::new(&facts(3, &[]), &futexes).unwrap_err(), PlanError::Paranoid { level: 3 });
+    assert!(Plan::new(&facts(2, &[]), &futexes).is_ok());
+    assert!(Plan::new(&facts(3, &BOTH), &futexes).is_ok());
 }
 
 #[test]
-fn off_cpu_time_has_programs_of_its_own_which_nobody_else_loads() {
+fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
     let tracepoints = |plan: &Plan| -> Vec<&'static str> {
-        let raw = |attach: &Attach| match attach {
-            Attach::Raw { program, .. } => Some(*program),
+        let raw = |attach: &Attachment| match attach {
+            Attachment::Raw { program, .. } => Some(*program),
             _ => None,
         };
         plan.sources.iter().filter_map(raw).collect()
     };
-    let alone = Wanted { kernel: None, futex: false, pthread: false, off_cpu: true, ..Wanted::everything() };
-    let plan = Plan::make(&machine(), &alone).unwrap();
+    let alone =
+        Selection { kernel: None, futex: false, pthread: false, off_cpu: true, ..Selection::everything() };
+    let plan = Plan::new(&machine(), &alone).unwrap();
     let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
     assert_eq!(tracepoints(&plan), own);
     let [source] = &plan.sources()[..] else { panic!("one source") };
     assert_eq!((source.name.as_str(), source.kinds.len()), ("off_cpu", 0));
-    let without = Plan::make(&machine(), &Wanted::everything()).unwrap();
+    let without = Plan::new(&machine(), &Selection::everything()).unwrap();
     assert!(!tracepoints(&without).iter().any(|program| own.contains(program)));
-    let both = Plan::make(&machine(), &Wanted { off_cpu: true, ..Wanted::everything() }).unwrap();
+    let both = Plan::new(&machine(), &Selection { off_cpu: true, ..Selection::everything() }).unwrap();
     assert_eq!(tracepoints(&both).len(), own.len() + tracepoints(&without).len());
     let old = HostFacts { contention: Some(false), kernel: "5.10.0".into(), ..machine() };
-    assert!(Plan::make(&old, &alone).is_ok(), "it needs nothing that 5.10 has not");
+    assert!(Plan::new(&old, &alone).is_ok(), "5.10 has all it needs");
 }
 
 #[test]
-fn what_is_left_out_of_off_cpu_time_is_said_of_it_and_not_of_locks() {
+fn kernel_threads_are_not_told_apart_without_their_flags() {
+    let filters = Filters { threads: Some(ThreadSpace::Kernel), ..Filters::default() };
+    let selection = Selection { off_cpu: true, filters, ..Selection::everything() };
+    let plan = Plan::new(&machine(), &selection).unwrap();
+    let off_cpu = plan.sources().into_iter().find(|source| source.name == "off_cpu").unwrap();
+    assert!(off_cpu.limits.contains(&"off-CPU time: only kernel threads are recorded".to_owned()));
+    let mut types = machine().types.unwrap();
+    types.task.flags = None;
+    let without = HostFacts { types: Some(types), ..machine() };
+    assert_eq!(Plan::new(&without, &selection), Err(PlanError::NoTaskFlags));
+}
+
+#[test]
+fn limits_of_off_cpu_time_are_not_limits_of_locks() {
     let filters = Filters { min_block_ns: 7, min_wait_ns: 8, ..Filters::default() };
-    let wanted = Wanted { off_cpu: true, pthread: false, filters, ..Wanted::everything() };
-    let plan = Plan::make(&machine(), &wanted).unwrap();
+    let selection = Selection { off_cpu: true, pthread: false, filters, ..Selection::everything() };
+    let plan = Plan::new(&machine(), &selection).unwrap();
     for source in plan.sources() {
-        let says = |words: &str| source.limits.iter().any(|limit| limit.contains(words));
+        let has = |words: &str| source.limits.iter().any(|limit| limit.contains(words));
         let is_off_cpu = source.name == "off_cpu";
         assert_eq!(
-            (says("shorter than 7 ns"), says("shorter than 8 ns")),
+            (has("shorter than 7 ns"), has("shorter than 8 ns")),
             (is_off_cpu, !is_off_cpu),
             "{source:?}"
         );

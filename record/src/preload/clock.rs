@@ -1,36 +1,36 @@
-//! Ticks of the processor's time-stamp counter in, CLOCK_MONOTONIC in nanoseconds out.
+//! Converts ticks of the processor's time-stamp counter to CLOCK_MONOTONIC in nanoseconds.
 //!
-//! Both clocks are read together again and again; between two such readings time runs evenly. So the error of a time is at
-//! most that of the readings around it: half of the ticks that the reading of the other clock took. The kernel may
-//! correct its clock while we record: the next reading follows it.
+//! Both clocks are read together repeatedly; times between two readings are interpolated. So the error of a time is at most that of
+//! the readings around it: half of the ticks that reading the other clock took. If the kernel corrects its clock during the
+//! recording, the next reading follows it.
 
 use std::{collections::VecDeque, fs};
 
-use trace_format::preload::{LOW, clock};
+use trace_format::preload::{LOW_MASK, clock};
 
 use crate::clocks::monotonic_ns;
 
-/// Both clocks at one moment.
+/// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The time-stamp counter, or CLOCK_MONOTONIC where that one is recorded.
+    /// The time-stamp counter, or CLOCK_MONOTONIC if that is recorded.
     pub ticks: u64,
     /// CLOCK_MONOTONIC.
     pub ns: u64,
-    /// By how many ticks this may be wrong.
-    pub doubt: u64,
+    /// Maximum error in ticks.
+    pub error: u64,
 }
 
-/// Which clock recorded processes read: one of [`clock`].
+/// The clock that recorded processes read: one of [`clock`].
 pub fn cheapest() -> u32 {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let source = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let cpu = text("/proc/cpuinfo");
     let flags = cpu.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
-    // The kernel itself uses it for its clocks only after it found that it runs evenly, everywhere, always.
-    let even = cfg!(target_arch = "x86_64") && has("constant_tsc") && has("nonstop_tsc");
-    if even && source.trim() == "tsc" { clock::TSC } else { clock::MONOTONIC }
+    // The kernel uses it as its own clock source only if it found it stable on all processors.
+    let stable = cfg!(target_arch = "x86_64") && has("constant_tsc") && has("nonstop_tsc");
+    if stable && source.trim() == "tsc" { clock::TSC } else { clock::MONOTONIC }
 }
 
 /// Reads both clocks: `kind` is one of [`clock`].
@@ -38,15 +38,15 @@ pub fn read(kind: u32) -> Reading {
     const TRIES: usize = 8;
     if kind != clock::TSC {
         let now = monotonic_ns() as u64;
-        return Reading { ticks: now, ns: now, doubt: 0 };
+        return Reading { ticks: now, ns: now, error: 0 };
     }
-    let mut best = Reading { ticks: 0, ns: 0, doubt: u64::MAX };
+    let mut best = Reading { ticks: 0, ns: 0, error: u64::MAX };
     for _ in 0..TRIES {
         let before = ticks();
         let ns = monotonic_ns() as u64;
         let took = ticks().saturating_sub(before);
-        if took / 2 < best.doubt {
-            best = Reading { ticks: before + took / 2, ns, doubt: took.div_ceil(2) };
+        if took / 2 < best.error {
+            best = Reading { ticks: before + took / 2, ns, error: took.div_ceil(2) };
         }
     }
     best
@@ -54,7 +54,7 @@ pub fn read(kind: u32) -> Reading {
 
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
-    // SAFETY: these instructions only read a counter and wait for what stands before them.
+    // SAFETY: these instructions only read a counter and wait for earlier ones.
     unsafe {
         std::arch::x86_64::_mm_lfence();
         let now = std::arch::x86_64::_rdtsc();
@@ -68,7 +68,7 @@ fn ticks() -> u64 {
     monotonic_ns() as u64
 }
 
-/// What the ticks mean, as far as the clocks were read.
+/// Conversion of ticks to times, from all readings of the clocks.
 #[derive(Debug)]
 pub struct Timeline {
     readings: VecDeque<Reading>,
@@ -95,7 +95,7 @@ impl Segment {
     fn ns(&self, ticks: u64) -> u64 {
         let part = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> 32) as u64;
         if ticks >= self.begin.ticks {
-            // Rounded down, it never passes the next reading, at which the next segment begins.
+            // It is rounded down and never passes the next reading, at which the next segment begins.
             (self.begin.ns + part(ticks - self.begin.ticks)).min(self.end.ns)
         } else {
             self.begin.ns.saturating_sub(part(self.begin.ticks - ticks))
@@ -103,32 +103,36 @@ impl Segment {
     }
 }
 
-/// Readings that are remembered: a thread that was stopped in the middle of a record may bring an old time.
-const MOST_READINGS: usize = 256;
-
 impl Timeline {
-    /// Begins with two readings: nothing is known of a clock that was read once.
+    /// Starts with two readings: one does not show the rate of a clock.
     pub fn new(first: Reading, second: Reading) -> Self {
         Self { readings: VecDeque::from([first, second]), segment: Segment::between(first, second) }
     }
 
-    /// Takes in the next reading.
+    /// Adds the next reading.
     pub fn extend(&mut self, next: Reading) {
         let Some(&last) = self.readings.back() else { return };
         if next.ticks <= last.ticks || next.ns < last.ns {
             return;
         }
         self.readings.push_back(next);
-        if self.readings.len() > MOST_READINGS {
-            self.readings.pop_front();
-        }
         self.segment = Segment::between(last, next);
     }
 
-    /// The time of a record, whose clock was read before the last reading, and of whose ticks the low bits are known.
+    /// Forgets readings that only times before `ns` need.
+    ///
+    /// The others are kept, however many they are: before the first reading a time is extrapolated, and the rate between two
+    /// readings a millisecond apart is wrong by the error of both, which makes microseconds of error within a second.
+    pub fn forget_before(&mut self, ns: u64) {
+        while self.readings.len() > 2 && self.readings[1].ns <= ns {
+            self.readings.pop_front();
+        }
+    }
+
+    /// The time of a record that was written before the last reading, given the low bits of its ticks.
     pub fn ns(&mut self, low_ticks: u64) -> u64 {
         let now = self.segment_end();
-        let ticks = now.wrapping_sub(now.wrapping_sub(low_ticks) & LOW);
+        let ticks = now.wrapping_sub(now.wrapping_sub(low_ticks) & LOW_MASK);
         if !(self.segment.begin.ticks..=self.segment.end.ticks).contains(&ticks) {
             self.find(ticks);
         }
@@ -153,11 +157,11 @@ mod tests {
     use super::*;
 
     fn reading(ticks: u64, ns: u64) -> Reading {
-        Reading { ticks, ns, doubt: 0 }
+        Reading { ticks, ns, error: 0 }
     }
 
     #[test]
-    fn between_two_readings_time_runs_evenly() {
+    fn times_between_two_readings_are_interpolated() {
         let mut timeline = Timeline::new(reading(1000, 500), reading(3000, 1500));
         assert_eq!([1000, 2000, 3000].map(|t| timeline.ns(t)), [500, 1000, 1500]);
         timeline.extend(reading(4000, 2500));
@@ -165,22 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn the_high_bits_of_a_time_are_those_of_the_last_time_before_the_reading() {
+    fn the_high_bits_of_a_time_come_from_the_last_reading() {
         let wrap = 1 << 48;
         let mut timeline = Timeline::new(reading(5 * wrap - 100, 1000), reading(5 * wrap + 100, 1200));
-        assert_eq!(timeline.ns(LOW - 49), 1050, "before the low bits wrapped");
+        assert_eq!(timeline.ns(LOW_MASK - 49), 1050, "before the low bits wrapped");
         assert_eq!(timeline.ns(50), 1150, "after");
     }
 
     #[test]
-    fn a_time_from_before_the_first_reading_is_on_the_first_line() {
+    fn a_time_before_the_first_reading_is_extrapolated() {
         let mut timeline = Timeline::new(reading(1000, 500), reading(3000, 1500));
         assert_eq!(timeline.ns(500), 250);
         assert_eq!(timeline.ns(0), 0);
     }
 
     #[test]
-    fn this_machines_clocks_agree_within_what_the_readings_doubt() {
+    fn the_clocks_of_this_machine_agree_within_the_error_of_the_readings() {
         let kind = cheapest();
         let first = read(kind);
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -189,14 +193,29 @@ mod tests {
         let last = read(kind);
         let mut timeline = Timeline::new(first, last);
         // A tick is shorter than a nanosecond wherever there is such a counter; the kernel may correct its clock by 500 ppm.
-        let doubt = first.doubt + middle.doubt + last.doubt + 5_000 + 2;
-        let off = timeline.ns(middle.ticks & LOW).abs_diff(middle.ns);
-        assert!(off <= doubt, "{off} ns, and at most {doubt} were expected");
-        assert!(last.doubt < 100_000, "{last:?}");
+        let error = first.error + middle.error + last.error + 5_000 + 2;
+        let off = timeline.ns(middle.ticks & LOW_MASK).abs_diff(middle.ns);
+        assert!(off <= error, "{off} ns, and at most {error} were expected");
+        assert!(last.error < 100_000, "{last:?}");
+    }
+
+    #[test]
+    fn a_time_that_is_converted_many_readings_later_is_as_exact() {
+        // Readings every millisecond at 2 ticks per nanosecond, each of which is wrong by up to 50 ticks.
+        let at = |ms: u64| reading(ms * 2_000_000 + ms * 37 % 101, 25 + ms * 1_000_000);
+        let mut timeline = Timeline::new(at(1000), at(1001));
+        timeline.forget_before(at(1000).ns);
+        (1002..3000).for_each(|ms| timeline.extend(at(ms)));
+        for ms in [1000, 1001, 1500, 2998] {
+            assert!(timeline.ns(ms * 2_000_000 + 1_000_000).abs_diff(ms * 1_000_000 + 500_000) <= 50, "{ms}");
+        }
+        timeline.forget_before(at(2500).ns + 1);
+        assert!(timeline.ns(2501 * 2_000_000).abs_diff(2501 * 1_000_000) <= 50);
+        assert_eq!(timeline.readings.front(), Some(&at(2500)));
     }
 
     proptest! {
-        /// However the kernel corrects its clock: no time is off by more than the readings, and none before an earlier one.
+        /// However the kernel corrects its clock: all times lie within the readings around them, and in order.
         #[test]
         fn times_are_within_the_readings_and_in_order(
             steps in prop::collection::vec((2_000_000_u64..20_000_000, 499_000_u64..501_000), 2..40),
@@ -216,11 +235,11 @@ mod tests {
             asked.sort_unstable();
             let mut last = 0;
             for ticks in asked {
-                let told = timeline.ns(ticks & LOW);
+                let ns = timeline.ns(ticks & LOW_MASK);
                 let next = all.partition_point(|reading| reading.ticks < ticks).max(1);
-                prop_assert!(all[next - 1].ns <= told && told <= all[next].ns);
-                prop_assert!(last <= told);
-                last = told;
+                prop_assert!(all[next - 1].ns <= ns && ns <= all[next].ns);
+                prop_assert!(last <= ns);
+                last = ns;
             }
         }
     }

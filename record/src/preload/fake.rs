@@ -1,4 +1,4 @@
-//! For tests: a process that writes into its region by hand, as the library does.
+//! A process for tests that writes into its region as the library does.
 
 use std::{
     io,
@@ -7,40 +7,66 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use trace_format::preload::{Hello, MAGIC, RINGS_AT, Record, UNIT, clock, state};
+use trace_format::preload::{
+    CHUNKS_OFFSET, Hello, MAGIC, MIN_CHUNK_BYTES, Record, SECRET_BYTES, SLOTS, UNIT_BYTES, clock,
+    parse_socket,
+    pool::chunk_offset,
+    queue::{Next, limit},
+    state,
+};
 
 use super::{
+    batch::ProcessImage,
+    budget::Account,
     records::Unit,
-    region::{Manner, Region},
+    region::{Region, RegionConfig},
     server::abstract_address,
 };
 
-pub(super) const BYTES: u64 = 4 << 20;
-
-pub(super) fn manner(ring_bytes: u64) -> Manner {
-    Manner {
-        bytes: BYTES,
-        ring_bytes,
-        least_ring_bytes: ring_bytes,
+/// A region whose pool has this many chunks of the smallest size.
+pub(super) fn config(chunks: u64) -> RegionConfig {
+    RegionConfig {
+        pool_bytes: chunks * MIN_CHUNK_BYTES,
+        chunk_bytes: MIN_CHUNK_BYTES,
         max_frames: 127,
         clock: clock::MONOTONIC,
         lossless: false,
     }
 }
 
+/// Maps all of a region, as its process does.
+pub(super) fn map(file: OwnedFd, config: &RegionConfig) -> io::Result<Region> {
+    Region::map(file, config, config.bytes() as usize)
+}
+
+/// Connects to the server of a variable's value. Returns the connection and the secret.
+pub(super) fn connect(variable: &str) -> io::Result<(OwnedFd, [u8; SECRET_BYTES])> {
+    let (name, secret) = parse_socket(variable.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+    let (address, bytes) = abstract_address(&String::from_utf8_lossy(name));
+    // SAFETY: the descriptor is ours, and the address outlives the call.
+    unsafe {
+        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0));
+        if libc::connect(socket.as_raw_fd(), (&raw const address).cast(), bytes) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((socket, secret))
+    }
+}
+
 /// Asks a server for a region, as a process does.
-pub(super) fn ask(name: &str, hello: &Hello) -> io::Result<Region> {
-    let (address, bytes) = abstract_address(name);
+pub(super) fn ask(variable: &str, hello: &Hello) -> io::Result<Region> {
+    let (socket, secret) = connect(variable)?;
+    ask_over(&socket, &Hello { secret, ..*hello })
+}
+
+/// Sends a request over a connection, and maps the region.
+pub(super) fn ask_over(socket: &OwnedFd, hello: &Hello) -> io::Result<Region> {
+    let fd = socket.as_raw_fd();
     let mut byte = 0_u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut control = [0_u64; 8];
-    // SAFETY: everything that is pointed to is ours and lives through the calls.
+    // SAFETY: everything that is pointed to is ours and outlives the calls.
     unsafe {
-        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0));
-        let fd = socket.as_raw_fd();
-        if libc::connect(fd, (&raw const address).cast(), bytes) != 0 {
-            return Err(io::Error::last_os_error());
-        }
         libc::send(fd, std::ptr::from_ref(hello).cast(), size_of::<Hello>(), libc::MSG_NOSIGNAL);
         let mut message = MaybeUninit::<libc::msghdr>::zeroed().assume_init();
         message.msg_iov = &raw mut part;
@@ -54,80 +80,129 @@ pub(super) fn ask(name: &str, hello: &Hello) -> io::Result<Region> {
         let region = OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned());
         let mut facts = std::mem::zeroed::<libc::stat>();
         libc::fstat(region.as_raw_fd(), &raw mut facts);
-        Region::map(&region, facts.st_size as usize)
+        let pool_bytes = facts.st_size as u64 - CHUNKS_OFFSET as u64;
+        map(region, &RegionConfig { pool_bytes, ..config(0) })
     }
 }
 
-/// What this process would say.
-pub(super) fn hello(why: u32) -> Hello {
-    let ts_ns = crate::clocks::monotonic_ns() as u64;
-    Hello { magic: MAGIC, pid: std::process::id(), why, ts_ns }
+/// The image of a process without facts and limits.
+pub(crate) fn image() -> ProcessImage {
+    let account = Account::unlimited();
+    ProcessImage { id: 0, pid: 0, new_program: false, ts_ns: 0, known: None, account }
 }
 
-/// A thread of that process.
+/// The hello that this process would send.
+pub(super) fn hello(reason: u32) -> Hello {
+    let ts_ns = crate::clocks::monotonic_ns() as u64;
+    Hello { magic: MAGIC, pid: std::process::id(), reason, ts_ns, max_bytes: u64::MAX, ..Hello::default() }
+}
+
+/// A thread of that process. Its methods are the steps of the library, without signal handlers.
 pub(super) struct FakeThread<'a> {
     region: &'a Region,
     index: usize,
+    head: u64,
+    /// Its chunk, and the number of bytes of the session before it.
+    chunk: Option<(u32, u64)>,
 }
 
 impl<'a> FakeThread<'a> {
     /// Takes a free slot.
-    pub(super) fn take(region: &'a Region, tid: u32, begun_ns: u64, comm: &str) -> Self {
-        let used = region.slots();
-        let free = (0..used).find(|&index| region.look(index).state == state::FREE);
+    pub(super) fn take(region: &'a Region, tid: u32, start_ns: u64, comm: &str) -> Self {
+        let used = region.used_slots();
+        let free = region.pool().free_slots.pop().map(|index| index as usize);
         let index = free.unwrap_or(used);
+        assert!(index < SLOTS);
         let mut name = [0; 16];
         name[..comm.len()].copy_from_slice(comm.as_bytes());
         let slot = region.slot(index);
         // SAFETY: the slot is ours until it is set live; tests have one thread per slot.
         unsafe {
-            if (*slot).ring_bytes == 0 {
-                let bytes = (*region.head()).ring_bytes;
-                (*slot).ring_at =
-                    AtomicU64::from_ptr(&raw mut (*region.head()).taken).fetch_add(bytes, Ordering::Relaxed);
-                (*slot).ring_bytes = bytes;
-                assert!((*slot).ring_at >= RINGS_AT as u64);
-            }
+            assert_eq!((*slot).state, state::FREE);
             (*slot).tid = tid;
-            (*slot).begun_ns = begun_ns;
-            (*slot).ended_ns = 0;
+            (*slot).start_ns = start_ns;
+            (*slot).exit_ns = 0;
             (*slot).comm = name;
-            (*slot).life += 1;
+            (*slot).session += 1;
             (*slot).head = 0;
             (*slot).lost = 0;
             (*slot).busy = 0;
+            (*slot).limit = limit::NO_CHUNK;
+            (*slot).first.clear();
             AtomicU32::from_ptr(&raw mut (*slot).state).store(state::LIVE, Ordering::Release);
             if free.is_none() {
-                AtomicU32::from_ptr(&raw mut (*region.head()).slots)
+                AtomicU32::from_ptr(&raw mut (*region.head()).used_slots)
                     .store(used as u32 + 1, Ordering::Release);
             }
         }
-        Self { region, index }
+        Self { region, index, head: 0, chunk: None }
+    }
+
+    fn limit(&self) -> &AtomicU64 {
+        // SAFETY: as in `take`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.region.slot(self.index)).limit) }
+    }
+
+    /// Prepares to write this many bytes. Returns `false` without room.
+    pub(super) fn make_room(&mut self, bytes: u64) -> bool {
+        let (pool, limit) = (self.region.pool(), self.limit());
+        if self.head + bytes <= limit.load(Ordering::Relaxed) {
+            return true;
+        }
+        let kept = limit.compare_exchange(limit::REVOKED, limit::REPORT, Ordering::SeqCst, Ordering::SeqCst);
+        if kept == Err(limit::NO_CHUNK) {
+            self.chunk = None;
+        }
+        let chunk_bytes = MIN_CHUNK_BYTES;
+        if let Some((_, start)) = self.chunk
+            && self.head + bytes <= start + chunk_bytes
+        {
+            self.limit().store(start + chunk_bytes, Ordering::Relaxed);
+            return true;
+        }
+        // SAFETY: as in `take`.
+        let first = unsafe { &(*self.region.slot(self.index)).first };
+        let link = self.chunk.map_or(first, |(chunk, _)| &pool.links[chunk as usize]);
+        let Some(chunk) = pool.take() else {
+            let closes = self.chunk.is_some() && first.is_empty();
+            self.limit().store(limit::REPORT, Ordering::Relaxed);
+            if closes || self.chunk.is_none() {
+                self.limit().store(limit::NO_CHUNK, Ordering::Relaxed);
+                self.chunk = None;
+            }
+            if closes {
+                link.set(Next::Closed, self.head);
+            }
+            return false;
+        };
+        self.chunk = Some((chunk, self.head));
+        link.set(Next::Chunk(chunk), self.head);
+        self.limit().store(self.head + chunk_bytes, Ordering::Relaxed);
+        true
     }
 
     /// Writes a whole record, or counts it as lost.
     pub(super) fn write(&mut self, units: &[Unit]) -> bool {
         let slot = self.region.slot(self.index);
-        // SAFETY: as in `take`; only head, tail and lost are looked at by others.
+        let bytes = (units.len() * UNIT_BYTES) as u64;
+        let has_room = self.make_room(bytes);
+        // SAFETY: as in `take`; others read only head, limit and lost.
         unsafe {
-            let head = (*slot).head;
-            let tail = AtomicU64::from_ptr(&raw mut (*slot).tail).load(Ordering::Acquire);
-            let bytes = (*slot).ring_bytes;
-            if head + (units.len() * UNIT) as u64 - tail > bytes {
+            let Some((chunk, start)) = self.chunk.filter(|_| has_room) else {
                 AtomicU64::from_ptr(&raw mut (*slot).lost).fetch_add(1, Ordering::Relaxed);
                 return false;
-            }
+            };
             for (n, unit) in units.iter().enumerate() {
-                let at = (*slot).ring_at + ((head + (n * UNIT) as u64) & (bytes - 1));
-                self.region.bytes_at(at as usize, UNIT).cast::<Unit>().write(*unit);
+                let at = chunk_offset(chunk, MIN_CHUNK_BYTES) + self.head - start + (n * UNIT_BYTES) as u64;
+                self.region.bytes_at(at as usize, UNIT_BYTES).cast::<Unit>().write(*unit);
             }
-            AtomicU64::from_ptr(&raw mut (*slot).head)
-                .store(head + (units.len() * UNIT) as u64, Ordering::Release);
+            self.head += bytes;
+            AtomicU64::from_ptr(&raw mut (*slot).head).store(self.head, Ordering::Release);
         }
         true
     }
 
-    /// Writes a record that happens now.
+    /// Writes a record of the present time.
     pub(super) fn record(&mut self, op: u8, api: u8, address: u64, rest: &[Unit]) -> bool {
         let now = crate::clocks::monotonic_ns() as u64;
         let record = Record::new(now, op, api, address, 0);
@@ -142,21 +217,19 @@ impl<'a> FakeThread<'a> {
             .store(u32::from(busy), Ordering::Release);
     }
 
-    pub(super) fn set_ring(&mut self, at: u64, bytes: u64) {
+    /// Links the session to this chunk.
+    pub(super) fn set_first(&mut self, chunk: u32, position: u64) {
         // SAFETY: as in `take`.
-        unsafe {
-            (*self.region.slot(self.index)).ring_at = at;
-            (*self.region.slot(self.index)).ring_bytes = bytes;
-        }
+        unsafe { (*self.region.slot(self.index)).first.set(Next::Chunk(chunk), position) };
     }
 
-    /// The thread ends now.
-    pub(super) fn end(self) {
+    /// Ends the thread.
+    pub(super) fn exit(self) {
         let slot = self.region.slot(self.index);
         // SAFETY: as in `take`.
         unsafe {
-            (*slot).ended_ns = crate::clocks::monotonic_ns() as u64;
-            AtomicU32::from_ptr(&raw mut (*slot).state).store(state::ENDED, Ordering::Release);
+            (*slot).exit_ns = crate::clocks::monotonic_ns() as u64;
+            AtomicU32::from_ptr(&raw mut (*slot).state).store(state::EXITED, Ordering::Release);
         }
     }
 }

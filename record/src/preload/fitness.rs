@@ -1,5 +1,4 @@
-//! Which programs load a library that klock names, and what else has to be in their environment for it. A program's file
-//! enters; nothing is run.
+//! Decides from a program's file whether it loads klock's library, and which environment it needs for that. Nothing is run.
 
 use std::{
     ffi::{CString, OsString},
@@ -17,7 +16,7 @@ use object::{
     },
 };
 
-/// Why a program can't record itself.
+/// The reason why a program cannot record itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It has no dynamic loader.
@@ -26,39 +25,39 @@ pub enum Unfit {
         /// The program.
         path: PathBuf,
     },
-    /// Its loader is that of another libc or of another machine.
-    #[error("{} is loaded by {loader}, and klock's library is for 64-bit glibc", path.display())]
+    /// Its loader belongs to another libc or another machine.
+    #[error("{} is loaded by {loader}, and klock's library needs 64-bit glibc", path.display())]
     Other {
         /// The program.
         path: PathBuf,
         /// Its loader.
         loader: String,
     },
-    /// It gets the rights of another user.
-    #[error("{} runs with more rights than yours (setuid, setgid, capabilities) and loads no library of yours", path.display())]
+    /// It runs with other rights than klock.
+    #[error("{} runs with more rights than yours (setuid, setgid, capabilities) and does not load your library", path.display())]
     Privileged {
         /// The program.
         path: PathBuf,
     },
-    /// It can't be looked at.
-    #[error("{} can't be read ({detail})", path.display())]
+    /// It cannot be read.
+    #[error("cannot read {}: {detail}", path.display())]
     Unreadable {
         /// The program.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         detail: String,
     },
 }
 
-/// What a program needs besides the library.
+/// Requirements of a program besides the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loading {
-    /// It uses the address sanitizer's shared runtime, which refuses to be anything but the first library.
+    /// It uses the shared runtime of the address sanitizer, which insists on being the first library.
     address_sanitizer: bool,
 }
 
 impl Loading {
-    /// Variables to set, given those that are there.
+    /// Variables to set, given the present ones.
     pub fn environment(&self, get: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
         const OPTIONS: &str = "ASAN_OPTIONS";
         if !self.address_sanitizer {
@@ -73,7 +72,7 @@ impl Loading {
     }
 }
 
-/// Looks at the file that a command runs.
+/// Examines the file that a command runs.
 pub fn of_command(program: &Path) -> Result<Loading, Unfit> {
     let program = program_of(program);
     let unreadable =
@@ -81,11 +80,11 @@ pub fn of_command(program: &Path) -> Result<Loading, Unfit> {
     if gains_rights(&program) {
         return Err(Unfit::Privileged { path: program });
     }
-    let file = fs::File::open(&program).map_err(|error| unreadable(crate::launch::words(&error)))?;
+    let file = fs::File::open(&program).map_err(|error| unreadable(crate::launch::system_message(&error)))?;
     let facts = facts(&ReadCache::new(file)).map_err(|error| unreadable(error.to_string()))?;
     match facts.loader {
         None => Err(Unfit::Static { path: program }),
-        Some(loader) if !facts.ours || !is_glibc(&loader) => Err(Unfit::Other { path: program, loader }),
+        Some(loader) if !facts.is_native || !is_glibc(&loader) => Err(Unfit::Other { path: program, loader }),
         Some(_) => {
             let sanitizer = |name: &String| name.starts_with("libasan.") || name.contains("clang_rt.asan");
             Ok(Loading { address_sanitizer: facts.needed.iter().any(sanitizer) })
@@ -98,18 +97,18 @@ fn is_glibc(loader: &str) -> bool {
     loader.rsplit('/').next().is_some_and(|name| name.starts_with("ld-linux"))
 }
 
-/// The program that runs a file: itself, or for a script its interpreter.
-fn program_of(file: &Path) -> PathBuf {
-    const LONGEST_CHAIN: usize = 4;
+/// The program that runs a file: the file itself, or the interpreter of a script.
+pub(crate) fn program_of(file: &Path) -> PathBuf {
+    const MAX_CHAIN: usize = 4;
     let mut program = file.to_owned();
-    for _ in 0..LONGEST_CHAIN {
+    for _ in 0..MAX_CHAIN {
         let mut head = [0; 256];
         let count = fs::File::open(&program).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
         let head = &head[..count];
         if head.starts_with(&elf::ELFMAG) || count == 0 {
             break;
         }
-        // Without a first line that says otherwise, it is for the shell.
+        // Without an interpreter line, the shell runs it.
         let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let word = line.strip_prefix(b"#!").map(String::from_utf8_lossy);
         let word = word.as_deref().and_then(|line| line.split_whitespace().next());
@@ -119,17 +118,21 @@ fn program_of(file: &Path) -> PathBuf {
 }
 
 struct Facts {
-    /// It is for 64 bits and for this machine's processor.
-    ours: bool,
+    /// It is a 64-bit program for this machine's processor.
+    is_native: bool,
     loader: Option<String>,
     needed: Vec<String>,
 }
 
 fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
     let Ok(header) = elf::FileHeader64::<Endianness>::parse(data) else {
-        // Not for 64 bits: whatever its loader is, it is none of ours.
+        // A 32-bit program cannot load the library, whatever its loader is.
         elf::FileHeader32::<Endianness>::parse(data)?;
-        return Ok(Facts { ours: false, loader: Some("a 32-bit loader".to_owned()), needed: Vec::new() });
+        return Ok(Facts {
+            is_native: false,
+            loader: Some("a 32-bit loader".to_owned()),
+            needed: Vec::new(),
+        });
     };
     let endian = header.endian()?;
     let machine = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
@@ -151,10 +154,10 @@ fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
             }
         }
     }
-    Ok(Facts { ours: header.e_machine(endian) == machine, loader, needed })
+    Ok(Facts { is_native: header.e_machine(endian) == machine, loader, needed })
 }
 
-/// Whether the kernel would run the file with other rights than ours: the loader then loads no library of ours.
+/// Whether the kernel would run the file with other rights than ours: then the loader ignores our library.
 fn gains_rights(program: &Path) -> bool {
     // SAFETY: the calls have no preconditions.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
@@ -166,7 +169,7 @@ fn gains_rights(program: &Path) -> bool {
 
 fn has_capabilities(program: &Path) -> bool {
     let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: two C strings; without a buffer, only the size is asked for.
+    // SAFETY: two C strings; without a buffer, the call only returns the size.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
@@ -185,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_program_loads_the_library_and_needs_nothing_else() {
+    fn an_ordinary_program_loads_the_library_and_needs_nothing_else() {
         assert_eq!(of_command(Path::new("/bin/true")), Ok(Loading::default()));
         assert!(Loading::default().environment(|_| Some("x".into())).is_empty());
     }
 
     #[test]
-    fn a_static_program_is_told_by_its_name() {
+    fn a_static_program_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         for flags in [&["-static"][..], &["-static-pie"]] {
             let program = built(folder.path(), "static", flags);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn another_libcs_loader_is_named() {
+    fn the_loader_of_another_libc_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let program = built(folder.path(), "musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
         let error = of_command(&program).unwrap_err();
@@ -208,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_gains_rights_is_left_alone() {
+    fn a_program_that_gains_rights_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let program = built(folder.path(), "other", &[]);
         // SAFETY: the call has no preconditions.
         let root = unsafe { libc::getuid() } == 0;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert!(of_command(&program).is_ok(), "it is our own");
+        assert!(of_command(&program).is_ok(), "we own it");
         if root {
             std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -236,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_at_all_says_so() {
+    fn a_missing_program_is_an_error() {
         let missing = of_command(Path::new("/no/such/program")).unwrap_err();
-        assert!(missing.to_string().starts_with("/no/such/program can't be read"), "{missing}");
+        assert!(missing.to_string().starts_with("cannot read /no/such/program: "), "{missing}");
     }
 
     #[test]
-    fn the_address_sanitizer_is_told_that_it_need_not_come_first() {
+    fn the_address_sanitizer_gets_an_option_to_accept_the_library() {
         let folder = tempfile::tempdir().unwrap();
         let program = built(folder.path(), "asan", &["-fsanitize=address"]);
         let loading = of_command(&program).unwrap();

@@ -1,24 +1,24 @@
-//! Units of a ring in, records out. A pure function of what was copied: whatever a process wrote, each unit is taken apart or
-//! passed over, and what is passed over is counted by the caller.
+//! Decodes the units of a chunk into records. Whatever a process wrote, each unit belongs to a record or is skipped; the caller
+//! counts the skipped ones.
 
-use trace_format::preload::{MAX_FRAMES, Record, api, op, units_behind};
+use trace_format::preload::{MAX_FRAMES, Record, api, op, payload_units};
 
-/// What a ring consists of.
+/// The unit of a chunk.
 pub type Unit = [u64; 2];
 
-/// No record begins here: the unit is of no known kind, or the record goes on behind the end.
+/// No record begins at a unit: its kind is unknown, or the record continues behind the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no record begins at this unit")]
 pub struct NoRecord;
 
-/// The record at the begin of `units`, and the units behind it that belong to it.
+/// Returns the first record of `units`, and its further units.
 pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     let (&[head, body], behind) = units.split_first().ok_or(NoRecord)?;
     let record = Record { head, body };
-    let count = units_behind(&record).ok_or(NoRecord)?;
+    let count = payload_units(&record).ok_or(NoRecord)?;
     let rest = behind.get(..count).ok_or(NoRecord)?;
     let known = match record.op() {
-        op::ACQUIRED..=op::DESTROY | op::ACQUIRED_DEAD..=op::POSTED => {
+        op::ACQUIRED..=op::DESTROY | op::ACQUIRED_OWNER_DIED..=op::POSTED => {
             (api::MUTEX..=api::SEMAPHORE).contains(&record.api())
         }
         _ => true,
@@ -26,7 +26,21 @@ pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     if known { Ok((record, rest)) } else { Err(NoRecord) }
 }
 
-/// The frames of a stack, leaf first, given its record and the units behind it.
+/// Returns the number of units at the start that consist of whole records and of units that begin no record. What is behind them is the
+/// first part of a record.
+pub fn whole(units: &[Unit]) -> usize {
+    let mut at = 0;
+    while let Some(&[head, body]) = units.get(at) {
+        let next = at + 1 + payload_units(&Record { head, body }).unwrap_or(0);
+        if next > units.len() {
+            break;
+        }
+        at = next;
+    }
+    at
+}
+
+/// Returns the frames of a stack, leaf first, given its record and its further units.
 pub fn frames(record: &Record, rest: &[Unit]) -> Box<[u64]> {
     let count = (record.address() as usize).min(MAX_FRAMES);
     rest.iter().flatten().copied().take(count).collect()
@@ -44,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_takes_the_units_that_its_kind_has() {
+    fn a_record_takes_the_units_of_its_kind() {
         let units = [unit(op::WAIT, api::MUTEX, 0x40), [77, 0], unit(op::WAITED, api::MUTEX, 0x40)];
         let (record, rest) = first(&units).unwrap();
         assert_eq!((record.op(), record.address(), record.stack(), rest), (op::WAIT, 0x40, 3, &units[1..2]));
@@ -59,7 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_known_kind_or_goes_on_behind_the_end_is_no_record() {
+    fn a_record_that_continues_behind_the_end_is_not_whole() {
+        let units = [unit(op::ACQUIRED, api::MUTEX, 1), unit(op::WAIT, api::MUTEX, 1), [0, 0]];
+        assert_eq!([3, 2, 1, 0].map(|count| whole(&units[..count])), [3, 1, 1, 0]);
+        assert_eq!(whole(&[[0, 0], unit(op::STACK, 0, 127)]), 1);
+    }
+
+    #[test]
+    fn an_unknown_kind_or_a_record_beyond_the_end_is_not_decoded() {
         for units in [
             &[][..],
             &[unit(0, api::MUTEX, 1)],
@@ -76,9 +97,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in the memory: every unit is a part of a record or passed over, and nothing panics.
+        /// Whatever the memory contains: every unit is a part of a record or skipped, and nothing panics.
         #[test]
-        fn any_bytes_are_taken_apart(mut units in prop::collection::vec(any::<[u64; 2]>(), 0..200), ops in any::<[u8; 8]>()) {
+        fn any_bytes_are_decoded_or_skipped(mut units in prop::collection::vec(any::<[u64; 2]>(), 0..200), ops in any::<[u8; 8]>()) {
             for (unit, op) in units.iter_mut().step_by(3).zip(ops) {
                 unit[0] = unit[0] & !(0xff << 48) | u64::from(op % 40) << 48;
             }

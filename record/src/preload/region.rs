@@ -1,7 +1,9 @@
-//! The memory that a recorded process shares with klock: made and mapped here, and read through atomics and copies.
+//! The memory that a recorded process shares with klock. klock creates it, maps its head, slots and tables, which are read through
+//! atomics, and reads the chunks from the file.
 //!
-//! Sizes enter; what leaves are numbers of slots and copied units. The process may write anything there at any time, so
-//! nothing that was read is used as a place before it was checked, and the file can't shrink under us: it is sealed.
+//! Sizes come in; facts of slots and copied units go out. The process may write anything there at any time, so nothing that was
+//! read is used as an offset before it was checked. The file is sealed, so it cannot shrink while it is mapped. What is read from the
+//! file takes no memory of klock: a large region costs as little as a small one.
 
 use std::{
     ffi::CStr,
@@ -11,71 +13,157 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use trace_format::preload::{self, RINGS_AT, SLOTS, SLOTS_AT, Slot, UNIT};
+use trace_format::preload::{
+    self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES,
+    pool::{Cursor, Invalid, Owners, Piece, Pool, chunk_offset},
+    queue::limit,
+};
 
-use super::records::Unit;
+use super::records::{self, Unit};
 
-/// The sizes and the manner of a region.
+/// The configuration of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
-    /// Bytes of the whole region, of which only what is used takes memory.
-    pub bytes: u64,
-    /// Bytes of the first threads' rings, a power of two.
-    pub ring_bytes: u64,
-    /// Bytes of the smallest ring, a power of two.
-    pub least_ring_bytes: u64,
-    /// Frames of a stack at most.
+pub struct RegionConfig {
+    /// Bytes of all chunks; only used pages take memory.
+    pub pool_bytes: u64,
+    /// Bytes of a chunk, a power of two.
+    pub chunk_bytes: u64,
+    /// Maximum frames of a stack.
     pub max_frames: u32,
     /// One of [`preload::clock`].
     pub clock: u32,
-    /// A thread whose ring is full waits.
+    /// A thread that finds no chunk waits.
     pub lossless: bool,
 }
 
-/// A region, mapped.
+impl RegionConfig {
+    /// Bytes of a pool that has room for a few threads.
+    pub const MIN_POOL_BYTES: u64 = 32 * MIN_CHUNK_BYTES;
+    /// Bytes of a chunk, unless the pool is very small or very large.
+    const CHUNK_BYTES: u64 = 16 << 10;
+    /// A pool has at least this many chunks.
+    const MIN_CHUNKS: u64 = 32;
+
+    /// Returns the size of a chunk for a pool of this size.
+    pub fn chunk_bytes(pool_bytes: u64) -> u64 {
+        let largest = 1 << (pool_bytes / Self::MIN_CHUNKS).max(MIN_CHUNK_BYTES).ilog2();
+        let smallest = pool_bytes.div_ceil(MAX_CHUNKS as u64).next_power_of_two();
+        Self::CHUNK_BYTES.min(largest).max(smallest)
+    }
+
+    /// Returns the configuration for a process that maps this many bytes at most; `None` if that is too little.
+    pub(super) fn limited(&self, max_bytes: u64) -> Option<Self> {
+        let pool_bytes = self.pool_bytes.min(max_bytes.saturating_sub(CHUNKS_OFFSET as u64));
+        if pool_bytes == self.pool_bytes {
+            return Some(*self);
+        }
+        let chunk_bytes = Self::chunk_bytes(pool_bytes);
+        (pool_bytes >= Self::MIN_POOL_BYTES).then_some(Self { pool_bytes, chunk_bytes, ..*self })
+    }
+
+    fn chunks(&self) -> u32 {
+        (self.pool_bytes / self.chunk_bytes).min(MAX_CHUNKS as u64) as u32
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        CHUNKS_OFFSET as u64 + self.pool_bytes
+    }
+}
+
+/// A region.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
-    bytes: usize,
+    /// Mapped bytes.
+    mapped: usize,
+    chunks: u32,
+    chunk_bytes: u64,
+    file: OwnedFd,
 }
 
-// SAFETY: the memory is shared with another process anyway: it is accessed through atomics and raw copies only.
+/// The chunks of a region that sessions are reading, one bit each.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedChunks(Vec<u64>);
+
+impl OwnedChunks {
+    /// Sets a bit; returns whether it was clear.
+    fn insert(&mut self, chunk: u32) -> bool {
+        let (word, bit) = (chunk as usize / 64, 1 << (chunk % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    fn remove(&mut self, chunk: u32) {
+        if let Some(word) = self.0.get_mut(chunk as usize / 64) {
+            *word &= !(1 << (chunk % 64));
+        }
+    }
+}
+
+/// The chunks of a region and their owners. Only this decides which session reads a chunk, whatever the links say.
+struct Chunks<'a> {
+    pool: Pool<'a>,
+    owned: &'a mut OwnedChunks,
+}
+
+impl Owners for Chunks<'_> {
+    fn claim(&mut self, chunk: u32) -> bool {
+        (chunk as usize) < self.pool.links.len() && self.owned.insert(chunk)
+    }
+
+    fn release(&mut self, chunk: u32) {
+        self.owned.remove(chunk);
+        self.pool.used.push(chunk);
+    }
+}
+
+// SAFETY: the memory is shared with another process anyway, so it is accessed through atomics and raw copies only.
 unsafe impl Send for Region {}
 
-/// What a slot says about the thread that has it.
+/// The contents of a slot: the thread that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotFacts {
     /// One of [`preload::state`].
     pub state: u32,
-    /// How often the slot was taken.
-    pub life: u64,
+    /// The number of times that the slot was taken.
+    pub session: u64,
     /// The thread, as its process sees it.
     pub tid: u32,
-    /// When the thread took the slot, CLOCK_MONOTONIC in ns.
-    pub begun_ns: u64,
-    /// When it ended; 0 before.
-    pub ended_ns: u64,
+    /// The time at which the thread took the slot, CLOCK_MONOTONIC in ns.
+    pub start_ns: u64,
+    /// The time at which it exited; 0 before.
+    pub exit_ns: u64,
     /// Its name.
     pub comm: [u8; 16],
-    /// A record may be on its way that has its time already.
+    /// The thread may be writing a record that has its time already.
     pub busy: bool,
-    /// Bytes that were written in this life.
+    /// Bytes written in this session.
     pub head: u64,
-    /// Records that found no room in this life.
+    /// Records that found no room in this session.
     pub lost: u64,
 }
 
-/// What a slot's ring can't be.
+/// A link or a position of a slot is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the slot names no ring of its region, or more of it than there is")]
-pub struct BadRing;
+#[error("invalid records of a slot: expected chunks of its own")]
+pub struct BadChunks;
+
+impl From<Invalid> for BadChunks {
+    fn from(Invalid: Invalid) -> Self {
+        Self
+    }
+}
 
 const NAME: &CStr = c"klock-preload";
 
 impl Region {
-    /// Makes a region, and the descriptor by which the process gets it.
-    pub fn create(manner: &Manner) -> io::Result<(Self, OwnedFd)> {
-        // SAFETY: the name is a C string; a descriptor that comes back is ours alone.
+    /// Creates a region, and the descriptor by which the process gets it.
+    pub fn create(config: &RegionConfig) -> io::Result<(Self, OwnedFd)> {
+        // SAFETY: the name is a C string; a returned descriptor is ours alone.
         let fd = unsafe {
             let fd = libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             if fd < 0 {
@@ -86,47 +174,51 @@ impl Region {
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: no memory is involved.
         let failed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), manner.bytes as libc::off_t) != 0
+            libc::ftruncate(fd.as_raw_fd(), config.bytes() as libc::off_t) != 0
                 || libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0
         };
         if failed {
             return Err(io::Error::last_os_error());
         }
-        let region = Self::map(&fd, manner.bytes as usize)?;
+        let region = Self::map(fd.try_clone()?, config, CHUNKS_OFFSET)?;
         let head = region.head();
         // SAFETY: the region is ours alone until it is sent, and large enough for its head.
         unsafe {
             (*head).magic = preload::MAGIC;
-            (*head).bytes = manner.bytes;
-            (*head).ring_bytes = manner.ring_bytes;
-            (*head).least_ring_bytes = manner.least_ring_bytes;
-            (*head).max_frames = manner.max_frames;
-            (*head).clock = manner.clock;
-            (*head).lossless = u32::from(manner.lossless);
+            (*head).bytes = config.bytes();
+            (*head).chunk_bytes = config.chunk_bytes;
+            (*head).chunks = config.chunks();
+            (*head).max_frames = config.max_frames;
+            (*head).clock = config.clock;
+            (*head).lossless = u32::from(config.lossless);
             (*head).active = 1;
-            (*head).taken = RINGS_AT as u64;
+            // Its entries are zero, which are all chunks in their order.
+            (*head).fresh_chunks.filled = u64::from(config.chunks()).into();
         }
         Ok((region, fd))
     }
 
-    /// Maps a region of this size.
-    pub(super) fn map(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        if bytes < RINGS_AT {
+    /// Maps the first bytes of a region.
+    pub(super) fn map(file: OwnedFd, config: &RegionConfig, mapped: usize) -> io::Result<Self> {
+        if mapped < CHUNKS_OFFSET || config.bytes() < mapped as u64 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let (chunks, chunk_bytes) = (config.chunks(), config.chunk_bytes);
         // SAFETY: a new mapping, which nothing else knows.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                bytes,
+                mapped,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
-                fd.as_raw_fd(),
+                file.as_raw_fd(),
                 0,
             )
         };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes }),
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self { base, mapped, chunks, chunk_bytes, file })
+            }
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -138,40 +230,58 @@ impl Region {
     pub(super) fn slot(&self, index: usize) -> *mut Slot {
         assert!(index < SLOTS, "no such slot");
         // SAFETY: a region is at least as large as its slots.
-        unsafe { self.base.as_ptr().add(SLOTS_AT).cast::<Slot>().add(index) }
+        unsafe { self.base.as_ptr().add(SLOTS_OFFSET).cast::<Slot>().add(index) }
     }
 
+    pub(super) fn pool(&self) -> Pool<'_> {
+        // SAFETY: the tables are mapped as long as the region, and are accessed atomically only.
+        unsafe { Pool::new(self.head(), self.chunks) }
+    }
+
+    /// Bytes of all chunks.
+    pub fn pool_bytes(&self) -> u64 {
+        u64::from(self.chunks) * self.chunk_bytes
+    }
+
+    #[cfg(test)]
     pub(super) fn bytes_at(&self, at: usize, count: usize) -> *mut u8 {
-        assert!(at <= self.bytes && count <= self.bytes - at, "outside of the region");
+        assert!(at <= self.mapped && count <= self.mapped - at, "outside of the mapped part");
         // SAFETY: just checked.
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    /// From now on the process records nothing.
+    /// Stops the recording in the process.
     pub fn deactivate(&self) {
         // SAFETY: the field is aligned, lives as long as the region, and is only accessed atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).active) }.store(0, Ordering::Release);
     }
 
-    /// Slots that were ever used.
-    pub fn slots(&self) -> usize {
+    /// The number of slots that were ever used.
+    pub fn used_slots(&self) -> usize {
         // SAFETY: as in `deactivate`.
-        let slots = unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).slots) }.load(Ordering::Acquire);
+        let slots =
+            unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).used_slots) }.load(Ordering::Acquire);
         (slots as usize).min(SLOTS)
     }
 
-    /// Events of threads that found no place.
-    pub fn unplaced_events(&self) -> u64 {
+    /// The number of events of threads that found no slot.
+    pub fn unrecorded_events(&self) -> u64 {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.head()).unplaced_events) }.load(Ordering::Relaxed)
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.head()).unrecorded_events) }.load(Ordering::Relaxed)
     }
 
-    /// What a slot says. What it is busy with is read before what it has published: if it is not busy, every record that
-    /// is not below `head` has a time after this call began.
-    pub fn look(&self, index: usize) -> SlotFacts {
+    /// Whether the process has ended its recording because it cannot read the clock.
+    pub fn is_clockless(&self) -> bool {
+        // SAFETY: as in `deactivate`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).clockless) }.load(Ordering::Relaxed) != 0
+    }
+
+    /// Reads a slot. `busy` is read before `head`: if the thread is not busy, every record at or above `head` has a time after
+    /// the start of this call.
+    pub fn read_slot(&self, index: usize) -> SlotFacts {
         let slot = self.slot(index);
-        // SAFETY: all fields are aligned and live as long as the region; those that change while a thread lives are read
-        // atomically, the others as volatile: whatever the process writes there, any value is one.
+        // SAFETY: all fields are aligned and live as long as the region. Those that change during a session are read atomically,
+        // the others as volatile; any value that the process writes there is valid.
         unsafe {
             let state = AtomicU32::from_ptr(&raw mut (*slot).state).load(Ordering::Acquire);
             let busy = AtomicU32::from_ptr(&raw mut (*slot).busy).load(Ordering::Acquire);
@@ -180,127 +290,124 @@ impl Region {
                 state,
                 busy: busy != 0,
                 head,
-                life: (&raw const (*slot).life).read_volatile(),
+                session: (&raw const (*slot).session).read_volatile(),
                 tid: (&raw const (*slot).tid).read_volatile(),
-                begun_ns: (&raw const (*slot).begun_ns).read_volatile(),
-                ended_ns: (&raw const (*slot).ended_ns).read_volatile(),
+                start_ns: (&raw const (*slot).start_ns).read_volatile(),
+                exit_ns: (&raw const (*slot).exit_ns).read_volatile(),
                 comm: (&raw const (*slot).comm).read_volatile(),
                 lost: AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed),
             }
         }
     }
 
-    /// Copies what a slot's thread wrote from byte `tail` to byte `head` of its life to the end of `out`. Returns the ring's
-    /// bytes.
-    pub fn copy(&self, index: usize, tail: u64, head: u64, out: &mut Vec<Unit>) -> Result<u64, BadRing> {
-        let slot = self.slot(index);
-        // SAFETY: as in `look`.
-        let (at, bytes) = unsafe {
-            ((&raw const (*slot).ring_at).read_volatile(), (&raw const (*slot).ring_bytes).read_volatile())
-        };
-        let unit = UNIT as u64;
-        let inside = at >= RINGS_AT as u64
-            && at.is_multiple_of(unit)
-            && bytes.is_power_of_two()
-            && bytes >= unit
-            && at.checked_add(bytes).is_some_and(|end| end <= self.bytes as u64);
-        let written = head.wrapping_sub(tail);
-        if !inside || written > bytes || !head.is_multiple_of(unit) || !tail.is_multiple_of(unit) {
-            return Err(BadRing);
+    /// Appends the records from the cursor of a session to `head` to `out`, but no more than `max_units` units, and puts the chunks
+    /// that were read back into the pool. Returns whether this is all.
+    pub fn copy(
+        &self,
+        index: usize,
+        cursor: &mut Cursor,
+        head: u64,
+        max_units: u64,
+        owned: &mut OwnedChunks,
+        out: &mut Vec<Unit>,
+    ) -> Result<bool, BadChunks> {
+        let unit = UNIT_BYTES as u64;
+        if head.wrapping_sub(cursor.tail()) > self.pool_bytes() {
+            return Err(BadChunks);
         }
-        let begin = tail & (bytes - 1);
-        let first = written.min(bytes - begin);
-        for (from, count) in [(begin, first), (0, written - first)] {
-            let units = count as usize / UNIT;
-            out.reserve(units);
-            let source = self.bytes_at((at + from) as usize, count as usize);
-            // SAFETY: the source lies inside of the mapping and the target has room. The thread writes elsewhere in its ring
-            // until `tail` moves; one that breaks this rule spoils its own records, which are checked as they are decoded.
-            // A unit consists of integers.
-            unsafe {
-                let target = out.as_mut_ptr().add(out.len()).cast::<u8>();
-                ptr::copy_nonoverlapping(source, target, units * UNIT);
-                out.set_len(out.len() + units);
+        let pool = self.pool();
+        let mut chunks = Chunks { pool, owned };
+        // SAFETY: the slot lives as long as the region, and a link consists of atomics.
+        let first = unsafe { &(*self.slot(index)).first };
+        // No more pieces than there are chunks, so that a process that makes links while they are read does not hold klock up.
+        for _ in 0..=self.chunks {
+            let Some(piece) = cursor.next(&pool, first, self.chunk_bytes, head, &mut chunks)? else {
+                return Ok(true);
+            };
+            let room = max_units.saturating_sub(out.len() as u64).saturating_mul(unit);
+            let start = out.len();
+            let copied = Piece { bytes: piece.bytes.min(room), ..piece };
+            out.reserve((copied.bytes / unit) as usize);
+            self.read(&copied, out)?;
+            if copied != piece {
+                // No record continues in another chunk.
+                out.truncate(start + records::whole(&out[start..]));
+                cursor.unread(piece.bytes - (out.len() - start) as u64 * unit);
+                break;
             }
         }
-        Ok(bytes)
+        Ok(false)
     }
 
-    /// The thread may write over everything before byte `tail` of its life.
-    pub fn give_back(&self, index: usize, tail: u64) {
+    /// Appends a piece of a chunk to `out`, which has room for it.
+    fn read(&self, piece: &Piece, out: &mut Vec<Unit>) -> Result<(), BadChunks> {
+        let mut at = chunk_offset(piece.chunk, self.chunk_bytes) + piece.offset;
+        let mut count = piece.bytes as usize;
+        while count > 0 {
+            let room = &mut out.spare_capacity_mut()[..count / UNIT_BYTES];
+            // SAFETY: the room is ours and outlives the call. The thread writes elsewhere in its chunk; if it does not, it spoils its
+            // own records, which are checked when they are decoded.
+            let read = unsafe {
+                libc::pread(self.file.as_raw_fd(), room.as_mut_ptr().cast(), count, at as libc::off_t)
+            };
+            // The file has this size for good, so it is read completely unless a signal interrupts.
+            let read = usize::try_from(read).ok().filter(|read| *read >= UNIT_BYTES).ok_or(BadChunks)?;
+            let units = read / UNIT_BYTES;
+            // SAFETY: these units were just written; they consist of integers.
+            unsafe { out.set_len(out.len() + units) };
+            at += (units * UNIT_BYTES) as u64;
+            count -= units * UNIT_BYTES;
+        }
+        Ok(())
+    }
+
+    fn limit(&self, index: usize) -> &AtomicU64 {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot(index)).tail) }.store(tail, Ordering::Release);
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot(index)).limit) }
     }
 
-    /// Another thread may take the slot.
-    pub fn set_free(&self, index: usize) {
-        self.give_back(index, 0);
+    /// Begins to take the chunk of an idle thread away. Returns whether it has one.
+    pub fn revoke_chunk(&self, index: usize) -> bool {
+        let limit = self.limit(index);
+        let now = limit.load(Ordering::Relaxed);
+        let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+        now >= limit::REPORT && limit.compare_exchange(now, limit::REVOKED, success, failure).is_ok()
+    }
+
+    /// Takes the chunk of a thread that was idle after the chunk had been revoked. Returns whether the thread has not kept it.
+    pub fn take_chunk(&self, index: usize, cursor: &mut Cursor, owned: &mut OwnedChunks) -> bool {
+        let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+        let taken =
+            self.limit(index).compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok();
+        if taken {
+            // SAFETY: as in `deactivate`.
+            let head =
+                unsafe { AtomicU64::from_ptr(&raw mut (*self.slot(index)).head) }.load(Ordering::Acquire);
+            cursor.cut(head, &mut Chunks { pool: self.pool(), owned });
+        }
+        taken
+    }
+
+    /// Puts the last chunk of a session back into the pool.
+    pub fn release_chunk(&self, cursor: &mut Cursor, owned: &mut OwnedChunks) {
+        cursor.close(&mut Chunks { pool: self.pool(), owned });
+    }
+
+    /// Lets another thread take the slot.
+    pub fn free_slot(&self, index: usize) {
         // SAFETY: as in `deactivate`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.slot(index)).state) }
             .store(preload::state::FREE, Ordering::Release);
+        self.pool().free_slots.push(index as u32);
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing refers to it any more. It can't fail for a whole mapping.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::preload::fake::{self, FakeThread};
-
-    #[test]
-    fn what_a_thread_wrote_is_copied_across_the_end_of_its_ring() {
-        let (region, fd) = Region::create(&fake::manner(4096)).unwrap();
-        let process = Region::map(&fd, fake::BYTES as usize).unwrap();
-        let mut thread = FakeThread::take(&process, 7, 100, "worker");
-        let (mut tail, mut out) = (0, Vec::new());
-        for round in 0..10_u64 {
-            for n in 0..100 {
-                assert!(thread.write(&[[round, n]]));
-            }
-            let facts = region.look(0);
-            region.copy(0, tail, facts.head, &mut out).unwrap();
-            tail = facts.head;
-            region.give_back(0, tail);
-        }
-        let expected: Vec<Unit> = (0..10).flat_map(|round| (0..100).map(move |n| [round, n])).collect();
-        assert_eq!(out, expected);
-    }
-
-    #[test]
-    fn a_slot_that_lies_about_its_ring_is_refused() {
-        let (region, fd) = Region::create(&fake::manner(4096)).unwrap();
-        let process = Region::map(&fd, fake::BYTES as usize).unwrap();
-        let mut thread = FakeThread::take(&process, 7, 100, "worker");
-        assert!(thread.write(&[[1, 2]]));
-        let mut out = Vec::new();
-        for head in [8, 4112, u64::MAX, u64::MAX - 15] {
-            assert_eq!(region.copy(0, 0, head, &mut out), Err(BadRing), "{head}");
-        }
-        for (at, bytes) in [
-            (0, 4096),
-            (RINGS_AT as u64 + 8, 4096),
-            (RINGS_AT as u64, 4095),
-            (RINGS_AT as u64, 0),
-            (RINGS_AT as u64, 8),
-            (fake::BYTES - 2048, 4096),
-            (u64::MAX - 15, 1 << 63),
-        ] {
-            thread.set_ring(at, bytes);
-            assert_eq!(region.copy(0, 0, 16, &mut out), Err(BadRing), "{at} {bytes}");
-        }
-        assert!(out.is_empty());
-    }
-
-    #[test]
-    fn the_file_of_a_region_does_not_shrink() {
-        let (_region, fd) = Region::create(&fake::manner(4096)).unwrap();
-        // SAFETY: no memory is involved.
-        assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), 4096) }, -1);
-    }
-}
+mod tests;

@@ -1,106 +1,149 @@
-//! Where recorded processes ask for their region: an abstract socket, so that nothing of it can stay behind, under a name that
-//! only they know.
+//! The socket at which recorded processes ask for their regions. It is abstract, so that no file can stay behind. Any user can
+//! connect; a process that joins must present the secret, which only its environment contains.
 //!
-//! A process sends one message and waits for the answer. What has to be read while it certainly lives is read before it
-//! gets one: its mappings, its name, a handle that tells its end.
+//! A process sends one message and waits for the answer. Everything that must be read while it certainly exists is read before
+//! the answer: its mappings, its name, a descriptor that reports its exit. Nothing here waits for a single process: connections
+//! that send nothing expire, and a flood of them displaces itself ([`half_open`]).
 
 use std::{
     io,
-    mem::MaybeUninit,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use trace_format::preload::{Hello, MAGIC, why};
+use trace_format::preload::{Hello, reason};
 
 use super::{
-    drain::{Intake, Newcomer, hasten},
-    lanes::Image,
-    region::{Manner, Region},
+    batch::ProcessImage,
+    budget::{Item, Owner},
+    queue::{DrainQueue, NewProcess},
+    random::{Secret, random},
+    region::{Region, RegionConfig},
 };
-use crate::{clocks::monotonic_ns, launch, procfs, symbols::Watcher};
+use crate::{clocks::monotonic_ns, priority::raise_priority, procfs, symbols::MappingReader};
+
+mod half_open;
+mod peer;
+mod socket;
+
+use half_open::{Credentials, HalfOpen, Waiting};
+use peer::Peer;
+#[cfg(test)]
+pub(super) use socket::abstract_address;
 
 /// The socket, listening.
 #[derive(Debug)]
 pub struct Server {
     socket: Arc<OwnedFd>,
     name: String,
+    secret: Secret,
     stop: Arc<AtomicBool>,
 }
 
-/// How long a process may take to say who it is.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The time within which a process must send its request.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of connections that have not sent a request.
+const MAX_HALF_OPEN: usize = 128;
+/// Maximum number of connections to accept, and of requests to answer, before the others get their turn.
+const MAX_ACCEPTS: usize = 128;
+const MAX_ANSWERS: usize = 16;
+/// The maximum time between a process's request and its answer.
+const MAX_REQUEST_AGE_NS: u64 = 2_000_000_000;
 
 impl Server {
-    /// Begins to listen; processes wait until [`run`](Self::run) answers.
+    /// Starts to listen; processes wait until [`run`](Self::run) answers.
     pub fn listen() -> io::Result<Self> {
-        let name = format!("klock-{}-{:016x}{:016x}", std::process::id(), random(), random());
-        // SAFETY: no memory is involved; a descriptor that comes back is ours alone.
-        let socket = unsafe {
-            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let (address, bytes) = abstract_address(&name);
-        // SAFETY: the address is ours and lives through the call.
-        let failed = unsafe {
-            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) != 0
-                || libc::listen(socket.as_raw_fd(), libc::SOMAXCONN) != 0
-        };
-        if failed {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { socket: Arc::new(socket), name, stop: Arc::default() })
+        let name = format!("klock-{}-{:016x}", std::process::id(), random());
+        let socket = Arc::new(socket::listen(&name)?);
+        Ok(Self { socket, name, secret: Secret::new()?, stop: Arc::default() })
     }
 
-    /// The socket's name, without the zero that makes it abstract.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// The value of the environment variable by which processes find the socket and may join.
+    pub fn variable(&self) -> String {
+        format!("{}:{}", self.name, self.secret.to_hex())
     }
 
-    /// A handle by which the server is ended.
+    /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
         Handle { socket: Arc::clone(&self.socket), stop: Arc::clone(&self.stop) }
     }
 
-    /// Answers processes until it is ended.
-    pub fn run(self, manner: &Manner, intake: &Intake, watcher: &Watcher) {
+    /// Answers processes until it is stopped.
+    pub fn run(self, config: &RegionConfig, queue: &DrainQueue, mappings: &MappingReader) {
         // Each process waits for its answer as it starts.
-        hasten();
-        let mut count = 0;
+        raise_priority();
+        let mut desk = Desk { secret: self.secret, config, queue, mappings, count: 0 };
+        let mut open = HalfOpen::new(MAX_HALF_OPEN);
         while !self.stop.load(Ordering::Acquire) {
-            // SAFETY: no memory is involved; a descriptor that comes back is ours alone.
-            let connection = unsafe {
-                let fd = libc::accept4(
-                    self.socket.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_CLOEXEC,
-                );
-                if fd < 0 { None } else { Some(OwnedFd::from_raw_fd(fd)) }
-            };
-            match connection {
-                // Whoever can't be answered goes on without being recorded.
-                Some(connection) => {
-                    if answer(&connection, count, manner, intake, watcher).is_ok() {
-                        count += 1;
+            let ready = wait(&self.socket, &open);
+            for Waiting { connection, peer, .. } in open.take(&ready) {
+                // A process that gets no answer continues unrecorded.
+                let _ = desk.answer(&connection, peer);
+            }
+            open.expire(Instant::now());
+            self.accept(&mut desk, &mut open);
+        }
+    }
+
+    /// Accepts connections. Most of them have sent their request already, or were closed again.
+    fn accept(&self, desk: &mut Desk<'_>, open: &mut HalfOpen<OwnedFd>) {
+        for _ in 0..MAX_ACCEPTS {
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            match socket::accept(&self.socket) {
+                Ok(connection) => {
+                    let Ok(peer) = peer::credentials(connection.as_fd()) else { continue };
+                    if let Err(error) = desk.answer(&connection, peer)
+                        && error.kind() == io::ErrorKind::WouldBlock
+                    {
+                        open.add(connection, peer, Instant::now() + HELLO_TIMEOUT);
                     }
                 }
-                None if self.stop.load(Ordering::Acquire) => {}
-                // Out of descriptors or memory: those that wait have to wait.
-                None => std::thread::sleep(Duration::from_millis(1)),
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) =>
+                {
+                    open.close_one();
+                    std::thread::sleep(Duration::from_millis(1));
+                    return;
+                }
+                Err(_) => return,
             }
         }
     }
 }
 
-/// Ends a server.
+/// Waits until there is something to do. Returns the indices of connections that sent something or were closed, in ascending
+/// order; if there are many, those of klock's own user come first.
+fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
+    let poll = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled = vec![poll(socket)];
+    polled.extend(open.iter().map(|waiting| poll(&waiting.connection)));
+    let timeout = open.next_deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    // Rounded up, so that the deadline has passed after it.
+    let timeout = timeout.map_or(-1, |time| time.as_millis().saturating_add(1).min(60_000) as libc::c_int);
+    // SAFETY: the list is ours and outlives the call. If the call fails, nothing is ready.
+    if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) } <= 0 {
+        return Vec::new();
+    }
+    let own = rustix::process::geteuid().as_raw();
+    let ready = open.iter().zip(&polled[1..]).enumerate();
+    let mut ready: Vec<(bool, usize)> = ready
+        .filter(|(_, (_, polled))| polled.revents != 0)
+        .map(|(index, (waiting, _))| (waiting.peer.uid != own, index))
+        .collect();
+    ready.sort_unstable();
+    ready.truncate(MAX_ANSWERS);
+    let mut indices: Vec<usize> = ready.into_iter().map(|(_, index)| index).collect();
+    indices.sort_unstable();
+    indices
+}
+
+/// Stops a server.
 #[derive(Debug)]
 pub struct Handle {
     socket: Arc<OwnedFd>,
@@ -108,119 +151,62 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Whoever asks from now on is not answered.
-    pub fn end(&self) {
+    /// Stops answering.
+    pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // SAFETY: no memory is involved. It wakes the thread that waits in accept.
+        // SAFETY: no memory is involved. It wakes the thread that waits for connections.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
-fn answer(
-    connection: &OwnedFd,
-    id: u32,
-    manner: &Manner,
-    intake: &Intake,
-    watcher: &Watcher,
-) -> io::Result<()> {
-    let hello = hello(connection)?;
-    let peer = credentials(connection)?;
-    let pid = peer.pid as u32;
-    let now_ns = monotonic_ns() as u64;
-    // It is waiting: it can't have asked after now, and not long ago.
-    let ts_ns = hello.ts_ns.clamp(now_ns.saturating_sub(LONGEST_ASKING_NS), now_ns);
-    watcher.see_now(pid, ts_ns as i64);
-    let image = Image { id, pid, new_program: hello.why == why::EXEC, ts_ns, known: procfs::task(pid, pid) };
-    let (region, descriptor) = Region::create(manner)?;
-    let end = launch::pidfd(pid);
-    let same_numbers = hello.pid == pid;
-    // What it records is drained from before it can record.
-    intake.add(Newcomer { region, image: Arc::new(image), end, same_numbers });
-    send(connection, &descriptor)
+/// Answers requests.
+struct Desk<'a> {
+    secret: Secret,
+    config: &'a RegionConfig,
+    queue: &'a DrainQueue,
+    mappings: &'a MappingReader,
+    /// Process images so far.
+    count: u32,
 }
 
-/// The longest time from a process's question to our reading it that is believed.
-const LONGEST_ASKING_NS: u64 = 2_000_000_000;
-
-fn hello(connection: &OwnedFd) -> io::Result<Hello> {
-    let patience = libc::timeval { tv_sec: 0, tv_usec: PATIENCE.as_micros() as libc::suseconds_t };
-    let mut hello = Hello::default();
-    // SAFETY: both are ours, plain integers, and live through the calls.
-    let count = unsafe {
-        libc::setsockopt(
-            connection.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const patience).cast(),
-            size_of_val(&patience) as libc::socklen_t,
-        );
-        libc::recv(connection.as_raw_fd(), (&raw mut hello).cast(), size_of::<Hello>(), libc::MSG_TRUNC)
-    };
-    if count == size_of::<Hello>() as isize && hello.magic == MAGIC {
-        Ok(hello)
-    } else {
-        Err(io::ErrorKind::InvalidData.into())
+impl Desk<'_> {
+    /// Answers a process that has sent its request, and adds it to the recording.
+    fn answer(&mut self, connection: &OwnedFd, credentials: Credentials) -> io::Result<()> {
+        let hello: Hello = socket::receive(connection.as_fd())?;
+        if !self.secret.matches(&hello.secret) {
+            self.queue.count_refused();
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let peer = Peer::of(connection.as_fd(), credentials)?;
+        let Credentials { pid, uid } = credentials;
+        let known = procfs::task(pid, pid);
+        let started = procfs::start_ticks(pid).ok();
+        if self.queue.ledger.has_ended(pid, started) {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let comm = known.as_ref().and_then(|known| known.comm.as_deref()).unwrap_or("?").to_owned();
+        let account = self.queue.ledger.open(uid, Owner { pid, started, comm });
+        let account = account.ok_or(io::ErrorKind::QuotaExceeded)?;
+        let now_ns = monotonic_ns() as u64;
+        // It is waiting, so it asked before now, and not long ago.
+        let ts_ns = hello.ts_ns.clamp(now_ns.saturating_sub(MAX_REQUEST_AGE_NS), now_ns);
+        let mappings = self.mappings.read_now(pid, ts_ns as i64);
+        // If it has exited, what was read may be about another process.
+        let config = self.config.limited(hello.max_bytes);
+        let config = config.filter(|_| peer.is_running() && account.charge(Item::Mappings(mappings)).is_ok());
+        let region = match config {
+            Some(config) => Region::create(&config),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let (region, descriptor) = region.inspect_err(|_| account.close())?;
+        let new_program = hello.reason == reason::EXEC;
+        let image = Arc::new(ProcessImage { id: self.count, pid, new_program, ts_ns, known, account });
+        self.count += 1;
+        let same_ids = hello.pid == pid;
+        // It must be drained before it can record.
+        self.queue.add(NewProcess { region, image, exit: peer.exit, same_ids });
+        socket::send(connection.as_fd(), &descriptor)
     }
-}
-
-fn credentials(connection: &OwnedFd) -> io::Result<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: both are ours and live through the call.
-    let failed = unsafe {
-        libc::getsockopt(
-            connection.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    };
-    // A process outside of our PID namespace has no number here.
-    if failed != 0 || peer.pid <= 0 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(peer) }
-}
-
-/// One byte, and with it the region's descriptor.
-fn send(connection: &OwnedFd, descriptor: &OwnedFd) -> io::Result<()> {
-    let fd = descriptor.as_raw_fd();
-    let mut byte = 1_u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Aligned as a header of control data is.
-    let mut control = [0_u64; 8];
-    // SAFETY: everything that the message points to is ours and lives through the call; there is room for one descriptor.
-    let sent = unsafe {
-        let mut message = MaybeUninit::<libc::msghdr>::zeroed().assume_init();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(size_of_val(&fd) as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of_val(&fd) as u32) as _;
-        libc::CMSG_DATA(header).cast::<libc::c_int>().write_unaligned(fd);
-        libc::sendmsg(connection.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
-    };
-    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// The address of an abstract socket, and its length.
-pub(super) fn abstract_address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
-    let mut address =
-        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
-    for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    let bytes = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-    (address, bytes as libc::socklen_t)
-}
-
-/// A number that nobody guesses.
-pub(super) fn random() -> u64 {
-    let mut number = 0_u64;
-    // SAFETY: the number is ours and lives through the call, which fails on no kernel that has it.
-    unsafe { libc::getrandom((&raw mut number).cast(), size_of_val(&number), 0) };
-    number
 }
 
 #[cfg(test)]

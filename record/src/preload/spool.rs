@@ -1,6 +1,5 @@
-//! What was drained, on its way to be put in order: a queue between the thread that empties the rings, which must not wait,
-//! and the recording, which may. When it is full the rings are left alone: they fill, and what finds no room is counted in its
-//! place.
+//! The queue of drained batches between the thread that reads the chunks, which must not wait, and the recording, which may. When
+//! it is full, the chunks are not read: the pools fill, and each thread counts the records that find no room.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +8,7 @@ use std::{
 };
 
 use super::{
-    lanes::{Batch, Part},
+    batch::{Batch, Chunk},
     records::Unit,
 };
 
@@ -26,25 +25,25 @@ struct Inner {
     /// Units in them.
     units: usize,
     /// Buffers to be used again.
-    spent: Vec<Vec<Unit>>,
+    free: Vec<Vec<Unit>>,
 }
 
-/// Bytes that may wait.
-const MOST_BYTES: usize = 1 << 30;
-/// Of the machine's memory, in parts: no more waits than one of these.
-const PART_OF_MEMORY: usize = 8;
-/// Buffers that are kept, each no larger than this: what waits in the queue is counted by its units, not by its buffers.
-const MOST_SPENT: usize = 64;
-const MOST_KEPT_UNITS: usize = 1 << 16;
+/// Maximum bytes in the queue.
+const MAX_BYTES: usize = 1 << 30;
+/// Maximum fraction of the machine's memory in the queue.
+const MEMORY_FRACTION: usize = 8;
+/// Maximum number and size of free buffers: the queue's limit counts units, not buffers.
+const MAX_FREE: usize = 64;
+const MAX_FREE_UNITS: usize = 1 << 16;
 
 impl Spool {
-    /// With room for as much as this machine can spare.
+    /// Creates a queue with as much room as this machine can spare.
     pub fn new() -> Self {
-        let bytes = memory_bytes().map_or(MOST_BYTES, |all| (all / PART_OF_MEMORY).min(MOST_BYTES));
+        let bytes = memory_bytes().map_or(MAX_BYTES, |all| (all / MEMORY_FRACTION).min(MAX_BYTES));
         Self::with_room(bytes / size_of::<Unit>())
     }
 
-    /// With room for so many units.
+    /// Creates a queue with room for `limit` units.
     pub fn with_room(limit: usize) -> Self {
         Self { inner: Mutex::default(), limit }
     }
@@ -54,12 +53,12 @@ impl Spool {
         self.lock().units >= self.limit
     }
 
-    /// Whether it is filled so far that it must be emptied, whoever else wants to run.
+    /// Whether it is so full that it must be emptied even if there is backpressure.
     pub fn is_half_full(&self) -> bool {
         self.lock().units >= self.limit / 2
     }
 
-    /// Puts a batch in.
+    /// Adds a batch.
     pub fn push(&self, batch: Batch) {
         let units = units_of(&batch);
         let mut inner = self.lock();
@@ -67,25 +66,25 @@ impl Spool {
         inner.batches.push_back(batch);
     }
 
-    /// Takes the oldest batch out, and buffers back.
-    pub fn pop(&self, spent: Vec<Vec<Unit>>) -> Option<Batch> {
+    /// Takes the oldest batch, and returns free buffers to the queue.
+    pub fn pop(&self, free: Vec<Vec<Unit>>) -> Option<Batch> {
         let mut inner = self.lock();
-        let room = MOST_SPENT.saturating_sub(inner.spent.len());
-        let small = spent.into_iter().filter(|buffer| buffer.capacity() <= MOST_KEPT_UNITS);
-        inner.spent.extend(small.take(room));
+        let room = MAX_FREE.saturating_sub(inner.free.len());
+        let small = free.into_iter().filter(|buffer| buffer.capacity() <= MAX_FREE_UNITS);
+        inner.free.extend(small.take(room));
         let batch = inner.batches.pop_front()?;
         inner.units -= units_of(&batch);
         Some(batch)
     }
 
-    /// Whether no batch waits.
+    /// Whether no batch is in the queue.
     pub fn is_empty(&self) -> bool {
         self.lock().batches.is_empty()
     }
 
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub fn buffer(&self) -> Vec<Unit> {
-        let mut buffer = self.lock().spent.pop().unwrap_or_default();
+        let mut buffer = self.lock().free.pop().unwrap_or_default();
         buffer.clear();
         buffer
     }
@@ -102,11 +101,11 @@ impl Default for Spool {
 }
 
 fn units_of(batch: &Batch) -> usize {
-    let units = |part: &Part| if let Part::Units(units) = part { units.len() } else { 0 };
-    batch.parts.iter().map(|(_, part)| units(part)).sum()
+    let units = |chunk: &Chunk| if let Chunk::Units(units) = chunk { units.len() } else { 0 };
+    batch.chunks.iter().map(|(_, chunk)| units(chunk)).sum()
 }
 
-/// The machine's memory.
+/// The size of the machine's memory.
 pub fn memory_bytes() -> Option<usize> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -118,11 +117,11 @@ mod tests {
     use super::*;
 
     fn batch(units: usize) -> Batch {
-        Batch { parts: vec![(0, Part::Units(vec![[0, 0]; units]))], ..Batch::default() }
+        Batch { chunks: vec![(0, Chunk::Units(vec![[0, 0]; units]))], ..Batch::default() }
     }
 
     #[test]
-    fn the_queue_is_full_by_what_waits_in_it_and_empties_in_order() {
+    fn the_queue_fills_by_units_and_empties_in_order() {
         let spool = Spool::with_room(10);
         spool.push(batch(4));
         assert!(!spool.is_full() && !spool.is_half_full());

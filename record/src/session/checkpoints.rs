@@ -1,5 +1,6 @@
-//! What a checkpoint of the trace tells of the side tables: rows of locks and tasks, and what was looked up, enter; those that
-//! are new or have changed since the last checkpoint leave. It touches no file: the sink does.
+//! Selects the rows of the side tables for a checkpoint of the trace: those that are new or changed since the last one.
+//!
+//! The sink writes them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,27 +15,29 @@ use crate::{
     symbols::{RawFrames, Resolved, Symbols},
 };
 
-/// Time between two checkpoints. With a round and a write it is less than a second that is lost if klock is killed.
-const EVERY: Duration = Duration::from_millis(500);
-/// The first one comes sooner: even the shortest recording is worth something.
+/// Time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Time until the first checkpoint, which is shorter so that short recordings have one, too.
 const FIRST: Duration = Duration::from_millis(50);
-/// How often the thread that knows names is asked for what it found.
-const ASK: Duration = Duration::from_millis(100);
+/// Time between two requests for new results of the symbols thread.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was told, and what is to be told.
+/// The rows of earlier checkpoints, and changes since then.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     due: Instant,
-    /// An answer that is on its way.
+    /// A pending answer of the symbols thread.
     answer: Option<Receiver<Resolved>>,
-    asked: Instant,
-    /// Seen or looked up since the last checkpoint.
+    requested: Instant,
+    /// New stacks, and stacks with new names.
     stacks: BTreeMap<StackId, Vec<Frame>>,
-    /// Locks that were told without the names that they have now.
+    /// Locks with new names.
     named: BTreeSet<LockId>,
+    /// Number of locks in earlier checkpoints.
     locks: usize,
+    /// Tasks in earlier checkpoints.
     tasks: Vec<TaskRow>,
-    /// Events at the last checkpoint.
+    /// Number of events at the last checkpoint.
     events: u64,
 }
 
@@ -43,7 +46,7 @@ impl Checkpoints {
         Self {
             due: now + FIRST,
             answer: None,
-            asked: now,
+            requested: now,
             stacks: BTreeMap::new(),
             named: BTreeSet::new(),
             locks: 0,
@@ -52,39 +55,35 @@ impl Checkpoints {
         }
     }
 
-    /// A stack was seen: its addresses are worth something even if klock is killed before it looked them up.
+    /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
     pub(super) fn see(&mut self, id: StackId, raw: &RawFrames) {
-        let bare =
-            |kernel| move |&address: &u64| Frame { address: Some(address), kernel, ..Frame::default() };
-        let frames = raw.kernel.iter().map(bare(true)).chain(raw.user.iter().map(bare(false)));
-        self.stacks.insert(id, frames.collect());
+        self.stacks.insert(id, raw.without_names());
     }
 
-    /// Collects what was looked up, without waiting for it.
+    /// Collects names that were found, without waiting for them.
     pub(super) fn collect(&mut self, symbols: &Symbols, locks: &mut Locks, now: Instant) {
         match self.answer.as_ref().map(Receiver::try_recv) {
             Some(Ok(found)) => {
                 self.stacks.extend(found.stacks.into_iter().map(|stack| (stack.id, stack.frames)));
-                for (id, name) in found.names {
-                    locks.name(id, name);
-                    self.named.insert(id);
+                for found in found.locks {
+                    self.named.insert(found.lock);
+                    locks.describe(found);
                 }
                 self.answer = None;
             }
             Some(Err(TryRecvError::Empty)) => return,
-            // The thread is gone only if it panicked, which is said in the end.
+            // The thread has panicked, which is reported at the end.
             Some(Err(TryRecvError::Disconnected)) => self.answer = None,
             None => {}
         }
-        if now >= self.asked + ASK {
+        if now >= self.requested + REQUEST_INTERVAL {
             let (sender, answer) = mpsc::channel();
-            symbols.ask(sender);
-            (self.answer, self.asked) = (Some(answer), now);
+            symbols.request_results(sender);
+            (self.answer, self.requested) = (Some(answer), now);
         }
     }
 
-    /// What the checkpoint that is due now tells, if one is due and there is something to tell. `events` is how many were
-    /// handed over so far.
+    /// Returns the rows of a checkpoint, if one is due and anything changed. `events` is the number of events so far.
     pub(super) fn due(
         &mut self,
         events: u64,
@@ -95,23 +94,23 @@ impl Checkpoints {
         if now < self.due {
             return None;
         }
-        self.due = now + EVERY;
+        self.due = now + INTERVAL;
         let side = self.changed(locks, tasks);
-        let something = events > self.events || side != SideRows::default();
+        let has_changed = events > self.events || side != SideRows::default();
         self.events = events;
-        something.then_some(side)
+        has_changed.then_some(side)
     }
 
     fn changed(&mut self, locks: &Locks, tasks: &[TaskRow]) -> SideRows {
-        let Self { locks: told, tasks: known, named, .. } = self;
-        let again =
-            named.iter().take_while(|id| (id.0 as usize) < *told).map(|id| &locks.rows()[id.0 as usize]);
-        let locks_now: Vec<_> = again.chain(&locks.rows()[*told..]).cloned().collect();
+        let Self { locks: written, tasks: known, named, .. } = self;
+        let renamed =
+            named.iter().take_while(|id| (id.0 as usize) < *written).map(|id| &locks.rows()[id.0 as usize]);
+        let locks_now: Vec<_> = renamed.chain(&locks.rows()[*written..]).cloned().collect();
         named.clear();
-        *told = locks.rows().len();
+        *written = locks.rows().len();
         let mut tasks_now = Vec::new();
-        for (at, task) in tasks.iter().enumerate() {
-            match known.get_mut(at) {
+        for (index, task) in tasks.iter().enumerate() {
+            match known.get_mut(index) {
                 Some(old) if old == task => continue,
                 Some(old) => old.clone_from(task),
                 None => known.push(task.clone()),
@@ -129,6 +128,7 @@ mod tests {
 
     use super::*;
     use crate::locks::Space;
+    use crate::symbols::FoundLock;
 
     fn task(id: i32, comm: &str) -> TaskRow {
         TaskRow {
@@ -143,27 +143,27 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_tells_what_is_new_and_what_has_changed_and_nothing_twice() {
-        let begun = Instant::now();
-        let mut checkpoints = Checkpoints::new(begun);
+    fn a_checkpoint_has_new_and_changed_rows_only() {
+        let start = Instant::now();
+        let mut checkpoints = Checkpoints::new(start);
         let mut locks = Locks::default();
         let first = locks.id(Space::Kernel, 0x40, LockKind::Mutex, 1);
         let mut tasks = vec![task(0, "sh")];
-        assert_eq!(checkpoints.due(1, &locks, &tasks, begun), None, "not yet");
-        let side = checkpoints.due(1, &locks, &tasks, begun + FIRST).unwrap();
+        assert_eq!(checkpoints.due(1, &locks, &tasks, start), None, "not yet");
+        let side = checkpoints.due(1, &locks, &tasks, start + FIRST).unwrap();
         assert_eq!((side.locks.len(), side.tasks.len()), (1, 1));
-        assert_eq!(checkpoints.due(1, &locks, &tasks, begun + FIRST + EVERY), None, "nothing new");
+        assert_eq!(checkpoints.due(1, &locks, &tasks, start + FIRST + INTERVAL), None, "nothing new");
 
-        locks.name(first, "cgroup_mutex".to_owned());
+        locks.describe(FoundLock { lock: first, name: Some("cgroup_mutex".to_owned()), shared: None });
         checkpoints.named.insert(first);
         let second = locks.id(Space::Kernel, 0x80, LockKind::Mutex, 2);
         tasks[0] = task(0, "make");
         tasks.push(task(1, "cc"));
-        let side = checkpoints.due(2, &locks, &tasks, begun + FIRST + 2 * EVERY).unwrap();
+        let side = checkpoints.due(2, &locks, &tasks, start + FIRST + 2 * INTERVAL).unwrap();
         assert_eq!(side.locks.iter().map(|lock| lock.id).collect::<Vec<_>>(), [first, second]);
         assert_eq!(side.locks[0].name.as_deref(), Some("cgroup_mutex"));
         assert_eq!(side.tasks, tasks);
-        let side = checkpoints.due(3, &locks, &tasks, begun + FIRST + 3 * EVERY).unwrap();
-        assert_eq!(side, SideRows::default(), "events alone are something to tell, too");
+        let side = checkpoints.due(3, &locks, &tasks, start + FIRST + 3 * INTERVAL).unwrap();
+        assert_eq!(side, SideRows::default(), "events alone are a change, too");
     }
 }

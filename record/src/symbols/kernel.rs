@@ -1,18 +1,19 @@
-//! What the running kernel says about addresses in itself: which variable, which module, from where on.
+//! Locates addresses in the running kernel: variables, modules and the kernel's image.
 //!
-//! Functions are blazesym's business; it does not read variables, and kernel locks are variables.
+//! blazesym names functions, but not variables, and static kernel locks are variables.
 
 use std::fs;
 
 use object::{Endianness, elf, read::elf::NoteIterator};
 
-use super::modules::hex;
+use crate::hex::hex;
 
-/// The kernel's memory, as `/proc` and `/sys` describe it. Empty where they may not be read.
+/// The kernel's memory according to `/proc` and `/sys`. Parts that cannot be read are empty.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
+    /// Address of the first byte of the text.
     text: u64,
-    /// Bytes from the begin of the text to the end of the data; 0 if not known.
+    /// Size in bytes from the start of the text to the end of the data; 0 if unknown.
     image: u64,
     build_id: Option<String>,
     modules: Vec<KernelModule>,
@@ -27,18 +28,19 @@ struct KernelModule {
     build_id: Option<String>,
 }
 
-/// Where a kernel address lies.
+/// The location of a kernel address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place<'a> {
+pub(super) struct Location<'a> {
     /// `[kernel]`, or a module's name in brackets.
     pub(super) module: String,
+    /// The build id of the kernel or the module.
     pub(super) build_id: Option<&'a str>,
-    /// From the start of the kernel's text, or of the module.
+    /// Offset from the start of the kernel's text, or of the module.
     pub(super) offset: u64,
 }
 
 impl Kernel {
-    /// Reads everything: some tens of milliseconds.
+    /// Reads everything, in some tens of milliseconds.
     pub(super) fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mut kernel = parse(&text("/proc/kallsyms"), &text("/proc/modules"));
@@ -50,66 +52,65 @@ impl Kernel {
         kernel
     }
 
-    /// Where an address lies; `None` for code that was made at run time, such as BPF programs.
-    pub(super) fn place(&self, address: u64) -> Option<Place<'_>> {
+    /// Returns the location of an address; `None` for code generated at run time, such as BPF programs.
+    pub(super) fn locate(&self, address: u64) -> Option<Location<'_>> {
         if let Some(module) = self.modules.iter().find(|m| address.wrapping_sub(m.start) < m.bytes) {
-            return Some(Place {
+            return Some(Location {
                 module: format!("[{}]", module.name),
                 build_id: module.build_id.as_deref(),
                 offset: address - module.start,
             });
         }
-        /// The kernel's image is less than this.
-        const MOST_IMAGE_BYTES: u64 = 1 << 29;
-        /// Modules and BPF programs lie from here on, wherever the image was moved to (`MODULES_VADDR`,
+        /// Upper bound of the size of the kernel's image.
+        const MAX_IMAGE_BYTES: u64 = 1 << 29;
+        /// Modules and BPF programs start here, independent of the address of the image (`MODULES_VADDR`,
         /// `arch/x86/include/asm/pgtable_64_types.h`).
         const MODULES: u64 = if cfg!(target_arch = "x86_64") { 0xffff_ffff_c000_0000 } else { u64::MAX };
         let bytes = address.wrapping_sub(self.text);
-        let inside =
-            self.text != 0 && bytes < MOST_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
-        inside.then(|| Place {
+        let inside = self.text != 0 && bytes < MAX_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
+        inside.then(|| Location {
             module: "[kernel]".to_owned(),
             build_id: self.build_id.as_deref(),
             offset: address - self.text,
         })
     }
 
-    /// The variable at an address: `name` or `name+0x10`. Sizes are not known: what lies far behind a variable, or
+    /// Returns the variable at an address: `name` or `name+0x10`. Sizes are unknown, so an address far behind a variable, or
     /// outside the image and the modules, has no name.
     pub(super) fn variable(&self, address: u64) -> Option<String> {
-        /// Larger static structures with a lock inside are rare; what lies further behind is some other memory.
-        const MOST_BYTES: u64 = 64 * 1024;
-        self.place(address)?;
+        /// Larger static structures with a lock inside are rare.
+        const MAX_BYTES: u64 = 64 * 1024;
+        self.locate(address)?;
         let next = self.variables.partition_point(|(start, _)| *start <= address);
         let (start, name) = &self.variables[next.checked_sub(1)?];
         match address - start {
             0 => Some(name.clone()),
-            into if self.all_variables() && into < MOST_BYTES => Some(format!("{name}+{into:#x}")),
+            into if self.all_variables() && into < MAX_BYTES => Some(format!("{name}+{into:#x}")),
             _ => None,
         }
     }
 
-    /// What can be said of static memory that kallsyms does not list: `[kernel]+0x2247f80`, or a module's name.
+    /// Returns the location of static memory that kallsyms does not list: `[kernel]+0x2247f80`, or a module and an offset.
     pub(super) fn static_memory(&self, address: u64) -> Option<String> {
-        let place = self.place(address)?;
-        let known = place.module != "[kernel]" || place.offset < self.image;
-        known.then(|| format!("{}+{:#x}", place.module, place.offset))
+        let location = self.locate(address)?;
+        let is_static = location.module != "[kernel]" || location.offset < self.image;
+        is_static.then(|| format!("{}+{:#x}", location.module, location.offset))
     }
 
-    /// Where a variable is.
+    /// Returns the address of a variable.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
         self.variables.iter().find(|(_, found)| found == name).map(|(address, _)| *address)
     }
 
-    /// Whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it has a handful of exported ones, and
-    /// what lies behind one of them is most likely another.
+    /// Returns whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it lists a few exported ones, and memory
+    /// behind one of them most likely belongs to another variable.
     fn all_variables(&self) -> bool {
-        self.variables.len() >= FEWEST_VARIABLES
+        self.variables.len() >= MIN_VARIABLES
     }
 }
 
-/// A kernel has tens of thousands of variables.
-const FEWEST_VARIABLES: usize = if cfg!(test) { 3 } else { 1000 };
+/// Minimum number of variables in a complete list. A kernel has tens of thousands.
+const MIN_VARIABLES: usize = if cfg!(test) { 3 } else { 1000 };
 
 fn parse(kallsyms: &str, modules: &str) -> Kernel {
     let mut kernel = Kernel::default();
@@ -119,7 +120,7 @@ fn parse(kallsyms: &str, modules: &str) -> Kernel {
             continue;
         };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-        // Where kernel pointers are restricted, all addresses are 0.
+        // With restricted kernel pointers, all addresses are 0.
         if address == 0 {
             continue;
         }
@@ -134,7 +135,7 @@ fn parse(kallsyms: &str, modules: &str) -> Kernel {
     kernel
 }
 
-/// The lines of the kernel's image: `  01000000-02209987 : Kernel code`. Its parts lie in memory as they do here.
+/// Returns the size of the kernel's image, from lines `  01000000-02209987 : Kernel code`. The virtual layout is the same.
 fn image(iomem: &str) -> Option<u64> {
     let line = |name: &str| {
         let line = iomem.lines().find(|line| line.trim_end().ends_with(name))?;
@@ -146,7 +147,7 @@ fn image(iomem: &str) -> Option<u64> {
     end.checked_sub(begin).filter(|&bytes| bytes > 0)
 }
 
-/// `ext4 737280 1 - Live 0xffffffffc0200000`
+/// Parses `ext4 737280 1 - Live 0xffffffffc0200000`.
 fn module(line: &str) -> Option<KernelModule> {
     let mut fields = line.split_ascii_whitespace();
     let (name, bytes) = (fields.next()?.to_owned(), fields.next()?.parse().ok()?);
@@ -195,17 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_allocated_has_no_name() {
+    fn allocated_memory_has_no_name() {
         let kernel = kernel();
         assert_eq!(kernel.variable(0xffff_8881_0000_0010), None);
         assert_eq!(kernel.variable(0xffff_ffff_8300_0000), None, "far behind the last variable");
     }
 
     #[test]
-    fn static_memory_that_has_no_name_is_told_by_its_place_in_the_image() {
+    fn static_memory_without_a_name_has_an_offset_in_the_image() {
         let iomem = "00001000-0009fbff : System RAM\n  01000000-01ffffff : Kernel code\n  03000000-03ffffff : Kernel bss\n";
         let mut kernel = parse("ffffffff81000000 T _stext\n", "ext4 4096 1 - Live 0xffffffffc0200000\n");
-        assert_eq!(kernel.static_memory(0xffff_ffff_8200_0008), None, "how long the image is is not known");
+        assert_eq!(kernel.static_memory(0xffff_ffff_8200_0008), None, "the size of the image is unknown");
         kernel.image = image(iomem).unwrap();
         assert_eq!(kernel.static_memory(0xffff_ffff_8200_0008).as_deref(), Some("[kernel]+0x1000008"));
         assert_eq!(kernel.static_memory(0xffff_ffff_8500_0000), None);
@@ -214,24 +215,24 @@ mod tests {
     }
 
     #[test]
-    fn an_address_lies_in_a_module_in_the_image_or_nowhere_that_has_a_name() {
+    fn an_address_is_located_in_a_module_or_in_the_image() {
         let kernel = kernel();
-        let place = |address| kernel.place(address).map(|p| (p.module, p.offset));
-        assert_eq!(place(0xffff_ffff_8100_0104), Some(("[kernel]".to_owned(), 0x104)));
-        assert_eq!(place(0xffff_ffff_c020_0010), Some(("[ext4]".to_owned(), 0x10)));
-        assert_eq!(place(0xffff_ffff_c030_0000), None);
+        let locate = |address| kernel.locate(address).map(|location| (location.module, location.offset));
+        assert_eq!(locate(0xffff_ffff_8100_0104), Some(("[kernel]".to_owned(), 0x104)));
+        assert_eq!(locate(0xffff_ffff_c020_0010), Some(("[ext4]".to_owned(), 0x10)));
+        assert_eq!(locate(0xffff_ffff_c030_0000), None);
     }
 
     #[test]
-    fn programs_that_were_made_at_run_time_are_not_in_the_image_wherever_that_was_moved() {
+    fn code_generated_at_run_time_is_not_in_the_image() {
         let kernel = parse("ffffffffb5000000 T _stext\n", "");
-        assert!(kernel.place(0xffff_ffff_b600_0000).is_some());
-        assert!(kernel.place(0xffff_ffff_c001_0000).is_none());
+        assert!(kernel.locate(0xffff_ffff_b600_0000).is_some());
+        assert!(kernel.locate(0xffff_ffff_c001_0000).is_none());
     }
 
     #[test]
     fn restricted_kernel_pointers_name_nothing() {
         let kernel = parse("0000000000000000 T _stext\n0000000000000000 D cgroup_mutex\n", "");
-        assert_eq!((kernel.place(0x10), kernel.variable(0x10)), (None, None));
+        assert_eq!((kernel.locate(0x10), kernel.variable(0x10)), (None, None));
     }
 }

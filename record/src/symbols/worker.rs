@@ -1,241 +1,270 @@
-//! The thread's own side: orders in, frames and names out. It reads mappings when it is told of a process, and looks names
-//! up between any two orders, because mappings vanish with their process and names don't.
+//! The symbols thread: adds mappings at once, and looks names up between requests, because the files of mappings disappear with
+//! their process and names do not.
 
 use std::{
-    collections::VecDeque,
-    fs,
+    collections::{VecDeque, hash_map::Entry},
     rc::Rc,
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
 };
 
 use blazesym::symbolize::{
-    Input, Sym, Symbolized, Symbolizer,
-    source::{Elf, Kernel as KernelSource, Source},
+    Input, Symbolized, Symbolizer,
+    source::{Kernel as KernelSource, Source},
 };
 use rustc_hash::FxHashMap;
 use trace_format::{Frame, LockId, LockKind, Stack, StackId};
 
 use super::{
-    Order, Owner, RawFrames, Resolved, kernel,
-    maps::{self, Mapping},
-    modules::Module,
+    kernel::Kernel,
+    mappings::Mappings,
+    request::{FoundLock, Incarnation, RawFrames, Request, Resolved},
+    stack::{flat, named, recording_frames},
 };
-use crate::{clocks, names::Names, peek::Peek, tasks::ProcessKey};
+use crate::{
+    names::KernelLockNames,
+    peek::Peek,
+    priority::raise_priority,
+    stop::Stop,
+    target_files::{FileId, SymbolFrame, TargetFiles},
+    tasks::ProcessKey,
+};
 
-/// Mappings of a process, at one moment.
-struct Snapshot {
-    taken_ns: i64,
-    mappings: Vec<(Mapping, Option<usize>)>,
-}
+/// Maximum number of kernel locks that are named at once in a round of the recording; others are queued.
+const MAX_AT_ONCE: u32 = 500;
+/// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
+const MAX_BATCH: usize = 64;
 
+/// The module of code in anonymous memory, which a program made at run time.
+const ANONYMOUS: &str = "[anon]";
+
+/// The state of the thread.
 pub(super) struct Worker {
     symbolizer: Symbolizer,
-    kernel: Option<kernel::Kernel>,
-    kernel_names: Option<Names<Peek>>,
-    modules: Vec<Module>,
-    by_file: FxHashMap<(u64, String), usize>,
-    processes: FxHashMap<u32, Process>,
-    waiting: VecDeque<Order>,
-    /// Kernel locks that were looked at since the last round.
-    looked_at: u32,
+    kernel: Option<Kernel>,
+    kernel_locks: Option<KernelLockNames<Peek>>,
+    mappings: Mappings,
+    /// Look-ups that are not done yet.
+    queue: VecDeque<Request>,
+    /// Processes whose mappings were announced, with their number.
+    awaited: FxHashMap<u32, u32>,
+    /// Number of kernel locks that were named at once since the last round.
+    named_at_once: u32,
     watermark_ns: i64,
     frames: FxHashMap<FrameKey, Rc<[Frame]>>,
+    /// Functions at addresses that were looked up together, until their stacks are.
+    functions: FxHashMap<FrameKey, Vec<SymbolFrame>>,
     stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
-    names: Vec<(LockId, String)>,
-    /// How many of both were told already.
-    told: (usize, usize),
+    locks: Vec<FoundLock>,
+    /// Number of stacks and locks that were sent already.
+    sent: (usize, usize),
+    stop: Stop,
+    /// Number of stacks that were looked up, for another thread.
+    named: Arc<AtomicU64>,
 }
 
-#[derive(Default)]
-struct Process {
-    snapshots: Vec<Snapshot>,
-    ends_ns: Vec<i64>,
-    tried: Option<Instant>,
-    /// How long to wait after the last try.
-    patience: Duration,
-}
-
-/// Whose address, the address, and whether it is one to return to.
+/// The process of an address, the address, and whether it is a return address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FrameKey(Option<ProcessKey>, u64, bool);
 
-/// A process whose mappings do not explain an address is asked again after this time at first.
-const LEAST_PATIENCE: Duration = Duration::from_millis(2);
-/// And at least this often.
-const MOST_PATIENCE: Duration = Duration::from_millis(250);
-/// Kernel locks that are looked at as soon as they are seen, in a round of the recording; more wait for their turn.
-const MOST_AT_ONCE: u32 = 500;
-/// Snapshots kept per PID.
-const MOST_SNAPSHOTS: usize = 16;
-
 impl Worker {
-    pub(super) fn new(peek: Option<Peek>) -> Self {
-        // Now, because the first locks come with the first events, and may be gone soon after.
-        let kernel = peek.is_some().then(kernel::Kernel::read);
+    pub(super) fn new(peek: Option<Peek>, stop: Stop, named: Arc<AtomicU64>) -> Self {
+        // Read now: the first locks come with the first events, and may be freed soon.
+        let kernel = peek.is_some().then(Kernel::read);
         let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
-        let kernel_names = peek.and_then(|peek| Names::find(peek, find));
+        let kernel_locks = peek.and_then(|peek| KernelLockNames::find(peek, find));
         Self {
-            symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
+            symbolizer: Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build(),
             kernel,
-            kernel_names,
-            modules: Vec::new(),
-            by_file: FxHashMap::default(),
-            processes: FxHashMap::default(),
-            waiting: VecDeque::new(),
-            looked_at: 0,
+            kernel_locks,
+            mappings: Mappings::new(TargetFiles::until(stop.clone())),
+            queue: VecDeque::new(),
+            awaited: FxHashMap::default(),
+            named_at_once: 0,
             watermark_ns: 0,
             frames: FxHashMap::default(),
+            functions: FxHashMap::default(),
             stacks: Vec::new(),
-            names: Vec::new(),
-            told: (0, 0),
+            locks: Vec::new(),
+            sent: (0, 0),
+            stop,
+            named,
         }
     }
 
-    pub(super) fn run(mut self, inbox: &Receiver<Order>) -> Resolved {
+    /// Serves requests until the last one, and returns all stacks and names.
+    pub(super) fn run(mut self, inbox: &Receiver<Request>) -> Resolved {
+        self.mappings.files.start();
         let mut finishing = false;
         while !finishing {
             match inbox.recv_timeout(Duration::from_millis(100)) {
-                Ok(order) => finishing = self.take(order),
+                Ok(request) => finishing = self.serve(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => finishing = true,
             }
-            // Mappings vanish with their process, names don't: look at the inbox between any two look-ups.
             loop {
-                while let Ok(order) = inbox.try_recv() {
-                    finishing |= self.take(order);
+                while let Ok(request) = inbox.try_recv() {
+                    finishing |= self.serve(request);
                 }
-                if !self.look_one_up() {
+                if !self.look_up_next() {
                     break;
                 }
             }
         }
         self.watermark_ns = i64::MAX;
-        while self.look_one_up() {}
-        self.resolved()
+        while self.look_up_next() {}
+        // They end while the stacks are put into order.
+        self.mappings.files.stop_helpers();
+        self.stacks.sort_by_key(|(id, _)| *id);
+        let stacks = self.stacks.iter().map(|(id, frames)| Stack { id: *id, frames: flat(frames) }).collect();
+        let warning = self.mappings.files.describe_failures();
+        // The process ends soon. To free all names takes as long as to write them.
+        std::mem::forget((self.frames, self.stacks));
+        Resolved { stacks, locks: self.locks, warning }
     }
 
-    /// Does what is urgent and queues the rest. Returns whether to finish.
-    fn take(&mut self, order: Order) -> bool {
-        match order {
-            Order::See { pid } => {
-                if self.processes.get(&pid).is_none_or(|process| process.tried.is_none()) {
-                    self.snapshot(pid);
+    /// Serves a request at once, or queues it. Returns whether it was the last one.
+    fn serve(&mut self, request: Request) -> bool {
+        match request {
+            Request::AwaitMappings { pid } => *self.awaited.entry(pid).or_default() += 1,
+            Request::AwaitedMappings(unparsed) => {
+                let text = &unparsed.text;
+                if let Entry::Occupied(mut awaited) = self.awaited.entry(text.owner.pid) {
+                    *awaited.get_mut() -= 1;
+                    if *awaited.get() == 0 {
+                        awaited.remove();
+                    }
                 }
+                self.mappings.add(text);
             }
-            Order::Seen { pid, taken_ns, text } => self.keep(pid, taken_ns, &text),
-            Order::Ended { pid, ts_ns } => {
-                let process = self.processes.entry(pid).or_default();
-                process.ends_ns.push(ts_ns);
-                process.tried = None;
-                process.patience = Duration::ZERO;
+            Request::Mappings(text) => self.mappings.add(&text),
+            Request::IncarnationEnded { pid, ts_ns } => self.mappings.end_incarnation(pid, ts_ns),
+            Request::Watermark { ts_ns } => {
+                self.watermark_ns = self.watermark_ns.max(ts_ns);
+                self.named_at_once = 0;
             }
-            Order::Round { watermark_ns } => {
-                self.watermark_ns = self.watermark_ns.max(watermark_ns);
-                self.looked_at = 0;
-            }
-            Order::Barrier(done) => {
-                self.see_all_again();
+            Request::Barrier(done) => {
+                self.read_queued_mappings();
                 let _ = done.send(());
             }
-            Order::Tell(to) => {
-                let (stacks, names) = self.told;
+            Request::Results(answer) => {
+                let (stacks, locks) = self.sent;
                 let new =
                     self.stacks[stacks..].iter().map(|(id, frames)| Stack { id: *id, frames: flat(frames) });
-                let found = Resolved { stacks: new.collect(), names: self.names[names..].to_vec() };
-                self.told = (self.stacks.len(), self.names.len());
-                let _ = to.send(found);
+                let found =
+                    Resolved { stacks: new.collect(), locks: self.locks[locks..].to_vec(), warning: None };
+                self.sent = (self.stacks.len(), self.locks.len());
+                let _ = answer.send(found);
             }
-            Order::Finish => return true,
-            Order::Stack(id, frames) => {
-                if let Some(owner) = frames.owner {
-                    self.see_where(owner, &frames.user);
+            Request::RaisePriority => raise_priority(),
+            Request::Finish => return true,
+            Request::Stack(id, frames) => {
+                if let Some(incarnation) = frames.incarnation {
+                    self.mappings.ensure_covered(incarnation, &frames.user);
                 }
-                self.waiting.push_back(Order::Stack(id, frames));
+                self.queue.push_back(Request::Stack(id, frames));
             }
-            Order::Name { lock, owner, address } => {
-                self.see_where(owner, &[address]);
-                self.waiting.push_back(Order::Name { lock, owner, address });
+            Request::Lock { lock, incarnation, address } => {
+                self.mappings.ensure_covered(incarnation, &[address]);
+                self.queue.push_back(Request::Lock { lock, incarnation, address });
             }
-            // A lock in an object of the kernel vanishes like a mapping, and looking at it takes microseconds; a flood of
-            // them must not keep mappings from being read.
-            Order::KernelName { lock, address, kind } if self.looked_at < MOST_AT_ONCE => {
-                self.looked_at += 1;
-                self.name_in_kernel(lock, address, kind);
+            // A lock in a kernel object disappears like a mapping, and naming it takes microseconds. A flood of them must not
+            // delay the reading of mappings.
+            Request::KernelLock { lock, address, kind } if self.named_at_once < MAX_AT_ONCE => {
+                self.named_at_once += 1;
+                self.name_kernel_lock(lock, address, kind);
             }
-            order @ Order::KernelName { .. } => self.waiting.push_back(order),
+            request @ Request::KernelLock { .. } => self.queue.push_back(request),
         }
         false
     }
 
-    /// A process maps files while it runs, most of them in its first milliseconds. So if an address is in no mapping
-    /// that is known, the process is asked again; less and less often if that does not help, because stacks of code
-    /// without frame pointers hold numbers that are no addresses.
-    fn see_where(&mut self, owner: Owner, addresses: &[u64]) {
-        if addresses.iter().all(|&address| self.known_mapping(owner, address).is_some()) {
-            return;
-        }
-        let process = self.processes.entry(owner.pid).or_default();
-        let due = process.tried.is_none_or(|tried| tried.elapsed() >= process.patience);
-        if !due || process.end_of(owner) < i64::MAX {
-            return;
-        }
-        self.snapshot(owner.pid);
-        let helped = addresses.iter().all(|&address| self.known_mapping(owner, address).is_some());
-        let process = self.processes.entry(owner.pid).or_default();
-        process.patience =
-            if helped { Duration::ZERO } else { (process.patience * 2).clamp(LEAST_PATIENCE, MOST_PATIENCE) };
-    }
-
-    /// The last look at every process of which something is still to be looked up.
-    fn see_all_again(&mut self) {
-        let owner = |order: &Order| match order {
-            Order::Stack(_, frames) => frames.owner,
-            Order::Name { owner, .. } => Some(*owner),
-            _ => None,
-        };
-        let mut pids: Vec<u32> = self.waiting.iter().filter_map(owner).map(|owner| owner.pid).collect();
+    /// Reads the mappings of every process with queued look-ups once more.
+    fn read_queued_mappings(&mut self) {
+        let mut pids: Vec<u32> =
+            self.queue.iter().filter_map(incarnation_of).map(|incarnation| incarnation.pid).collect();
         pids.sort_unstable();
         pids.dedup();
         for pid in pids {
-            self.snapshot(pid);
+            self.mappings.read(pid);
         }
     }
 
-    /// Looks up what stands first in the queue, if it is ready. Returns whether there was something to do.
-    fn look_one_up(&mut self) -> bool {
-        let owner = match self.waiting.front() {
-            Some(Order::Stack(_, frames)) => frames.owner,
-            Some(Order::Name { owner, .. }) => Some(*owner),
-            Some(_) => None,
-            None => return false,
-        };
-        if let Some(owner) = owner {
-            let newest = self.processes.get(&owner.pid).and_then(|process| process.snapshots.last());
-            if newest.is_some_and(|snapshot| snapshot.taken_ns > self.watermark_ns) {
-                return false;
-            }
+    /// Does the first look-up in the queue, if it is ready. Returns whether there was one.
+    fn look_up_next(&mut self) -> bool {
+        if !self.queue.front().is_some_and(|next| self.is_ready(next)) {
+            return false;
         }
-        match self.waiting.pop_front() {
-            Some(Order::Stack(id, frames)) => {
+        if self.stop.is_urgent() {
+            if let Some(Request::Stack(id, frames)) = self.queue.pop_front() {
+                self.stacks.push((id, vec![frames.without_names().into()]));
+            }
+            return true;
+        }
+        if matches!(self.queue.front(), Some(Request::Stack(..))) && self.functions.is_empty() {
+            self.look_up_functions();
+        }
+        match self.queue.pop_front() {
+            Some(Request::Stack(id, frames)) => {
                 let frames = self.stack(&frames);
                 self.stacks.push((id, frames));
+                self.named.fetch_add(1, Ordering::Relaxed);
             }
-            Some(Order::Name { lock, owner, address }) => {
-                let name = self.variable(owner, address);
-                self.names.extend(name.map(|name| (lock, name)));
+            Some(Request::Lock { lock, incarnation, address }) => {
+                let name = self.mappings.variable(incarnation, address);
+                let shared = self.mappings.find(incarnation, address);
+                let shared = shared.and_then(|(mapping, _)| mapping.shared_place(address));
+                self.found(FoundLock { lock, name, shared });
             }
-            Some(Order::KernelName { lock, address, kind }) => self.name_in_kernel(lock, address, kind),
+            Some(Request::KernelLock { lock, address, kind }) => self.name_kernel_lock(lock, address, kind),
             _ => {}
         }
         true
     }
 
-    fn name_in_kernel(&mut self, lock: LockId, address: u64, kind: LockKind) {
+    /// Returns whether the mappings that a look-up uses are read, and all records up to their time are drained.
+    fn is_ready(&self, request: &Request) -> bool {
+        let Some(Incarnation { pid, .. }) = incarnation_of(request) else { return true };
+        !self.awaited.contains_key(&pid)
+            && self.mappings.latest_ns(pid).is_none_or(|taken_ns| taken_ns <= self.watermark_ns)
+    }
+
+    /// Looks up the functions at the user addresses of the next stacks together.
+    fn look_up_functions(&mut self) {
+        let mut wanted: FxHashMap<FrameKey, (FileId, u64)> = FxHashMap::default();
+        for request in self.queue.iter().take(MAX_BATCH).take_while(|request| self.is_ready(request)) {
+            let Request::Stack(_, raw) = request else { continue };
+            let Some(incarnation) = raw.incarnation else { continue };
+            for (depth, &address) in raw.user.iter().enumerate() {
+                let returns = depth > 0 || raw.user_returns;
+                let key = FrameKey(Some(incarnation.process), address, returns);
+                if !self.frames.contains_key(&key)
+                    && !wanted.contains_key(&key)
+                    && let Some((mapping, module)) = self.mappings.find(incarnation, address)
+                    && let Some(file) = module.and_then(|module| self.mappings.file_of(module))
+                {
+                    let offset = address - mapping.start + mapping.offset;
+                    wanted.insert(key, (file, offset.wrapping_sub(u64::from(returns))));
+                }
+            }
+        }
+        let (keys, of): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+        self.functions = keys.into_iter().zip(self.mappings.files.symbols(&of)).collect();
+    }
+
+    fn name_kernel_lock(&mut self, lock: LockId, address: u64, kind: LockKind) {
         let name = self.kernel().variable(address);
-        let name = name.or_else(|| self.kernel_names.as_mut()?.name(address, kind));
+        let name = name.or_else(|| self.kernel_locks.as_mut()?.name(address, kind));
         let name = name.or_else(|| self.kernel().static_memory(address));
-        self.names.extend(name.map(|name| (lock, name)));
+        self.found(FoundLock { lock, name, shared: None });
+    }
+
+    fn found(&mut self, lock: FoundLock) {
+        self.locks.extend((lock.name.is_some() || lock.shared.is_some()).then_some(lock));
     }
 
     fn stack(&mut self, raw: &RawFrames) -> Vec<Rc<[Frame]>> {
@@ -243,28 +272,33 @@ impl Worker {
         for (depth, &address) in raw.kernel.iter().enumerate() {
             frames.push(self.frame(None, address, depth > 0));
         }
-        frames.drain(..own_frames(&frames));
+        frames.drain(..recording_frames(&frames));
         for (depth, &address) in raw.user.iter().enumerate() {
-            frames.push(self.frame(raw.owner, address, depth > 0 || raw.user_returns));
+            let frame = self.frame(raw.incarnation, address, depth > 0 || raw.user_returns);
+            frames.push(if raw.certain.is_none_or(|certain| depth < certain) {
+                frame
+            } else {
+                guessed(&frame)
+            });
         }
         frames
     }
 
-    /// One address as one frame, or more where functions were inlined: leaf first.
-    fn frame(&mut self, owner: Option<Owner>, address: u64, returns: bool) -> Rc<[Frame]> {
-        let key = FrameKey(owner.map(|owner| owner.process), address, returns);
+    /// Returns the frames of one address, leaf first: several if functions were inlined there.
+    fn frame(&mut self, incarnation: Option<Incarnation>, address: u64, returns: bool) -> Rc<[Frame]> {
+        let key = FrameKey(incarnation.map(|incarnation| incarnation.process), address, returns);
         if let Some(frames) = self.frames.get(&key) {
             return Rc::clone(frames);
         }
-        // An address to return to is that of the instruction after the call, which may belong to another line, or
-        // even to another function: the call lies before it.
+        // A return address is that of the instruction after the call, which may belong to another line or even to another
+        // function. The call is before it.
         let before = u64::from(returns);
-        let frames: Rc<[Frame]> = match owner {
-            Some(owner) => self.user_frame(owner, address, before),
+        let frames: Rc<[Frame]> = match incarnation {
+            Some(incarnation) => self.user_frame(incarnation, address, before),
             None => self.kernel_frame(address, before),
         }
         .into();
-        // What is in no mapping may be in one that is read later.
+        // An address without a mapping may get one later.
         if frames.iter().any(|frame| frame.module.is_some()) {
             self.frames.insert(key, Rc::clone(&frames));
         }
@@ -273,169 +307,56 @@ impl Worker {
 
     fn kernel_frame(&mut self, address: u64, before: u64) -> Vec<Frame> {
         let mut bare = Frame { address: Some(address), kernel: true, ..Frame::default() };
-        if let Some(place) = self.kernel().place(address) {
-            bare.module = Some(place.module);
-            bare.build_id = place.build_id.map(str::to_owned);
-            bare.offset = Some(place.offset);
+        if let Some(location) = self.kernel().locate(address) {
+            bare.module = Some(location.module);
+            bare.build_id = location.build_id.map(str::to_owned);
+            bare.offset = Some(location.offset);
         }
         let source = Source::Kernel(KernelSource::default());
         match self.symbolizer.symbolize_single(&source, Input::AbsAddr(address.wrapping_sub(before))) {
-            Ok(Symbolized::Sym(symbol)) => named(&bare, &symbol, before),
+            Ok(Symbolized::Sym(symbol)) => named(&bare, SymbolFrame::all_of(&symbol), before),
             _ => vec![bare],
         }
     }
 
-    fn user_frame(&mut self, owner: Owner, address: u64, before: u64) -> Vec<Frame> {
+    fn user_frame(&mut self, incarnation: Incarnation, address: u64, before: u64) -> Vec<Frame> {
         let mut bare = Frame { address: Some(address), ..Frame::default() };
-        let Some((mapping, module)) = self.known_mapping(owner, address) else { return vec![bare] };
-        if !mapping.path.is_empty() {
-            bare.module = Some(mapping.path.clone());
+        let Some((mapping, module)) = self.mappings.find(incarnation, address) else { return vec![bare] };
+        if !mapping.is_code() {
+            return vec![bare];
         }
-        let Some(module) = module.map(|index| &mut self.modules[index]) else { return vec![bare] };
-        bare.module = Some(module.path.clone());
-        bare.build_id = module.build_id();
+        bare.module =
+            Some(if mapping.path.is_empty() { ANONYMOUS.to_owned() } else { mapping.path.to_string() });
+        let Some((module, files)) = module.map(|index| self.mappings.module(index)) else {
+            return vec![bare];
+        };
+        bare.module = Some(module.path.to_string());
+        bare.build_id = module.build_id(files);
         let offset = address - mapping.start + mapping.offset;
         bare.offset = Some(offset);
-        let Some(path) = &module.readable else { return vec![bare] };
-        let source = Source::Elf(Elf::new(path));
-        match self.symbolizer.symbolize_single(&source, Input::FileOffset(offset.wrapping_sub(before))) {
-            Ok(Symbolized::Sym(symbol)) => named(&bare, &symbol, before),
-            _ => vec![bare],
-        }
-    }
-
-    /// The variable of the process at an address.
-    fn variable(&mut self, owner: Owner, address: u64) -> Option<String> {
-        // Zero-initialised variables lie in memory that is no longer mapped from the file, right behind it: so each
-        // file that is mapped is asked for the whole of its extent, from the mapping of its beginning.
-        let process = self.processes.get(&owner.pid)?;
-        for snapshot in process.valid(owner) {
-            let mut last = None;
-            for (mapping, module) in &snapshot.mappings {
-                let (Some(module), true) = (*module, mapping.start <= address) else { continue };
-                if last != Some(module) && self.modules[module].covers(mapping, address) {
-                    let module = &mut self.modules[module];
-                    return module.variable(mapping, address).or_else(|| module.place(mapping, address));
-                }
-                last = Some(module);
-            }
-        }
-        None
-    }
-
-    /// The mapping of an incarnation that covers an address, from the latest snapshot that has one.
-    fn known_mapping(&self, owner: Owner, address: u64) -> Option<(Mapping, Option<usize>)> {
-        let process = self.processes.get(&owner.pid)?;
-        process.valid(owner).find_map(|snapshot| {
-            let next = snapshot.mappings.partition_point(|(mapping, _)| mapping.start <= address);
-            let found = snapshot.mappings.get(next.checked_sub(1)?)?;
-            found.0.covers(address).then(|| found.clone())
-        })
-    }
-
-    fn snapshot(&mut self, pid: u32) {
-        let taken_ns = clocks::monotonic_ns();
-        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        self.keep(pid, taken_ns, &text);
-    }
-
-    /// Keeps the mappings of a process as they were at that time.
-    fn keep(&mut self, pid: u32, taken_ns: i64, text: &[u8]) {
-        let mappings: Vec<_> = maps::parse(&String::from_utf8_lossy(text))
-            .into_iter()
-            .map(|mapping| {
-                let module = (mapping.inode != 0).then(|| {
-                    let Self { by_file, modules, .. } = self;
-                    *by_file.entry((mapping.inode, mapping.path.clone())).or_insert_with(|| {
-                        modules.push(Module::find(pid, &mapping));
-                        modules.len() - 1
-                    })
-                });
-                (mapping, module)
-            })
-            .collect();
-        let process = self.processes.entry(pid).or_default();
-        process.tried = Some(Instant::now());
-        let same = process.snapshots.last().is_some_and(|last| {
-            last.mappings == mappings && process.ends_ns.iter().all(|&end| end <= last.taken_ns)
+        let key = FrameKey(Some(incarnation.process), address, before > 0);
+        let functions = self.functions.remove(&key).or_else(|| {
+            let found = files.symbols(&[(module.file?, offset.wrapping_sub(before))]);
+            found.into_iter().next()
         });
-        if !mappings.is_empty() && !same {
-            if process.snapshots.len() >= MOST_SNAPSHOTS {
-                process.snapshots.remove(1);
-            }
-            process.snapshots.push(Snapshot { taken_ns, mappings });
-        }
+        named(&bare, functions.unwrap_or_default(), before)
     }
 
-    fn kernel(&mut self) -> &kernel::Kernel {
-        self.kernel.get_or_insert_with(kernel::Kernel::read)
-    }
-
-    fn resolved(mut self) -> Resolved {
-        self.stacks.sort_by_key(|(id, _)| *id);
-        let stacks =
-            self.stacks.into_iter().map(|(id, frames)| Stack { id, frames: flat(&frames) }).collect();
-        Resolved { stacks, names: self.names }
+    fn kernel(&mut self) -> &Kernel {
+        self.kernel.get_or_insert_with(Kernel::read)
     }
 }
 
-fn flat(frames: &[Rc<[Frame]>]) -> Vec<Frame> {
-    frames.iter().flat_map(|frames| frames.iter().cloned()).collect()
+/// Returns the frames of an address that is a guess.
+fn guessed(frames: &[Frame]) -> Rc<[Frame]> {
+    frames.iter().map(|frame| Frame { guessed: true, ..frame.clone() }).collect()
 }
 
-impl Process {
-    /// Snapshots from the life of an incarnation, the latest first.
-    fn valid(&self, owner: Owner) -> impl Iterator<Item = &Snapshot> {
-        let end = self.end_of(owner);
-        let life = move |s: &&Snapshot| owner.since_ns <= s.taken_ns && s.taken_ns < end;
-        self.snapshots.iter().rev().filter(life)
+/// Returns the incarnation that a look-up needs.
+fn incarnation_of(request: &Request) -> Option<Incarnation> {
+    match request {
+        Request::Stack(_, frames) => frames.incarnation,
+        Request::Lock { incarnation, .. } => Some(*incarnation),
+        _ => None,
     }
-
-    fn end_of(&self, owner: Owner) -> i64 {
-        self.ends_ns.iter().copied().filter(|&end| end > owner.since_ns).min().unwrap_or(i64::MAX)
-    }
-}
-
-/// How many frames at the leaf belong to the recording itself: the kernel's way from a tracepoint to our program.
-pub(super) fn own_frames(frames: &[Rc<[Frame]>]) -> usize {
-    const OURS: [&str; 8] = [
-        "bpf_prog_",
-        "bpf_trace_run",
-        "__bpf_trace_",
-        "__traceiter_",
-        "trace_call_bpf",
-        "perf_syscall_",
-        "syscall_trace_enter",
-        "syscall_exit_work",
-    ];
-    let ours = |frame: &Rc<[Frame]>| {
-        let symbol = frame.last().and_then(|frame| frame.symbol.as_deref());
-        symbol.is_some_and(|symbol| OURS.iter().any(|begin| symbol.starts_with(begin)))
-    };
-    // Our program has no name any more once it is unloaded: what matters is the last of the known ones.
-    let near = frames.len().min(8);
-    frames[..near].iter().rposition(ours).map_or(0, |last| last + 1)
-}
-
-/// The frames that a symbol stands for: the functions that were inlined at the address, innermost first, and last the
-/// function that they were inlined into.
-fn named(bare: &Frame, symbol: &Sym<'_>, before: u64) -> Vec<Frame> {
-    let mut frames = Vec::with_capacity(1 + symbol.inlined.len());
-    for function in symbol.inlined.iter().rev() {
-        frames.push(Frame {
-            symbol: Some(function.name.to_string()),
-            file: function.code_info.as_ref().map(|code| code.to_path().to_string_lossy().into_owned()),
-            line: function.code_info.as_ref().and_then(|code| code.line).map(|line| line as i32),
-            inlined: true,
-            ..bare.clone()
-        });
-    }
-    frames.push(Frame {
-        symbol: Some(symbol.name.to_string()),
-        symbol_offset: Some(symbol.offset as u64 + before),
-        file: symbol.code_info.as_ref().map(|code| code.to_path().to_string_lossy().into_owned()),
-        line: symbol.code_info.as_ref().and_then(|code| code.line).map(|line| line as i32),
-        ..bare.clone()
-    });
-    frames
 }

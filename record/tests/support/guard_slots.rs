@@ -1,5 +1,6 @@
-//! The slots of the guard, from outside: the kernel side's map `CPU` of the recording that runs in this process. Values
-//! are read and written whole, so a test does that only while nothing that is recorded runs.
+//! Access to the guard's slots in the BPF map `CPU` of the recording that runs in this process.
+//!
+//! Values are read and written whole, so a test does that only while no recorded task runs.
 
 use std::{
     fs, io,
@@ -8,10 +9,10 @@ use std::{
 
 use aya::maps::{MapFd, MapInfo};
 
-/// How many slots a CPU has, at the begin of its state (`record-ebpf/src/guard.rs`).
+/// Number of slots per CPU, at the start of its state (`record-ebpf/src/guard.rs`).
 pub(crate) const SLOTS: usize = 4;
 
-/// The map, and its values of all CPUs, one after the other.
+/// The map, whose value has a part for each CPU.
 pub(crate) struct GuardSlots {
     map: MapFd,
     bytes_per_cpu: usize,
@@ -19,7 +20,7 @@ pub(crate) struct GuardSlots {
 }
 
 impl GuardSlots {
-    /// Of the one recording of this process.
+    /// Finds the map of the only recording in this process.
     pub(crate) fn find() -> Self {
         let files = fs::read_dir("/proc/self/fdinfo").unwrap();
         let ids = files.filter_map(|file| {
@@ -34,7 +35,7 @@ impl GuardSlots {
         Self { map: map.fd().unwrap(), bytes_per_cpu, cpus: aya::util::nr_cpus().unwrap() }
     }
 
-    /// Gives the first `count` slots of every CPU to a task; 0 is nobody.
+    /// Gives the first `count` slots of every CPU to a task; 0 frees them.
     pub(crate) fn give(&self, count: usize, owner: u64) {
         let mut values = vec![0_u8; self.bytes_per_cpu * self.cpus];
         self.call(1, &mut values);
@@ -64,14 +65,14 @@ impl GuardSlots {
             value: values.as_mut_ptr().expose_provenance() as u64,
             flags: 0,
         };
-        // SAFETY: the attributes are those of `union bpf_attr`; key and values are ours, and as large as the map says.
+        // SAFETY: the attributes are those of `union bpf_attr`; key and values are ours and have the sizes of the map.
         let answer =
             unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Attributes>()) };
         assert_eq!(answer, 0, "bpf({command}): {}", io::Error::last_os_error());
     }
 }
 
-/// The owner that a task is in a slot: its ids as the kernel side sees them, plus one.
+/// Returns a task as the owner of a slot: its ids as BPF programs see them, plus one.
 pub(crate) fn owner(pid: u32, tid: u32) -> u64 {
     (u64::from(pid) << 32 | u64::from(tid)) + 1
 }

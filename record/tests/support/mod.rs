@@ -1,8 +1,8 @@
-//! What the live tests of this crate share: the program of known calls, and a recording of it in this process, so that a test
-//! reaches the maps of the kernel side.
+//! Helpers of the live tests of this crate: the program of known calls, and a recording of it in this process, so that a
+//! test can reach the maps of the kernel side.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
-#![allow(clippy::print_stdout, reason = "a skip is told to the test command")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(clippy::print_stdout, reason = "cargo xtask test reads the reasons for skips")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -13,33 +13,42 @@ use std::{
     time::Duration,
 };
 
-use record::{Locks, Options, RecordError, Stop, Summary, Target};
+use record::{LockSources, Options, RecordError, Stop, Summary, Target};
 use tempfile::TempDir;
 use trace_format::{Event, EventKind, LockRow, Stack, TaskRow, Trace, run_info::Loss};
 
-/// Whether nothing can be recorded here; then the test command is told why, as by the outer tests.
+/// Lets the test program be a helper process of the recorder that it runs.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static RUN_HELPER: extern "C" fn() = {
+    extern "C" fn run() {
+        if let Some(code) = record::run_helper() {
+            std::process::exit(code);
+        }
+    }
+    run
+};
+
+/// Returns whether nothing can be recorded here, and then reports a skip with the reason.
 pub fn skipped() -> bool {
-    let Err(refusal) = record::check().plan else { return false };
+    let Err(refusal) = record::check(&record::OutputOptions::default()).plan else { return false };
     println!("\nskipped: {refusal}");
     assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "skipped under CI=true: {refusal}");
     true
 }
 
-/// `fixtures/programs/known_calls.c` while it waits for its next round; killed when it is dropped.
+/// A run of `fixtures/programs/known_calls.c` that waits for its next round. Dropping it kills it.
 pub struct Program {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// Its threads, in the order of their CPUs.
+    /// Thread IDs, in the order of their CPUs.
     pub threads: Vec<u32>,
 }
 
 impl Program {
     pub fn start(what: &str, threads: u64, calls: u64) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs/known_calls.c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_calls");
-        let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
-        let built = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
-        assert!(built.expect("gcc is installed").success(), "gcc could not build known_calls");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let program = xtask::fixture::build("known_calls", directory, &[]).expect("gcc builds known_calls");
         let mut child = Command::new(program)
             .args([what, &threads.to_string(), &calls.to_string()])
             .stdin(Stdio::piped())
@@ -66,7 +75,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Lets it make its calls once.
+    /// Makes its calls once.
     pub fn round(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         let line = self.line();
@@ -96,13 +105,13 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins it, and returns when events are recorded.
+    /// Starts a recording, and returns when events are recorded.
     pub fn begin(program: &Program, ring_bytes: Option<usize>) -> Self {
-        let futexes = Some(Locks { kernel: false, futex: true, pthread: false });
+        let futexes = Some(LockSources { kernel: false, futex: true, pthread: false });
         Self::of(program, Options { locks: futexes, ring_bytes, ..Options::default() })
     }
 
-    /// The same of its off-CPU time.
+    /// Starts a recording of its off-CPU time.
     pub fn begin_off_cpu(program: &Program) -> Self {
         Self::of(program, Options { off_cpu: true, ..Options::default() })
     }
@@ -126,7 +135,7 @@ impl Recording {
         Self { directory, stop, thread }
     }
 
-    /// Ends it, and reads what it left.
+    /// Ends it and reads its trace.
     pub fn end(self) -> Recorded {
         self.stop.request("test");
         self.thread.join().unwrap().unwrap();
@@ -141,7 +150,7 @@ impl Recording {
     }
 }
 
-/// What a recording left.
+/// The trace of a recording.
 pub struct Recorded {
     trace: Trace,
     pub events: Vec<Event>,
@@ -159,35 +168,34 @@ impl Recorded {
         self.events.iter().filter(move |event| event.kind == kind)
     }
 
-    /// The stack of an event, if it has frames of the program.
+    /// Returns the stack of an event, if it has frames of the program.
     pub fn user_stack(&self, event: &Event) -> Option<&Stack> {
         let stack = &self.stacks[usize::try_from(event.stack?.0).unwrap()];
         stack.frames.iter().any(|frame| !frame.kernel).then_some(stack)
     }
 
-    /// The task of an event.
+    /// Returns the task of an event.
     pub fn task(&self, event: &Event) -> &TaskRow {
         &self.tasks[usize::try_from(event.task.expect("it has a task").0).unwrap()]
     }
 
-    /// Rows of one thread.
+    /// Counts the rows of one thread.
     pub fn rows_of(&self, kind: EventKind, tid: u32) -> u64 {
         self.rows(kind).filter(|event| self.task(event).tid == tid.cast_signed()).count() as u64
     }
 
-    /// What the rows say is missing.
+    /// Adds up the loss that the rows report.
     pub fn lost_in_rows(&self) -> u64 {
         self.rows(EventKind::Lost).map(|event| event.count.unwrap().cast_unsigned()).sum()
     }
 
-    /// The guard's counter of one program, on all CPUs.
+    /// Returns the guard's counter of one program, on all CPUs.
     pub fn guard(&self, program: &str) -> u64 {
         self.loss().by_program.iter().filter(|row| row.program == program).map(|row| row.guard).sum()
     }
 }
 
-/// The number that the program's functions spell in a stack: it calls itself by way of bit_1 and bit_0, the highest bit
-/// first.
+/// Returns the number that a stack spells: the program calls itself through bit_1 and bit_0, the highest bit first.
 pub fn spelt(stack: &Stack) -> Option<usize> {
     let bits = stack.frames.iter().rev().filter_map(|frame| match frame.symbol.as_deref() {
         Some("bit_0") => Some(0),

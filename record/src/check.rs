@@ -1,0 +1,42 @@
+//! Determines what this machine can record, for `klock check`.
+
+use trace_format::output::OutputOptions;
+
+use crate::{
+    host::HostFacts,
+    options::{KernelDepth, ProbePreference},
+    plan::{Plan, PlanError, Selection},
+    preload,
+    safety::SafetyFacts,
+};
+
+/// The result of [`check`].
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The facts about this machine.
+    pub facts: HostFacts,
+    /// The default plan, or why nothing can be recorded.
+    pub plan: Result<Plan, PlanError>,
+    /// A description of how a program that klock starts records its own calls, which works on every machine.
+    pub preload: String,
+    /// Why the default plan leaves kernel locks out, if it does.
+    pub left_out: Option<PlanError>,
+    /// The ways in which this setup protects less than it could, a line each.
+    pub weaknesses: Vec<String>,
+    /// The plan with `--locks kernel`, which records holds of kernel locks.
+    pub holds: Result<Plan, PlanError>,
+}
+
+/// Collects the facts about this machine and plans a recording of everything. `output` are the rules for an output in the working
+/// directory.
+pub fn check(output: &OutputOptions) -> Check {
+    let facts = HostFacts::gather();
+    let plan_with = |kernel| Plan::new(&facts, &Selection { kernel, ..Selection::everything() });
+    let (plan, left_out) = match plan_with(Some(KernelDepth::Waits)) {
+        Err(error @ PlanError::NoContention { .. }) => (plan_with(None), Some(error)),
+        plan => (plan, None),
+    };
+    let holds = plan_with(Some(KernelDepth::Holds(ProbePreference::Auto)));
+    let weaknesses = SafetyFacts::gather(&facts, output).weaknesses();
+    Check { facts, weaknesses, plan, preload: preload::description(), left_out, holds }
+}

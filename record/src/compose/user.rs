@@ -1,0 +1,327 @@
+//! Locks of the C library: facts in, rows out. One state machine for both decoders, [`probes`](super::probes) and
+//! [`preload`](super::preload).
+//!
+//! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
+//! futex; never because it took long. A wait on a condition variable releases the mutex and takes it again: a release, a wait
+//! on the condition variable (idling, not contention), and a new acquisition at the site of the call. Every caller waits at a
+//! barrier, the last one included. Semaphores, barriers and condition variables have no holders.
+
+use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, wire::api};
+
+use super::{
+    context::Context,
+    header::{Header, Source, TaskKey},
+};
+use crate::locks::Space;
+
+mod call;
+pub(super) mod fact;
+mod futexes;
+mod holders;
+mod open_calls;
+mod sleep;
+
+pub(super) use call::WaitTarget;
+use call::{Call, Condition};
+use fact::{Action, Begin, Fact, LockWord, Outcome};
+use holders::Holders;
+use open_calls::OpenCalls;
+use sleep::Sleep;
+
+/// The calls that are open and the locks that are held.
+#[derive(Debug)]
+pub(super) struct UserLocks {
+    /// The sleep of a call before its first futex wait.
+    no_sleep: Sleep,
+    open: OpenCalls,
+    holders: Holders,
+}
+
+impl UserLocks {
+    /// Starts without open calls. `futexes` means that futex waits are recorded.
+    pub(super) fn new(futexes: bool) -> Self {
+        let no_sleep = if futexes { Sleep::NONE } else { Sleep::UNKNOWN };
+        Self { no_sleep, open: OpenCalls::default(), holders: Holders::default() }
+    }
+
+    /// Adds the next fact in the order of time.
+    pub(super) fn add(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) {
+        match fact.action {
+            Action::Called { word, is_refused } => self.called(at, fact, word, is_refused, context),
+            Action::Waits { owner } => {
+                let lock = context.lock(at, fact);
+                let mut call = Call::new(at, fact, lock, self.no_sleep);
+                call.waits_since = Some(at.ts_ns);
+                context.out.push(call.wait(at, owner));
+                self.open.push(at, call, context);
+            }
+            Action::ConditionWait(condition) => self.condition_wait(at, fact, condition, context),
+            Action::Returned(begin, outcome) => self.returned(at, fact, begin, outcome, context),
+            Action::ConditionReturned(condition, errno) => {
+                self.condition_returned(at, fact, condition, errno, context);
+            }
+            Action::Released { mode, only_owner } => self.released(at, fact, mode, only_owner, context),
+            Action::ReleasedOrInitialised { is_free } => {
+                let known = context.locks.known(at.space, fact.address, fact.kind());
+                let is_held = known.is_some_and(|lock| self.holders.has(at, lock));
+                if !is_held && (is_free || known.is_none()) {
+                    self.initialised(at, fact, context);
+                } else {
+                    self.released(at, fact, fact.mode(), None, context);
+                }
+            }
+            Action::Initialised => self.initialised(at, fact, context),
+            Action::Destroyed => {
+                let lock = context.lock(at, fact);
+                self.holders.forget(lock);
+                context.out.push(at.row(EventKind::Destroy, lock));
+                context.locks.end(at.space, fact.address, fact.kind());
+            }
+            Action::Posted => {
+                let lock = context.lock(at, fact);
+                context.out.push(at.row(EventKind::Wake, lock));
+            }
+        }
+    }
+
+    /// Forgets the open calls of a task that exited. Returns how many there are.
+    pub(super) fn forget(&mut self, key: TaskKey) -> u64 {
+        self.open.forget(key)
+    }
+
+    /// Records of the kernel side are missing: a call that is open may be another one by now, and a lock may have another
+    /// holder.
+    pub(super) fn lost(&mut self) {
+        self.holders.lost();
+        self.open.lost();
+    }
+
+    /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number of locks that were
+    /// examined for it.
+    pub(super) fn lost_by(&mut self, key: TaskKey) -> usize {
+        self.open.forget(key);
+        self.holders.forget_task(key)
+    }
+
+    fn called(
+        &mut self,
+        at: &Header,
+        fact: &Fact,
+        word: LockWord,
+        is_refused: bool,
+        context: &mut Context<'_>,
+    ) {
+        let is_again = self.open.last(at.key).is_some_and(|call| call.matches(fact) && !call.is_stale);
+        if api::variant(fact.function) == api::RETRY && is_again {
+            return;
+        }
+        let lock = context.lock(at, fact);
+        let mut call = Call::new(at, fact, lock, self.no_sleep);
+        call.is_refused = is_refused;
+        call.takes_over = word == LockWord::OwnerDied;
+        let may_wait = !is_refused && api::variant(fact.function) != api::TRY;
+        if may_wait && let Some(owner) = self.waits_for(at, fact, lock, word, context) {
+            call.waits_since = Some(at.ts_ns);
+            context.out.push(call.wait(at, owner));
+        }
+        self.open.push(at, call, context);
+    }
+
+    /// Returns whether the call that begins has to wait, and for which task, if that is known.
+    fn waits_for(
+        &self,
+        at: &Header,
+        fact: &Fact,
+        lock: LockId,
+        word: LockWord,
+        context: &mut Context<'_>,
+    ) -> Option<Option<TaskId>> {
+        let Some(mode) = fact.mode() else {
+            let waits = fact.kind() == LockKind::Barrier || word == LockWord::Taken(0);
+            return waits.then_some(None);
+        };
+        let holder = self.holders.blocker(at, lock, mode);
+        if api::variant(fact.function) == api::RETRY {
+            return Some(holder);
+        }
+        if matches!(word, LockWord::Free | LockWord::OwnerDied) {
+            return None;
+        }
+        if holder.is_some() {
+            return Some(holder);
+        }
+        // If the records show no holder, the word may still be set because the release is under way.
+        let LockWord::Taken(owner) = word else { return None };
+        if self.holders.are_known(lock) {
+            return None;
+        }
+        // The lock was taken before the recording began, or the record of that is lost.
+        if fact.kind() == LockKind::PthreadSpin {
+            return Some(None);
+        }
+        let is_other = owner != 0 && TaskKey::of_thread(owner) != at.key;
+        is_other.then(|| context.thread(at, owner)).flatten().map(Some)
+    }
+
+    fn condition_wait(&mut self, at: &Header, fact: &Fact, address: u64, context: &mut Context<'_>) {
+        let mutex = context.lock(at, fact);
+        let lock = context.locks.id(at.space, address, LockKind::CondVar, at.ts_ns);
+        let depth = self.holders.released_completely(at, mutex).unwrap_or(1);
+        context.out.push(Event { mode: fact.mode(), ..at.row(EventKind::Release, mutex) });
+        context.out.push(at.row(EventKind::Wait, lock));
+        let mut call = Call::new(at, fact, mutex, self.no_sleep);
+        call.condition = Some(Condition { address, lock, sleep: self.no_sleep, depth });
+        self.open.push(at, call, context);
+    }
+
+    fn returned(
+        &mut self,
+        at: &Header,
+        fact: &Fact,
+        begin: Begin,
+        outcome: Outcome,
+        context: &mut Context<'_>,
+    ) {
+        let was_reported = match begin {
+            Begin::Reported => true,
+            Begin::ReportedIfContended => self.open.has(at, fact),
+            Begin::NotReported => false,
+        };
+        if !was_reported {
+            return self.returned_alone(at, fact, fact.address, outcome, Some(Sleep::NONE), context);
+        }
+        match (self.open.close(at, fact, context), outcome) {
+            (Err(address), _) => self.returned_alone(at, fact, address, outcome, None, context),
+            (Ok(call), Outcome::Acquired(errno)) => {
+                self.acquired(at, fact, call.lock, 1);
+                context.out.push(call.acquisition(at, errno));
+            }
+            (Ok(call), Outcome::Failed(errno)) => context.out.push(call.failure(at, errno)),
+        }
+    }
+
+    /// Adds the return of a call without a begin. `sleep` is the sleep in its wait, if that is known.
+    fn returned_alone(
+        &mut self,
+        at: &Header,
+        fact: &Fact,
+        address: u64,
+        outcome: Outcome,
+        sleep: Option<Sleep>,
+        context: &mut Context<'_>,
+    ) {
+        if address == 0 {
+            return;
+        }
+        let lock = context.locks.id(at.space, address, fact.kind(), at.ts_ns);
+        let row = match outcome {
+            Outcome::Acquired(errno) => {
+                self.acquired(at, fact, lock, 1);
+                let row = Event { errno, ..at.row(EventKind::Acquire, lock) };
+                sleep.map_or(row, |sleep| sleep.add_to(0, row))
+            }
+            Outcome::Failed(errno) => Event { errno, ..at.row(EventKind::TryFail, lock) },
+        };
+        context.out.push(Event { mode: fact.mode(), ..row });
+    }
+
+    /// Adds the end of a wait on a condition variable. The caller has the mutex after a signal, after a timeout, and after
+    /// arguments that were refused before the mutex was released; not if it never had it, or if no task can have it any more.
+    fn condition_returned(
+        &mut self,
+        at: &Header,
+        fact: &Fact,
+        address: Option<u64>,
+        errno: Option<i32>,
+        context: &mut Context<'_>,
+    ) {
+        let dead = errno.filter(|&errno| errno == libc::EOWNERDEAD);
+        let failed = errno.filter(|_| dead.is_none());
+        let has_mutex = !matches!(failed, Some(libc::EPERM | libc::ENOTRECOVERABLE));
+        match self.open.close(at, fact, context) {
+            Ok(call) => {
+                let depth = call.condition.as_ref().map_or(1, |condition| condition.depth);
+                if let Some(condition) = &call.condition {
+                    context.locks.touch(condition.lock, at.ts_ns);
+                    context.out.push(call.condition_end(at, condition, failed));
+                }
+                if has_mutex {
+                    self.acquired(at, fact, call.lock, depth);
+                    context.out.push(call.acquisition(at, dead));
+                }
+            }
+            Err(mutex) => {
+                if let Some(address) = address {
+                    let lock = context.locks.id(at.space, address, LockKind::CondVar, at.ts_ns);
+                    let kind = if failed.is_some() { EventKind::Abandon } else { EventKind::Acquire };
+                    context.out.push(Event { errno: failed, ..at.row(kind, lock) });
+                }
+                if has_mutex {
+                    self.returned_alone(at, fact, mutex, Outcome::Acquired(dead), None, context);
+                }
+            }
+        }
+    }
+
+    fn released(
+        &mut self,
+        at: &Header,
+        fact: &Fact,
+        mode: Option<Mode>,
+        only_owner: Option<u32>,
+        context: &mut Context<'_>,
+    ) {
+        if only_owner.is_some_and(|owner| !self.can_release(at, fact, owner, context)) {
+            return;
+        }
+        let lock = context.lock(at, fact);
+        let held = tracks_holders(at, fact).then(|| self.holders.released(at, lock)).flatten();
+        context.out.push(Event { mode: held.or(mode), ..at.row(EventKind::Release, lock) });
+    }
+
+    /// Whether a mutex that only `owner` can release lets the record's task do it.
+    fn can_release(&self, at: &Header, fact: &Fact, owner: u32, context: &mut Context<'_>) -> bool {
+        if owner == 0 {
+            return false;
+        }
+        let lock = context.locks.known(at.space, fact.address, fact.kind());
+        if TaskKey::of_thread(owner) == at.key || lock.is_some_and(|lock| self.holders.has(at, lock)) {
+            return true;
+        }
+        // In a PID namespace, the lock names its owner by a thread id that no thread has here.
+        context.thread(at, owner).is_none()
+            && lock.is_none_or(|lock| self.holders.blocker(at, lock, Mode::Exclusive).is_none())
+    }
+
+    fn initialised(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) {
+        if let Some(previous) = context.locks.known(at.space, fact.address, fact.kind()) {
+            self.holders.forget(previous);
+        }
+        let lock = context.locks.start(at.space, fact.address, fact.kind(), at.ts_ns, at.stack);
+        context.out.push(at.row(EventKind::Init, lock));
+    }
+
+    fn acquired(&mut self, at: &Header, fact: &Fact, lock: LockId, depth: u32) {
+        if let Some(mode) = fact.mode().filter(|_| tracks_holders(at, fact)) {
+            self.holders.acquired(at, lock, mode, depth);
+        }
+    }
+}
+
+/// Whether the holders of this lock are needed: to infer whether calls wait, or to know the mode of an rwlock's release.
+fn tracks_holders(at: &Header, fact: &Fact) -> bool {
+    at.source == Source::Kernel || fact.kind() == LockKind::PthreadRwLock
+}
+
+impl Context<'_> {
+    /// The lock that a fact is about.
+    fn lock(&mut self, at: &Header, fact: &Fact) -> LockId {
+        self.locks.id(at.space, fact.address, fact.kind(), at.ts_ns)
+    }
+
+    /// A thread of the record's process, by its id.
+    fn thread(&mut self, at: &Header, tid: u32) -> Option<TaskId> {
+        let Space::Process(_, pid) = at.space else { return None };
+        self.tasks.thread(pid, tid)
+    }
+}

@@ -1,0 +1,161 @@
+//! One call that takes or awaits a lock, from its begin to its end, and the rows that report it.
+
+use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, wire::api};
+
+use super::{fact::Fact, sleep::Sleep};
+use crate::{
+    compose::header::{Header, Source},
+    locks::{Space, has_word},
+};
+
+/// A call that is open.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// The function, as in [`api`].
+    function: u8,
+    kind: LockKind,
+    mode: Option<Mode>,
+    pub(super) source: Source,
+    space: Space,
+    /// The address of its lock; in a condition wait, of the mutex.
+    pub(super) address: u64,
+    pub(super) lock: LockId,
+    ts_ns: i64,
+    stack: Option<StackId>,
+    /// Events were lost since it began: it may be another call by now.
+    pub(super) is_stale: bool,
+    /// Since events were lost, the task waited on this lock or condition variable: if it is another call, then one on
+    /// the same lock.
+    pub(super) same_lock: bool,
+    /// It refuses its arguments.
+    pub(super) is_refused: bool,
+    /// The lock's owner died before.
+    pub(super) takes_over: bool,
+    /// The time at which its wait for the lock began, if it waits.
+    pub(super) waits_since: Option<i64>,
+    /// The sleep in that wait.
+    pub(super) sleep: Sleep,
+    pub(super) condition: Option<Condition>,
+}
+
+/// The condition variable that a call waits for.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub(super) address: u64,
+    pub(super) lock: LockId,
+    pub(super) sleep: Sleep,
+    /// The number of times that the task held the mutex before.
+    pub(super) depth: u32,
+}
+
+/// The lock of a call that a futex wait is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::compose) enum WaitTarget {
+    /// The lock that the call takes.
+    Lock,
+    /// Its condition variable.
+    Condition,
+}
+
+impl Call {
+    /// A call on `lock` that begins now.
+    pub(super) fn new(at: &Header, fact: &Fact, lock: LockId, sleep: Sleep) -> Self {
+        Self {
+            function: fact.function,
+            kind: fact.kind(),
+            mode: fact.mode(),
+            source: at.source,
+            space: at.space,
+            address: fact.address,
+            lock,
+            ts_ns: at.ts_ns,
+            stack: at.stack,
+            is_stale: false,
+            same_lock: false,
+            is_refused: false,
+            takes_over: false,
+            waits_since: None,
+            sleep,
+            condition: None,
+        }
+    }
+
+    /// Whether `fact` may be about this call. After a loss, the call may have become one on another lock.
+    pub(super) fn matches(&self, fact: &Fact) -> bool {
+        self.function == fact.function && (fact.address == 0 || self.address == fact.address || self.is_stale)
+    }
+
+    /// The part of the call that a futex wait on `word` belongs to.
+    pub(super) fn target_of(&self, at: &Header, word: u64) -> Option<WaitTarget> {
+        if self.space != at.space {
+            return None;
+        }
+        let condition = self.condition.as_ref();
+        if condition.is_some_and(|condition| has_word(LockKind::CondVar, condition.address, word)) {
+            return Some(WaitTarget::Condition);
+        }
+        has_word(self.kind, self.address, word).then_some(WaitTarget::Lock)
+    }
+
+    /// The mode in which it takes the lock.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.mode
+    }
+
+    /// The row that begins its wait.
+    pub(super) fn wait(&self, at: &Header, owner: Option<TaskId>) -> Event {
+        Event { peer_task: owner, ..self.row(at, EventKind::Wait) }
+    }
+
+    /// The row of the acquisition; in a condition wait, of the mutex.
+    pub(super) fn acquisition(&self, at: &Header, errno: Option<i32>) -> Event {
+        let row = Event { errno, ..self.row(at, EventKind::Acquire) };
+        match self.waits_since {
+            Some(since) => self.sleep.add_to(at.ts_ns - since, row),
+            None => Sleep::NONE.add_to(0, row),
+        }
+    }
+
+    /// The row of a call that ended without the lock.
+    pub(super) fn failure(&self, at: &Header, errno: Option<i32>) -> Event {
+        let errno = errno.or_else(|| self.semaphore_errno());
+        if self.waits_since.is_none() {
+            return Event { errno, ..self.row(at, EventKind::TryFail) };
+        }
+        let row = self.acquisition(at, errno);
+        Event { kind: EventKind::Abandon, peer_task: None, peer_stack: None, ..row }
+    }
+
+    /// The row that ends the wait for its condition variable.
+    pub(super) fn condition_end(&self, at: &Header, condition: &Condition, errno: Option<i32>) -> Event {
+        let kind = if errno.is_some() { EventKind::Abandon } else { EventKind::Acquire };
+        let row = Event { errno, stack: self.stack, ..at.row(kind, condition.lock) };
+        let row = condition.sleep.add_to(at.ts_ns - self.ts_ns, row);
+        match errno {
+            Some(_) => Event { peer_task: None, peer_stack: None, ..row },
+            None => row,
+        }
+    }
+
+    /// The errno of a failed call on a semaphore, if it can be inferred: the function returns only -1.
+    fn semaphore_errno(&self) -> Option<i32> {
+        if self.kind != LockKind::UserSemaphore {
+            return None;
+        }
+        if self.is_refused {
+            return Some(libc::EINVAL);
+        }
+        match (api::variant(self.function), self.sleep.errno) {
+            (api::NONE, _) => None,
+            (api::TRY, _) => Some(libc::EAGAIN),
+            (_, Some(errno)) => Some(errno),
+            // Without a signal, the time was over, if futex waits are recorded.
+            (api::BLOCKING, None) => Some(libc::EINTR),
+            (_, None) => self.sleep.is_known().then_some(libc::ETIMEDOUT),
+        }
+    }
+
+    fn row(&self, at: &Header, kind: EventKind) -> Event {
+        Event { stack: self.stack, mode: self.mode, ..at.row(kind, self.lock) }
+    }
+}

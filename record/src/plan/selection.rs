@@ -1,0 +1,61 @@
+//! The events that a recording selects, as input of planning.
+
+use crate::{filters::Filters, options::KernelDepth};
+
+/// The events to record, and the sizes to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Kernel locks, and in which depth.
+    pub kernel: Option<KernelDepth>,
+    /// Futex waits and wakes.
+    pub futex: bool,
+    /// Calls of pthread functions.
+    pub pthread: bool,
+    /// Off-CPU time of tasks.
+    pub off_cpu: bool,
+    /// The tasks to record.
+    pub target: TargetMode,
+    /// Restrictions on the selected events.
+    pub filters: Filters,
+    /// Size of each CPU's ring of events in bytes; `None` for the default.
+    pub ring_bytes: Option<usize>,
+    /// Maximum number of frames per stack; `None` for the default.
+    pub max_stack: Option<u32>,
+    /// Number of bytes of user stacks to copy for unwinding; 0 walks them by frame pointers only.
+    pub stack_bytes: u32,
+}
+
+impl Selection {
+    /// Selects waits for kernel locks and futexes, and pthread calls, of all tasks.
+    pub fn everything() -> Self {
+        Self {
+            kernel: Some(KernelDepth::Waits),
+            futex: true,
+            pthread: true,
+            off_cpu: false,
+            target: TargetMode::All,
+            filters: Filters::default(),
+            ring_bytes: None,
+            max_stack: None,
+            stack_bytes: 0,
+        }
+    }
+}
+
+/// The rule by which BPF programs decide whether a task is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetMode {
+    /// All tasks.
+    All,
+    /// Processes in the target map and their children.
+    Processes,
+    /// Threads in the target map.
+    Threads,
+    /// Tasks in a cgroup and the cgroups below it.
+    Cgroup {
+        /// The cgroup's id.
+        id: u64,
+        /// Its depth below the root.
+        level: u32,
+    },
+}

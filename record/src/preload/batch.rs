@@ -1,0 +1,78 @@
+//! The output of one drain: which processes and threads recorded what, as far as it was copied out of the chunks.
+
+use std::sync::Arc;
+
+use super::{budget::Account, clock::Reading, records::Unit};
+use crate::tasks::Known;
+
+/// A process while it runs one program.
+#[derive(Debug)]
+pub struct ProcessImage {
+    /// Its number: dense from 0.
+    pub id: u32,
+    /// The process, as klock sees it.
+    pub pid: u32,
+    /// It runs a new program; otherwise it is a child that continues its parent's.
+    pub new_program: bool,
+    /// The time at which it asked to be recorded, CLOCK_MONOTONIC in ns.
+    pub ts_ns: u64,
+    /// Its facts from `/proc` at that time.
+    pub known: Option<Known>,
+    /// The costs that the process may cause.
+    pub account: Account,
+}
+
+/// A thread while it has its slot.
+#[derive(Clone, Debug)]
+pub struct ThreadSession {
+    /// Its process.
+    pub image: Arc<ProcessImage>,
+    /// The thread, as klock sees it; the process's first thread if it is not one of the process.
+    pub tid: u32,
+    /// The process had this thread when it was drained first. Otherwise the thread exited before, or does not exist.
+    pub is_seen: bool,
+    /// The thread, as its process sees it.
+    pub own_tid: u32,
+    /// The time from which it is recorded, CLOCK_MONOTONIC in ns.
+    pub start_ns: u64,
+    /// Its name.
+    pub comm: [u8; 16],
+}
+
+/// The end of a thread session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadExit {
+    /// Its time, CLOCK_MONOTONIC in ns; 0 if unknown.
+    pub exit_ns: u64,
+    /// The thread's last name.
+    pub comm: [u8; 16],
+    /// The number of records that found no room in the whole session.
+    pub lost: u64,
+}
+
+/// A piece of a thread session.
+#[derive(Clone, Debug)]
+pub enum Chunk {
+    /// The session starts.
+    Start(ThreadSession),
+    /// Whole records.
+    Units(Vec<Unit>),
+    /// All records of later chunks were written after this time, CLOCK_MONOTONIC in ns.
+    WrittenAfter(u64),
+    /// The session ends.
+    Exit(ThreadExit),
+}
+
+/// The output of one drain.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Everything that was recorded up to this time is in this batch or an earlier one, except for what busy threads have
+    /// not published yet. CLOCK_MONOTONIC in ns.
+    pub settled_ns: u64,
+    /// The clocks, read after everything in the batch.
+    pub reading: Option<Reading>,
+    /// Chunks with the numbers of their sessions, in the order in which they happened.
+    pub chunks: Vec<(u32, Chunk)>,
+    /// Sessions whose threads were in the middle of a record.
+    pub busy: Vec<u32>,
+}

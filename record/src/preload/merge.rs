@@ -1,0 +1,327 @@
+//! Merges the records of all threads of recorded processes into the order of time.
+//!
+//! The records of each thread are in order already, so they are merged and not sorted. No record is emitted while an earlier
+//! one can still come: a batch names the time up to which it is complete, and the threads that were in the middle of a record.
+//! Only what such a thread has published is known, so nothing later than that is emitted.
+//!
+//! A process can publish old times without end. They would always be the earliest ones, and nothing else would be emitted. So each
+//! thread of another user has a lower bound of its times, which follows the time at which they were written.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    sync::Arc,
+};
+
+use trace_format::preload::{Record, op};
+
+use super::{
+    batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession},
+    budget::Item,
+    clock::Timeline,
+    records::{self, Unit},
+};
+
+/// The next step of all threads.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// A thread starts to be recorded.
+    Start(&'a ThreadSession),
+    /// It recorded something.
+    Record(Record, &'a [Unit]),
+    /// It exited; this number of lost records was not reported before.
+    Exit(&'a ThreadExit, u64),
+}
+
+/// The chunks of one session that are not emitted yet.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Its process, from its start to its end.
+    image: Option<Arc<ProcessImage>>,
+    chunks: VecDeque<Chunk>,
+    /// Index of the next record in the first chunk.
+    next: usize,
+    /// Units of that record.
+    units: usize,
+    /// Time of the next step, or of the last one if there is no next one.
+    last_ns: u64,
+    busy: bool,
+    /// Lost records that were reported between the others.
+    reported_lost: u64,
+}
+
+/// Merges the sessions of all threads.
+#[derive(Debug)]
+pub struct Merger {
+    /// By session number.
+    streams: Vec<Stream>,
+    /// Sessions whose threads were in the middle of a record.
+    busy: Vec<u32>,
+    /// The next step of each session that has one.
+    next: BinaryHeap<Reverse<(u64, u32)>>,
+    settled_ns: u64,
+    state: State,
+}
+
+/// The part of a merger that is independent of its streams.
+#[derive(Debug)]
+struct State {
+    timeline: Timeline,
+    emitted_ns: u64,
+    stats: MergeStats,
+    /// Units that are not emitted yet.
+    pending: usize,
+    /// Buffers to be used again.
+    free: Vec<Vec<Unit>>,
+}
+
+/// A merger's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Emitted records of lock calls.
+    pub delivered: u64,
+    /// Missing records.
+    pub lost: u64,
+    /// Units in which no record could be found.
+    pub undecodable: u64,
+    /// Records that came after a later one was emitted. They get its time.
+    pub late: u64,
+}
+
+/// The maximum time for which a thread in the middle of a record holds others back, and a thread of another user than klock's. What is
+/// held back is composed after the end of the recording.
+const MAX_AWAITED_NS: u64 = 2_000_000_000;
+const MAX_AWAITED_OF_OTHERS_NS: u64 = 500_000_000;
+
+impl Stream {
+    /// The maximum time for which this thread holds others back.
+    fn max_awaited_ns(&self) -> u64 {
+        let is_of_other = self.image.as_ref().is_some_and(|image| !image.account.is_own());
+        if is_of_other { MAX_AWAITED_OF_OTHERS_NS } else { MAX_AWAITED_NS }
+    }
+
+    /// The time up to which this thread is known or not waited for any more, given the time up to which idle threads are known.
+    fn known_ns(&self, settled_ns: u64) -> u64 {
+        self.last_ns.max(settled_ns.saturating_sub(self.max_awaited_ns()))
+    }
+}
+
+impl Merger {
+    /// Starts without threads; `timeline` converts the times of records.
+    pub fn new(timeline: Timeline) -> Self {
+        Self {
+            streams: Vec::new(),
+            busy: Vec::new(),
+            next: BinaryHeap::new(),
+            settled_ns: 0,
+            state: State {
+                timeline,
+                emitted_ns: 0,
+                stats: MergeStats::default(),
+                pending: 0,
+                free: Vec::new(),
+            },
+        }
+    }
+
+    /// Adds a batch. Batches come in the order in which they were drained.
+    pub fn add_batch(&mut self, batch: Batch) {
+        let Self { streams, state, next, .. } = self;
+        if let Some(reading) = batch.reading {
+            state.timeline.extend(reading);
+            // A record from before gets the time of the last step that was emitted.
+            state.timeline.forget_before(state.emitted_ns);
+        }
+        for (id, chunk) in batch.chunks {
+            let index = id as usize;
+            if streams.len() <= index {
+                streams.resize_with(index + 1, Stream::default);
+            }
+            let stream = &mut streams[index];
+            match &chunk {
+                Chunk::Start(session) => stream.image = Some(Arc::clone(&session.image)),
+                Chunk::Units(units) => {
+                    let image = stream.image.as_ref();
+                    if let Some(image) = image.filter(|image| image.account.has_ended()) {
+                        // Nothing of it is composed any more.
+                        image.account.unqueue(units.len());
+                        continue;
+                    }
+                    state.pending += units.len();
+                }
+                Chunk::WrittenAfter(_) | Chunk::Exit(_) => {}
+            }
+            stream.chunks.push_back(chunk);
+            // A stream that has more chunks is in the heap already.
+            if stream.chunks.len() == 1 && state.find_next(stream) {
+                next.push(Reverse((stream.last_ns, id)));
+            }
+        }
+        for (ids, busy) in [(&self.busy, false), (&batch.busy, true)] {
+            for &id in ids {
+                if let Some(stream) = streams.get_mut(id as usize) {
+                    stream.busy = busy;
+                }
+            }
+        }
+        self.busy = batch.busy;
+        self.settled_ns = self.settled_ns.max(batch.settled_ns);
+    }
+
+    /// The time up to which everything is known, or will not be waited for any more.
+    pub fn settled_ns(&self) -> u64 {
+        let busy = self.busy.iter().filter_map(|&id| self.streams.get(id as usize));
+        let awaited = busy.filter(|stream| stream.chunks.is_empty());
+        awaited.map(|stream| stream.known_ns(self.settled_ns)).fold(self.settled_ns, u64::min)
+    }
+
+    /// The number of units that are not emitted yet.
+    pub fn pending(&self) -> usize {
+        self.state.pending
+    }
+
+    /// The counts so far.
+    pub fn stats(&self) -> MergeStats {
+        self.state.stats
+    }
+
+    /// Takes the buffers that are not used any more.
+    pub fn take_free_buffers(&mut self) -> Vec<Vec<Unit>> {
+        std::mem::take(&mut self.state.free)
+    }
+
+    /// Emits all steps before `bound_ns` in the order of time, until `budget`, from which each step takes one, is used up.
+    /// Returns the time before which everything is emitted.
+    pub fn emit(
+        &mut self,
+        bound_ns: u64,
+        budget: &mut usize,
+        mut each: impl FnMut(u64, u32, Step<'_>),
+    ) -> u64 {
+        let mut bound_ns = bound_ns.min(self.settled_ns().saturating_add(1));
+        let Self { streams, state, next, settled_ns, .. } = self;
+        while let Some(&Reverse((ts_ns, id))) = next.peek() {
+            if ts_ns >= bound_ns || *budget == 0 {
+                return ts_ns.min(bound_ns);
+            }
+            next.pop();
+            let stream = &mut streams[id as usize];
+            // While the stream stays before all others, the heap is not needed.
+            let until_ns = next.peek().map_or(bound_ns, |Reverse((ns, _))| bound_ns.min(*ns));
+            loop {
+                *budget -= 1;
+                state.emit_next(id, stream, &mut each);
+                if !state.find_next(stream) {
+                    if stream.busy {
+                        bound_ns = bound_ns.min(stream.known_ns(*settled_ns).saturating_add(1));
+                    }
+                    break;
+                }
+                if stream.last_ns >= until_ns || *budget == 0 {
+                    next.push(Reverse((stream.last_ns, id)));
+                    break;
+                }
+            }
+        }
+        bound_ns
+    }
+}
+
+impl State {
+    /// Emits the next step of a stream, whose time is `last_ns`.
+    fn emit_next(&mut self, id: u32, stream: &mut Stream, each: &mut impl FnMut(u64, u32, Step<'_>)) {
+        let late = stream.last_ns < self.emitted_ns;
+        // Rows stay in the order of time, whatever times a process publishes.
+        self.emitted_ns = self.emitted_ns.max(stream.last_ns);
+        let ts_ns = self.emitted_ns;
+        match stream.chunks.front() {
+            Some(Chunk::Units(units)) => {
+                let rest = stream.next + 1..stream.next + stream.units;
+                if let (Some(&[head, body]), Some(rest)) = (units.get(stream.next), units.get(rest)) {
+                    let record = Record { head, body };
+                    match record.op() {
+                        op::LOST => {
+                            stream.reported_lost = stream.reported_lost.saturating_add(record.address());
+                            self.count_lost(record.address());
+                        }
+                        op::STACK | op::RENAMED => {}
+                        _ => self.stats.delivered += 1,
+                    }
+                    // Starts do not count: a thread notes its start before its slot can be seen.
+                    self.stats.late += u64::from(late);
+                    each(ts_ns, id, Step::Record(record, rest));
+                }
+                stream.next += stream.units;
+                self.pending -= stream.units;
+                return;
+            }
+            Some(Chunk::Start(session)) => each(ts_ns, id, Step::Start(session)),
+            Some(Chunk::Exit(exit)) => {
+                let unreported = exit.lost.saturating_sub(stream.reported_lost);
+                self.count_lost(unreported);
+                each(ts_ns, id, Step::Exit(exit, unreported));
+                stream.image = None;
+            }
+            Some(Chunk::WrittenAfter(_)) | None => return,
+        }
+        stream.chunks.pop_front();
+        stream.next = 0;
+    }
+
+    /// Counts lost records. A process may claim any number of them.
+    fn count_lost(&mut self, count: u64) {
+        const MAX: u64 = 1 << 60;
+        self.stats.lost = self.stats.lost.saturating_add(count).min(MAX);
+    }
+
+    /// Finds the next step of a stream; its time becomes `last_ns`. Returns `false` if there is none.
+    fn find_next(&mut self, stream: &mut Stream) -> bool {
+        loop {
+            match stream.chunks.front_mut() {
+                None => return false,
+                Some(Chunk::Start(session)) => {
+                    stream.last_ns = stream.last_ns.max(session.start_ns).max(session.image.ts_ns);
+                    return true;
+                }
+                Some(Chunk::Exit(exit)) => {
+                    stream.last_ns = stream.last_ns.max(exit.exit_ns);
+                    return true;
+                }
+                Some(&mut Chunk::WrittenAfter(ns)) => {
+                    // A record may be written a while after its time.
+                    stream.last_ns = stream.known_ns(ns);
+                    stream.chunks.pop_front();
+                }
+                Some(Chunk::Units(units)) if stream.next >= units.len() => {
+                    if let Some(image) = &stream.image {
+                        image.account.unqueue(units.len());
+                    }
+                    self.free.push(std::mem::take(units));
+                    stream.chunks.pop_front();
+                    stream.next = 0;
+                }
+                Some(Chunk::Units(units)) => match records::first(&units[stream.next..]) {
+                    Ok((record, rest)) => {
+                        // The times of a thread never decrease, whatever is in its memory.
+                        stream.last_ns = stream.last_ns.max(self.timeline.ns(record.time()));
+                        stream.units = 1 + rest.len();
+                        return true;
+                    }
+                    Err(records::NoRecord) => {
+                        self.stats.undecodable += 1;
+                        let image = stream.image.as_ref();
+                        let is_excess =
+                            image.is_some_and(|image| image.account.charge(Item::InvalidUnit).is_err());
+                        // The rest of the chunk is as invalid.
+                        let skipped = if is_excess { units.len() - stream.next } else { 1 };
+                        self.pending -= skipped;
+                        stream.next += skipped;
+                    }
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The queue of new processes to the thread that drains them, and the state that this thread shares with the others.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use super::{batch::ProcessImage, budget::Ledger, region::Region};
+
+/// A process that asked for its region.
+#[derive(Debug)]
+pub struct NewProcess {
+    /// Its region.
+    pub region: Region,
+    /// Its identity.
+    pub image: Arc<ProcessImage>,
+    /// Becomes readable when the process exits; `None` if that cannot be known.
+    pub exit: Option<OwnedFd>,
+    /// It sees the same thread ids as klock.
+    pub same_ids: bool,
+}
+
+impl Drop for NewProcess {
+    fn drop(&mut self) {
+        self.image.account.close();
+    }
+}
+
+/// The state that the thread shares with the others.
+#[derive(Debug, Default)]
+pub struct DrainQueue {
+    /// The budgets of the processes.
+    pub(super) ledger: Arc<Ledger>,
+    new: Mutex<Vec<NewProcess>>,
+    stop: AtomicBool,
+    done: AtomicBool,
+    /// At the last round, pools filled faster than they were read.
+    backpressure: AtomicBool,
+    /// Events of threads that found no slot.
+    unrecorded: AtomicU64,
+    /// Processes that could not read the clock any more.
+    clockless: AtomicU64,
+    /// Invalid slots.
+    invalid: AtomicU64,
+    /// Requests without the secret.
+    refused: AtomicU64,
+    /// Threads that claimed the id of another process's thread.
+    foreign: AtomicU64,
+}
+
+impl DrainQueue {
+    /// Starts without processes.
+    pub fn new(ledger: Ledger) -> Self {
+        Self { ledger: Arc::new(ledger), ..Self::default() }
+    }
+
+    /// Adds a process, which is drained from now on. To be called before it gets its region.
+    pub fn add(&self, process: NewProcess) {
+        self.new.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+    }
+
+    /// Takes the processes that were added since the last call.
+    pub(super) fn take(&self) -> Vec<NewProcess> {
+        std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Requests the last drain: no process records anything after it.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Whether the last drain is done and its batch is in the spool.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether pools fill, so that other threads should leave the processors to the one that reads them.
+    pub fn has_backpressure(&self) -> bool {
+        self.backpressure.load(Ordering::Relaxed)
+    }
+
+    /// The number of events of threads that found no slot.
+    pub fn unrecorded(&self) -> u64 {
+        self.unrecorded.load(Ordering::Relaxed)
+    }
+
+    /// The number of processes that could not read the clock any more.
+    pub fn clockless(&self) -> u64 {
+        self.clockless.load(Ordering::Relaxed)
+    }
+
+    /// The number of invalid slots.
+    pub fn invalid(&self) -> u64 {
+        self.invalid.load(Ordering::Relaxed)
+    }
+
+    /// The number of requests without the secret.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The number of threads that claimed the id of another process's thread.
+    pub fn foreign(&self) -> u64 {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_done(&self) {
+        self.done.store(true, Ordering::Release);
+    }
+
+    pub(super) fn set_backpressure(&self, backpressure: bool) {
+        self.backpressure.store(backpressure, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_unrecorded(&self, events: u64) {
+        // A process may claim any number of them.
+        const MAX: u64 = 1 << 40;
+        self.unrecorded.fetch_add(events.min(MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn count_clockless(&self, clockless: bool) {
+        self.clockless.fetch_add(clockless.into(), Ordering::Relaxed);
+    }
+
+    pub(super) fn count_invalid(&self) {
+        self.invalid.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_foreign(&self) {
+        self.foreign.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,107 @@
+//! The identity of a process that asks for a region: what the kernel reports about the other end of the connection, not what the
+//! process claims.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+};
+
+use super::half_open::Credentials;
+use crate::{launch, procfs};
+
+/// A process, and a descriptor that keeps its identity: a PID alone may be another process's by now.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Its PID and user.
+    pub(super) credentials: Credentials,
+    /// Becomes readable when the process exits; `None` if the kernel has no such descriptors.
+    pub(super) exit: Option<OwnedFd>,
+    started: Option<u64>,
+}
+
+impl Peer {
+    /// Identifies the process at the other end of a connection.
+    pub(super) fn of(connection: BorrowedFd<'_>, credentials: Credentials) -> io::Result<Self> {
+        match peer_pidfd(connection) {
+            Ok(exit) => Ok(Self { credentials, exit: Some(exit), started: None }),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Self::by_pid(credentials),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Identifies the process on kernels before 6.5. A process that takes over the PID between the connection and this call is
+    /// not noticed; one that takes it over later is.
+    fn by_pid(credentials: Credentials) -> io::Result<Self> {
+        let started = procfs::start_ticks(credentials.pid)?;
+        let exit = launch::pidfd(credentials.pid);
+        let peer = Self { credentials, exit, started: Some(started) };
+        if peer.is_running() { Ok(peer) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Returns whether the process still exists, so that everything read about its PID so far is about this process.
+    pub(super) fn is_running(&self) -> bool {
+        let now = || procfs::start_ticks(self.credentials.pid);
+        let same = self.started.is_none_or(|started| now().is_ok_and(|now| now == started));
+        same && !self.exit.as_ref().is_some_and(has_exited)
+    }
+}
+
+/// Returns the PID and the user of the process that connected.
+pub(super) fn credentials(connection: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    socket_option(connection.as_raw_fd(), libc::SO_PEERCRED, &mut peer)?;
+    // A process outside of our PID namespace has no id here.
+    let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0).ok_or(io::ErrorKind::PermissionDenied)?;
+    Ok(Credentials { pid, uid: peer.uid })
+}
+
+/// Returns a descriptor of the process that connected (Linux 6.5).
+fn peer_pidfd(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: RawFd = -1;
+    socket_option(connection.as_raw_fd(), libc::SO_PEERPIDFD, &mut fd)?;
+    // SAFETY: the kernel returned a new descriptor, which is ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn socket_option<T>(fd: RawFd, option: libc::c_int, value: &mut T) -> io::Result<()> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: both are ours, plain integers, and outlive the call.
+    let failed = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, std::ptr::from_mut(value).cast(), &raw mut bytes)
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns whether the process of a descriptor has exited.
+fn has_exited(pidfd: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, which outlives the call; the call returns at once.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself_until_it_exits() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let credentials = Credentials { pid: child.id(), uid: 0 };
+        let peer = Peer::by_pid(credentials).unwrap();
+        assert!(peer.exit.is_some() && peer.is_running());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!peer.is_running());
+        assert!(Peer::by_pid(credentials).is_err());
+    }
+
+    #[test]
+    fn another_start_time_is_another_process() {
+        let credentials = Credentials { pid: std::process::id(), uid: 0 };
+        let peer = Peer::by_pid(credentials).unwrap();
+        let earlier = Peer { started: peer.started.map(|ticks| ticks - 1), ..peer };
+        assert!(!earlier.is_running());
+    }
+}

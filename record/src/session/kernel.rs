@@ -1,0 +1,257 @@
+//! The kernel's part of a running recording: drains the rings, follows forks and execs, and puts uprobes into new processes.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{
+    run_info::Loss,
+    wire::{WireTask, code, flag},
+};
+
+use crate::{
+    clocks::monotonic_ns,
+    compose::Composer,
+    counters::{self, ProgramStats},
+    decode::{self, Descriptor},
+    error::RecordError,
+    load::LoadedPrograms,
+    order::{Orderer, Record},
+    peek::Peek,
+    plan::{Plan, TargetMode},
+    ring::{Item, Rings},
+    stop::Stop,
+    symbols::Symbols,
+    target::ResolvedTarget,
+    target_files::TargetFiles,
+    unwind::{Unwinder, UserStack},
+    uprobes::Libc,
+};
+
+use super::libcs::LibcFinder;
+
+/// Maximum time per round for putting uprobes into new processes.
+const PROBING: Duration = Duration::from_millis(10);
+
+/// The loaded programs, and the processes that their records mentioned.
+pub(super) struct KernelSide {
+    pub(super) plan: Plan,
+    pub(super) loaded: LoadedPrograms,
+    rings: Rings,
+    /// Time of the last event from each CPU's ring.
+    reached_ns: Vec<u64>,
+    undecodable: u64,
+    /// Processes whose mappings were requested.
+    seen: FxHashSet<u32>,
+    /// Finds the libcs of children of recorded processes, which have no uprobes yet.
+    unprobed: LibcFinder,
+    /// Unwinds copies of user stacks, if there are any.
+    unwinder: Option<Unwinder>,
+    /// Stacks of the stack map that were walked by frame pointers.
+    by_pointers: FxHashMap<i32, Arc<[u64]>>,
+    /// Number of processes with uprobes.
+    probed: usize,
+}
+
+impl KernelSide {
+    /// Loads the programs of the plan, if necessary without the copies of user stacks. Attaches nothing.
+    pub(super) fn load(mut plan: Plan, warnings: &mut Vec<String>) -> Result<Self, RecordError> {
+        let mut loaded = LoadedPrograms::load(&plan);
+        if loaded.is_err() && plan.stack_bytes > 0 {
+            plan.stack_bytes = 0;
+            loaded = LoadedPrograms::load(&plan);
+            if loaded.is_ok() {
+                warnings.push(
+                    "the kernel refuses to copy user stacks: they are found by frame pointers".to_owned(),
+                );
+            }
+        }
+        let mut loaded = loaded?;
+        let rings = loaded.take_rings().ok_or(RecordError::System {
+            what: "take the rings",
+            source: std::io::Error::other("they are taken already"),
+        })?;
+        Ok(Self {
+            reached_ns: vec![0; plan.cpus as usize],
+            plan,
+            loaded,
+            rings,
+            undecodable: 0,
+            seen: FxHashSet::default(),
+            unprobed: LibcFinder::default(),
+            unwinder: None,
+            by_pointers: FxHashMap::default(),
+            probed: 0,
+        })
+    }
+
+    /// Starts the thread that unwinds copies of user stacks, if the plan asks for it.
+    pub(super) fn start_unwinder(&mut self, stop: &Stop) -> std::io::Result<()> {
+        if self.plan.stack_bytes > 0 {
+            self.unwinder = Some(Unwinder::start(stop.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Waits until all user stacks are unwound, at the end of the recording.
+    pub(super) fn finish_unwinding(&mut self, composer: &mut Composer, stop: &Stop) {
+        if let Some(unwinder) = &mut self.unwinder {
+            unwinder.finish(stop, &mut |unwound| {
+                composer.stacks.announce_unwound(&unwound.header, unwound.frames);
+            });
+        }
+    }
+
+    /// Returns the reader of kernel memory, on the first call.
+    pub(super) fn take_peek(&mut self) -> Option<Peek> {
+        self.loaded.take_peek()
+    }
+
+    /// Attaches all programs for a target and a command. Nothing is recorded yet.
+    pub(super) fn attach(
+        &mut self,
+        target: &ResolvedTarget,
+        command: Option<u32>,
+        libcs: &[(Option<u32>, Libc)],
+        warnings: &mut Vec<String>,
+    ) -> Result<(), RecordError> {
+        for id in target.ids.iter().copied().chain(command) {
+            self.loaded.add_target(id)?;
+        }
+        self.loaded.attach_lifetimes()?;
+        for (pid, libc) in libcs {
+            if let Some(pid) = pid.or(command) {
+                self.loaded.attach_process(pid, libc)?;
+            }
+        }
+        self.probed = libcs.len();
+        let unprobed: Vec<&str> = self.loaded.unprobed().collect();
+        if !unprobed.is_empty() {
+            let functions = unprobed.join(", ");
+            warnings.push(format!("{functions} cannot be probed: these calls are not recorded"));
+        }
+        let skipped = self.loaded.attach()?;
+        if !skipped.is_empty() {
+            let functions = skipped.join(", ");
+            warnings.push(format!("the kernel refuses to probe {functions}: their locks are not recorded"));
+        }
+        Ok(())
+    }
+
+    /// Finds the libcs of later processes with these files.
+    pub(super) fn find_later_libcs_in(&mut self, files: TargetFiles) {
+        self.unprobed.set_files(files);
+    }
+
+    /// Requests the mappings of a process, once.
+    pub(super) fn read_mappings(&mut self, pid: u32, symbols: &Symbols) {
+        if self.seen.insert(pid) {
+            symbols.read_mappings(pid);
+        }
+    }
+
+    /// Drains the rings. Returns the time up to which all records are drained: the start of this call, or the time that the
+    /// slowest ring reached, if some rings were not emptied, or the time up to which all user stacks are unwound.
+    pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
+        let started_ns = monotonic_ns() as u64;
+        let Self { rings, seen, undecodable, reached_ns, unwinder, by_pointers, loaded, .. } = self;
+        let mut new_images = Vec::new();
+        let unfinished = rings.drain(&mut |item| {
+            let decoded = match item {
+                Item::Event(bytes) => decode::event(bytes).map(|event| {
+                    if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
+                        *reached = event.ts_ns;
+                    }
+                    let waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
+                    for pid in [event.tgid, waker] {
+                        if pid != 0 && seen.insert(pid) {
+                            symbols.read_mappings(pid);
+                        }
+                    }
+                    orderer.push(Record::Event(event));
+                }),
+                Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
+                    Descriptor::Stack(stack) => composer.stacks.announce(&stack),
+                    Descriptor::UserStack(header, bytes) => {
+                        let Some(unwinder) = unwinder else { return };
+                        let frames = by_pointers
+                            .entry(header.user_stack)
+                            .or_insert_with_key(|&id| loaded.frames(id).unwrap_or_default().into());
+                        unwinder.add(UserStack { header, bytes, by_pointers: Arc::clone(frames) });
+                    }
+                    Descriptor::Task(task) => {
+                        if task.code == code::TASK_EXEC
+                            || task.code == code::TASK_FORK && task.tid == task.tgid
+                        {
+                            new_images.push(task);
+                        }
+                        orderer.push(Record::Task(task));
+                    }
+                }),
+            };
+            *undecodable += u64::from(decoded.is_err());
+        });
+        let reached = unfinished.iter().filter_map(|&cpu| reached_ns.get(cpu as usize));
+        let complete_ns = reached.copied().fold(started_ns, u64::min);
+        for task in new_images {
+            self.follow(&task, symbols);
+        }
+        self.unwinder.as_mut().map_or(complete_ns, |unwinder| {
+            unwinder.end_round(complete_ns, &mut |unwound| {
+                composer.stacks.announce_unwound(&unwound.header, unwound.frames);
+            })
+        })
+    }
+
+    /// Notes a new process, or a process that runs a new program.
+    fn follow(&mut self, task: &WireTask, symbols: &Symbols) {
+        symbols.end_incarnation(task.tgid, task.ts_ns as i64);
+        if let Some(unwinder) = &mut self.unwinder {
+            unwinder.end_incarnation(task.tgid, task.ts_ns as i64);
+        }
+        self.seen.remove(&task.tgid);
+        if task.code == code::TASK_EXEC {
+            self.read_mappings(task.tgid, symbols);
+        }
+        let is_child = task.code == code::TASK_FORK && self.plan.target == TargetMode::Processes;
+        if is_child && self.plan.pthread {
+            self.unprobed.request(task.tgid);
+        }
+    }
+
+    /// Puts uprobes into children of recorded processes. Limited in time, because the rings fill meanwhile.
+    pub(super) fn probe_new_processes(&mut self, warnings: &mut Vec<String>) {
+        let started = Instant::now();
+        while let Some(left) = PROBING.checked_sub(started.elapsed())
+            && let Some((pid, libc)) = self.unprobed.next_within(left)
+        {
+            let Ok(libc) = libc else { continue };
+            let max = self.loaded.max_processes();
+            if self.probed == max {
+                warnings.push(format!(
+                    "more than {max} processes: the pthread calls of the later ones are not recorded"
+                ));
+            }
+            self.probed += 1;
+            if self.probed <= max {
+                // Fails if the process has ended meanwhile.
+                let _ = self.loaded.attach_process(pid, &libc);
+            }
+        }
+    }
+
+    /// Adds the programs' counters and the number of undecodable records to the loss table. Returns the counters.
+    pub(super) fn add_counters_to(&self, loss: &mut Loss) -> Result<Vec<ProgramStats>, RecordError> {
+        let stats = self.loaded.counters()?;
+        counters::add_to(loss, &stats, self.loaded.recursion_misses());
+        loss.undecodable += self.undecodable;
+        Ok(stats)
+    }
+
+    /// Returns the number of lost events of each CPU.
+    pub(super) fn lost_by_cpu(&self, stats: &[ProgramStats]) -> Vec<(u32, u64)> {
+        (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(stats, cpu))).collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! Passes stacks and locks that are seen for the first time to the symbols thread.
+
+use super::{checkpoints::Checkpoints, kernel::KernelSide};
+use crate::{
+    compose::Composer,
+    locks::Space,
+    stacks::{Half, RawStack},
+    symbols::{Incarnation, RawFrames, Symbols},
+};
+
+/// Requests names for all new stacks and locks. Stacks are cut to `max_stack` frames per half.
+pub(super) fn request(
+    composer: &mut Composer,
+    kernel: Option<&KernelSide>,
+    symbols: &Symbols,
+    checkpoints: &mut Checkpoints,
+    max_stack: usize,
+) {
+    for (id, raw) in composer.stacks.take_new() {
+        let frames = raw_frames(&raw, composer, kernel, max_stack);
+        checkpoints.see(id, &frames);
+        symbols.resolve_stack(id, frames);
+    }
+    for lock in composer.locks.take_new() {
+        let since_ns = match lock.space {
+            Space::Kernel => 0,
+            Space::Process(process, _) => composer.tasks.since_ns(process),
+        };
+        symbols.name_lock(lock, since_ns);
+    }
+}
+
+fn raw_frames(
+    raw: &RawStack,
+    composer: &Composer,
+    kernel: Option<&KernelSide>,
+    max_stack: usize,
+) -> RawFrames {
+    let half = |half: &Half| {
+        let mut frames = match half {
+            Half::Absent => Vec::new(),
+            Half::Map(id) => kernel.and_then(|kernel| kernel.loaded.frames(*id)).unwrap_or_default(),
+            Half::Inline(frames) | Half::Calls(frames) | Half::Unwound(frames, _) => frames.to_vec(),
+        };
+        frames.truncate(max_stack);
+        frames
+    };
+    let incarnation = raw.process.map(|(process, pid)| Incarnation {
+        process,
+        pid,
+        since_ns: composer.tasks.since_ns(process),
+    });
+    let user_returns = matches!(raw.user, Half::Calls(_));
+    let user = raw.with_caller(half(&raw.user));
+    let certain = match raw.user {
+        Half::Unwound(_, certain) => Some(usize::from(certain)),
+        // The caller of a lone leaf is missing.
+        Half::Map(_) | Half::Inline(_) if composer.stacks.unwinds && user.len() == 1 => Some(0),
+        // The leaf, and the caller on top of the stack.
+        Half::Map(_) | Half::Inline(_) if composer.stacks.unwinds => Some(1 + usize::from(raw.caller != 0)),
+        _ => None,
+    };
+    RawFrames { kernel: half(&raw.kernel), user, user_returns, certain, incarnation }
+}

@@ -1,0 +1,96 @@
+//! The pipeline from ordered records to rows: merges kernel records with those of self-recording processes, and hands rows to
+//! the sink.
+
+use trace_format::{Event, LockRow};
+
+use crate::{compose::Composer, order::Orderer, preload::Preload, sink::Sink};
+
+/// Number of rows that are handed to the sink at once.
+const CHUNK_ROWS: usize = 1 << 14;
+
+/// Records that are not composed yet, the composer, and rows that are not written yet.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub(super) orderer: Orderer,
+    pub(super) composer: Composer,
+    pub(super) rows: Vec<Event>,
+    /// Number of rows handed to the sink.
+    pub(super) events: u64,
+    /// Everything up to this time is composed.
+    pub(super) composed_ns: u64,
+    /// Number of locks handed to an observer.
+    known_locks: usize,
+}
+
+impl Pipeline {
+    pub(super) fn new(composer: Composer) -> Self {
+        Self {
+            orderer: Orderer::default(),
+            composer,
+            rows: Vec::new(),
+            events: 0,
+            composed_ns: 0,
+            known_locks: 0,
+        }
+    }
+
+    /// Composes the records of both sides in order of time.
+    ///
+    /// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own records are
+    /// complete, or after `budget` of these, from which it takes those that it composes. Returns `false` if the trace cannot be written.
+    pub(super) fn compose(
+        &mut self,
+        mut preload: Option<&mut Preload>,
+        kernel_ns: u64,
+        budget: &mut usize,
+        sink: &Sink,
+    ) -> bool {
+        let Self { orderer, composer, rows, events, composed_ns, known_locks } = self;
+        let mut written = true;
+        let mut push_chunk = |rows: &mut Vec<Event>, composer: &Composer| {
+            if rows.len() >= CHUNK_ROWS {
+                *events += rows.len() as u64;
+                let chunk = std::mem::replace(rows, Vec::with_capacity(CHUNK_ROWS + CHUNK_ROWS / 4));
+                written &= sink.push(chunk, new_locks(composer, known_locks, sink));
+            }
+        };
+        orderer.sort();
+        loop {
+            let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
+            if let Some(preload) = &mut preload {
+                let until_ns = next_ns.unwrap_or(kernel_ns.saturating_add(1));
+                let reached_ns = preload.merger.emit(until_ns, budget, |ts_ns, session, step| {
+                    composer.step(ts_ns, session, &step, rows);
+                    push_chunk(rows, composer);
+                });
+                if reached_ns < until_ns {
+                    *composed_ns = (*composed_ns).max(reached_ns.saturating_sub(1));
+                    return written;
+                }
+            }
+            let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { break };
+            composer.record(&record, rows);
+            push_chunk(rows, composer);
+        }
+        *composed_ns = (*composed_ns).max(kernel_ns);
+        written
+    }
+
+    /// Hands all rows to the sink. Returns `false` if the trace cannot be written.
+    pub(super) fn flush(&mut self, sink: &Sink) -> bool {
+        self.events += self.rows.len() as u64;
+        let locks = new_locks(&self.composer, &mut self.known_locks, sink);
+        sink.push(std::mem::take(&mut self.rows), locks)
+    }
+}
+
+/// Returns the locks that an observer does not know yet.
+fn new_locks(composer: &Composer, known: &mut usize, sink: &Sink) -> Vec<LockRow> {
+    if !sink.is_observed() {
+        return Vec::new();
+    }
+    let locks = composer.locks.rows();
+    let new = locks.get(*known..).unwrap_or_default().to_vec();
+    *known = locks.len();
+    new
+}

@@ -1,0 +1,219 @@
+//! Decides what a recording sets up: the plan for the kernel, and how calls of pthread functions are recorded.
+//!
+//! If the user asked for something by name and it is not possible, that is an error. If it is only part of the default, it is
+//! left out with a warning.
+
+use std::fs;
+
+use trace_format::kernel_functions::kinds;
+
+use crate::{
+    error::RecordError,
+    filters::Filters,
+    host::HostFacts,
+    options::{KernelDepth, LockSources, Options, ProbePreference, PthreadMethod, Target},
+    plan::{Plan, PlanError, Selection, TargetMode},
+    preload::fitness::{self, Loading, Unfit},
+    procfs,
+    target::ResolvedTarget,
+    target_files::TargetFiles,
+    unseen,
+    uprobes::Libc,
+};
+
+/// The parts of a recording, and the parts that were left out.
+pub(crate) struct Setup {
+    /// The plan for the kernel, if anything is recorded there.
+    pub(crate) plan: Option<Plan>,
+    /// The way to load klock's library into the command, if the command records its own calls.
+    pub(crate) preload: Option<Loading>,
+    /// The libcs that get uprobes, each with its process; `None` for the command, which is not started yet.
+    pub(crate) libcs: Vec<(Option<u32>, Libc)>,
+    /// The files of these libcs.
+    pub(crate) files: TargetFiles,
+    /// The filters, with the addresses of symbols filled in.
+    pub(crate) filters: Filters,
+    /// Parts of the default that are left out, a sentence each.
+    pub(crate) warnings: Vec<String>,
+    /// Whether the program has locks that are not recorded; a warning says which.
+    pub(crate) has_unseen_locks: bool,
+}
+
+impl Setup {
+    /// Decides on the setup for these options.
+    pub(crate) fn new(
+        facts: &HostFacts,
+        options: &Options,
+        target: &ResolvedTarget,
+    ) -> Result<Self, RecordError> {
+        let chosen = options.locks.or(options.off_cpu.then_some(LockSources::NONE));
+        let explicit = chosen.is_some();
+        let mut locks = chosen.unwrap_or_else(|| options.target.default_locks());
+        let mut warnings = Vec::new();
+        if locks.pthread && options.filters.min_wait_ns > 0 {
+            if explicit {
+                return Err(RecordError::PthreadMinWait);
+            }
+            locks.pthread = false;
+            warnings.push(
+                "pthread calls are not recorded: --min-wait is for kernel locks and futexes".to_owned(),
+            );
+        }
+        if let Some((control, ignoring)) = kernel_control(&options.filters, locks)
+            && let Some(sources) = ignoring.user_locks()
+        {
+            if explicit {
+                return Err(RecordError::KernelControl { control, sources });
+            }
+            warnings.push(format!("{sources} are not recorded: {control} is for kernel locks"));
+            (locks.pthread, locks.futex) =
+                (locks.pthread && !ignoring.pthread, locks.futex && !ignoring.futex);
+        }
+        let kernel_threads: Vec<u32> =
+            target.processes.iter().copied().filter(|&pid| procfs::is_kernel_thread(pid)).collect();
+        if let Some(&pid) = kernel_threads.first() {
+            if explicit && (locks.pthread || locks.futex) {
+                return Err(RecordError::KernelThread { pid });
+            }
+            if kernel_threads.len() == target.processes.len() && !explicit {
+                warnings.push(format!(
+                    "process {pid} is a kernel thread: only its waits for kernel locks are recorded; --locks kernel records its holds, too"
+                ));
+                locks = LockSources { kernel: true, ..LockSources::NONE };
+            }
+        }
+        if options.lossless && !matches!(options.target, Target::Command(_)) {
+            return Err(RecordError::LosslessOfRunning);
+        }
+        let mut pthread = PthreadSetup::default();
+        if locks.pthread {
+            pthread = PthreadSetup::new(options, target, explicit, &mut warnings)?;
+            locks.pthread = !pthread.libcs.is_empty();
+        }
+        let filters = resolved_filters(options)?;
+        let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
+            KernelDepth::Holds(ProbePreference::Auto)
+        } else {
+            KernelDepth::Waits
+        });
+        let selection = Selection {
+            kernel: locks.kernel.then_some(depth),
+            filters: filters.clone(),
+            futex: locks.futex,
+            pthread: locks.pthread,
+            off_cpu: options.off_cpu,
+            target: target.mode,
+            ring_bytes: options.ring_bytes,
+            max_stack: options.max_stack,
+            stack_bytes: options.unwind.stack_bytes(),
+        };
+        let by_default = !explicit && options.kernel.is_none();
+        let plan = match Plan::new(facts, &selection) {
+            Err(error @ PlanError::NoContention { .. }) if by_default => {
+                warnings.push(error.to_string());
+                Plan::new(facts, &Selection { kernel: None, ..selection })
+            }
+            plan => plan,
+        };
+        let plan = match (plan, &pthread.preload, pthread.unfit) {
+            (Ok(plan), ..) => {
+                warnings.extend(plan.warnings.iter().cloned());
+                Some(plan)
+            }
+            // Only the program's own calls were asked for.
+            (Err(PlanError::Nothing), Some(_), _) => None,
+            (Err(error), Some(_), _) if by_default => {
+                warnings.push(format!(
+                    "only pthread calls are recorded, no kernel locks and no futexes: {error}"
+                ));
+                None
+            }
+            (Err(error), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, error }),
+            (Err(error), ..) => return Err(error.into()),
+        };
+        let PthreadSetup { preload, libcs, mut files, .. } = pthread;
+        let recorded = LockSources { futex: plan.as_ref().is_some_and(|plan| plan.futex), ..locks };
+        let asks_for_locks = locks.futex || locks.pthread || preload.is_some();
+        let mut unseen = Vec::new();
+        if asks_for_locks {
+            let program = target.program.as_deref();
+            unseen.extend(program.and_then(|program| unseen::locks_of_command(program, recorded)));
+            unseen.extend(unseen::locks_of_processes(&target.processes, recorded, &mut files));
+        }
+        let has_unseen_locks = !unseen.is_empty();
+        warnings.append(&mut unseen);
+        Ok(Self { plan, preload, libcs, files, filters, warnings, has_unseen_locks })
+    }
+}
+
+/// Returns the option that only kernel locks know, if one is set, and the chosen locks that would ignore it.
+fn kernel_control(filters: &Filters, locks: LockSources) -> Option<(&'static str, LockSources)> {
+    match filters.kinds {
+        _ if filters.sample > 1 => Some(("--sample", locks)),
+        all if all == kinds::ALL => None,
+        // No futex spins.
+        rest if rest == kinds::ALL & !kinds::SPINNING => {
+            Some(("--no-spin", LockSources { futex: false, ..locks }))
+        }
+        _ => Some(("--kind", locks)),
+    }
+}
+
+/// Checks the filters and looks up the addresses of symbols.
+fn resolved_filters(options: &Options) -> Result<Filters, RecordError> {
+    let mut filters = options.filters.clone();
+    filters.check()?;
+    if !filters.locks.is_empty() {
+        filters.look_up(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())?;
+    }
+    Ok(filters)
+}
+
+/// The way in which calls of pthread functions are recorded: by the command itself, or by uprobes on libcs.
+#[derive(Default)]
+struct PthreadSetup {
+    preload: Option<Loading>,
+    /// Why the command cannot record its own calls.
+    unfit: Option<Unfit>,
+    libcs: Vec<(Option<u32>, Libc)>,
+    files: TargetFiles,
+}
+
+impl PthreadSetup {
+    /// Chooses the best way for this target.
+    fn new(
+        options: &Options,
+        target: &ResolvedTarget,
+        explicit: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
+        let mut setup = Self::default();
+        match (&target.program, options.pthread_method) {
+            (Some(program), PthreadMethod::Auto | PthreadMethod::Preload) => {
+                match fitness::of_command(program) {
+                    Ok(loading) => return Ok(Self { preload: Some(loading), ..setup }),
+                    Err(unfit) if options.pthread_method == PthreadMethod::Preload => {
+                        return Err(RecordError::Unloadable(unfit));
+                    }
+                    Err(unfit) => {
+                        warnings.push(format!("{unfit}: it does not record itself"));
+                        setup.unfit = Some(unfit);
+                    }
+                }
+            }
+            (None, PthreadMethod::Preload) => return Err(RecordError::PreloadOfRunning),
+            _ => {}
+        }
+        if matches!(target.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
+            return Err(RecordError::PthreadOfAll);
+        }
+        for (pid, libc) in target.libcs(&mut setup.files) {
+            match libc {
+                Ok(libc) => setup.libcs.push((pid, libc)),
+                Err(error) if explicit => return Err(error.into()),
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        Ok(setup)
+    }
+}

@@ -1,0 +1,103 @@
+//! The request to end a recording. Threads that wait for something that a recorded process can delay look at it.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A request to end a recording, shared by all clones.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    request: Option<(String, Instant)>,
+    /// The time at which nothing more was recorded.
+    ended: Option<Instant>,
+    is_urgent: bool,
+}
+
+/// The reason for a stop by Ctrl-C. The terminal sends that signal to the command, too.
+pub const INTERRUPTED: &str = "interrupted";
+
+impl Stop {
+    /// Returns an object without a request.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Requests the end of the recording with a reason such as `interrupted`. What was recorded is still written. Later requests
+    /// have no effect.
+    ///
+    /// Must not be called from a signal handler; call it from a thread that waits for signals.
+    pub fn request(&self, reason: &str) {
+        self.lock().request.get_or_insert_with(|| (reason.to_owned(), Instant::now()));
+    }
+
+    /// Requests that a stopped recording end at once: records that are not composed yet are counted as lost, and names that
+    /// are not found yet are left out.
+    pub fn make_urgent(&self) {
+        self.lock().is_urgent = true;
+    }
+
+    /// Returns the reason of the request, if there is one.
+    pub fn requested(&self) -> Option<String> {
+        self.lock().request.as_ref().map(|(reason, _)| reason.clone())
+    }
+
+    /// Returns whether the recording must end at once.
+    pub fn is_urgent(&self) -> bool {
+        self.lock().is_urgent
+    }
+
+    /// Notes that nothing more is recorded.
+    pub(crate) fn set_ended(&self) {
+        self.lock().ended.get_or_insert_with(Instant::now);
+    }
+
+    /// Returns the part of `limit` for which something may still be waited for. Once the recording has ended on request, that is `after`
+    /// in all.
+    pub(crate) fn shortened(&self, limit: Duration, after: Duration) -> Duration {
+        let state = self.lock();
+        match (&state.request, state.ended) {
+            _ if state.is_urgent => Duration::ZERO,
+            (Some((_, requested)), Some(ended)) => {
+                limit.min(after.saturating_sub(ended.max(*requested).elapsed()))
+            }
+            _ => limit,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_first_reason_counts() {
+        let stop = Stop::new();
+        assert_eq!(stop.requested(), None);
+        stop.request(INTERRUPTED);
+        stop.request("terminated");
+        assert_eq!(stop.requested().as_deref(), Some(INTERRUPTED));
+    }
+
+    #[test]
+    fn waits_get_shorter_after_the_end_and_end_when_it_is_urgent() {
+        let stop = Stop::new();
+        stop.request(INTERRUPTED);
+        assert_eq!(stop.shortened(9 * SECOND, SECOND), 9 * SECOND, "a command may still run");
+        stop.set_ended();
+        assert!(stop.shortened(9 * SECOND, SECOND) <= SECOND);
+        assert_eq!(stop.shortened(9 * SECOND, Duration::ZERO), Duration::ZERO);
+        stop.make_urgent();
+        assert_eq!(stop.shortened(9 * SECOND, SECOND), Duration::ZERO);
+        assert!(stop.is_urgent());
+    }
+}

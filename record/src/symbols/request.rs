@@ -1,0 +1,101 @@
+//! Requests to the symbols thread, and its results.
+
+use std::sync::mpsc::Sender;
+
+#[cfg(doc)]
+use trace_format::LockRow;
+use trace_format::{Frame, LockId, LockKind, Stack, StackId};
+
+use super::maps_text::{MapsText, UnparsedText};
+use crate::tasks::ProcessKey;
+
+/// The addresses of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawFrames {
+    /// Kernel addresses, leaf first.
+    pub kernel: Vec<u64>,
+    /// User addresses, leaf first.
+    pub user: Vec<u64>,
+    /// Whether the first user address is a return address, as all others are.
+    pub user_returns: bool,
+    /// Number of user frames from the leaf on that are certain, if the others are guesses by frame pointers.
+    pub certain: Option<usize>,
+    /// The incarnation that the user addresses belong to.
+    pub incarnation: Option<Incarnation>,
+}
+
+impl RawFrames {
+    /// Returns frames with addresses only.
+    pub(crate) fn without_names(&self) -> Vec<Frame> {
+        let bare =
+            |kernel| move |&address: &u64| Frame { address: Some(address), kernel, ..Frame::default() };
+        let user = self.user.iter().map(bare(false)).enumerate();
+        let user = user.map(|(depth, frame)| Frame {
+            guessed: self.certain.is_some_and(|certain| depth >= certain),
+            ..frame
+        });
+        self.kernel.iter().map(bare(true)).chain(user).collect()
+    }
+}
+
+/// An incarnation of a process: the time in which its mappings are valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incarnation {
+    /// The key of the incarnation.
+    pub process: ProcessKey,
+    /// The PID.
+    pub pid: u32,
+    /// The start, CLOCK_MONOTONIC in nanoseconds; 0 if it started before the recording.
+    pub since_ns: i64,
+}
+
+/// A lock, as its mapping or its kernel object describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundLock {
+    /// Its row.
+    pub lock: LockId,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its place, if it is in memory that processes can share: see [`LockRow::shared`].
+    pub shared: Option<String>,
+}
+
+/// Results of the symbols thread.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Stacks with names; sorted by id at the end.
+    pub stacks: Vec<Stack>,
+    /// Locks of which anything was found.
+    pub locks: Vec<FoundLock>,
+    /// Mapped files that could not be examined, in a sentence; known at the end.
+    pub warning: Option<String>,
+}
+
+/// A request to the symbols thread.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Announces mappings: look-ups of the process wait for them.
+    AwaitMappings { pid: u32 },
+    /// Passes the mappings that were announced.
+    AwaitedMappings(UnparsedText),
+    /// Passes mappings that were read while their process waited.
+    Mappings(MapsText),
+    /// Reports that a PID belongs to another incarnation from now on.
+    IncarnationEnded { pid: u32, ts_ns: i64 },
+    /// Reports that all requests about times up to this one were sent.
+    Watermark { ts_ns: i64 },
+    /// Names the frames of a stack.
+    Stack(StackId, RawFrames),
+    /// Names a lock in a process.
+    Lock { lock: LockId, incarnation: Incarnation, address: u64 },
+    /// Names a lock in the kernel.
+    KernelLock { lock: LockId, address: u64, kind: LockKind },
+    /// Asks for a message after all earlier requests for mappings.
+    Barrier(Sender<()>),
+    /// Asks for the results since the last time.
+    Results(Sender<Resolved>),
+    /// Raises the priority of the thread.
+    RaisePriority,
+    /// Ends the thread after all requests.
+    Finish,
+}

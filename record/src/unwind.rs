@@ -1,0 +1,233 @@
+//! Unwinds copies of user stacks, on a thread of its own. In: registers and the top of stacks, as BPF programs copied them. Out:
+//! frames. The copies are other programs' private data: they are dropped as soon as they are unwound.
+//!
+//! Unwind tables come from the files that the processes map, by way of a parser without privileges
+//! ([`target_files`](crate::target_files)).
+
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+use trace_format::wire::WireUserStack;
+
+use crate::{
+    stop::Stop,
+    symbols::{Incarnation, Mappings},
+    target_files::TargetFiles,
+};
+
+mod table;
+mod walk;
+
+pub(crate) use table::{Cfa, MAX_RULES, Rule, SavedBp, UnwindPage, UnwindTable};
+pub(crate) use walk::Frames;
+use walk::{Code, Registers, StackCopy};
+
+/// Maximum size of the copies that are not unwound yet. What exceeds it keeps the stack by frame pointers.
+const MAX_PENDING_BYTES: usize = 128 << 20;
+/// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
+const MAX_DELAY_NS: u64 = 5_000_000_000;
+/// Maximum time at the end of a recording.
+const MAX_AT_END: Duration = Duration::from_secs(10);
+
+/// A copy of the top of a user stack.
+#[derive(Debug)]
+pub(crate) struct UserStack {
+    pub(crate) header: WireUserStack,
+    pub(crate) bytes: Box<[u8]>,
+    /// The stack as the kernel walks it by frame pointers.
+    pub(crate) by_pointers: Arc<[u64]>,
+}
+
+/// The frames of a copy.
+#[derive(Debug)]
+pub(crate) struct UnwoundStack {
+    pub(crate) header: WireUserStack,
+    pub(crate) frames: Frames,
+}
+
+/// The copies of one round of the recording.
+#[derive(Debug, Default)]
+struct Round {
+    /// Processes that ran a new program from these times on.
+    ended: Vec<(u32, i64)>,
+    copies: Vec<UserStack>,
+    /// All records up to this time were drained in this round or an earlier one.
+    complete_ns: u64,
+}
+
+/// An unwound [`Round`].
+#[derive(Debug)]
+struct Answer {
+    stacks: Vec<UnwoundStack>,
+    bytes: usize,
+    complete_ns: u64,
+}
+
+/// A handle of the unwinding thread.
+#[derive(Debug)]
+pub(crate) struct Unwinder {
+    requests: Option<Sender<Round>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+    next: Round,
+    next_bytes: usize,
+    pending_bytes: usize,
+    pending_rounds: usize,
+    /// Copies of all events up to this time are unwound.
+    reached_ns: u64,
+}
+
+impl Unwinder {
+    /// Starts the thread.
+    pub(crate) fn start(stop: Stop) -> std::io::Result<Self> {
+        let (requests, inbox) = mpsc::channel::<Round>();
+        let (outbox, answers) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("klock-unwind".to_owned()).spawn(move || {
+            let mut worker = Worker::new(stop);
+            for round in inbox {
+                if outbox.send(worker.unwind_all(round)).is_err() {
+                    break;
+                }
+            }
+            worker.mappings.files.stop_helpers();
+        })?;
+        Ok(Self {
+            requests: Some(requests),
+            answers,
+            thread: Some(thread),
+            next: Round::default(),
+            next_bytes: 0,
+            pending_bytes: 0,
+            pending_rounds: 0,
+            reached_ns: 0,
+        })
+    }
+
+    /// Adds a copy to this round.
+    pub(crate) fn add(&mut self, copy: UserStack) {
+        if self.pending_bytes + self.next_bytes + copy.bytes.len() <= MAX_PENDING_BYTES {
+            self.next_bytes += copy.bytes.len();
+            self.next.copies.push(copy);
+        }
+    }
+
+    /// Reports that a PID belongs to another program from a time on.
+    pub(crate) fn end_incarnation(&mut self, pid: u32, ts_ns: i64) {
+        self.next.ended.push((pid, ts_ns));
+    }
+
+    /// Ends this round, in which all records up to `complete_ns` were drained. Passes unwound stacks to `take`, and returns the
+    /// time up to which they are complete.
+    pub(crate) fn end_round(&mut self, complete_ns: u64, take: &mut dyn FnMut(UnwoundStack)) -> u64 {
+        let round = Round { complete_ns, ..std::mem::take(&mut self.next) };
+        self.pending_bytes += std::mem::take(&mut self.next_bytes);
+        let is_idle = round.copies.is_empty() && round.ended.is_empty() && self.pending_rounds == 0;
+        if is_idle {
+            self.reached_ns = complete_ns;
+        } else if self.requests.as_ref().is_some_and(|requests| requests.send(round).is_ok()) {
+            self.pending_rounds += 1;
+        }
+        while let Ok(answer) = self.answers.try_recv() {
+            self.accept(answer, take);
+        }
+        self.reached_ns = self.reached_ns.max(complete_ns.saturating_sub(MAX_DELAY_NS)).min(complete_ns);
+        self.reached_ns
+    }
+
+    /// Waits until all copies are unwound, but not long.
+    pub(crate) fn finish(&mut self, stop: &Stop, take: &mut dyn FnMut(UnwoundStack)) {
+        let started = Instant::now();
+        while self.pending_rounds > 0 && !stop.is_urgent() && started.elapsed() < MAX_AT_END {
+            match self.answers.recv_timeout(Duration::from_millis(10)) {
+                Ok(answer) => self.accept(answer, take),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.requests = None;
+        if self.pending_rounds == 0
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+
+    fn accept(&mut self, answer: Answer, take: &mut dyn FnMut(UnwoundStack)) {
+        self.pending_rounds -= 1;
+        self.pending_bytes -= answer.bytes;
+        self.reached_ns = self.reached_ns.max(answer.complete_ns);
+        answer.stacks.into_iter().for_each(take);
+    }
+}
+
+/// The state of the thread.
+struct Worker {
+    mappings: Mappings,
+    /// The tables of modules; `None` if a module has none.
+    tables: FxHashMap<usize, Option<Rc<UnwindTable>>>,
+}
+
+impl Worker {
+    fn new(stop: Stop) -> Self {
+        Self { mappings: Mappings::new(TargetFiles::until(stop)), tables: FxHashMap::default() }
+    }
+
+    fn unwind_all(&mut self, round: Round) -> Answer {
+        for (pid, ts_ns) in round.ended {
+            self.mappings.end_incarnation(pid, ts_ns);
+        }
+        let mut bytes = 0;
+        let mut stacks = Vec::with_capacity(round.copies.len());
+        for copy in round.copies {
+            bytes += copy.bytes.len();
+            stacks.push(UnwoundStack { header: copy.header, frames: self.unwind(&copy) });
+        }
+        Answer { stacks, bytes, complete_ns: round.complete_ns }
+    }
+
+    fn unwind(&mut self, copy: &UserStack) -> Frames {
+        let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = copy.header;
+        let incarnation = self.mappings.incarnation_at(tgid, ts_ns.cast_signed());
+        self.mappings.ensure_covered(incarnation, &[ip]);
+        let stack = StackCopy { start: sp, bytes: &copy.bytes };
+        walk::unwind(Registers { ip, sp, bp }, stack, &copy.by_pointers, |address| {
+            self.code(incarnation, address)
+        })
+    }
+
+    /// Returns the knowledge about the code at an address of a process.
+    fn code(&mut self, incarnation: Incarnation, address: u64) -> Code {
+        let mut found = self.mappings.find(incarnation, address);
+        if found.is_none() {
+            self.mappings.ensure_covered(incarnation, &[address]);
+            found = self.mappings.find(incarnation, address);
+        }
+        let Some((mapping, module)) = found.filter(|(mapping, _)| mapping.executable) else {
+            return Code::Not;
+        };
+        let Some(module) = module else { return Code::Unknown };
+        match self.table(module) {
+            Some(table) => Code::Known(table.rule_at(address - mapping.start + mapping.offset)),
+            None => Code::Unknown,
+        }
+    }
+
+    fn table(&mut self, module: usize) -> Option<Rc<UnwindTable>> {
+        if let Some(table) = self.tables.get(&module) {
+            return table.clone();
+        }
+        // A file that could not be opened through one process may be opened through the next.
+        let file = self.mappings.file_of(module)?;
+        let table = self.mappings.files.unwind_table(file).filter(|table| !table.is_empty()).map(Rc::new);
+        self.tables.insert(module, table.clone());
+        table
+    }
+}
