@@ -1,122 +1,161 @@
-//! Why an analysis gives no answer. Each error names the thing and the place, and ends with the next step.
+//! Errors of an analysis. Each message names what failed, why, and the next step.
 
 use std::{io, path::PathBuf};
 
 use trace_format::FormatError;
 
-/// Why there is no answer.
+/// An error of an analysis.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
-    /// The trace can't be read. In the words of its source, which stays in the chain for whoever looks for it.
+    /// The trace cannot be read. The message is that of the source, which stays in the chain.
     #[error("{0}")]
     Format(#[from] FormatError),
     /// The trace holds no events.
-    #[error("{}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` says what was recorded)", path.display())]
+    #[error("cannot analyze {}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` shows what was recorded)", path.display())]
     Empty {
-        /// Its events' file.
+        /// The path of its events.
         path: PathBuf,
     },
-    /// No lock of the trace is meant.
-    #[error("no lock '{wanted}' in the trace; {}", suggestions(busiest))]
+    /// A selector matches no lock of the trace.
+    #[error("cannot find lock '{wanted}': the trace has no such lock; {}", suggestions(busiest))]
     LockNotFound {
-        /// What was asked for.
+        /// The selector.
         wanted: String,
-        /// The locks with the most waiting, in words that find them.
+        /// The labels of the locks with the most waiting.
         busiest: Vec<String>,
     },
-    /// Several locks are meant where one is needed.
-    #[error("'{wanted}' means {count} locks; give one of {}", candidates.join(", "))]
+    /// A selector matches several locks where one is needed.
+    #[error("cannot choose a lock: '{wanted}' matches {count} locks; use one of {}", candidates.join(", "))]
     AmbiguousLock {
-        /// What was asked for.
+        /// The selector.
         wanted: String,
-        /// How many there are.
+        /// The number of locks.
         count: usize,
-        /// Some of them, the busiest first, in words that find them.
+        /// The labels of some of them, the busiest first.
         candidates: Vec<String>,
     },
-    /// No task of the trace is meant.
+    /// A selector matches no task of the trace.
     #[error(
-        "no task '{wanted}' in the trace; give a thread id, a process id or a command name (`--by task` lists them)"
+        "cannot find task '{wanted}': the trace has no such task; use a thread id, a process id or a command name (`--by task` lists them)"
     )]
     TaskNotFound {
-        /// What was asked for.
+        /// The selector.
         wanted: String,
     },
-    /// No function of the trace is meant.
+    /// A name matches no function of the trace.
     #[error(
-        "no function whose name contains '{wanted}' in the trace's {stacks} stacks; give a part of a name that `--by stack` shows"
+        "cannot find function '{wanted}': no name in the trace's {stacks} stacks contains it; use a part of a name that `--by stack` shows"
     )]
     SymbolNotFound {
-        /// What was asked for.
+        /// The selector.
         wanted: String,
-        /// Where it was looked for.
+        /// The number of stacks in the trace.
         stacks: usize,
     },
-    /// Too much is missing to rank what is left.
-    #[error("{}: {share} of the events are missing ({detail}), too much to rank what is left; {advice}, or see what is left with --allow-loss", path.display())]
+    /// The trace lost too many events to be ranked.
+    #[error("cannot rank {}: {share} of the events are missing ({detail}); {advice}, or use --allow-loss to see the rest", path.display())]
     TooMuchLost {
-        /// Its events' file.
+        /// The path of its events.
         path: PathBuf,
-        /// Which part of all events is missing.
+        /// The share of lost events.
         share: String,
-        /// Why, where and when they were lost.
+        /// The cause, place and time of the loss.
         detail: String,
-        /// What to do about it.
+        /// The next step.
         advice: &'static str,
     },
-    /// A period of a timeline is too short.
+    /// The periods of a timeline are too short.
     #[error(
-        "{periods} periods are too many, {most} the most; give a longer --period, or less of the trace with --from and --to"
+        "cannot make {periods} periods: at most {most} are possible; use a longer --period, or a part of the trace with --from and --to"
     )]
     TooManyPeriods {
-        /// How many there would be.
+        /// The number of periods.
         periods: i64,
-        /// How many there may be.
+        /// The highest number.
         most: i64,
     },
-    /// A condition on a comparison that is none.
-    #[error("'{text}' is no condition; write a metric, > or <, and percents: wait_total > +20%")]
+    /// A condition on a comparison is invalid.
+    #[error("invalid condition '{text}': use a metric, > or <, and percents, as in wait_total > +20%")]
     BadCondition {
-        /// What was given.
+        /// The condition.
         text: String,
     },
-    /// A word that an option does not know.
-    #[error("unknown {what} '{word}'; give one of {known}")]
-    UnknownWord {
-        /// What the word should be.
-        what: &'static str,
-        /// What was given.
+    /// A condition on rows is invalid.
+    #[error(
+        "invalid condition '{text}': use a column, <, <=, =, !=, >= or >, and a value, as in 'wait_total > 5ms'"
+    )]
+    BadHaving {
+        /// The condition.
+        text: String,
+    },
+    /// The value of a condition on rows does not fit its column.
+    #[error("invalid value '{word}' of {column}: use {expected}")]
+    BadHavingValue {
+        /// The value.
         word: String,
-        /// What would have been understood.
+        /// The column.
+        column: String,
+        /// The kind of value that the column has.
+        expected: &'static str,
+    },
+    /// A label of a rollup is invalid.
+    #[error("invalid label '{text}': use NAME=VALUE, as in version=2.1")]
+    BadLabel {
+        /// The label.
+        text: String,
+    },
+    /// The value of an option is invalid.
+    #[error("invalid {what} '{word}': {}use one of {known}", did_you_mean(word, known))]
+    UnknownWord {
+        /// The kind of value.
+        what: &'static str,
+        /// The value.
+        word: String,
+        /// The valid values.
         known: String,
     },
-    /// The trace lacks what the format is about.
-    #[error("{}: {what}; {advice}", path.display())]
+    /// The trace lacks data that the export needs.
+    #[error("cannot export {}: {what}; {advice}", path.display())]
     Lacks {
-        /// Its events' file.
+        /// The path of its events.
         path: PathBuf,
-        /// What is missing.
+        /// The missing data.
         what: String,
-        /// What to do about it.
+        /// The next step.
         advice: &'static str,
     },
-    /// The output can't be written.
-    #[error("the output can't be written")]
+    /// The format takes one trace only.
+    #[error("cannot export {count} traces as {format}: {why}; export them one by one")]
+    OneTraceOnly {
+        /// The format.
+        format: &'static str,
+        /// The number of traces that were given.
+        count: usize,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the output")]
     Write(#[source] io::Error),
     /// A table could not be computed.
-    #[error("the table can't be computed; please report this with the trace's `klock info`")]
+    #[error("cannot compute the table; please report this with the output of `klock info`")]
     Compute(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A picture could not be drawn.
-    #[error("the picture can't be drawn: {detail}")]
+    #[error("cannot draw the picture: {detail}")]
     Draw {
-        /// What the drawing library said.
+        /// The message of the drawing library.
         detail: String,
     },
 }
 
 impl AnalyzeError {
-    /// Whether the trace is fine and just has nothing to show: exit code 1, not 2.
+    /// Returns the error for a word that is none of the known ones.
+    pub(crate) fn not_among(what: &'static str, word: &str, known: &[&str]) -> Self {
+        Self::UnknownWord { what, word: word.to_owned(), known: known.join(", ") }
+    }
+
+    /// Whether the trace is valid and has nothing to show: exit code 1, not 2.
     pub fn nothing_found(&self) -> bool {
         matches!(
             self,
@@ -127,15 +166,26 @@ impl AnalyzeError {
         )
     }
 
-    /// Whether the trace lost too much: exit code 4.
+    /// Whether the trace lost too many events: exit code 4.
     pub fn too_much_lost(&self) -> bool {
         matches!(self, Self::TooMuchLost { .. })
     }
 }
 
+/// Returns a question for the known word that was probably meant, if there is one.
+fn did_you_mean(word: &str, known: &str) -> String {
+    let plain = |word: &str| word.replace(['_', '-', ' '], "").to_lowercase();
+    let wanted = plain(word);
+    let near = known.split(", ").map(|known| (strsim::levenshtein(&wanted, &plain(known)), known)).min();
+    match near {
+        Some((errors, known)) if errors <= wanted.len() / 4 => format!("did you mean {known}? "),
+        _ => String::new(),
+    }
+}
+
 fn suggestions(busiest: &[String]) -> String {
     if busiest.is_empty() {
-        "`klock analyze report` lists those that there are".to_owned()
+        "`klock analyze report` lists its locks".to_owned()
     } else {
         format!("the busiest are {}", busiest.join(", "))
     }

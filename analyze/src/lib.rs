@@ -1,49 +1,40 @@
 //! Offline analysis of a klock trace: from events to intervals, tables and pictures.
 //!
 //! ```text
-//! events -> intervals (one pass, state per open hold and wait) -> tables -> skins
+//! files -> input (names, selection) -> engine (intervals) -> tables (sums, polars frames) -> output (text, CSV, JSON, ...)
+//!                                                         \-> plot (lanes, SVG)
+//!                                                         \-> export (formats of other tools)
+//!                                                         \-> rollup (sums of a fleet)
+//!                                                         \-> metrics (counters for Prometheus)
 //! ```
 //!
-//! [`intervals`] is the heart: it says which task held or waited for which lock, and when. [`report`] adds intervals
-//! up into the columns of FreeBSD's LOCK_PROFILING(9), [`blame`] says who made whom wait; [`info`] says what a trace holds and how it was made. What is
-//! computed is plain data; skins turn it into text, CSV, JSON and pictures through `io::Write`.
+//! Files build on each other in this order, and a lower one never imports a higher one: `error`, `choices` and `output::units`;
+//! [`engine`]; [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with);
+//! `causes` (who pays for a wait across locks, and in which state); [`tables`], [`plot`] and [`export`].
 //!
-//! This crate never prints, never records and never starts anything. polars does the grouping and shows in no public
-//! type.
+//! [`engine`] says which task held or waited for which lock, and when. [`tables::report`] adds intervals up into the
+//! columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`] attributes waits to holders, [`tables::info`] describes a trace.
+//!
+//! This crate never prints, never records and starts no process. polars types do not appear in its public functions.
 
 #![warn(missing_docs)]
 
-pub mod blame;
-pub mod by_period;
+mod causes;
 mod choices;
-pub mod diff;
+pub mod engine;
 pub mod error;
 pub mod export;
-pub mod filter;
-pub mod hist;
-pub mod info;
-pub mod intervals;
-mod layout;
-pub mod loss;
+pub mod input;
+pub mod metrics;
 #[cfg(test)]
 mod model;
-pub mod names;
-mod parts;
-mod pass;
-pub mod periods;
+pub mod output;
 pub mod plot;
-pub mod processes;
-pub mod raw;
-pub mod report;
-pub mod rows;
-mod scope;
-pub mod select;
-pub mod source;
+pub mod rollup;
+pub mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod timeline;
-pub mod units;
 
 pub use error::AnalyzeError;
-pub use filter::Filter;
-pub use layout::Look;
+pub use input::filter::Filter;
+pub use output::layout::TextStyle;

@@ -1,8 +1,8 @@
-//! A slow model of every table that is right at sight, for tests.
+//! A slow and obviously correct model of every table, for tests.
 //!
-//! Events and what is asked for enter; what leaves is what each table must say. Intervals come from the slow model of the engine; here
-//! every row looks at all of them again, counts nanoseconds one by one, and sorts all times for a percentile. What it
-//! shares with the tables are the definitions in docs/reading-a-report.md only.
+//! Events and a filter enter, the expected contents of each table leave. Intervals come from the slow model of the engine. For every row
+//! the model visits all intervals, counts nanoseconds one by one, and sorts all times for a percentile. It shares only the definitions
+//! in docs/reading-a-report.md with the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,37 +10,43 @@ use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
 use crate::{
     Filter,
-    blame::{self, Charged},
-    hist::{Bucket, Of},
-    intervals::{
+    engine::{
         Counts, Hold, HoldState, Outcome, Wait,
         histories::{self, KINDS},
         model::Model,
     },
-    report::{By, Columns, Extra},
+    tables::blame::{self, Charged},
+    tables::hist::{Bucket, Of},
+    tables::key::By,
+    tables::report::{Columns, Extra},
 };
 
+mod context;
 mod cross_checks;
 mod properties;
-mod surroundings;
 
-use surroundings::{END_NS, START_NS, TASKS};
+use context::{END_NS, START_NS, TASKS};
 
 /// A row's key as CSV has it.
 pub(super) type Key = Vec<String>;
 
-/// All that a table can know.
+/// The intervals and counts that tables are made of.
 pub(super) struct Seen {
     pub(super) filter: Filter,
     pub(super) holds: Vec<Hold>,
     pub(super) waits: Vec<Wait>,
-    /// By wait: the hold that each of its nanoseconds is charged to.
-    payers: Vec<Vec<Option<Hold>>>,
+    /// By wait: the hold that each of its nanoseconds is charged to, and whether all holds of the lock were seen then.
+    payers: Vec<Vec<(Option<Hold>, bool)>>,
+    /// The attempts that failed.
+    try_failures: Vec<Event>,
     pub(super) counts: Counts,
 }
 
-/// A line of blame: in ns, how many shares, the longest in ns, and how many of waits that loss cut.
+/// A row of blame: total ns, shares, the longest share in ns, and shares of waits that a loss cut.
 pub(super) type Blamed = (i64, i64, i64, i64);
+
+/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns.
+type Unfinished = [i64; 7];
 
 /// A cell of a timeline: waits in ns, holds in ns, waits and holds that began.
 pub(super) type Cell = (i64, Option<i64>, i64, i64);
@@ -54,7 +60,7 @@ impl Seen {
             Some(to_ns) if in_window.len() < events.len() => to_ns,
             _ => END_NS,
         };
-        let is_wanted = |event: &Event| match event.lock {
+        let is_selected = |event: &Event| match event.lock {
             Some(lock) => {
                 let kind = histories::kind(lock);
                 if filter.kinds.is_empty() {
@@ -65,20 +71,22 @@ impl Seen {
             }
             None => event.kind == EventKind::Lost,
         };
-        let wanted: Vec<Event> = in_window.into_iter().filter(is_wanted).collect();
-        let model = Model::of(&wanted, end_ns);
+        let selected: Vec<Event> = in_window.into_iter().filter(is_selected).collect();
+        let model = Model::of(&selected, end_ns);
         let payers = model.payers();
         let (intervals, counts) = model.intervals();
-        Self { filter, holds: intervals.holds, waits: intervals.waits, payers, counts }
+        let is_failure = |event: &&Event| event.kind == EventKind::TryFail && event.task.is_some();
+        let try_failures = selected.iter().filter(is_failure).copied().collect();
+        Self { filter, holds: intervals.holds, waits: intervals.waits, payers, counts, try_failures }
     }
 
-    fn wants(&self, task: TaskId, mode: Mode, wait_ns: Option<i64>) -> bool {
+    fn selects(&self, task: TaskId, mode: Mode, wait_ns: Option<i64>) -> bool {
         let of_task = match &self.filter.task {
-            Some(selector) => *selector == crate::select::TaskSelector::Number(tid(task)),
+            Some(selector) => *selector == crate::input::locks::TaskSelector::Number(tid(task)),
             None => true,
         };
         of_task
-            && self.filter.mode.is_none_or(|wanted| wanted == mode)
+            && self.filter.mode.is_none_or(|selected| selected == mode)
             && self.filter.min_wait_ns.is_none_or(|least| wait_ns.is_some_and(|ns| ns >= least))
     }
 
@@ -90,60 +98,90 @@ impl Seen {
         self.window_begin().is_none_or(|from_ns| end_ns >= from_ns)
     }
 
-    pub(super) fn wanted_holds(&self) -> impl Iterator<Item = &Hold> {
-        let wanted = |hold: &&Hold| {
-            self.wants(hold.task, hold.mode, hold.wait_ns) && self.ended_in_window(hold.end_ns)
+    pub(super) fn selected_holds(&self) -> impl Iterator<Item = &Hold> {
+        let selected = |hold: &&Hold| {
+            self.selects(hold.task, hold.mode, hold.wait_ns) && self.ended_in_window(hold.end_ns)
         };
-        self.holds.iter().filter(wanted)
+        self.holds.iter().filter(selected)
     }
 
-    pub(super) fn wanted_waits(&self) -> impl Iterator<Item = &Wait> {
+    pub(super) fn selected_waits(&self) -> impl Iterator<Item = &Wait> {
         self.waits_with_payers().map(|(wait, _)| wait)
     }
 
-    fn waits_with_payers(&self) -> impl Iterator<Item = (&Wait, &Vec<Option<Hold>>)> {
-        let wanted = |(wait, _): &(&Wait, &Vec<Option<Hold>>)| {
-            self.wants(wait.task, wait.mode, Some(wait.wait_ns)) && self.ended_in_window(wait.end_ns)
+    fn waits_with_payers(&self) -> impl Iterator<Item = (&Wait, &Vec<(Option<Hold>, bool)>)> {
+        let selected = |(wait, _): &(&Wait, &Vec<(Option<Hold>, bool)>)| {
+            self.selects(wait.task, wait.mode, Some(wait.wait_ns)) && self.ended_in_window(wait.end_ns)
         };
-        self.waits.iter().zip(&self.payers).filter(wanted)
+        self.waits.iter().zip(&self.payers).filter(selected)
     }
 
     fn credited(&self) -> impl Iterator<Item = &Hold> {
         let states = [HoldState::Complete, HoldState::AcquisitionOnly];
-        self.wanted_holds().filter(move |hold| states.contains(&hold.state))
+        self.selected_holds().filter(move |hold| states.contains(&hold.state))
     }
 
-    /// The report, by key: the columns, and what loss took.
+    /// Returns the report by key: the columns, and the intervals cut by loss.
     pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Columns, u64)> {
-        let mut rows: BTreeMap<Key, Vec<&Hold>> = BTreeMap::new();
+        let mut rows: BTreeMap<Key, (Vec<&Hold>, Unfinished)> = BTreeMap::new();
         for hold in self.credited() {
-            rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().push(hold);
+            rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().0.push(hold);
         }
+        self.unfinished(|lock, task, stack, one| {
+            let row = &mut rows.entry(key(by, lock, task, stack)).or_default().1;
+            row.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+        });
         let cut = self.cut(by);
-        let row = |(key, holds): (Key, Vec<&Hold>)| {
+        let row = |(key, (holds, unfinished)): (Key, (Vec<&Hold>, Unfinished))| {
             let cut = cut.get(&key).copied().unwrap_or(0);
-            (key, (columns(&holds), cut))
+            (key, (columns(&holds, unfinished), cut))
         };
         rows.into_iter().map(row).collect()
     }
 
-    pub(super) fn totals(&self) -> Columns {
-        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>()) }
+    /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open at the end.
+    fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
+        for wait in self.selected_waits() {
+            let one = match wait.outcome {
+                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0],
+                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns],
+                _ => continue,
+            };
+            add(wait.lock, wait.task, wait.stack, one);
+        }
+        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::OpenAtEnd) {
+            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0];
+            add(hold.lock, hold.task, hold.stack, one);
+        }
+        for event in &self.try_failures {
+            let (lock, task) = (event.lock.unwrap(), event.task.unwrap());
+            if self.selects(task, event.mode.unwrap_or(Mode::Exclusive), None)
+                && self.ended_in_window(event.ts_ns)
+            {
+                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0]);
+            }
+        }
     }
 
-    /// By key: holds and waits that loss cut.
+    pub(super) fn totals(&self) -> Columns {
+        let mut unfinished = Unfinished::default();
+        self.unfinished(|_, _, _, one| unfinished.iter_mut().zip(one).for_each(|(sum, one)| *sum += one));
+        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>(), unfinished) }
+    }
+
+    /// Returns the holds and waits that a loss cut, by key.
     fn cut(&self, by: By) -> BTreeMap<Key, u64> {
         let mut cut = BTreeMap::new();
-        for hold in self.wanted_holds().filter(|hold| hold.state == HoldState::CutByLoss) {
+        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::CutByLoss) {
             *cut.entry(key(by, hold.lock, hold.task, hold.stack)).or_default() += 1;
         }
-        for wait in self.wanted_waits().filter(|wait| wait.outcome == Outcome::CutByLoss) {
+        for wait in self.selected_waits().filter(|wait| wait.outcome == Outcome::CutByLoss) {
             *cut.entry(key(by, wait.lock, wait.task, wait.stack)).or_default() += 1;
         }
         cut
     }
 
-    /// Times by key.
+    /// Returns times by key.
     pub(super) fn times(&self, of: Of, by: Option<By>) -> BTreeMap<Key, Vec<i64>> {
         let mut times: BTreeMap<Key, Vec<i64>> = BTreeMap::new();
         for hold in self.credited() {
@@ -159,7 +197,7 @@ impl Seen {
         times
     }
 
-    /// What each holder, and with pairs each waiter, cost.
+    /// Returns the blame by holder, and by waiter with pairs.
     pub(super) fn blame(&self, by: blame::By) -> BTreeMap<(&'static str, Key, Key), Blamed> {
         let mut rows: BTreeMap<(&'static str, Key, Key), Blamed> = BTreeMap::new();
         for (wait, payers) in self.waits_with_payers() {
@@ -170,7 +208,9 @@ impl Seen {
                         task.map_or_else(Key::new, |task| key(By::Task, wait.lock, task, None))
                     }
                     blame::By::Host => key(By::Host, wait.lock, wait.task, None),
-                    _ if charged == Charged::Hold => key(By::Site, wait.lock, wait.task, stack),
+                    _ if matches!(charged, Charged::Hold | Charged::Waker) => {
+                        key(By::Site, wait.lock, wait.task, stack)
+                    }
                     _ => class,
                 };
                 let waiter = match by {
@@ -182,25 +222,43 @@ impl Seen {
                 *row = (row.0 + ns, row.1 + 1, row.2.max(ns), row.3 + cut);
             };
             if wait.gap_ns.is_none() {
-                let charged = if wait.owner.is_some() { Charged::Owner } else { Charged::Unknown };
-                add(charged, wait.owner, None, wait.wait_ns);
+                match (wait.owner, wait.waker) {
+                    (Some(owner), _) => add(Charged::Owner, Some(owner), None, wait.wait_ns),
+                    (None, Some(waker)) => add(Charged::Waker, Some(waker), wait.waker_stack, wait.wait_ns),
+                    (None, None) => add(Charged::Unknown, None, None, wait.wait_ns),
+                }
                 continue;
             }
-            let who = |hold: &Option<Hold>| hold.map(|hold| (hold.task, hold.start_ns, hold.stack));
-            let runs: Vec<&[Option<Hold>]> = payers.chunk_by(|a, b| who(a) == who(b)).collect();
+            // Without a hold, a stretch is one of a hand-off or one in no recorded hold. Until the first hold, it is one of the owner.
+            let mut payers = payers.clone();
+            if wait.owner.is_some() {
+                payers.iter_mut().take_while(|(hold, _)| hold.is_none()).for_each(|(_, free)| *free = false);
+            }
+            let who = |(hold, free): &(Option<Hold>, bool)| {
+                (hold.map(|hold| (hold.task, hold.start_ns, hold.stack)), *free)
+            };
+            let runs: Vec<&[(Option<Hold>, bool)]> = payers.chunk_by(|a, b| who(a) == who(b)).collect();
+            let (mut free_ns, mut gap_ns) = (0, 0);
             for (at, run) in runs.iter().enumerate() {
                 let ns = run.len() as i64;
                 match run[0] {
-                    Some(hold) => add(Charged::Hold, Some(hold.task), hold.stack, ns),
-                    None if at == 0 && wait.owner.is_some() => add(Charged::Owner, wait.owner, None, ns),
-                    None => add(Charged::Gap, None, None, ns),
+                    (Some(hold), _) => add(Charged::Hold, Some(hold.task), hold.stack, ns),
+                    (None, _) if at == 0 && wait.owner.is_some() => add(Charged::Owner, wait.owner, None, ns),
+                    (None, true) => free_ns += ns,
+                    (None, false) => gap_ns += ns,
+                }
+            }
+            // The time of a wait in no hold is one share.
+            for (charged, ns) in [(Charged::Handoff, free_ns), (Charged::Gap, gap_ns)] {
+                if ns > 0 {
+                    add(charged, None, None, ns);
                 }
             }
         }
         rows
     }
 
-    /// By key and period; and by key what loss cut.
+    /// Returns the timeline by key and period, and the intervals cut by loss by key.
     pub(super) fn timeline(&self, by: By, period_ns: i64) -> BTreeMap<Key, (BTreeMap<i64, Cell>, u64)> {
         let from_ns = self.window_begin().unwrap_or(START_NS);
         let to_ns = self.filter.to_ns.map_or(END_NS, |ns| (START_NS + ns).min(END_NS)).max(from_ns);
@@ -225,21 +283,22 @@ impl Seen {
             }
         };
         let lasting = [HoldState::Complete, HoldState::AcquisitionOnly, HoldState::OpenAtEnd];
-        for hold in self.wanted_holds().filter(|hold| hold.end_ns >= from_ns && lasting.contains(&hold.state))
+        for hold in
+            self.selected_holds().filter(|hold| hold.end_ns >= from_ns && lasting.contains(&hold.state))
         {
             let key = key(by, hold.lock, hold.task, hold.stack);
             add(hold.lock, key, (hold.start_ns, hold.end_ns), false);
         }
-        for wait in self.wanted_waits().filter(|wait| wait.end_ns >= from_ns) {
+        for wait in self.selected_waits().filter(|wait| wait.end_ns >= from_ns) {
             if wait.outcome != Outcome::CutByLoss {
                 let key = key(by, wait.lock, wait.task, wait.stack);
                 add(wait.lock, key, (wait.start_ns, wait.start_ns + wait.wait_ns), true);
             }
         }
         let mut cut: BTreeMap<Key, u64> = BTreeMap::new();
-        let holds = self.wanted_holds().filter(|hold| hold.state == HoldState::CutByLoss);
+        let holds = self.selected_holds().filter(|hold| hold.state == HoldState::CutByLoss);
         let holds = holds.map(|hold| (hold.end_ns, key(by, hold.lock, hold.task, hold.stack)));
-        let waits = self.wanted_waits().filter(|wait| wait.outcome == Outcome::CutByLoss);
+        let waits = self.selected_waits().filter(|wait| wait.outcome == Outcome::CutByLoss);
         let waits = waits.map(|wait| (wait.end_ns, key(by, wait.lock, wait.task, wait.stack)));
         for (_, key) in holds.chain(waits).filter(|(end_ns, _)| *end_ns >= from_ns) {
             *cut.entry(key).or_default() += 1;
@@ -255,7 +314,7 @@ impl Seen {
     }
 }
 
-/// Whether the buckets are right for these times: each holds what lies in it, and there is one for each.
+/// Whether the buckets count these times: each time is in exactly one bucket.
 pub(super) fn fit(buckets: &[Bucket], times: &[i64]) -> bool {
     let holds = |bucket: &Bucket| {
         let inside = times.iter().filter(|ns| bucket.from_ns <= **ns && **ns <= bucket.to_ns);
@@ -265,11 +324,13 @@ pub(super) fn fit(buckets: &[Bucket], times: &[i64]) -> bool {
     apart && buckets.iter().all(holds) && buckets.iter().map(|b| b.count).sum::<u64>() == times.len() as u64
 }
 
-/// The columns of a report of these holds.
-fn columns(holds: &[&Hold]) -> Columns {
+/// Returns the columns of a report of these holds.
+fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
     let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
     let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
     let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
+    let [abandoned, abandoned_wait_ns, try_failed, open_holds, open_hold_ns, open_waits, open_wait_ns] =
+        unfinished;
     let is_measured = !complete.is_empty();
     let total: i64 = times.iter().sum();
     let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
@@ -280,7 +341,7 @@ fn columns(holds: &[&Hold]) -> Columns {
     let waits_known = !known.is_empty() || count == 0;
     let wait_total: i64 = known.iter().sum();
     let measured = |value: i64| is_measured.then_some(value);
-    // What is known of all three parts of a wait.
+    // Waits of which all three parts are known.
     let states: Vec<(i64, i64, i64)> =
         contended().filter_map(|hold| Some((hold.wait_ns?, hold.blocked_ns?, hold.runq_ns?))).collect();
     let state = |value: fn(&(i64, i64, i64)) -> i64| {
@@ -299,8 +360,19 @@ fn columns(holds: &[&Hold]) -> Columns {
         wait_caused_ns: measured(sum(|hold| hold.wait_caused_ns)),
         holds_contended: measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
         gap_ns: (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum()),
+        contention_ppm: (count > 0).then(|| contended().count() as i64 * 1_000_000 / count),
         owner_changes: measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64),
         max_waiters: measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
+        attempts: count + abandoned + try_failed + open_waits,
+        abandoned,
+        abandoned_wait_ns,
+        try_failed,
+        open_holds,
+        open_hold_ns,
+        open_waits,
+        open_wait_ns,
+        states: None,
+        fairness: None,
         extra: Some(Extra {
             min_ns: times.iter().min().copied(),
             p50_ns: percentile(&times, 500),
@@ -320,7 +392,7 @@ fn columns(holds: &[&Hold]) -> Columns {
     }
 }
 
-/// The smallest time that so many thousandths of all do not exceed.
+/// Returns the smallest time that `rank` thousandths of all times do not exceed.
 fn percentile(times: &[i64], rank: usize) -> Option<i64> {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
@@ -331,13 +403,13 @@ fn tid(task: TaskId) -> i32 {
     TASKS[task.0 as usize].tid
 }
 
-/// What a row is about, as CSV says it.
+/// Returns the key columns of a row, as in CSV.
 fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) -> Key {
     let kind = KINDS[lock.0 as usize];
     let who = &TASKS[task.0 as usize];
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let class = [kind.to_string(), String::new()];
-    // No stack has a frame of a program, so of a user's lock nothing is known.
+    // No stack has a user frame, so the site of a user lock is unknown.
     let stack = stack.filter(|_| kind.is_kernel()).map(|stack| stack.0);
     let key: Vec<String> = match by {
         By::Lock => vec![lock.0.to_string(), String::new(), kind.to_string(), String::new()],
@@ -373,6 +445,8 @@ fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) -> Key {
         By::Comm => vec![text(who.comm)],
         By::Cgroup => vec![text(who.cgroup)],
         By::Host => vec!["here".to_owned()],
+        // No stack of the model has a function with a purpose.
+        By::Purpose => vec![if kind == LockKind::CondVar { "condvar" } else { "lock" }.to_owned()],
     };
     key
 }

@@ -1,40 +1,83 @@
-//! Traces for tests, from a few lines of text to Parquet files in a temporary directory.
+//! Test traces: a few lines of text become Parquet files in a temporary directory.
 //!
 //! ```text
-//! source kernel_contended kinds=mutex,rwsem holds=no       a source of the footer
-//! lock m mutex name=hot address=0x10 pid=7                 declares a lock; else it is a pthread_mutex of that name
-//! task A pid=10 tid=11 comm=worker                         declares a task; else pid 100, tid from 101, that name
-//! 1_000_000 A acquire m a.c:10                             time, task, event, lock, [mode], [place], [key=value]...
-//! 1_200_000 B wait m shared leaf<b.c:20:work<main          a place is frames, leaf first: file:line[:function] or name
+//! source kernel_contended kinds=mutex,rwsem holds=no       a source in the footer
+//! lock m mutex name=hot address=0x10 pid=7                 a lock; without this line, a pthread_mutex of that name
+//! task A pid=10 tid=11 comm=worker                         a task; without this line, pid 100, tid from 101, that name
+//! 1_000_000 A acquire m a.c:10                             time, task, event, lock, [mode], [stack], [key=value]...
+//! 1_200_000 B wait m shared leaf<b.c:20:work<main          a stack has its leaf first: file:line[:function] or name
 //! 1_300_000 B abandon m wait=100 errno=110                 wait=, blocked=, runq=, count=, errno= and peer=TASK
 //! 1_400_000 - lost count=3
-//! 1_500_000 B offcpu leaf wait=100 state=idle peer=A at=x<y  a time off the CPU, who ended it, and where it was
+//! 1_500_000 B offcpu leaf wait=100 state=idle peer=A at=x<y  an off-CPU time, its waker, and the waker's stack
 //! ```
 //!
-//! A `k:` before a frame makes it one of the kernel. `#` begins a comment. An acquire without `wait=` found the lock
-//! free; `wait=?` is a wait whose begin was not seen.
+//! `k:` marks a kernel frame. `#` begins a comment. An acquire without `wait=` is uncontended; `wait=?` is a wait whose begin was not
+//! seen.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, iter};
 
 use tempfile::TempDir;
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack, StackId, TaskId,
-    TaskRow, Trace, TraceWriter, run_info::Source, writer,
+    Batch, Event, EventKind, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack,
+    StackId, TaskId, TaskRow, Trace, TraceWriter, run_info::Source, writer,
 };
 
-use crate::AnalyzeError;
+use crate::{
+    AnalyzeError, Filter,
+    engine::Rules,
+    input::Input,
+    input::source::{Batches, EventSource},
+    output::{Cell, Column, Format, Page},
+    tables::{
+        Table,
+        key::{By, Key},
+        key_columns,
+    },
+};
 
-/// What a skin writes.
-pub(crate) fn skin(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
+/// Returns the number of cases of a property test: `full`, or a twentieth of it in `cargo xtask test --fast`, which sets
+/// KLOCK_FAST_TESTS and runs a debug build.
+pub(crate) fn cases(full: u32) -> u32 {
+    if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 20).max(4) } else { full }
+}
+
+/// Returns the text that `write` writes.
+pub(crate) fn text_of(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-/// A trace on disk that goes with its owner.
+/// Events in memory, as one row group with all columns.
+pub(crate) struct MemoryEvents(pub(crate) Vec<Event>);
+
+impl EventSource for MemoryEvents {
+    fn row_groups(&self) -> usize {
+        1
+    }
+
+    fn row_group(&self, _index: usize, _columns: &[&str]) -> Result<Batches<'_>, FormatError> {
+        Ok(Box::new(iter::once(Ok(self.0.iter().copied().collect::<Batch>()))))
+    }
+}
+
+/// Returns the table in this format.
+pub(crate) fn written(table: &impl Table, format: Format, style: impl Into<crate::TextStyle>) -> String {
+    let page = Page { format, style: style.into(), ..Page::default() };
+    text_of(|out| table.write(&page, out))
+}
+
+/// A trace on disk that is removed when dropped.
 pub(crate) struct TestTrace {
     pub(crate) trace: Trace,
     _directory: TempDir,
+}
+
+impl TestTrace {
+    /// Returns the engine's rules for this trace.
+    pub(crate) fn rules(&self) -> Rules {
+        Input::open(&self.trace, 0, &Filter::default()).unwrap().rules()
+    }
 }
 
 /// The parts of a trace in memory.
@@ -55,7 +98,7 @@ pub(crate) fn trace(text: &str) -> TestTrace {
     Parts::parse(text).write()
 }
 
-/// The same of a machine of this name.
+/// Writes the trace that `text` describes, recorded on this host.
 pub(crate) fn trace_of_host(host: &str, text: &str) -> TestTrace {
     let mut parts = Parts::parse(text);
     parts.info.host.name = host.to_owned();
@@ -77,7 +120,7 @@ impl Parts {
                 ["lock", name, kind, rest @ ..] => parts.lock(name, kind, rest),
                 ["task", name, rest @ ..] => parts.task(name, rest),
                 [ts, task, event, rest @ ..] => parts.event(ts, task, event, rest),
-                _ => panic!("what is '{line}'?"),
+                _ => panic!("invalid line '{line}'"),
             }
         }
         parts
@@ -87,7 +130,7 @@ impl Parts {
         self.write_in_groups(usize::MAX)
     }
 
-    /// The trace in row groups of so many rows.
+    /// Writes the trace in row groups of `rows` rows.
     pub(crate) fn write_in_groups(&self, rows: usize) -> TestTrace {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("trace.parquet");
@@ -129,6 +172,7 @@ impl Parts {
             scope: if kind.is_kernel() { Scope::Kernel } else { Scope::Process },
             pid: (!kind.is_kernel()).then_some(100),
             name: Some(name.to_owned()),
+            shared: None,
             init_stack: None,
             first_ns: 0,
             last_ns: 0,
@@ -177,7 +221,11 @@ impl Parts {
         }
         if !matches!(kind, EventKind::Lost | EventKind::OffCpu) {
             let (lock, others) = rest.split_first().expect("a lock");
-            event.lock = Some(self.lock_id(lock));
+            let id = self.lock_id(lock);
+            let row = &mut self.locks[id.0 as usize];
+            row.first_ns = if row.last_ns == 0 { event.ts_ns } else { row.first_ns };
+            row.last_ns = event.ts_ns;
+            event.lock = Some(id);
             event.mode = Some(Mode::Exclusive);
             rest = others;
         }
@@ -247,5 +295,31 @@ fn frame(text: &str) -> Frame {
 }
 
 fn pairs<'a>(words: &'a [&'a str]) -> impl Iterator<Item = (&'a str, &'a str)> {
-    words.iter().map(|word| word.split_once('=').unwrap_or_else(|| panic!("{word} is no key=value")))
+    words.iter().map(|word| word.split_once('=').unwrap_or_else(|| panic!("{word} is not key=value")))
+}
+
+impl Key {
+    /// Returns the values of the columns, as text; empty if unknown.
+    pub(crate) fn column_values(&self) -> Vec<String> {
+        let by = match self {
+            Self::Lock { .. } => By::Lock,
+            Self::Site { .. } => By::Site,
+            Self::Class { .. } => By::Class,
+            Self::Kind { .. } => By::Kind,
+            Self::Task { .. } => By::Task,
+            Self::TaskLock { .. } => By::TaskLock,
+            Self::Process { .. } => By::Process,
+            Self::Stack { .. } => By::Stack,
+            Self::Cgroup { .. } => By::Cgroup,
+            Self::Host { .. } => By::Host,
+            Self::Purpose { .. } => By::Purpose,
+            Self::Comm { .. } => By::Comm,
+        };
+        let text = |column: Column<Self>| match column.cell(self) {
+            Cell::Null => String::new(),
+            Cell::Int(number) => number.to_string(),
+            Cell::Text(text) => text.into_owned(),
+        };
+        key_columns(by, "", |key: &Self| Some(key)).map(text).collect()
+    }
 }

@@ -1,82 +1,67 @@
-//! Whole waits with who is charged for them: the engine hands out the shares of a wait before it ends.
+//! The shares of waits: who is charged for how much of each.
 //!
-//! Holds, waits and shares enter, waits leave with their shares added up by holder; they add up to the wait, to the nanosecond. What is kept
-//! is of open waits only.
+//! The engine hands out the shares of a wait before it ends. They are kept here and added up by holder until then; together they
+//! are as long as the wait, to the nanosecond. Memory is used for open waits only.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use crate::intervals::{Hold, Share, Sink, Wait};
+use crate::engine::{Share, Wait};
 
-/// Who is charged for a part of a wait. What each means is told at [`blame::Charged`](crate::blame::Charged).
+/// The party that is charged for a part of a wait, see [`blame::Charged`](crate::tables::blame::Charged).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Payee {
     /// A recorded hold.
     Hold {
-        /// Whose.
+        /// Its owner.
         task: TaskId,
-        /// Where it was acquired.
+        /// The stack of its acquisition.
         stack: Option<StackId>,
     },
-    /// Whom the lock word named.
+    /// The owner that the lock word named.
     Owner {
-        /// Who.
+        /// The task.
         task: TaskId,
     },
-    /// Nobody.
+    /// No task: the lock was free, and the next waiter was not running yet.
+    Handoff,
+    /// No task: no recorded hold was open.
     Gap,
-    /// Nobody knows.
+    /// An unknown holder: holds of this lock are not recorded.
     Unknown,
 }
 
-/// Takes holds, and waits with their shares in the order in which they began.
-pub(super) trait Charged {
-    /// A hold ended.
-    fn hold(&mut self, hold: &Hold);
-    /// A wait ended.
-    fn wait(&mut self, wait: &Wait, shares: &[(Payee, i64)]);
-}
-
-/// Keeps the shares of a wait until it ends.
-#[derive(Debug)]
-pub(super) struct Charges<T> {
-    pub(super) inner: T,
+/// Adds up the shares of open waits.
+#[derive(Debug, Default)]
+pub(super) struct Charges {
     open: FxHashMap<(LockId, TaskId), Vec<(Payee, i64)>>,
+    /// The shares of the wait that ended last, in the order in which they began.
+    pub(super) ended: Vec<(Payee, i64)>,
 }
 
-impl<T> Charges<T> {
-    pub(super) fn new(inner: T) -> Self {
-        Self { inner, open: FxHashMap::default() }
-    }
-}
-
-impl<T: Charged> Sink for Charges<T> {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.inner.hold(hold);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        let mut shares = self.open.remove(&(wait.lock, wait.task)).unwrap_or_default();
-        if wait.gap_ns.is_none() {
-            let payee = wait.owner.map_or(Payee::Unknown, |task| Payee::Owner { task });
-            shares = vec![(payee, wait.wait_ns)];
-        }
-        self.inner.wait(wait, &shares);
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
+impl Charges {
+    /// Adds a share of a wait that has not ended.
+    pub(super) fn share(&mut self, wait: &Wait, share: &Share) {
         let payee = match (share.payer, wait.owner) {
             (Some(payer), _) => Payee::Hold { task: payer.task, stack: payer.stack },
-            // Who had the lock then was not seen to take it, or not yet.
-            (None, Some(task)) if share.start_ns == wait.start_ns => Payee::Owner { task },
+            // The acquisition of that owner was not recorded, or not yet.
+            (None, Some(task)) if share.is_owners(wait) => Payee::Owner { task },
+            (None, _) if share.free => Payee::Handoff,
             (None, _) => Payee::Gap,
         };
         let open = self.open.entry((wait.lock, wait.task)).or_default();
         match open.iter_mut().find(|(other, _)| *other == payee) {
             Some((_, ns)) => *ns = ns.saturating_add(share.ns),
             None => open.push((payee, share.ns)),
+        }
+    }
+
+    /// Moves the shares of this wait to [`ended`](Self::ended).
+    pub(super) fn end(&mut self, wait: &Wait) {
+        self.ended = self.open.remove(&(wait.lock, wait.task)).unwrap_or_default();
+        if wait.gap_ns.is_none() {
+            let payee = wait.owner.map_or(Payee::Unknown, |task| Payee::Owner { task });
+            self.ended = vec![(payee, wait.wait_ns)];
         }
     }
 }

@@ -1,23 +1,24 @@
-//! A profile for the Firefox Profiler (profiler.firefox.com): where each thread waited, and its waits and holds as markers.
+//! A profile for the Firefox Profiler (profiler.firefox.com): the stacks of waits, and waits and holds as markers.
 //!
-//! Holds and waits enter, a profile in its "processed" format leaves. A wait is a sample that weighs as long as it lasted, so the call
-//! tree adds up waiting time; the leaf of its stack is the lock. Waits and holds are also markers, with their lock, place and holder.
-//! A viewer keeps all of them in the memory of a browser, so only the longest are written, as many as [`Options::markers`] says; what is
-//! left out is told. The format: <https://github.com/firefox-devtools/profiler/tree/main/docs-developer>.
+//! Holds and waits go in, a profile in the "processed" format comes out. A wait is a sample that weighs as much as it lasted, so the
+//! call tree adds up waiting time; the leaf of its stack is the lock. Waits and holds are also markers with their lock, site and
+//! holder. The viewer keeps all of them in the memory of a browser, so only the longest are written, up to [`Options::markers`]; a
+//! note reports how many are left out.
+//!
+//! Source: <https://github.com/firefox-devtools/profiler/tree/main/docs-developer>.
 
 use std::{cmp::Reverse, collections::BinaryHeap, io::Write};
 
-use trace_format::Trace;
-
-use super::{Options as All, Written, stacks::Stacks};
+use super::{
+    run::{Exporter, ONE_CLOCK},
+    stacks::Stacks,
+};
 use crate::{
+    engine::{Hold, Wait},
     error::AnalyzeError,
-    intervals::{Hold, Sink, Wait},
-    names::Names,
-    pass::{Detail, Pass},
-    report::trust::Watch,
-    scope::Chosen,
-    units,
+    input::Input,
+    input::trust::Trust,
+    output::units,
 };
 
 mod markers;
@@ -26,10 +27,10 @@ mod profile;
 mod tests;
 mod weights;
 
-/// What is asked for.
+/// Options of the format.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// At most so many waits and so many holds, the longest.
+    /// The maximal number of waits, and of holds. The longest are written.
     pub markers: usize,
 }
 
@@ -39,33 +40,91 @@ impl Default for Options {
     }
 }
 
-/// Writes the profile; `items` counts waits and holds.
-pub(super) fn write(trace: &Trace, all: &All, out: &mut (dyn Write + Send)) -> Result<Written, AnalyzeError> {
-    let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, &all.filter)?;
-    let mut longest = Longest::new(&chosen, all.firefox.markers);
-    let walked = Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut longest)?;
-    let notes = longest.notes();
-    let trust = longest.watch.block(trace, (&walked.0, &walked.1), &chosen, &names);
-    let (waits, holds) = (in_order(longest.waits), in_order(longest.holds));
-
-    let stacks = Stacks::read(trace)?;
-    let mut profile = profile::Building::new(trace, &names, &stacks, chosen.start_ns);
-    for wait in &waits {
-        profile.wait(wait);
-    }
-    for hold in &holds {
-        profile.hold(hold);
-    }
-    profile.write(out)?;
-    Ok(Written { items: (waits.len() + holds.len()) as u64, trust, notes })
+/// Keeps the longest waits and holds and writes the profile.
+pub(super) struct Firefox<'w> {
+    waits: Longest<Wait>,
+    holds: Longest<Hold>,
+    out: &'w mut (dyn Write + Send),
 }
 
-/// An interval with what it is chosen by: how long it lasted, and which of equally long ones came first.
+impl<'w> Firefox<'w> {
+    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+        Self { waits: Longest::new(options.markers), holds: Longest::new(options.markers), out }
+    }
+}
+
+impl Exporter for Firefox<'_> {
+    const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
+
+    fn hold(&mut self, hold: &Hold, _input: &Input<'_>) {
+        self.holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold);
+    }
+
+    fn wait(&mut self, wait: &Wait, _input: &Input<'_>) {
+        self.waits.add(wait.wait_ns, *wait);
+    }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let stacks = Stacks::read(input.trace)?;
+        let mut profile = profile::Builder::new(input, &stacks);
+        self.waits.in_order().into_iter().for_each(|wait| profile.wait(wait));
+        self.holds.in_order().into_iter().for_each(|hold| profile.hold(hold));
+        profile.write(self.out)
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        let items = self.waits.kept.len() + self.holds.kept.len();
+        let notes = self.waits.note("waits").into_iter().chain(self.holds.note("holds"));
+        Ok((items as u64, notes.collect()))
+    }
+}
+
+/// The longest intervals so far.
+struct Longest<T> {
+    limit: usize,
+    /// The shortest on top.
+    kept: BinaryHeap<Reverse<Ranked<T>>>,
+    seen: u64,
+}
+
+impl<T> Longest<T> {
+    fn new(limit: usize) -> Self {
+        Self { limit, kept: BinaryHeap::new(), seen: 0 }
+    }
+
+    fn add(&mut self, ns: i64, interval: T) {
+        self.seen += 1;
+        self.kept.push(Reverse(Ranked { rank: (ns, Reverse(self.seen)), interval }));
+        if self.kept.len() > self.limit {
+            self.kept.pop();
+        }
+    }
+
+    /// Returns the intervals in the order in which they ended.
+    fn in_order(&self) -> Vec<&T> {
+        let mut all: Vec<&Ranked<T>> = self.kept.iter().map(|Reverse(ranked)| ranked).collect();
+        all.sort_by_key(|ranked| Reverse(ranked.rank.1));
+        all.into_iter().map(|ranked| &ranked.interval).collect()
+    }
+
+    /// Returns a note if some were left out.
+    fn note(&self, what: &str) -> Option<String> {
+        let kept = self.kept.len();
+        (self.seen > kept as u64).then(|| {
+            format!(
+                "only the longest {} of {} {what} are written, to fit into a browser; --markers sets the number, filters choose among them",
+                units::count(kept as i64),
+                units::count(i64::try_from(self.seen).unwrap_or(i64::MAX))
+            )
+        })
+    }
+}
+
+/// An interval with its rank: its length, then its number, of which the earlier one ranks higher.
 #[derive(Debug)]
 struct Ranked<T> {
     rank: (i64, Reverse<u64>),
-    of: T,
+    interval: T,
 }
 
 impl<T> PartialEq for Ranked<T> {
@@ -85,74 +144,5 @@ impl<T> PartialOrd for Ranked<T> {
 impl<T> Ord for Ranked<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.rank.cmp(&other.rank)
-    }
-}
-
-/// Keeps the longest waits and holds.
-struct Longest<'a> {
-    chosen: &'a Chosen,
-    most: usize,
-    /// The shortest of them on top.
-    waits: BinaryHeap<Reverse<Ranked<Wait>>>,
-    holds: BinaryHeap<Reverse<Ranked<Hold>>>,
-    waits_seen: u64,
-    holds_seen: u64,
-    watch: Watch,
-}
-
-impl<'a> Longest<'a> {
-    fn new(chosen: &'a Chosen, most: usize) -> Self {
-        let (waits, holds) = (BinaryHeap::new(), BinaryHeap::new());
-        Self { chosen, most, waits, holds, waits_seen: 0, holds_seen: 0, watch: Watch::default() }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let left_out = |what: &str, seen: u64, kept: usize| {
-            let left = seen - kept as u64;
-            (left > 0).then(|| {
-                format!(
-                    "the longest {} of {} {what} are written, a browser would not stand more; --markers sets how many, filters choose which",
-                    units::count(kept as i64),
-                    units::count(i64::try_from(seen).unwrap_or(i64::MAX))
-                )
-            })
-        };
-        let waits = left_out("waits", self.waits_seen, self.waits.len());
-        waits.into_iter().chain(left_out("holds", self.holds_seen, self.holds.len())).collect()
-    }
-}
-
-fn keep<T>(heap: &mut BinaryHeap<Reverse<Ranked<T>>>, most: usize, rank: (i64, Reverse<u64>), of: T) {
-    heap.push(Reverse(Ranked { rank, of }));
-    if heap.len() > most {
-        heap.pop();
-    }
-}
-
-/// In the order in which they ended.
-fn in_order<T>(heap: BinaryHeap<Reverse<Ranked<T>>>) -> Vec<T> {
-    let mut all: Vec<Ranked<T>> = heap.into_iter().map(|Reverse(ranked)| ranked).collect();
-    all.sort_by_key(|ranked| Reverse(ranked.rank.1));
-    all.into_iter().map(|ranked| ranked.of).collect()
-}
-
-impl Sink for Longest<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_hold(hold) {
-            return;
-        }
-        self.watch.hold(hold);
-        self.holds_seen += 1;
-        let rank = (hold.end_ns.saturating_sub(hold.start_ns), Reverse(self.holds_seen));
-        keep(&mut self.holds, self.most, rank, *hold);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if !self.chosen.wants_wait(wait) {
-            return;
-        }
-        self.watch.wait(wait);
-        self.waits_seen += 1;
-        keep(&mut self.waits, self.most, (wait.wait_ns, Reverse(self.waits_seen)), *wait);
     }
 }

@@ -1,51 +1,86 @@
 //! Folded stacks, the input of flame graphs: one line per stack, `frame;frame;frame weight`, root first.
 //!
-//! Holds and waits enter, lines leave, sorted; a line that two stacks share is one. The format is that of `flamegraph.pl` and of
-//! inferno, which take the number after the last space; speedscope and Perfetto read it, too. The first frame is the thread's name, the last
-//! one the lock. With [`Of::Combined`] the stack of who waited is followed by `--` and, leaf first, by the stack of who held the lock
-//! meanwhile: that is how offwaketime writes a waiter and its waker, and what `--color=chain` paints.
+//! Holds and waits go in, sorted lines come out; equal lines are added up. The format is that of `flamegraph.pl` and inferno, which
+//! take the number after the last space; speedscope and Perfetto read it, too. The first frame is the name of the thread, the last
+//! one the lock. With [`Of::Combined`] the waiter's stack is followed by `--` and, leaf first, by the stack of the holder that was
+//! charged: offwaketime writes a waiter and its waker like this, and `--color=chain` paints it.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, io::Write, str::FromStr};
+use std::{borrow::Cow, collections::BTreeMap, io::Write};
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, TaskId, Trace};
+use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
 use super::{
-    Options as All, Written,
-    charges::{Charged, Charges, Payee},
+    charges::{Charges, Payee},
+    locktrace,
+    run::{Exporter, Reads},
     stacks::{Stacks, is_kernel},
 };
 use crate::{
     choices::choices,
+    engine::{Hold, HoldState, Share, Wait},
     error::AnalyzeError,
-    intervals::{Hold, HoldState, Sink, Wait},
-    loss,
-    names::{self, Names, UNKNOWN, printable},
-    pass::{Detail, Pass},
-    report::trust::Watch,
-    scope::Chosen,
+    input::Input,
+    input::names::{self, Names, UNKNOWN, printable},
+    input::trust::Trust,
 };
 
 #[cfg(test)]
 mod tests;
 
 choices! {
-    /// What the weight of a stack is.
+    /// The weight of a stack.
     Of, "weight" {
-        /// How long threads waited, by where they asked for the lock.
+        /// Time that threads waited, by the stack of the wait.
         #[default]
         Wait = "wait",
-        /// How long locks were held, by where they were acquired.
+        /// Time that locks were held, by the stack of the acquisition.
         Hold = "hold",
-        /// How long others waited, by where the lock was acquired that they waited for.
+        /// Time that other threads waited for a hold, by the stack of its acquisition.
         WaitCaused = "wait_caused",
-        /// How long threads waited, by where they asked for the lock and where it was acquired by who had it.
+        /// Time that threads waited, by the stacks of the wait and of the hold that was charged.
         Combined = "combined",
+        /// Acquisitions, by their stack.
+        Count = "count",
+        /// Time that threads slept in waits, by the stack of the wait.
+        Blocked = "blocked",
+        /// Time in futex calls that was not sleep, by the stack of the call.
+        Sys = "sys",
+        /// Calls that wake others, by their stack.
+        Wakes = "wakes",
+        /// Abandoned waits, attempts that found a lock taken, and failed wake-ups, by their stack.
+        Errors = "errors",
+    }
+}
+
+impl Of {
+    /// Whether weights are numbers of things, not times.
+    pub const fn is_count(self) -> bool {
+        matches!(self, Self::Count | Self::Wakes | Self::Errors)
+    }
+
+    /// Whether weights come from events: calls that make no interval.
+    const fn is_of_events(self) -> bool {
+        matches!(self, Self::Sys | Self::Wakes | Self::Errors)
+    }
+
+    /// Returns what an event weighs.
+    fn weight(self, event: &Event) -> i64 {
+        match self {
+            Self::Wakes => i64::from(event.kind == EventKind::Wake),
+            Self::Errors => match event.kind {
+                EventKind::Abandon | EventKind::TryFail => 1,
+                EventKind::Wake => i64::from(event.errno.is_some()),
+                _ => 0,
+            },
+            Self::Sys => locktrace::sys_ns(event),
+            _ => 0,
+        }
     }
 }
 
 choices! {
-    /// What weights are counted in.
+    /// The unit of weights.
     Unit, "unit" {
         /// Microseconds.
         #[default]
@@ -55,169 +90,172 @@ choices! {
     }
 }
 
-/// What is asked for.
+/// Options of the format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What the weight of a stack is.
+    /// The weight of a stack.
     pub of: Of,
-    /// What weights are counted in.
+    /// The unit of weights.
     pub unit: Unit,
 }
 
-/// Writes the lines; `items` counts them.
-pub(super) fn write(trace: &Trace, all: &All, out: &mut (dyn Write + Send)) -> Result<Written, AnalyzeError> {
-    let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, &all.filter)?;
-    let pass = Pass { trace, names: &names, chosen: &chosen, detail: Detail::All };
-    let Options { of, unit } = all.folded;
-    let folding =
-        Folding { of, names: &names, chosen: &chosen, watch: Watch::default(), sums: FxHashMap::default() };
-    let (folding, walked) = match of {
-        Of::Combined => {
-            let mut charges = Charges::new(Combining(folding));
-            let walked = pass.run(&mut charges)?;
-            (charges.inner.0, walked)
-        }
-        Of::Wait | Of::Hold | Of::WaitCaused => {
-            let mut folding = folding;
-            let walked = pass.run(&mut folding)?;
-            (folding, walked)
-        }
-    };
-    let trust = folding.watch.block(trace, (&walked.0, &walked.1), &chosen, &names);
-    loss::check(trace, &trust, all.allow_loss)?;
-
-    let lines = lines(folding.sums, &names, &Stacks::read(trace)?);
-    let mut written = Written { trust, ..Written::default() };
-    let mut too_short = 0;
-    for (line, ns) in &lines {
-        let weight = weight(*ns, unit);
-        if weight == 0 {
-            too_short += 1;
-            continue;
-        }
-        writeln!(out, "{line} {weight}").map_err(AnalyzeError::Write)?;
-        written.items += 1;
-    }
-    out.flush().map_err(AnalyzeError::Write)?;
-    if too_short > 0 && unit == Unit::Us {
-        let what = if too_short == 1 { "stack weighs" } else { "stacks weigh" };
-        written.notes.push(format!(
-            "{too_short} {what} less than half a microsecond and {} left out; --unit ns shows all",
-            if too_short == 1 { "is" } else { "are" }
-        ));
-    }
-    Ok(written)
+/// Adds up stacks and writes lines; `COMBINED` if weights are of [`Of::Combined`].
+pub(super) struct Folded<'w, const COMBINED: bool> {
+    options: Options,
+    out: &'w mut (dyn Write + Send),
+    charges: Charges,
+    /// Sums of the trace that is being read.
+    sums: FxHashMap<Key, i64>,
+    /// Lines of all traces without their weights, and the weights in ns or numbers.
+    lines: BTreeMap<String, i64>,
 }
 
-fn weight(ns: i64, unit: Unit) -> i64 {
-    match unit {
-        Unit::Ns => ns,
-        // To the nearest, so that the sums of many lines stay right.
-        Unit::Us => ns / 1_000 + i64::from(ns % 1_000 >= 500),
-    }
-}
-
-/// What one line is about, as numbers.
+/// The content of one line, as ids of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     comm: Option<u32>,
     stack: Option<StackId>,
     class: Option<u32>,
     kernel: bool,
-    side: Option<Side>,
+    holder: Option<Holder>,
 }
 
-/// Who is charged, as far as a line tells it.
+/// The holder that is charged, as far as a line shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Side {
+enum Holder {
     Hold { comm: Option<u32>, stack: Option<StackId> },
     Owner { comm: Option<u32> },
+    Handoff,
     Gap,
     Unknown,
 }
 
-/// Adds up.
-struct Folding<'a> {
-    of: Of,
-    names: &'a Names,
-    chosen: &'a Chosen,
-    watch: Watch,
-    sums: FxHashMap<Key, i64>,
-}
+impl<'w, const COMBINED: bool> Folded<'w, COMBINED> {
+    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+        let (charges, sums, lines) = (Charges::default(), FxHashMap::default(), BTreeMap::new());
+        Self { options, out, charges, sums, lines }
+    }
 
-impl Folding<'_> {
-    fn add(&mut self, (lock, task): (LockId, TaskId), stack: Option<StackId>, payee: Option<Payee>, ns: i64) {
-        let names = self.names;
+    fn add(
+        &mut self,
+        (lock, task): (LockId, TaskId),
+        stack: Option<StackId>,
+        payee: Option<Payee>,
+        ns: i64,
+        names: &Names,
+    ) {
         let comm = |task| names.comm_number(task);
-        let side = payee.map(|payee| match payee {
-            Payee::Hold { task, stack } => Side::Hold { comm: comm(task), stack },
-            Payee::Owner { task } => Side::Owner { comm: comm(task) },
-            Payee::Gap => Side::Gap,
-            Payee::Unknown => Side::Unknown,
+        let holder = payee.map(|payee| match payee {
+            Payee::Hold { task, stack } => Holder::Hold { comm: comm(task), stack },
+            Payee::Owner { task } => Holder::Owner { comm: comm(task) },
+            Payee::Handoff => Holder::Handoff,
+            Payee::Gap => Holder::Gap,
+            Payee::Unknown => Holder::Unknown,
         });
         let (class, kernel) = (names.class_number(lock), is_kernel(names, lock));
-        let key = Key { comm: comm(task), stack, class, kernel, side };
+        let key = Key { comm: comm(task), stack, class, kernel, holder };
         let sum = self.sums.entry(key).or_default();
         *sum = sum.saturating_add(ns);
     }
 }
 
-impl Sink for Folding<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_hold(hold) {
-            return;
+impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
+    const RANKS: bool = true;
+    const SHARES: bool = COMBINED;
+
+    fn begin(&mut self, _input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+        Ok(if self.options.of.is_of_events() { Reads::Events } else { Reads::Intervals })
+    }
+
+    fn event(&mut self, event: &Event, input: &Input<'_>) {
+        if let (Some(lock), Some(task)) = (event.lock, event.task)
+            && let weight @ 1.. = self.options.of.weight(event)
+        {
+            self.add((lock, task), event.stack, None, weight, &input.names);
         }
-        self.watch.hold(hold);
-        let ns = match self.of {
-            // Of an acquisition alone it is not known how long it lasted.
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.charges.share(wait, share);
+    }
+
+    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
+        let ns = match self.options.of {
+            // The length of a lone acquisition is not known.
             Of::Hold if hold.state != HoldState::AcquisitionOnly => hold.end_ns.saturating_sub(hold.start_ns),
             Of::WaitCaused => hold.wait_caused_ns,
-            Of::Hold | Of::Wait | Of::Combined => return,
+            Of::Count if hold.is_credited() => hold.acquisitions,
+            _ => return,
         };
         if ns > 0 {
-            self.add((hold.lock, hold.task), hold.stack, None, ns);
+            self.add((hold.lock, hold.task), hold.stack, None, ns, &input.names);
         }
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        if !self.chosen.wants_wait(wait) {
-            return;
+    fn wait_ends(&mut self, wait: &Wait, _input: &Input<'_>) {
+        if COMBINED {
+            self.charges.end(wait);
         }
-        self.watch.wait(wait);
-        if self.of == Of::Wait && wait.wait_ns > 0 {
-            self.add((wait.lock, wait.task), wait.stack, None, wait.wait_ns);
+    }
+
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        let (of, names) = ((wait.lock, wait.task), &input.names);
+        if COMBINED {
+            let shares = std::mem::take(&mut self.charges.ended);
+            for (payee, ns) in shares.into_iter().filter(|(_, ns)| *ns > 0) {
+                self.add(of, wait.stack, Some(payee), ns, names);
+            }
+        } else {
+            let ns = match self.options.of {
+                Of::Wait => wait.wait_ns,
+                Of::Blocked => wait.blocked_ns.unwrap_or(0),
+                _ => 0,
+            };
+            if ns > 0 {
+                self.add(of, wait.stack, None, ns, names);
+            }
         }
+    }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let stacks = Stacks::read(input.trace)?;
+        for (key, ns) in self.sums.drain() {
+            let sum = self.lines.entry(line(&key, &input.names, &stacks)).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+        Ok(())
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        let (mut written, mut too_short) = (0, 0);
+        for (line, ns) in &self.lines {
+            let weight = if self.options.of.is_count() { *ns } else { weight(*ns, self.options.unit) };
+            match weight {
+                0 => too_short += 1,
+                weight => {
+                    writeln!(self.out, "{line} {weight}").map_err(AnalyzeError::Write)?;
+                    written += 1;
+                }
+            }
+        }
+        self.out.flush().map_err(AnalyzeError::Write)?;
+        let mut notes = Vec::new();
+        if too_short > 0 && self.options.unit == Unit::Us {
+            let (stacks, are) = if too_short == 1 { ("stack", "is") } else { ("stacks", "are") };
+            notes.push(format!(
+                "{too_short} {stacks} of less than half a microsecond {are} left out; --unit ns shows all"
+            ));
+        }
+        Ok((written, notes))
     }
 }
 
-/// Adds up waits by who is charged for them.
-struct Combining<'a>(Folding<'a>);
-
-impl Charged for Combining<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        self.0.hold(hold);
+fn weight(ns: i64, unit: Unit) -> i64 {
+    match unit {
+        Unit::Ns => ns,
+        // Rounded to the nearest, so that the sum of many lines stays right.
+        Unit::Us => ns / 1_000 + i64::from(ns % 1_000 >= 500),
     }
-
-    fn wait(&mut self, wait: &Wait, shares: &[(Payee, i64)]) {
-        self.0.wait(wait);
-        if !self.0.chosen.wants_wait(wait) {
-            return;
-        }
-        for (payee, ns) in shares.iter().filter(|(_, ns)| *ns > 0) {
-            self.0.add((wait.lock, wait.task), wait.stack, Some(*payee), *ns);
-        }
-    }
-}
-
-/// The lines without their weights, and the weights in ns.
-fn lines(sums: FxHashMap<Key, i64>, names: &Names, stacks: &Stacks) -> BTreeMap<String, i64> {
-    let mut lines: BTreeMap<String, i64> = BTreeMap::new();
-    for (key, ns) in sums {
-        let sum = lines.entry(line(&key, names, stacks)).or_default();
-        *sum = sum.saturating_add(ns);
-    }
-    lines
 }
 
 fn line(key: &Key, names: &Names, stacks: &Stacks) -> String {
@@ -227,27 +265,28 @@ fn line(key: &Key, names: &Names, stacks: &Stacks) -> String {
     let mut frames = vec![frame(comm(key.comm))];
     frames.extend(stacks.frames(key.stack, key.kernel).rev().map(|f| frame(&names::function(f))));
     frames.push(frame(&lock));
-    if let Some(side) = key.side {
+    if let Some(holder) = key.holder {
         frames.push("--".to_owned());
-        match side {
-            Side::Hold { comm: holder, stack } => {
+        match holder {
+            Holder::Hold { comm: holder, stack } => {
                 frames.extend(stacks.frames(stack, key.kernel).map(|f| frame(&names::function(f))));
                 frames.push(frame(comm(holder)));
             }
-            Side::Owner { comm: owner } => {
+            Holder::Owner { comm: owner } => {
                 frames.extend(["[the owner by the lock word]".to_owned(), frame(comm(owner))]);
             }
-            Side::Gap => frames.push("[no recorded hold]".to_owned()),
-            Side::Unknown => frames.push("[holder not recorded]".to_owned()),
+            Holder::Handoff => frames.push("[hand-off]".to_owned()),
+            Holder::Gap => frames.push("[no recorded hold]".to_owned()),
+            Holder::Unknown => frames.push("[holder not recorded]".to_owned()),
         }
     }
     frames.join(";")
 }
 
-/// A name as one frame of a line: without what separates frames, lines and weights.
+/// Returns a name as one frame of a line, without the characters that separate frames, lines and weights.
 fn frame(name: &str) -> String {
     let mut frame = printable(name).replace(';', ":");
-    // Viewers take one number after the last space, and some a second one before it.
+    // Some viewers take a second number before the last space for a weight, too.
     let numeric = |word: &str| word.chars().all(|c| c.is_ascii_digit() || c == '.');
     while let Some(at) = frame.rfind(' ').filter(|at| numeric(&frame[at + 1..])) {
         frame.replace_range(at..=at, "_");

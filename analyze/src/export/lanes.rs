@@ -1,12 +1,13 @@
-//! Which intervals of a thread go on one track: viewers nest what is on a track, so nothing may overlap but one within the other.
+//! Assigns the intervals of a thread to tracks. Viewers nest the intervals of a track, so two of them must not overlap unless one
+//! contains the other.
 //!
-//! Intervals enter as they end, the number of a lane leaves for each: the first is the thread's own, the others are for locks that
-//! were not given back in the order in which they were taken. Of each lane the last intervals are remembered that are in no other, so memory
-//! does not grow with the trace; one around more than those gets another lane.
+//! Intervals go in as they end, the index of a lane comes out for each: lane 0 is the thread's own, the others are for locks that were
+//! not released in the reverse order of their acquisition. A lane remembers a limited number of its latest outermost intervals, so
+//! memory does not grow with the trace; an interval around more than those goes to another lane.
 
 use std::collections::VecDeque;
 
-/// How many intervals of a lane are remembered.
+/// The number of intervals that a lane remembers.
 const REMEMBERED: usize = 1024;
 
 /// The lanes of one thread.
@@ -17,21 +18,21 @@ pub(super) struct Lanes {
 
 #[derive(Debug)]
 struct Lane {
-    /// Begin and end, in the order of time; none overlaps another, and what is within them is not told.
+    /// Start and end of the outermost intervals, in the order of time. They do not overlap.
     outer: VecDeque<(i64, i64)>,
-    /// The latest end of any that is not remembered.
+    /// The latest end of an interval that is not remembered.
     forgotten_ns: i64,
 }
 
 impl Lanes {
-    /// The lane for an interval. Of two with one time in common, a viewer takes that first which was written first: what is
-    /// given here must be written in the same order.
+    /// Returns the lane for an interval. The caller writes intervals in the order of its calls: a viewer takes events of the same
+    /// time in the order in which they were written.
     pub(super) fn place(&mut self, start_ns: i64, end_ns: i64) -> usize {
         self.place_until((start_ns, end_ns), end_ns)
     }
 
-    /// The same of an interval that is written later: nothing that comes meanwhile is to begin or end on its lane when it ends, which
-    /// `until_ns` is one more than.
+    /// Returns the lane for an interval that is written later. Until then, no interval on its lane may begin or end before
+    /// `until_ns`, which is one more than its end.
     pub(super) fn place_until(&mut self, interval: (i64, i64), until_ns: i64) -> usize {
         if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(interval, until_ns)) {
             return at;
@@ -43,13 +44,13 @@ impl Lanes {
 }
 
 impl Lane {
-    /// Puts the interval here if it fits: beside the others, or around some of them.
+    /// Adds the interval if it fits: beside the others, or around some of them.
     fn take(&mut self, (start_ns, end_ns): (i64, i64), until_ns: i64) -> bool {
         if start_ns < self.forgotten_ns {
             return false;
         }
-        // What ended before it, and what begins after it. What begins when it ends was written first, and would be closed by
-        // its end.
+        // Skips intervals that ended before it or begin after it. One that begins at its end was written earlier, so the end of
+        // this interval would close it.
         let first = self.outer.partition_point(|&(_, to)| to <= start_ns);
         let last = self.outer.partition_point(|&(from, to)| from <= until_ns || to <= start_ns);
         let mut between = self.outer.range(first..last.max(first));
@@ -74,15 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_shares_a_lane_and_what_overlaps_does_not() {
+    fn nested_intervals_share_a_lane_and_overlapping_ones_do_not() {
         let mut lanes = Lanes::default();
         let placed =
             [(2, 3), (4, 5), (1, 6), (5, 8), (8, 9), (7, 9), (8, 10)].map(|(a, b)| lanes.place(a, b));
         assert_eq!(placed, [0, 0, 0, 1, 0, 0, 1]);
     }
 
-    /// What a viewer makes of begins and ends: sorted by time, else in the order in which they came, an end closes what was
-    /// opened last.
+    /// Nests intervals as a viewer does: an end closes the interval that was opened last. Events of the same time keep their order.
     fn as_a_viewer_nests(written: &[(i64, i64)]) -> Vec<(i64, i64)> {
         let mut events: Vec<(i64, usize, bool)> = Vec::new();
         for (at, (start, end)) in written.iter().enumerate() {
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_viewer_finds_every_interval_as_it_was(intervals in vec((0..60i64, 0..20i64), 1..150)) {
+        fn a_viewer_finds_every_interval_unchanged(intervals in vec((0..60i64, 0..20i64), 1..150)) {
             let mut lanes = Lanes::default();
             let mut by_lane: Vec<Vec<(i64, i64)>> = Vec::new();
             for (start, length) in intervals {
@@ -119,11 +119,11 @@ mod tests {
         }
 
         #[test]
-        fn intervals_that_come_as_they_end_and_nest_need_one_lane(lengths in vec(1..9i64, 1..300)) {
+        fn nested_intervals_in_the_order_of_their_ends_need_one_lane(lengths in vec(1..9i64, 1..300)) {
             let mut lanes = Lanes::default();
             let mut now = 0;
             for length in lengths {
-                // One around the last one and its like, as a lock that is held around others.
+                // An interval around the previous one, as of a lock that is held around others.
                 prop_assert_eq!(lanes.place(now + 1, now + length), 0);
                 prop_assert_eq!(lanes.place(now, now + length), 0);
                 now += length;

@@ -1,59 +1,68 @@
-//! FreeBSD's `debug.lock.prof.stats`: the table of LOCK_PROFILING(9), for whoever has scripts that read it.
+//! FreeBSD's `debug.lock.prof.stats`, the table of LOCK_PROFILING(9), for scripts that read it.
 //!
-//! A trace and the profiler's own controls enter, its bytes leave; the numbers are those of `klock analyze report --by site`. The layouts
-//! are `kern/subr_lock.c`'s of FreeBSD 7.0 and of the releases since. What FreeBSD doesn't print there, how many events it had to
-//! reject, comes back as a note. What was not recorded is 0 in this format, which knows no other word; a note says so, too.
+//! Traces and the controls of the profiler go in, its bytes come out; the numbers are those of `klock analyze report --by site`. The
+//! layouts are those of `kern/subr_lock.c` in FreeBSD 7.0 and later releases. A note reports the number of rejected events, which
+//! FreeBSD does not print in the table. Values that were not recorded are 0, because the format has no other word; a note reports
+//! that, too.
 
 use std::io::Write;
 
-use trace_format::{LockKind, Trace};
+use trace_format::LockKind;
 
-use super::{Options as Export, Written};
+use super::{
+    attempts::failed_attempts,
+    run::{Request, Written},
+};
 use crate::{
     error::AnalyzeError,
-    report::{self, By, Column, Pick, lockprof},
+    tables::key,
+    tables::key::By,
+    tables::report::{self, Column, Pick, lockprof},
 };
 
-/// The controls.
+/// The controls of the profiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whose table.
+    /// The release whose table is written.
     pub compat: lockprof::Compat,
-    /// Which acquisitions.
+    /// The selected acquisitions.
     pub pick: Pick,
-    /// Descending by which column; FreeBSD's own order is that of its hash table.
+    /// The column to sort by, largest first. FreeBSD prints the order of its hash table.
     pub sort: Column,
 }
 
 pub(super) fn write(
-    trace: &Trace,
-    options: &Export,
+    request: Request<'_>,
+    options: Options,
     out: &mut (dyn Write + Send),
 ) -> Result<Written, AnalyzeError> {
-    let Options { compat, pick, sort } = options.lock_prof;
+    let Options { compat, pick, sort } = options;
     let asked = report::Options {
         by: By::Site,
         sort,
-        filter: options.filter.clone(),
-        allow_loss: options.allow_loss,
+        filter: request.filter.clone(),
+        allow_loss: request.allow_loss,
         pick,
         ..report::Options::default()
     };
-    let report = report::report(trace, &asked)?;
+    let mut report = report::report(request.traces, &asked)?;
+    // FreeBSD's profiler has no trace of an attempt that did not lead to an acquisition.
+    report.rows.retain(|row| row.columns.count > 0);
     let comment = (pick.skipcount > 1)
         .then(|| format!("# skipcount {}: one in {0} acquisitions, not scaled", pick.skipcount));
     lockprof::write(&report, compat, comment.as_deref(), out)?;
     let mut notes = unmeasured(&report);
-    // klock's tables have no end, so there is no point that it turns away.
+    notes.extend(failed_attempts(report.totals.abandoned, report.totals.try_failed));
+    // The tables of klock have no limit, so no site is rejected.
     notes.push(format!("debug.lock.prof.rejected: {} events; rejected_points: 0", report.trust.lost));
     Ok(Written { items: report.rows.len() as u64, trust: report.trust, notes })
 }
 
-/// The kinds of lock whose zeros are no measured ones.
+/// Returns a note that names the kinds of lock whose holds were not measured.
 fn unmeasured(report: &report::Report) -> Vec<String> {
     let mut kinds: Vec<LockKind> = Vec::new();
     for row in &report.rows {
-        if let (None, report::Key::Site { kind: Some(kind), .. }) = (row.columns.total_ns, &row.key)
+        if let (None, key::Key::Site { kind: Some(kind), .. }) = (row.columns.total_ns, &row.key)
             && !kinds.contains(kind)
         {
             kinds.push(*kind);
@@ -69,17 +78,19 @@ fn unmeasured(report: &report::Report) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::{
-        export::{self, Format},
-        report::tests::T1,
-        testing::{self, skin},
+        export::{self, Format, Options as Export},
+        tables::report::tests::T1,
+        testing::{self, text_of},
     };
 
     fn export(text: &str, lock_prof: Options) -> String {
         let test = testing::trace(text);
         let options = Export { format: Format::LockProf, lock_prof, ..Export::default() };
-        skin(|out| export::write(&test.trace, &options, out).map(|_| ()))
+        text_of(|out| export::write(from_ref(&test.trace), &options, out).map(|_| ()))
     }
 
     fn by_hold(compat: lockprof::Compat) -> Options {
@@ -117,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn later_releases_count_nothing_in_cnt_hold_and_the_first_one_has_other_widths() {
+    fn cnt_hold_is_0_in_later_releases_and_the_first_one_has_other_widths() {
         assert_eq!(
             export(T1, by_hold(lockprof::Compat::EightOrLater)),
             "
@@ -137,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn skipcount_records_each_third_of_seven_acquisitions_in_the_order_of_time_and_says_so() {
+    fn skipcount_3_counts_every_third_acquisition_in_the_order_of_time() {
         let text =
             "1 A acquire a a.c:1\n2 B acquire b a.c:2\n3 C acquire c a.c:3\n4 C release c\n5 B release b
             6 A release a\n7 A acquire a a.c:4\n8 A release a\n9 A acquire a a.c:5\n10 A release a
@@ -153,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn skipspin_is_heard_only_as_one_and_its_locks_count_for_skipcount() {
+    fn skipspin_works_as_1_only_and_its_locks_count_for_skipcount() {
         let text =
             "lock s spinlock\n1 A acquire s k:a.c:1\n2 A release s\n3 A acquire m a.c:2\n4 A release m";
         let names =
@@ -165,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn contested_only_leaves_what_was_waited_for() {
+    fn contested_only_selects_contended_acquisitions() {
         let table = export(T1, picked(Pick { contested_only: true, ..Pick::default() }));
         let rows = rows(&table);
         assert_eq!(rows.len(), 1);
@@ -173,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acquired_again_within_a_skipped_hold_is_skipped_with_it() {
+    fn an_acquisition_within_a_skipped_hold_is_skipped() {
         let text = "1 A acquire r shared a.c:1\n2 A acquire r shared a.c:1\n3 A release r shared\n4 A release r shared
             5 A acquire r shared a.c:1\n6 A release r shared\n7 A acquire r shared a.c:1\n8 A release r shared";
         assert_eq!(counts(&export(text, picked(Pick { skipcount: 2, ..Pick::default() }))), [1]);
     }
 
     #[test]
-    fn what_was_rejected_and_what_was_not_measured_is_a_note() {
+    fn notes_report_rejected_events_and_unmeasured_kinds() {
         let mut parts = testing::Parts::parse(
             "source kernel_contended kinds=mutex holds=no\nlock k mutex\n10 A wait k k:a.c:1\n40 A acquire k k:a.c:1 wait=30",
         );
         parts.info.loss.ring_full = 5;
         let options = Export { format: Format::LockProf, allow_loss: true, ..Export::default() };
-        let written = export::write(&parts.write().trace, &options, &mut Vec::new()).unwrap();
+        let written = export::write(from_ref(&parts.write().trace), &options, &mut Vec::new()).unwrap();
         assert_eq!(
             written.notes,
             [

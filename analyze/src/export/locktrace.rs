@@ -1,116 +1,96 @@
-//! bcc's locktrace, version 1 (iovisor/bcc pull request 1697): a row of CSV per futex, thread and user stack, with the time that its
-//! calls slept and the time that they ran.
+//! The CSV of bcc's locktrace, version 1 (iovisor/bcc pull request 1697): a row per futex, thread and user stack, with the times
+//! that its calls slept and ran.
 //!
-//! The futex calls of a trace enter, and with `approximate` the calls on locks of the C library, whose futex calls were not recorded;
-//! [`Row`]s leave, as bytes or, from such bytes, as values ([`read`](fn@read)). Waits and wakes are counted, and the times of waits are the
-//! kernel's own; what the trace does not tell, and the original did, is in the notes that come back.
+//! The futex calls of a trace go in, and with `approximate` also the calls on locks of the C library, whose futex calls were not
+//! recorded. [`Row`]s come out as bytes; [`read`](fn@read) turns such bytes into rows again. Waits and wakes are counted, and the
+//! times of waits are those of the kernel. Notes report what the original shows and the trace does not hold.
 
-use std::{
-    fmt,
-    io::{self, Write},
-    str::FromStr,
-};
+use std::io::{self, Write};
 
-use trace_format::Trace;
+use trace_format::Event;
 
-use super::{Options as Export, Written, safe};
-use crate::{error::AnalyzeError, loss};
+use super::run::{Exporter, Reads};
+use crate::{error::AnalyzeError, input::Input, input::trust::Trust};
 
 mod calls;
 mod hist;
-mod read;
+mod row;
 #[cfg(test)]
 mod tests;
 
-pub use hist::write as write_hist;
-pub use read::{ReadError, read};
+pub use row::{HEADER, ReadError, Row, read};
 
 use calls::Calls;
+pub(super) use calls::sys_ns;
 
-/// The first line.
-pub const HEADER: &str = "pid,tid,addr,blocked_us,sys_us,max_blocked_us,max_sys_us,wait_count,blocked_count,wake_count,errors,stack";
-
-/// What the format takes.
+/// Options of the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Also what a trace knows only from calls on locks of the C library: each that waited is a call that waits, and its wait is
-    /// the time that it slept.
+    /// Takes calls on locks of the C library for futex calls: a call that waited is a futex wait that slept as long.
     pub approximate: bool,
-    /// Histograms as the original prints them, with bounds of half the true values and without what took less than 2 µs.
+    /// Prints histograms as the original does: with bounds of half the true values, and without times of less than 2 µs.
     pub hist_compat: bool,
 }
 
-/// One row. Times are in µs, each call's truncated before they are added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// The process.
-    pub pid: i32,
-    /// The thread.
-    pub tid: i32,
-    /// The futex.
-    pub addr: u64,
-    /// Asleep, and after that in the run queue.
-    pub blocked_us: i64,
-    /// In the call beside that.
-    pub sys_us: i64,
-    /// The longest of the former.
-    pub max_blocked_us: i64,
-    /// The longest of the latter.
-    pub max_sys_us: i64,
-    /// Calls that wait.
-    pub wait_count: i64,
-    /// Of them: those that slept for a microsecond and more.
-    pub blocked_count: i64,
-    /// Calls that wake.
-    pub wake_count: i64,
-    /// Calls that failed.
-    pub errors: i64,
-    /// The name of the process, and the functions of the stack, root first, with semicolons between.
-    pub stack: String,
+/// Adds up calls and writes the table or the histograms.
+pub(super) struct Locktrace<'w> {
+    calls: Calls,
+    options: Options,
+    writes_histograms: bool,
+    out: &'w mut (dyn Write + Send),
 }
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, tid, addr, blocked_us, sys_us, max_blocked_us, max_sys_us, .. } = self;
-        let Self { wait_count, blocked_count, wake_count, errors, stack, .. } = self;
-        write!(f, "{pid},{tid},{addr:#x},{blocked_us},{sys_us},{max_blocked_us},{max_sys_us},")?;
-        write!(f, "{wait_count},{blocked_count},{wake_count},{errors},{stack}")
+impl<'w> Locktrace<'w> {
+    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+        Self { calls: Calls::new(options.approximate), options, writes_histograms: false, out }
+    }
+
+    /// Writes the histograms instead of the table.
+    pub(super) fn histograms(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+        Self { writes_histograms: true, ..Self::new(options, out) }
     }
 }
 
-pub(super) fn write(
-    trace: &Trace,
-    options: &Export,
-    out: &mut (dyn Write + Send),
-) -> Result<Written, AnalyzeError> {
-    let calls = Calls::of(trace, options)?;
-    loss::check(trace, &calls.trust, options.allow_loss)?;
-    let total = calls.row_count();
-    let (mut rows, missing) = calls.rows();
-    // Everything behind the first two words only tells equal rows apart.
-    rows.sort_by(|a, b| {
-        let busiest = (b.pid, b.blocked_us).cmp(&(a.pid, a.blocked_us));
-        busiest.then_with(|| (a.tid, a.addr, &a.stack).cmp(&(b.tid, b.addr, &b.stack)))
-    });
-    write_rows(&rows, out).map_err(AnalyzeError::Write)?;
-    let mut notes = calls.notes();
-    notes.push(format!("Total records: {total}"));
-    if missing > 0 {
-        notes.push(format!("WARNING: {missing} stack traces could not be displayed."));
+impl Exporter for Locktrace<'_> {
+    const RANKS: bool = true;
+    const ONE_TRACE: Option<&'static str> = Some("a futex is an address of one process in one trace");
+
+    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+        self.calls.begin(input)
     }
-    Ok(Written { items: rows.len() as u64, trust: calls.trust, notes })
+
+    fn event(&mut self, event: &Event, input: &Input<'_>) {
+        self.calls.add(event, &input.names);
+    }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        self.calls.end(input)
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        if self.writes_histograms {
+            let slots = &self.calls.slots;
+            hist::write_all(slots, self.options.hist_compat, self.out).map_err(AnalyzeError::Write)?;
+            return Ok((slots.len() as u64, Vec::new()));
+        }
+        let total = self.calls.row_count();
+        let (mut rows, missing) = self.calls.rows();
+        // The rest of the key only makes the order of equal rows definite.
+        rows.sort_by(|a, b| {
+            let busiest = (b.pid, b.blocked_us).cmp(&(a.pid, a.blocked_us));
+            busiest.then_with(|| (a.tid, a.addr, &a.stack).cmp(&(b.tid, b.addr, &b.stack)))
+        });
+        write_rows(&rows, self.out).map_err(AnalyzeError::Write)?;
+        let mut notes = self.calls.notes();
+        notes.push(format!("Total records: {total}"));
+        if missing > 0 {
+            notes.push(format!("WARNING: {missing} stack traces could not be displayed."));
+        }
+        Ok((rows.len() as u64, notes))
+    }
 }
 
 fn write_rows(rows: &[Row], out: &mut (dyn Write + Send)) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     rows.iter().try_for_each(|row| writeln!(out, "{row}"))
-}
-
-impl FromStr for Row {
-    type Err = &'static str;
-
-    /// Reads a row as the original or klock writes it. The stack is everything behind the eleventh comma: its functions hold commas.
-    fn from_str(line: &str) -> Result<Self, &'static str> {
-        read::row(line)
-    }
 }

@@ -1,69 +1,68 @@
-//! milli-klockstat's CSV: for each thread and lock, how long it waited in each period of some milliseconds, and how often it acquired.
+//! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and how often it acquired it.
 //!
-//! Acquisitions enter in the order of time; `s` lines leave, and before the first one of a stack its `t` line. By default each acquisition is
-//! in the period in which it was done, and all of them are in some line; [`PeriodMode::Compat`] charges as the original does
-//! (`mklockstat.py`), which closes a period at the first acquisition behind its end, counts that one in it, and loses the last one.
+//! Acquisitions go in, in the order of time; `s` lines come out, and before the first one of a stack its `t` line. By default an
+//! acquisition belongs to the period in which it was done, and each is in some line. [`PeriodMode::Compat`] charges periods as the
+//! original does (`mklockstat.py`): it closes a period at the first acquisition after its end, counts that one in it, and loses the
+//! last one.
 //!
-//! The original measures from the call to its return. klock's waits begin at the first failed attempt: one of a free lock takes 0.
+//! The original measures from the call to its return. klock's waits begin at the first failed attempt, so an uncontended
+//! acquisition takes 0.
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashSet},
-    fmt,
-    io::{self, Write},
-    str::FromStr,
+    io::Write,
 };
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Frame, LockId, LockKind, Mode, StackId, TaskId, Trace};
+use trace_format::{Event, EventKind, Frame, LockId, LockKind, Mode, StackId, TaskId};
 
-use super::{Options as Export, Written, safe};
+use super::{
+    attempts::failed_attempts,
+    run::{Exporter, Reads},
+    stream::Stream,
+};
 use crate::{
-    choices::choices,
-    error::AnalyzeError,
-    intervals::Counts,
-    names::Names,
-    pass::{Detail, Pass},
-    report::trust::Watch,
-    scope::Chosen,
+    choices::choices, error::AnalyzeError, input::Input, input::names::Names, input::trust::Trust,
+    output::safe,
 };
 
 #[cfg(test)]
 mod tests;
 
 choices! {
-    /// Which period a wait belongs to.
+    /// The period that a wait belongs to.
     PeriodMode, "way to charge periods" {
-        /// That in which the lock was acquired.
+        /// The period in which the lock was acquired.
         #[default]
         Exact = "exact",
-        /// As the original does it.
+        /// The period that the original charges.
         Compat = "compat",
     }
 }
 
-/// The period of the original, in ns.
+/// The default length of a period, as in the original, in ns.
 pub const PERIOD_NS: i64 = 50_000_000;
 
-/// The most periods that waits are spread over, beside their own: a trace from somewhere may hold a wait of centuries.
-const MOST_LINES: i64 = 1_000_000;
+/// The maximal number of further periods that waits are spread over: a damaged trace may hold a wait of centuries.
+const MAX_SPREAD: i64 = 1_000_000;
 
-/// Names of threads that the original leaves out: monitors.
+/// Names of monitoring threads, which the original leaves out.
 const MONITORS: [&str; 3] = ["collect", "collectl", "tcplife-bpfcc"];
 
-/// What the format takes.
+/// Options of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which period a wait belongs to.
+    /// The period that a wait belongs to.
     pub mode: PeriodMode,
-    /// How long a period is, in ns; at least 1.
+    /// The length of a period in ns; at least 1.
     pub period_ns: i64,
-    /// With the exact mode: a wait is spread over the periods that it lasted in. The acquisition stays where it was done, so that there
-    /// are lines with 0 of them.
+    /// Spreads a wait over the periods in which it lasted, in the exact mode. The acquisition counts in the last one, so there are
+    /// lines with 0 acquisitions.
     pub split: bool,
-    /// The thread behind `P` and the process behind `T`, as the original prints them.
+    /// Prints the thread after `P` and the process after `T`, as the original does.
     pub swap_pt: bool,
-    /// Monitors too.
+    /// Includes monitoring threads.
     pub with_monitors: bool,
 }
 
@@ -79,36 +78,7 @@ impl Default for Options {
     }
 }
 
-pub(super) fn write(
-    trace: &Trace,
-    options: &Export,
-    out: &mut (dyn Write + Send),
-) -> Result<Written, AnalyzeError> {
-    let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, &options.filter)?;
-    let stacks: Vec<Vec<Frame>> = trace.stacks()?.into_iter().map(|stack| stack.frames).collect();
-    let asked = options.mklockstat;
-    let mut lines =
-        Lines { names: &names, stacks, swap_pt: asked.swap_pt, told: HashSet::new(), written: 0, out };
-    let mut periods = Periods { options: asked, ..Periods::default() };
-    let mut failed = Ok(());
-    let walk = Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.events(|event| {
-        if let Some(acquisition) = periods.acquisition(event, &names)
-            && let Some((of, period)) = periods.add(&acquisition)
-            && failed.is_ok()
-        {
-            failed = lines.write(&of, &period);
-        }
-    })?;
-    if periods.spread > MOST_LINES {
-        return Err(AnalyzeError::TooManyPeriods { periods: periods.spread, most: MOST_LINES });
-    }
-    failed.and_then(|()| lines.write_all(&periods)).map_err(AnalyzeError::Write)?;
-    let trust = Watch::default().block(trace, (&walk, &Counts::default()), &chosen, &names);
-    Ok(Written { items: lines.written, trust, notes: periods.notes() })
-}
-
-/// One acquisition.
+/// An acquisition.
 #[derive(Clone, Copy, Debug)]
 struct Acquisition {
     of: Of,
@@ -117,7 +87,7 @@ struct Acquisition {
     stack: Option<StackId>,
 }
 
-/// What a line is about. Readers and writers of a lock are apart in the compatible mode alone, where they have probes of their own.
+/// The subject of a line. Readers and writers of a lock are separate in the compatible mode only, as their probes are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Of {
     task: TaskId,
@@ -125,7 +95,7 @@ struct Of {
     shared: bool,
 }
 
-/// A period of it.
+/// The sums of a subject in one period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
     start_ns: i64,
@@ -134,25 +104,31 @@ struct Period {
     stack: Option<StackId>,
 }
 
-/// The periods that are open, or in the exact mode all.
+/// The open periods; in the exact mode, all periods.
 #[derive(Debug, Default)]
 struct Periods {
     options: Options,
-    /// By their begin.
+    /// By start and subject.
     exact: FxHashMap<(i64, Of), Period>,
     open: FxHashMap<Of, Period>,
-    /// Over how many periods waits were spread.
+    /// The number of further periods that waits were spread over.
     spread: i64,
     first_stacks: FxHashMap<Of, Option<StackId>>,
-    /// Acquisitions of locks for which the format has no type.
+    /// Acquisitions of locks for which the format has no type, by kind.
     untyped: BTreeMap<&'static str, u64>,
-    /// Acquisitions whose wait's begin was not seen.
+    /// Acquisitions for which the start of the wait was not seen.
     unknown: u64,
+    /// Waits that ended without the lock.
+    abandoned: i64,
+    /// Attempts that found the lock taken and did not wait.
+    try_failed: i64,
 }
 
 impl Periods {
-    /// The acquisition that this event is, if it is one of the format's.
+    /// Returns the acquisition of this event, if the format shows it.
     fn acquisition(&mut self, event: &Event, names: &Names) -> Option<Acquisition> {
+        self.abandoned += i64::from(event.kind == EventKind::Abandon);
+        self.try_failed += i64::from(event.kind == EventKind::TryFail);
         let (EventKind::Acquire, Some(lock), Some(task)) = (event.kind, event.lock, event.task) else {
             return None;
         };
@@ -178,14 +154,14 @@ impl Periods {
         })
     }
 
-    /// Adds it; in the compatible mode, returns the line that it completes.
+    /// Adds an acquisition. In the compatible mode, returns the line that it completes.
     fn add(&mut self, acquisition: &Acquisition) -> Option<(Of, Period)> {
         match self.options.mode {
             PeriodMode::Exact => {
-                self.add_exactly(acquisition);
+                self.add_exact(acquisition);
                 None
             }
-            PeriodMode::Compat => self.add_as_the_original(acquisition),
+            PeriodMode::Compat => self.add_compat(acquisition),
         }
     }
 
@@ -193,7 +169,7 @@ impl Periods {
         ns.saturating_sub(ns.rem_euclid(self.options.period_ns.max(1)))
     }
 
-    fn add_exactly(&mut self, acquisition: &Acquisition) {
+    fn add_exact(&mut self, acquisition: &Acquisition) {
         let Acquisition { of, requested_ns, acquired_ns, stack } = *acquisition;
         let stack = *self.first_stacks.entry(of).or_insert(stack);
         let (split, length_ns) = (self.options.split, self.options.period_ns.max(1));
@@ -201,7 +177,7 @@ impl Periods {
         let own_ns = if split { last_ns.max(requested_ns) } else { requested_ns };
         self.charge(last_ns, of, stack, (acquired_ns.saturating_sub(own_ns), 1));
         let mut end_ns = last_ns;
-        while split && end_ns > requested_ns && self.spread <= MOST_LINES {
+        while split && end_ns > requested_ns && self.spread <= MAX_SPREAD {
             let start_ns = end_ns.saturating_sub(length_ns);
             self.charge(start_ns, of, stack, (end_ns - start_ns.max(requested_ns), 0));
             self.spread += 1;
@@ -222,7 +198,7 @@ impl Periods {
         period.acquisitions += acquisitions;
     }
 
-    fn add_as_the_original(&mut self, acquisition: &Acquisition) -> Option<(Of, Period)> {
+    fn add_compat(&mut self, acquisition: &Acquisition) -> Option<(Of, Period)> {
         let Acquisition { of, requested_ns, acquired_ns, stack } = *acquisition;
         let (requested_in, acquired_in) = (self.start_of(requested_ns), self.start_of(acquired_ns));
         let open =
@@ -243,22 +219,23 @@ impl Periods {
             let kinds: Vec<String> =
                 self.untyped.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
             notes.push(format!(
-                "acquisitions of locks that the format has no type for are left out: {}",
+                "acquisitions of lock kinds without a type in this format are left out: {}",
                 kinds.join(", ")
             ));
         }
         if self.unknown > 0 {
             let what = match self.options.mode {
-                PeriodMode::Exact => "are counted, and their time is not known",
-                PeriodMode::Compat => "are left out, for their time is not known",
+                PeriodMode::Exact => "are counted",
+                PeriodMode::Compat => "are left out",
             };
-            notes.push(format!("{} acquisitions {what}", self.unknown));
+            notes.push(format!("{} acquisitions with unknown wait times {what}", self.unknown));
         }
+        notes.extend(failed_attempts(self.abandoned, self.try_failed));
         notes
     }
 }
 
-/// The format's name for it. Of reader-writer locks, those that sleep are semaphores there: the kernel's name for them is rw_semaphore.
+/// Returns the format's type of a kind of lock. Sleeping reader-writer locks are semaphores there, as in the kernel (rw_semaphore).
 const fn type_of(kind: LockKind) -> Option<&'static str> {
     match kind {
         LockKind::Mutex | LockKind::RtMutex | LockKind::PthreadMutex => Some("Mutex"),
@@ -274,64 +251,101 @@ const fn type_of(kind: LockKind) -> Option<&'static str> {
     }
 }
 
-/// Writes lines.
-struct Lines<'a, 'w> {
-    names: &'a Names,
-    stacks: Vec<Vec<Frame>>,
+/// Reads acquisitions and writes lines.
+pub(super) struct Lines<'w> {
+    periods: Periods,
     swap_pt: bool,
+    stacks: Vec<Vec<Frame>>,
     /// The stacks whose `t` line was written.
-    told: HashSet<Option<StackId>>,
+    written_stacks: HashSet<Option<StackId>>,
     written: u64,
-    out: &'w mut (dyn Write + Send),
+    out: Stream<'w>,
 }
 
-impl Lines<'_, '_> {
-    /// The exact mode's, by period, thread and address.
-    fn write_all(&mut self, periods: &Periods) -> io::Result<()> {
-        let mut all: Vec<(&Of, &Period)> =
-            periods.exact.iter().map(|((_, of), period)| (of, period)).collect();
-        let order = |of: &Of| {
-            let tid = self.names.task(of.task).map(|task| task.tid);
-            let address = self.names.lock(of.lock).and_then(|lock| lock.address);
-            (tid, address, *of)
-        };
-        all.sort_unstable_by_key(|(of, period)| (period.start_ns, order(of)));
-        all.into_iter().try_for_each(|(of, period)| self.write(of, period))
+impl<'w> Lines<'w> {
+    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+        Self {
+            periods: Periods { options, ..Periods::default() },
+            swap_pt: options.swap_pt,
+            stacks: Vec::new(),
+            written_stacks: HashSet::new(),
+            written: 0,
+            out: Stream::new(out),
+        }
     }
 
-    fn write(&mut self, of: &Of, period: &Period) -> io::Result<()> {
-        // Both are there: the acquisition was looked up by them.
-        let (Some(task), Some(lock)) = (self.names.task(of.task), self.names.lock(of.lock)) else {
-            return Ok(());
-        };
+    fn write(&mut self, of: &Of, period: &Period, names: &Names) {
+        // Both exist: the acquisition was found by them.
+        let (Some(task), Some(lock)) = (names.task(of.task), names.lock(of.lock)) else { return };
         let stack_id = period.stack.map_or(-1, |stack| stack.0);
-        if self.told.insert(period.stack) {
-            self.write_stack(stack_id, period.stack)?;
+        if self.written_stacks.insert(period.stack) {
+            self.write_stack(stack_id, period.stack);
         }
         let comm = task.comm.as_deref().unwrap_or("[unknown]").replace([',', '"', '\r', '\n'], "_");
         let (p, t) = if self.swap_pt { (task.tid, task.pid) } else { (task.pid, task.tid) };
         let (address, kind) = (lock.address.unwrap_or(0), type_of(lock.kind).unwrap_or_default());
         let Period { start_ns, waited_ns, acquisitions, .. } = *period;
         self.written += 1;
-        writeln!(
-            self.out,
-            "s,{},P{p}_T{t},{kind},{address:#04x},{start_ns},{waited_ns},{acquisitions},{stack_id}",
+        let line = format!(
+            "s,{},P{p}_T{t},{kind},{address:#04x},{start_ns},{waited_ns},{acquisitions},{stack_id}\n",
             safe::cell(&comm)
-        )
+        );
+        self.out.write(line.as_bytes());
     }
 
-    fn write_stack(&mut self, id: i32, stack: Option<StackId>) -> io::Result<()> {
-        write!(self.out, "t,{id}")?;
+    fn write_stack(&mut self, id: i32, stack: Option<StackId>) {
         let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
+        let mut line = format!("t,{id}");
         match at.and_then(|at| self.stacks.get(at)) {
             Some(frames) if !frames.is_empty() => {
                 for frame in frames {
-                    write!(self.out, ",{}", quoted(&name(frame)))?;
+                    line.push(',');
+                    line.push_str(&quoted(&name(frame)));
                 }
             }
-            _ => write!(self.out, ",[Stack Trace Not Obtained]")?,
+            _ => line.push_str(",[Stack Trace Not Obtained]"),
         }
-        writeln!(self.out)
+        line.push('\n');
+        self.out.write(line.as_bytes());
+    }
+}
+
+impl Exporter for Lines<'_> {
+    const ONE_TRACE: Option<&'static str> =
+        Some("its periods are of one clock and its stacks have the ids of one trace");
+
+    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+        self.stacks = input.trace.stacks()?.into_iter().map(|stack| stack.frames).collect();
+        Ok(Reads::Events)
+    }
+
+    fn event(&mut self, event: &Event, input: &Input<'_>) {
+        if let Some(acquisition) = self.periods.acquisition(event, &input.names)
+            && let Some((of, period)) = self.periods.add(&acquisition)
+        {
+            self.write(&of, &period, &input.names);
+        }
+    }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        if self.periods.spread > MAX_SPREAD {
+            return Err(AnalyzeError::TooManyPeriods { periods: self.periods.spread, most: MAX_SPREAD });
+        }
+        let names = &input.names;
+        let order = |of: &Of| {
+            let tid = names.task(of.task).map(|task| task.tid);
+            let address = names.lock(of.lock).and_then(|lock| lock.address);
+            (tid, address, *of)
+        };
+        let mut exact: Vec<((i64, Of), Period)> = self.periods.exact.drain().collect();
+        exact.sort_unstable_by_key(|((start_ns, of), _)| (*start_ns, order(of)));
+        exact.iter().for_each(|((_, of), period)| self.write(of, period, names));
+        Ok(())
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        self.out.finish()?;
+        Ok((self.written, self.periods.notes()))
     }
 }
 
@@ -343,7 +357,7 @@ fn name(frame: &Frame) -> String {
     }
 }
 
-/// A field as RFC 4180 has it: quoted where it must be.
+/// Returns a field of RFC 4180, quoted if needed.
 fn quoted(text: &str) -> Cow<'_, str> {
     match safe::cell(text) {
         safe if safe.contains([',', '"']) => Cow::Owned(format!("\"{}\"", safe.replace('"', "\"\""))),

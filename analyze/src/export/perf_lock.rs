@@ -1,43 +1,40 @@
 //! The table of `perf lock contention`, and its values between separators (`-x`).
 //!
-//! Waits that ended enter, with the lock or without, as perf counts them; rows leave, the longest total first. perf knows kernel locks alone,
-//! and so does this unless the filter names others. The layouts are those of `tools/perf/builtin-lock.c` (Linux 6.6 and later).
+//! Waits that ended go in, acquired or abandoned, as perf counts them; rows come out, the longest total first. perf knows kernel
+//! locks only, and so does this format unless the filter chooses others. The layouts are those of `tools/perf/builtin-lock.c` (Linux
+//! 6.6 and later).
 
-use std::{
-    fmt,
-    io::{self, Write},
-    str::FromStr,
-};
+use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, LockKind, Mode, TaskId, Trace};
+use trace_format::{LockId, LockKind, Mode, TaskId};
 
-use super::{Options as Export, Written, safe};
+use super::run::Exporter;
 use crate::{
     choices::choices,
+    engine::{Outcome, Wait},
     error::AnalyzeError,
-    intervals::{Hold, Outcome, Sink, Wait},
-    loss,
-    names::{Names, UNKNOWN, printable},
-    pass::{Detail, Pass},
-    report::trust::Watch,
-    scope::Chosen,
+    input::Input,
+    input::filter::Filter,
+    input::names::{Names, UNKNOWN, printable},
+    input::trust::Trust,
+    output::safe,
 };
 
 #[cfg(test)]
 mod tests;
 
 choices! {
-    /// What a row is.
+    /// The subject of a row.
     Aggregate, "aggregation" {
-        /// One place that waited, and type of lock.
+        /// A caller and a type of lock.
         #[default]
         Caller = "caller",
-        /// One thread that waited: `-t`.
+        /// A waiting thread (`perf lock contention -t`).
         Task = "task",
-        /// One lock: `-l`.
+        /// A lock (`-l`).
         Lock = "lock",
-        /// One thread that had the lock when others began to wait: `-o`.
+        /// A thread that owned the lock when others began to wait (`-o`).
         Owner = "owner",
     }
 }
@@ -45,87 +42,48 @@ choices! {
 choices! {
     /// A column.
     Field, "field" {
-        /// Waits.
+        /// Number of waits.
         Contended = "contended",
-        /// Their sum.
+        /// Sum of the waits.
         #[default]
         WaitTotal = "wait_total",
-        /// The longest.
+        /// Longest wait.
         WaitMax = "wait_max",
-        /// The shortest.
+        /// Shortest wait.
         WaitMin = "wait_min",
-        /// Their average.
+        /// Average wait.
         AvgWait = "avg_wait",
     }
 }
 
-/// The columns that perf shows if none are asked for.
+/// The default columns of perf.
 const USUAL: [Field; 4] = [Field::Contended, Field::WaitTotal, Field::WaitMax, Field::AvgWait];
 
-/// What the format takes.
+/// Options of the format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What a row is.
+    /// The subject of a row.
     pub aggregate: Aggregate,
-    /// What stands between values, which are then in ns; `None` is the table for people.
+    /// The separator between values, which are then in ns; `None` writes the table for people.
     pub separator: Option<String>,
-    /// Which columns; empty is perf's usual ones.
+    /// The columns; empty for perf's default.
     pub fields: Vec<Field>,
-    /// Descending by which.
+    /// The column to sort by, largest first.
     pub key: Field,
-    /// At most so many rows; `None` is all.
+    /// The maximal number of rows.
     pub entries: Option<usize>,
 }
 
-pub(super) fn write(
-    trace: &Trace,
-    options: &Export,
-    out: &mut (dyn Write + Send),
-) -> Result<Written, AnalyzeError> {
-    let names = Names::read(trace)?;
-    let mut filter = options.filter.clone();
-    if filter.kinds.is_empty() && filter.lock.is_none() {
-        filter.kinds = LockKind::ALL.iter().copied().filter(|kind| kind.is_kernel()).collect();
-    }
-    let chosen = Chosen::of(trace, &names, &filter)?;
-    let asked = &options.perf_lock;
-    let mut sums = Summing {
-        names: &names,
-        chosen: &chosen,
-        asked,
-        sums: FxHashMap::default(),
-        watch: Watch::default(),
-    };
-    let (walk, counts) =
-        Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut sums)?;
-    let Summing { sums, watch, .. } = sums;
-    let trust = watch.block(trace, (&walk, &counts), &chosen, &names);
-    loss::check(trace, &trust, options.allow_loss)?;
-
-    let table = Table::new(asked);
-    let mut rows: Vec<(Sums, Vec<String>)> = sums
-        .into_iter()
-        .filter(|(_, (sums, _))| sums.total_ns > 0)
-        .map(|(key, (sums, lock))| (sums, table.words(&key, lock, &names)))
-        .collect();
-    rows.sort_by(|(a, words_a), (b, words_b)| {
-        b.get(asked.key).cmp(&a.get(asked.key)).then_with(|| words_a.cmp(words_b))
-    });
-    rows.truncate(asked.entries.unwrap_or(usize::MAX));
-    table.write(&rows, out).map_err(AnalyzeError::Write)?;
-    Ok(Written { items: rows.len() as u64, trust, notes: Vec::new() })
-}
-
-/// What a row is about.
+/// The subject of a row, as ids of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// The number of a place, and a type.
+    /// The number of an acquisition site, and a type.
     Caller(u32, &'static str),
     /// A thread.
     Task(TaskId),
-    /// An address, of whose process if it is not the kernel's, and a type.
+    /// An address, its process unless it is in the kernel, and a type.
     Lock(u64, Option<i32>, &'static str),
-    /// A thread, if it is known.
+    /// A thread, or `None` if it is unknown.
     Owner(Option<TaskId>),
 }
 
@@ -146,6 +104,13 @@ impl Sums {
         self.contended += 1;
     }
 
+    fn merge(&mut self, other: &Self) {
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.contended += other.contended;
+    }
+
     fn get(&self, field: Field) -> i64 {
         match field {
             Field::Contended => self.contended,
@@ -157,21 +122,36 @@ impl Sums {
     }
 }
 
-struct Summing<'a> {
-    names: &'a Names,
-    chosen: &'a Chosen,
-    asked: &'a Options,
-    /// An address that was used again is one row, as there; the first lock that was waited for gives the name.
+/// Adds up waits and writes the table.
+pub(super) struct PerfLock<'a> {
+    options: &'a Options,
+    out: &'a mut (dyn Write + Send),
+    table: Table<'a>,
+    /// Sums of the trace that is being read. A reused address is one row, as in perf; the first lock gives the name.
     sums: FxHashMap<Key, (Sums, LockId)>,
-    watch: Watch,
+    /// Rows of all traces.
+    rows: Vec<(Sums, Vec<String>)>,
 }
 
-impl Summing<'_> {
-    fn key(&self, wait: &Wait) -> Option<Key> {
-        let lock = self.names.lock(wait.lock)?;
-        Some(match self.asked.aggregate {
+/// Returns the filter, restricted to kernel locks unless it chooses locks itself.
+pub(super) fn kernel_unless_chosen(filter: &Filter) -> Filter {
+    let mut filter = filter.clone();
+    if filter.kinds.is_empty() && filter.lock.is_none() {
+        filter.kinds = LockKind::ALL.iter().copied().filter(|kind| kind.is_kernel()).collect();
+    }
+    filter
+}
+
+impl<'a> PerfLock<'a> {
+    pub(super) fn new(options: &'a Options, out: &'a mut (dyn Write + Send)) -> Self {
+        Self { options, out, table: Table::new(options), sums: FxHashMap::default(), rows: Vec::new() }
+    }
+
+    fn key(&self, wait: &Wait, names: &Names) -> Option<Key> {
+        let lock = names.lock(wait.lock)?;
+        Some(match self.options.aggregate {
             Aggregate::Caller => {
-                Key::Caller(self.names.point_number(wait.lock, wait.stack), type_of(lock.kind, wait.mode))
+                Key::Caller(names.point_number(wait.lock, wait.stack), type_of(lock.kind, wait.mode))
             }
             Aggregate::Task => Key::Task(wait.task),
             Aggregate::Lock => Key::Lock(lock.address.unwrap_or(0), lock.pid, type_name(lock.kind)),
@@ -180,24 +160,44 @@ impl Summing<'_> {
     }
 }
 
-impl Sink for Summing<'_> {
-    fn hold(&mut self, _: &Hold) {}
+impl Exporter for PerfLock<'_> {
+    const RANKS: bool = true;
 
-    fn wait(&mut self, wait: &Wait) {
-        if !self.chosen.wants_wait(wait) {
-            return;
-        }
-        self.watch.wait(wait);
-        // What had not ended, or may have ended unseen, perf never saw end either.
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        // perf counts a wait when it ends.
         if matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_))
-            && let Some(key) = self.key(wait)
+            && let Some(key) = self.key(wait, &input.names)
         {
             self.sums.entry(key).or_insert((Sums::default(), wait.lock)).0.add(wait.wait_ns.max(0));
         }
     }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let earlier = self.rows.len();
+        // A caller is the same in every trace; a thread or a lock is not.
+        let shared = if self.options.aggregate == Aggregate::Caller { earlier } else { 0 };
+        for (key, (sums, lock)) in self.sums.drain().filter(|(_, (sums, _))| sums.total_ns > 0) {
+            let words = self.table.words(&key, lock, &input.names);
+            match self.rows[..shared].iter_mut().find(|(_, known)| *known == words) {
+                Some((known, _)) => known.merge(&sums),
+                None => self.rows.push((sums, words)),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        let Options { key, entries, .. } = *self.options;
+        self.rows.sort_by(|(a, words_a), (b, words_b)| {
+            b.get(key).cmp(&a.get(key)).then_with(|| words_a.cmp(words_b))
+        });
+        self.rows.truncate(entries.unwrap_or(usize::MAX));
+        self.table.write(&self.rows, self.out).map_err(AnalyzeError::Write)?;
+        Ok((self.rows.len() as u64, Vec::new()))
+    }
 }
 
-/// perf's word for a type of lock and how it was wanted.
+/// Returns perf's word for a kind of lock and a mode.
 const fn type_of(kind: LockKind, mode: Mode) -> &'static str {
     match (kind, mode) {
         (LockKind::RwLock, Mode::Shared) => "rwlock:R",
@@ -210,7 +210,7 @@ const fn type_of(kind: LockKind, mode: Mode) -> &'static str {
     }
 }
 
-/// The same, however it was wanted.
+/// Returns perf's word for a kind of lock.
 const fn type_name(kind: LockKind) -> &'static str {
     match kind {
         LockKind::RtMutex => "rt-mutex",
@@ -219,23 +219,23 @@ const fn type_name(kind: LockKind) -> &'static str {
     }
 }
 
-/// How rows look.
+/// The layout of rows.
 struct Table<'a> {
-    asked: &'a Options,
+    options: &'a Options,
     fields: Vec<Field>,
 }
 
 impl<'a> Table<'a> {
-    fn new(asked: &'a Options) -> Self {
-        let mut fields = if asked.fields.is_empty() { USUAL.to_vec() } else { asked.fields.clone() };
-        // What is sorted by is shown.
-        if !fields.contains(&asked.key) {
-            fields.push(asked.key);
+    fn new(options: &'a Options) -> Self {
+        let mut fields = if options.fields.is_empty() { USUAL.to_vec() } else { options.fields.clone() };
+        // The column to sort by is shown.
+        if !fields.contains(&options.key) {
+            fields.push(options.key);
         }
-        Self { asked, fields }
+        Self { options, fields }
     }
 
-    /// What stands behind the numbers.
+    /// Returns the words behind the numbers.
     fn words(&self, key: &Key, lock: LockId, names: &Names) -> Vec<String> {
         let comm = |task: TaskId| {
             let row = names.task(task);
@@ -252,14 +252,14 @@ impl<'a> Table<'a> {
             Key::Lock(address, _, kind) => {
                 let name = names.lock(lock).and_then(|lock| lock.name.as_deref());
                 let name = printable(name.unwrap_or("")).into_owned();
-                match self.asked.separator {
+                match self.options.separator {
                     Some(_) => vec![format!("{address:x}"), name, (*kind).to_owned()],
                     None => vec![format!("{address:016x}"), format!("{name} ({kind})")],
                 }
             }
         };
-        match &self.asked.separator {
-            // Nothing is quoted there.
+        match &self.options.separator {
+            // perf quotes nothing.
             Some(separator) => {
                 words.iter().map(|word| safe::cell(word).replace(separator.as_str(), "_")).collect()
             }
@@ -268,7 +268,7 @@ impl<'a> Table<'a> {
     }
 
     fn write(&self, rows: &[(Sums, Vec<String>)], out: &mut (dyn Write + Send)) -> io::Result<()> {
-        match self.asked.separator.as_deref() {
+        match self.options.separator.as_deref() {
             Some(separator) => self.write_separated(rows, separator, out),
             None => self.write_text(rows, out),
         }
@@ -279,7 +279,7 @@ impl<'a> Table<'a> {
             let (head, width) = head(*field);
             write!(out, "{head:>width$} ")?;
         }
-        let width = if self.asked.aggregate == Aggregate::Lock { 16 } else { 10 };
+        let width = if self.options.aggregate == Aggregate::Lock { 16 } else { 10 };
         let [first, last, ..] = self.heads();
         writeln!(out, "  {first:>width$}   {last}\n")?;
         for (sums, words) in rows {
@@ -312,20 +312,20 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The heads of the words behind the numbers.
+    /// Returns the heads of the words behind the numbers.
     fn heads(&self) -> [&'static str; 3] {
-        match self.asked.aggregate {
+        match self.options.aggregate {
             Aggregate::Caller => ["type", "caller", ""],
             Aggregate::Task => ["pid", "comm", ""],
             Aggregate::Owner => ["pid", "owner", ""],
             Aggregate::Lock => {
-                ["address", "symbol", if self.asked.separator.is_some() { "type" } else { "" }]
+                ["address", "symbol", if self.options.separator.is_some() { "type" } else { "" }]
             }
         }
     }
 }
 
-/// What stands above a column, and how wide it is.
+/// Returns the head of a column and its width.
 const fn head(field: Field) -> (&'static str, usize) {
     match field {
         Field::Contended => ("contended", 10),
@@ -336,7 +336,7 @@ const fn head(field: Field) -> (&'static str, usize) {
     }
 }
 
-/// A time as perf prints it, twelve characters wide.
+/// Returns a time as perf prints it, twelve characters wide.
 fn time(ns: i64) -> String {
     const UNITS: [(f32, &str); 5] = [(3600e9, "h "), (60e9, "m "), (1e9, "s "), (1e6, "ms"), (1e3, "us")];
     let unit = UNITS.iter().find(|(base, _)| ns as f32 >= *base);

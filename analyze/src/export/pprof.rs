@@ -1,9 +1,10 @@
-//! pprof, the profile format of Go, Pyroscope and Parca: what Go's own mutex profile says, of every lock.
+//! pprof, the profile format of Go, Pyroscope and Parca: the content of Go's own mutex profile, for every lock.
 //!
-//! Waits enter, a gzipped `perftools.profiles.Profile` leaves, with Go's sample types `contentions/count` and `delay/nanoseconds`. A
-//! sample's stack is where a thread waited, leaf first; its labels are the lock, the thread's name and the holder: the place where who
-//! had the lock meanwhile had acquired it. A wait for several holders is one sample each: its time is divided as
-//! [`blame`](crate::blame) does, and it is counted with the first. So the sums of both columns are those of all waits.
+//! Waits go in, a gzipped `perftools.profiles.Profile` comes out, with Go's sample types `contentions/count` and
+//! `delay/nanoseconds`. The stack of a sample is where a thread waited, leaf first; its labels are the lock, the thread's name and
+//! the holder: the site at which the lock had been acquired. A wait for several holders makes one sample each: its time is divided
+//! as [`blame`](crate::tables::blame) divides it, and it is counted with the first, so both columns add up to all waits. The
+//! samples of several traces follow one another.
 //!
 //! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
@@ -12,21 +13,19 @@ use std::io::Write;
 use flate2::{Compression, write::GzEncoder};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
-use trace_format::{StackId, Trace};
+use trace_format::StackId;
 
 use super::{
-    Options, Written,
-    charges::{Charged, Charges, Payee},
+    charges::{Charges, Payee},
+    run::Exporter,
     stacks::{Stacks, is_kernel},
 };
 use crate::{
+    engine::{Share, Wait},
     error::AnalyzeError,
-    intervals::{Hold, Wait},
-    loss,
-    names::{Names, UNKNOWN, printable},
-    pass::{Detail, Pass},
-    report::{Trust, trust::Watch},
-    scope::Chosen,
+    input::Input,
+    input::names::{Names, UNKNOWN, printable},
+    input::trust::Trust,
 };
 
 mod messages;
@@ -39,30 +38,23 @@ use messages::{Label, Profile, Sample, ValueType};
 use places::Places;
 use strings::Strings;
 
-/// Writes the profile; `items` counts its samples.
-pub(super) fn write(
-    trace: &Trace,
-    all: &Options,
-    out: &mut (dyn Write + Send),
-) -> Result<Written, AnalyzeError> {
-    let names = Names::read(trace)?;
-    let chosen = Chosen::of(trace, &names, &all.filter)?;
-    let sums = Sums { names: &names, chosen: &chosen, watch: Watch::default(), by: FxHashMap::default() };
-    let mut charges = Charges::new(sums);
-    let walked = Pass { trace, names: &names, chosen: &chosen, detail: Detail::All }.run(&mut charges)?;
-    let Sums { watch, by, .. } = charges.inner;
-    let trust = watch.block(trace, (&walked.0, &walked.1), &chosen, &names);
-    loss::check(trace, &trust, all.allow_loss)?;
-
-    let profile = profile(by, trace, &names, &trust)?;
-    let items = profile.sample.len() as u64;
-    let mut gzip = GzEncoder::new(out, Compression::default());
-    gzip.write_all(&profile.encode_to_vec()).map_err(AnalyzeError::Write)?;
-    gzip.finish().and_then(|out| out.flush()).map_err(AnalyzeError::Write)?;
-    Ok(Written { items, trust, notes: Vec::new() })
+/// Adds up waits and builds the profile.
+pub(super) struct Pprof<'w> {
+    out: &'w mut (dyn Write + Send),
+    charges: Charges,
+    /// Waits and ns of the trace that is being read.
+    sums: FxHashMap<Key, (i64, i64)>,
+    strings: Strings,
+    places: Places,
+    samples: Vec<Sample>,
+    /// Comments on the traces.
+    comments: Vec<String>,
+    /// The start of the first trace since 1970, in ns.
+    time_nanos: Option<i64>,
+    duration_nanos: i64,
 }
 
-/// What one sample is about, as numbers.
+/// The content of one sample, as ids of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     stack: Option<StackId>,
@@ -72,101 +64,125 @@ struct Key {
     holder: Holder,
 }
 
-/// Who is charged, as far as labels tell it.
+/// The holder that is charged, as far as labels show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Holder {
     Hold { point: u32, comm: Option<u32> },
     Owner { comm: Option<u32> },
+    Handoff,
     Gap,
     Unknown,
 }
 
-/// Adds up: waits and ns, by what a sample is about.
-struct Sums<'a> {
-    names: &'a Names,
-    chosen: &'a Chosen,
-    watch: Watch,
-    by: FxHashMap<Key, (i64, i64)>,
-}
-
-impl Charged for Sums<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.chosen.wants_hold(hold) {
-            self.watch.hold(hold);
+impl<'w> Pprof<'w> {
+    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
+        Self {
+            out,
+            charges: Charges::default(),
+            sums: FxHashMap::default(),
+            strings: Strings::default(),
+            places: Places::default(),
+            samples: Vec::new(),
+            comments: vec![format!("klock {}", env!("CARGO_PKG_VERSION"))],
+            time_nanos: None,
+            duration_nanos: 0,
         }
     }
 
-    fn wait(&mut self, wait: &Wait, shares: &[(Payee, i64)]) {
-        if !self.chosen.wants_wait(wait) {
-            return;
+    /// Builds the message of everything that was read.
+    fn profile(&mut self, trust: &Trust) -> Profile {
+        let (mut strings, mut places) = (std::mem::take(&mut self.strings), std::mem::take(&mut self.places));
+        let mut of =
+            |kind: &str, unit: &str| ValueType { kind: strings.number(kind), unit: strings.number(unit) };
+        let sample_type = vec![of("contentions", "count"), of("delay", "nanoseconds")];
+        let period_type = Some(of("contentions", "count"));
+        let default_sample_type = strings.number("delay");
+        self.comments.extend(trust.warning());
+        let comment = self.comments.iter().map(|comment| strings.number(comment)).collect();
+        Profile {
+            sample_type,
+            sample: std::mem::take(&mut self.samples),
+            mapping: places.mappings(&strings),
+            location: places.locations,
+            function: places.functions,
+            string_table: strings.table(),
+            time_nanos: self.time_nanos.unwrap_or(0),
+            duration_nanos: self.duration_nanos,
+            period_type,
+            period: 1,
+            comment,
+            default_sample_type,
         }
-        self.watch.wait(wait);
-        let names = self.names;
+    }
+}
+
+impl Exporter for Pprof<'_> {
+    const RANKS: bool = true;
+    const SHARES: bool = true;
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.charges.share(wait, share);
+    }
+
+    fn wait_ends(&mut self, wait: &Wait, _input: &Input<'_>) {
+        self.charges.end(wait);
+    }
+
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        let names = &input.names;
         let kernel = is_kernel(names, wait.lock);
         let (class, comm) = (names.class_number(wait.lock), names.comm_number(wait.task));
         // A wait that ended where it began has no shares.
-        let nobody = [(Payee::Gap, 0)];
-        let shares = if shares.is_empty() { &nobody } else { shares };
-        for (at, (payee, ns)) in shares.iter().enumerate() {
+        if self.charges.ended.is_empty() {
+            self.charges.ended.push((Payee::Gap, 0));
+        }
+        for (at, (payee, ns)) in self.charges.ended.iter().enumerate() {
             let holder = match payee {
                 Payee::Hold { task, stack } => Holder::Hold {
                     point: names.points_number(kernel, *stack),
                     comm: names.comm_number(*task),
                 },
                 Payee::Owner { task } => Holder::Owner { comm: names.comm_number(*task) },
+                Payee::Handoff => Holder::Handoff,
                 Payee::Gap => Holder::Gap,
                 Payee::Unknown => Holder::Unknown,
             };
             let key = Key { stack: wait.stack, kernel, class, comm, holder };
-            let (count, delay) = self.by.entry(key).or_default();
+            let (count, delay) = self.sums.entry(key).or_default();
             *count += i64::from(at == 0);
             *delay = delay.saturating_add(*ns);
         }
     }
-}
 
-fn profile(
-    by: FxHashMap<Key, (i64, i64)>,
-    trace: &Trace,
-    names: &Names,
-    trust: &Trust,
-) -> Result<Profile, AnalyzeError> {
-    let stacks = Stacks::read(trace)?;
-    let mut by: Vec<(Key, (i64, i64))> = by.into_iter().collect();
-    by.sort_unstable();
-
-    let mut strings = Strings::default();
-    let mut places = Places::default();
-    let mut sample = Vec::with_capacity(by.len());
-    for (key, (count, delay)) in by {
-        let location_id = places.of(stacks.frames(key.stack, key.kernel), &mut strings);
-        sample.push(Sample {
-            location_id,
-            value: vec![count, delay],
-            label: labels(&key, names, &mut strings),
-        });
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let stacks = Stacks::read(input.trace)?;
+        let mut sums: Vec<(Key, (i64, i64))> = self.sums.drain().collect();
+        sums.sort_unstable();
+        for (key, (count, delay)) in sums {
+            let location_id = self.places.of(stacks.frames(key.stack, key.kernel), &mut self.strings);
+            let label = labels(&key, &input.names, &mut self.strings);
+            self.samples.push(Sample { location_id, value: vec![count, delay], label });
+        }
+        let info = input.trace.info();
+        let comment = |what: &str, value: &str| format!("{what}: {}", printable(value));
+        self.comments.extend([
+            comment("host", &info.host.name),
+            comment("kernel", &info.host.kernel),
+            comment("recorded", &info.target),
+        ]);
+        self.time_nanos.get_or_insert(info.clocks_start.realtime_ns);
+        self.duration_nanos = self.duration_nanos.saturating_add(info.span_ns().max(0));
+        Ok(())
     }
-    let mut of =
-        |kind: &str, unit: &str| ValueType { kind: strings.number(kind), unit: strings.number(unit) };
-    let sample_type = vec![of("contentions", "count"), of("delay", "nanoseconds")];
-    let period_type = Some(of("contentions", "count"));
-    let default_sample_type = strings.number("delay");
-    let comment = comments(trace, trust).iter().map(|comment| strings.number(comment)).collect();
-    let info = trace.info();
-    Ok(Profile {
-        sample_type,
-        sample,
-        mapping: places.mappings(&strings),
-        location: places.locations,
-        function: places.functions,
-        string_table: strings.table(),
-        time_nanos: info.clocks_start.realtime_ns,
-        duration_nanos: info.span_ns().max(0),
-        period_type,
-        period: 1,
-        comment,
-        default_sample_type,
-    })
+
+    fn finish(mut self, trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        let items = self.samples.len() as u64;
+        let profile = self.profile(trust).encode_to_vec();
+        let mut gzip = GzEncoder::new(self.out, Compression::default());
+        gzip.write_all(&profile).map_err(AnalyzeError::Write)?;
+        gzip.finish().and_then(|out| out.flush()).map_err(AnalyzeError::Write)?;
+        Ok((items, Vec::new()))
+    }
 }
 
 fn labels(key: &Key, names: &Names, strings: &mut Strings) -> Vec<Label> {
@@ -176,6 +192,7 @@ fn labels(key: &Key, names: &Names, strings: &mut Strings) -> Vec<Label> {
     let (holder, holder_comm) = match key.holder {
         Holder::Hold { point: at, comm: holder } => (point(at), comm(holder)),
         Holder::Owner { comm: owner } => ("(the owner by the lock word)".to_owned(), comm(owner)),
+        Holder::Handoff => ("(hand-off)".to_owned(), None),
         Holder::Gap => ("(no recorded hold)".to_owned(), None),
         Holder::Unknown => ("(holder not recorded)".to_owned(), None),
     };
@@ -189,18 +206,4 @@ fn labels(key: &Key, names: &Names, strings: &mut Strings) -> Vec<Label> {
         labels.push(label("holder_thread", &holder_comm));
     }
     labels
-}
-
-/// What a reader of the profile is to know beside the numbers.
-fn comments(trace: &Trace, trust: &Trust) -> Vec<String> {
-    let info = trace.info();
-    let of = |what: &str, value: &str| format!("{what}: {}", printable(value));
-    let mut comments = vec![
-        format!("klock {}", env!("CARGO_PKG_VERSION")),
-        of("host", &info.host.name),
-        of("kernel", &info.host.kernel),
-        of("recorded", &info.target),
-    ];
-    comments.extend(trust.warning());
-    comments
 }

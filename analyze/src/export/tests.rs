@@ -1,9 +1,10 @@
-//! Names that would break a format if they could: every format of a trace with such names has the structure that it has with
-//! harmless ones, and its own reader reads it.
+//! Hostile names: an export of a trace with such names has the same structure as with harmless names, and a reader of the format
+//! accepts it.
 
 use std::collections::HashMap;
+use std::slice::from_ref;
 
-use arrow_ipc::reader::FileReader;
+use arrow_ipc::reader::{FileReader, StreamReader};
 use proptest::{collection::vec, prelude::*, test_runner::Config};
 use serde_json::Value;
 use trace_format::Frame;
@@ -11,13 +12,14 @@ use trace_format::Frame;
 use super::{Format, Options, write};
 use crate::{
     Filter,
-    names::is_unsafe,
+    input::names::is_unsafe,
     testing::{Parts, TestTrace},
 };
 
 mod golden;
+mod several;
 
-/// Text that breaks what is careless.
+/// Texts that break careless writers.
 const HOSTILE: &[&str] = &[
     "a,b;c\td\"e'f",
     "two\nlines\r\n\r",
@@ -61,7 +63,7 @@ const TEXT: &str = "
     9_500_000  C offcpu k:schedule<c.c:2:idle wait=400000 blocked=400000 peer=A
 ";
 
-/// The trace with these names for all that has one: the n-th name is given the number of what it is for.
+/// Returns a trace in which everything has a name by its number.
 fn trace_of(name: impl Fn(usize) -> String) -> TestTrace {
     let mut parts = Parts::parse(TEXT);
     let mut number = 0;
@@ -101,17 +103,18 @@ fn exported(test: &TestTrace, format: Format) -> Vec<u8> {
     options.folded.of = super::folded::Of::Combined;
     options.folded.unit = super::folded::Unit::Ns;
     let mut out = Vec::new();
-    let written = write(&test.trace, &options, &mut out).unwrap_or_else(|error| panic!("{format}: {error}"));
-    assert!(written.items > 0, "{format} says nothing of the trace");
+    let written =
+        write(from_ref(&test.trace), &options, &mut out).unwrap_or_else(|error| panic!("{format}: {error}"));
+    assert!(written.items > 0, "{format} is empty");
     out
 }
 
-/// What an export is without its names: something per row, sample, slice or line.
+/// Returns the structure of an export without its names: an element per row, sample, slice or line.
 fn structure(format: Format, bytes: &[u8]) -> Vec<String> {
     let text = || {
         let text = std::str::from_utf8(bytes).expect("text");
         let is_bad = |c: char| is_unsafe(c) && !matches!(c, '\n' | '\r' | '\t');
-        assert!(!text.contains(is_bad), "{format} has a sign that could drive a terminal: {text:?}");
+        assert!(!text.contains(is_bad), "{format} has a character that could control a terminal: {text:?}");
         text
     };
     let mut found = match format {
@@ -159,14 +162,23 @@ fn structure(format: Format, bytes: &[u8]) -> Vec<String> {
                 |batch: arrow_array::RecordBatch| format!("{}x{}", batch.num_rows(), batch.num_columns());
             batches.map(|batch| of(batch.unwrap())).collect()
         }
+        Format::Arrows => {
+            let batches = StreamReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
+            batches
+                .map(|batch| batch.unwrap())
+                .map(|batch| format!("{}x{}", batch.num_rows(), batch.num_columns()))
+                .collect()
+        }
         Format::Locktrace => {
             let row = |row: &super::locktrace::Row| format!("{} {} {}", row.tid, row.wait_count, row.errors);
             super::locktrace::read(text()).unwrap().iter().map(row).collect()
         }
-        // Of the others, the lines, and the numbers that none of the names has.
-        Format::LockProf | Format::Mklockstat | Format::PerfLock => {
-            text().lines().map(|_| String::new()).collect()
-        }
+        // The number of lines.
+        Format::LockProf
+        | Format::Mklockstat
+        | Format::PerfLock
+        | Format::Openmetrics
+        | Format::Prometheus => text().lines().map(|_| String::new()).collect(),
     };
     found.sort();
     found
@@ -198,7 +210,7 @@ fn names_of_64_kib_break_no_format() {
 }
 
 #[test]
-fn a_cell_of_a_table_is_no_formula() {
+fn no_cell_of_a_table_is_a_formula() {
     let test = trace_of(|at| format!("=cmd|' /C calc'!A{at}"));
     let text = String::from_utf8(exported(&test, Format::Csv)).unwrap();
     let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -208,7 +220,7 @@ fn a_cell_of_a_table_is_no_formula() {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(12) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(12)) })]
 
     #[test]
     fn no_name_breaks_a_format(names in vec(any::<String>(), 64)) {

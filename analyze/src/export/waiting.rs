@@ -1,50 +1,54 @@
-//! Who waits for a lock right now, for formats that count them as time passes.
+//! Counts the waiters of each lock over time.
 //!
-//! Begins and ends of waits enter, the number of waiters leaves. What is kept is of open waits, and a number per lock that was waited for.
+//! Begins and ends of waits go in, the number of waiters comes out. Memory is used for open waits and for a number per lock.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use crate::intervals::{Share, Wait};
+use crate::engine::{Share, Wait};
 
-/// The waits that are open.
+/// The open waits.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     open: FxHashMap<(LockId, TaskId), Open>,
     waiters: FxHashMap<LockId, i64>,
 }
 
-/// A wait of a task. Before one that ended where it began is told, the task may have begun another.
+/// The open waits of a task. A wait that ended where it began may be reported after the task began the next one.
 #[derive(Debug, Default)]
 struct Open {
-    waits: u32,
-    charged: Option<Owned>,
+    /// The starts of the waits.
+    starts: Vec<i64>,
+    charged: Option<HoldStart>,
 }
 
-/// A hold of a lock: by whom, and its begin.
-pub(super) type Owned = (TaskId, i64);
+/// The owner and the start of a hold.
+pub(super) type HoldStart = (TaskId, i64);
 
 impl Waiting {
-    /// A wait begins. How many there are now.
+    /// Adds a wait. Returns the number of waiters now.
     pub(super) fn begin(&mut self, wait: &Wait) -> i64 {
-        self.open.entry((wait.lock, wait.task)).or_default().waits += 1;
+        self.open.entry((wait.lock, wait.task)).or_default().starts.push(wait.start_ns);
         self.count(wait.lock, 1)
     }
 
-    /// Remembers the hold that is charged.
+    /// Notes the hold that is charged for this wait.
     pub(super) fn share(&mut self, wait: &Wait, share: &Share) {
         if let (Some(payer), Some(open)) = (share.payer, self.open.get_mut(&(wait.lock, wait.task))) {
             open.charged = Some((payer.task, payer.start_ns));
         }
     }
 
-    /// A wait ends. How many there are now, and the hold that it was charged to last; `None` if it was not seen to begin.
-    pub(super) fn end(&mut self, wait: &Wait) -> Option<(i64, Option<Owned>)> {
+    /// Removes a wait. Returns the number of waiters now and the hold that was charged last, or `None` if the start of the wait was
+    /// not seen.
+    pub(super) fn end(&mut self, wait: &Wait) -> Option<(i64, Option<HoldStart>)> {
         let key = (wait.lock, wait.task);
         let open = self.open.get_mut(&key)?;
-        open.waits -= 1;
+        // A wait whose start was not seen can end while another one is open.
+        let at = open.starts.iter().position(|start_ns| *start_ns == wait.start_ns)?;
+        open.starts.swap_remove(at);
         let charged = open.charged.take();
-        if open.waits == 0 {
+        if open.starts.is_empty() {
             self.open.remove(&key);
         }
         Some((self.count(wait.lock, -1), charged))

@@ -1,28 +1,39 @@
-//! What different tables and formats say of one trace, held against each other: the same events, counted by other rules, must agree
-//! where the rules do.
+//! Checks tables and formats against each other: counts of the same events by different rules must agree where the rules do.
+
+use std::{collections::BTreeMap, slice::from_ref};
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{Seen, surroundings::Surroundings};
+use super::{
+    Seen,
+    context::{ModelContext, any_key},
+};
 use crate::{
     Filter,
+    engine::{HoldState, Outcome, histories},
     export::{self, Format},
-    intervals::{HoldState, Outcome, histories},
-    raw::{self, What},
-    report::{self, By, Options},
-    rows,
-    testing::{TestTrace, skin, trace},
+    output,
+    tables::intervals::{self, RowKind},
+    tables::key::By,
+    tables::periods,
+    tables::report::{self, Options},
+    testing::{MemoryEvents, TestTrace, text_of, trace},
 };
 
 fn exported(test: &TestTrace, format: Format) -> String {
     let options = export::Options { format, allow_loss: true, ..export::Options::default() };
-    skin(|out| export::write(&test.trace, &options, out).map(drop))
+    text_of(|out| export::write(from_ref(&test.trace), &options, out).map(drop))
 }
 
-fn rows_of(test: &TestTrace, what: What) -> String {
-    skin(|out| {
-        let mut csv = rows::writer(rows::Format::Csv, &raw::fields(what, false), None, out)?;
-        raw::write(&test.trace, &raw::Options { what, ..raw::Options::default() }, &mut *csv).map(drop)
+fn rows_of(test: &TestTrace, what: RowKind) -> String {
+    text_of(|out| {
+        let mut csv = output::writer(output::Format::Csv, &intervals::fields(what, false), None, out)?;
+        intervals::write(
+            from_ref(&test.trace),
+            &intervals::Options { what, ..intervals::Options::default() },
+            &mut *csv,
+        )
+        .map(drop)
     })
 }
 
@@ -61,10 +72,10 @@ const CONTENDED: &str = "
 #[test]
 fn acquisitions_are_the_same_number_in_every_format_but_for_those_without_an_end() {
     let test = trace(CONTENDED);
-    let report = report::report(&test.trace, &Options::default()).unwrap();
+    let report = report::report(from_ref(&test.trace), &Options::default()).unwrap();
     let lock_prof = exported(&test, Format::LockProf);
     let counts = lock_prof.lines().skip(2).map(|line| line.split_whitespace().nth(4).unwrap().parse::<i64>());
-    let holds = sum(&rows_of(&test, What::Holds), "acquisitions");
+    let holds = sum(&rows_of(&test, RowKind::Holds), "acquisitions");
     let open = report.trust.holds_open_at_end as i64;
     assert_eq!((report.totals.count, open), (3, 1));
     assert_eq!(counts.map(Result::unwrap).sum::<i64>(), report.totals.count);
@@ -75,11 +86,11 @@ fn acquisitions_are_the_same_number_in_every_format_but_for_those_without_an_end
 #[test]
 fn waits_by_period_are_those_of_the_report_and_of_holds_that_it_does_not_credit() {
     let test = trace(CONTENDED);
-    let report = report::report(&test.trace, &Options::default()).unwrap();
+    let report = report::report(from_ref(&test.trace), &Options::default()).unwrap();
     let (waited, _) = mklockstat(&exported(&test, Format::Mklockstat));
     // The report credits a wait at the release of what it led to, milli-klockstat when it is over.
     assert_eq!((report.totals.wait_total_ns, waited), (Some(2_010_000), 2_010_000 + 300_000));
-    let of_rows = sum(&rows_of(&test, What::Waits), "wait_ns");
+    let of_rows = sum(&rows_of(&test, RowKind::Waits), "wait_ns");
     assert_eq!(of_rows, waited + report.trust.abandoned_wait_ns);
 }
 
@@ -98,7 +109,8 @@ fn blocked_time_is_within_the_futex_wait_and_that_within_the_wait_for_the_lock()
         locktrace.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<i64>().unwrap()).sum();
     let waited = |kind: trace_format::LockKind| {
         let filter = Filter { kinds: vec![kind], task: "B".parse().ok(), ..Filter::default() };
-        let report = report::report(&test.trace, &Options { filter, ..Options::default() }).unwrap();
+        let report =
+            report::report(from_ref(&test.trace), &Options { filter, ..Options::default() }).unwrap();
         report.totals.wait_total_ns.unwrap() / 1000
     };
     let (futex_us, api_us) =
@@ -111,17 +123,53 @@ fn blocked_time_is_within_the_futex_wait_and_that_within_the_wait_for_the_lock()
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(500) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(500)) })]
+
+    #[test]
+    fn the_rows_of_all_periods_add_up_to_the_rows_of_the_report(
+        events in histories::history(), by in any_key(), period_ns in 1..50i64, readers in 1..4usize,
+    ) {
+        thread_local!(static CONTEXT: ModelContext = ModelContext::new());
+        let (report, periods) = CONTEXT.with(|context| {
+            let memory = MemoryEvents(events.clone());
+            let part = [context.input(&memory, &Filter::default()).unwrap()];
+            let options = Options { by, allow_loss: true, ..Options::default() };
+            let report = report::of_inputs(&part, &options, 1).unwrap();
+            let options = periods::Options { by, period_ns, allow_loss: true, ..periods::Options::default() };
+            (report, periods::of_inputs(&part, &options, readers).unwrap())
+        });
+        let mut found: BTreeMap<Vec<String>, [i64; 5]> = BTreeMap::new();
+        for row in &periods.rows {
+            let [count, wait, abandoned, try_failed, longest] = found.entry(row.key.column_values()).or_default();
+            *count += row.count;
+            *wait += row.wait_total_ns;
+            *abandoned += row.abandoned;
+            *try_failed += row.try_failed;
+            *longest = row.wait_max_ns.max(*longest);
+            prop_assert!(row.from_ns >= 0 && row.start_ns % period_ns == 0 && row.threads <= row.count);
+        }
+        let columns = |row: &report::Row| {
+            let columns = &row.columns;
+            let ns = |ns: Option<i64>| ns.unwrap_or(0);
+            let sums = [columns.count, ns(columns.wait_total_ns), columns.abandoned, columns.try_failed];
+            let [count, wait, abandoned, try_failed] = sums;
+            (row.key.column_values(), [count, wait, abandoned, try_failed, ns(columns.wait_max_ns)])
+        };
+        let is_used = |(_, sums): &(_, [i64; 5])| sums[0] + sums[2] + sums[3] > 0;
+        let expected: BTreeMap<_, _> = report.rows.iter().map(columns).filter(is_used).collect();
+        prop_assert_eq!(found, expected);
+    }
 
     #[test]
     fn contended_holds_are_waits_that_ended_with_the_lock_and_waits_begin_in_a_hold_or_in_none(
         events in histories::orderly_history(),
     ) {
-        thread_local!(static AROUND: Surroundings = Surroundings::new());
+        thread_local!(static CONTEXT: ModelContext = ModelContext::new());
         let options = Options { by: By::Lock, allow_loss: true, ..Options::default() };
-        let report = AROUND.with(|around| {
-            let part = [around.part(&events, &options.filter).unwrap()];
-            report::report_of_parts(&part, &options, 1 << 16, 1).unwrap()
+        let report = CONTEXT.with(|context| {
+            let memory = MemoryEvents(events.clone());
+            let part = [context.input(&memory, &options.filter).unwrap()];
+            report::of_inputs(&part, &options, 1).unwrap()
         });
         let seen = Seen::of(&events, Filter::default());
         // Each wait that ended with the lock led to one contended hold, which is credited if it was seen to end.
@@ -137,7 +185,7 @@ proptest! {
         prop_assert_eq!(report.totals.cnt_lock as usize, credited);
         let begun = report.totals.cnt_hold.unwrap_or(0) as u64 + report.trust.gap_waits + report.trust.uncounted_waits;
         prop_assert_eq!((begun, report.trust.waits_begun), (seen.waits.len() as u64, seen.waits.len() as u64));
-        // Of each lock: what was waited is what was caused, and what nobody is charged with.
+        // For each lock, waiting is charged to holds or to hand-off gaps.
         for lock in 0..2 {
             let of = |id: trace_format::LockId| id.0 == lock;
             let waited: i64 = seen.waits.iter().filter(|w| of(w.lock)).map(|w| w.wait_ns).sum();

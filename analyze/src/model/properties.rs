@@ -1,5 +1,5 @@
-//! Every table against the slow model, on random histories with random wishes: every column, by every key; and that neither row
-//! groups nor the number of readers nor the order of events of equal time makes a difference.
+//! Every table against the slow model, on random histories with random options: every column, by every key. Row groups, the number of
+//! readers and the order of events of equal time must not make a difference.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,30 @@ use proptest::{collection::vec, option, prelude::*, sample::Index, sample::selec
 use trace_format::{Event, Mode, Trace};
 
 use super::{
-    Seen, fit,
-    surroundings::{START_NS, Surroundings, TASKS, any_key, file},
+    Seen,
+    context::{ModelContext, START_NS, TASKS, any_key, file},
+    fit,
 };
 use crate::{
-    AnalyzeError, Filter, blame,
-    hist::{self, Buckets, Of},
-    intervals::{
+    AnalyzeError, Filter,
+    engine::{
         Charge, HoldState, Outcome,
         histories::{self, KINDS},
     },
-    periods,
-    raw::{self, What},
-    report::{self, By, Column},
-    rows::{Cell, Rows},
-    select::TaskSelector,
+    input::locks::TaskSelector,
+    output::{Cell, Rows},
+    tables::blame,
+    tables::hist::{self, Buckets, Of},
+    tables::intervals::{self, RowKind},
+    tables::key::By,
+    tables::report::{self, Column},
+    tables::timeline,
+    testing::MemoryEvents,
 };
 
-/// What is asked for, of all tables.
+/// The options of all tables.
 #[derive(Clone, Debug)]
-struct Wishes {
+struct Request {
     by: By,
     sort: Column,
     limit: Option<usize>,
@@ -61,12 +65,16 @@ fn any_filter() -> impl Strategy<Value = Filter> {
     )
 }
 
-fn any_wishes() -> impl Strategy<Value = Wishes> {
-    let sorts: Vec<Column> = Column::ALL.iter().copied().filter(|column| !column.is_part()).collect();
+fn any_request() -> impl Strategy<Value = Request> {
+    // Other columns on request have models of their own.
+    let is_modelled = |column: &Column| {
+        !column.is_part() && column.group().is_none_or(|group| group == report::Group::Extra)
+    };
+    let sorts: Vec<Column> = Column::ALL.iter().copied().filter(is_modelled).collect();
     let report = (any_key(), select(sorts), option::of(0..5usize), select(blame::By::ALL));
     let hist = (select(Of::ALL), any::<bool>(), select(Buckets::ALL), 1..40i64);
     (report, hist, any_filter(), 1..5usize).prop_map(
-        |((by, sort, limit, blame_by), (of, of_key, buckets, period_ns), filter, readers)| Wishes {
+        |((by, sort, limit, blame_by), (of, of_key, buckets, period_ns), filter, readers)| Request {
             by,
             sort,
             limit,
@@ -86,83 +94,82 @@ fn any_wishes() -> impl Strategy<Value = Wishes> {
 struct Tables {
     report: report::Report,
     blame: blame::Blame,
-    timeline: periods::Timeline,
+    timeline: timeline::Timeline,
     hist: hist::Histogram,
     waits: Vec<Vec<String>>,
     holds: Vec<Vec<String>>,
 }
 
-fn report_options(wishes: &Wishes) -> report::Options {
+fn report_options(request: &Request) -> report::Options {
     report::Options {
-        by: wishes.by,
-        sort: wishes.sort,
+        by: request.by,
+        sort: request.sort,
         columns: vec![Column::P99],
-        limit: wishes.limit,
-        filter: wishes.filter.clone(),
+        limit: request.limit,
+        filter: request.filter.clone(),
         allow_loss: true,
         ..report::Options::default()
     }
 }
 
-fn blame_options(wishes: &Wishes) -> blame::Options {
-    let Wishes { blame_by: by, filter, .. } = wishes.clone();
+fn blame_options(request: &Request) -> blame::Options {
+    let Request { blame_by: by, filter, .. } = request.clone();
     blame::Options { by, filter, allow_loss: true, ..blame::Options::default() }
 }
 
-fn timeline_options(wishes: &Wishes) -> periods::Options {
-    let Wishes { by, filter, period_ns, .. } = wishes.clone();
-    periods::Options {
+fn timeline_options(request: &Request) -> timeline::Options {
+    let Request { by, filter, period_ns, .. } = request.clone();
+    timeline::Options {
         by,
         period_ns: Some(period_ns),
         filter,
         allow_loss: true,
-        ..periods::Options::default()
+        ..timeline::Options::default()
     }
 }
 
-fn hist_options(wishes: &Wishes) -> hist::Options {
-    let Wishes { of, buckets, filter, .. } = wishes.clone();
-    let by = wishes.of_key.then_some(wishes.by);
+fn hist_options(request: &Request) -> hist::Options {
+    let Request { of, buckets, filter, .. } = request.clone();
+    let by = request.of_key.then_some(request.by);
     hist::Options { of, buckets, by, filter, allow_loss: true, ..hist::Options::default() }
 }
 
-fn raw_options(what: What, wishes: &Wishes) -> raw::Options {
-    raw::Options { what, filter: wishes.filter.clone(), limit: None }
+fn raw_options(what: RowKind, request: &Request) -> intervals::Options {
+    intervals::Options { what, filter: request.filter.clone(), ..intervals::Options::default() }
 }
 
-/// Keeps so many keys at a time that polars has nothing to do; that it makes no difference is tested by itself.
-const CHUNK_KEYS: usize = 1 << 16;
-
-fn in_memory(around: &Surroundings, events: &[Event], wishes: &Wishes) -> Tables {
-    let part = [around.part(events, &wishes.filter).unwrap()];
+fn in_memory(context: &ModelContext, events: &[Event], request: &Request) -> Tables {
+    let memory = MemoryEvents(events.to_vec());
+    let part = [context.input(&memory, &request.filter).unwrap()];
     let rows = |what| {
         let mut kept = Kept::default();
-        raw::write_of_parts(&part, false, &raw_options(what, wishes), &mut kept).unwrap();
+        intervals::of_inputs(&part, false, &raw_options(what, request), &mut kept).unwrap();
         kept.0
     };
-    let readers = wishes.readers;
+    let readers = request.readers;
     Tables {
-        report: report::report_of_parts(&part, &report_options(wishes), CHUNK_KEYS, readers).unwrap(),
-        blame: blame::blame_of_parts(&part, &blame_options(wishes), readers).unwrap(),
-        timeline: periods::timeline_of_parts(&part, &timeline_options(wishes), readers).unwrap(),
-        hist: hist::histogram_of_parts(&part, &hist_options(wishes), readers).unwrap(),
-        waits: rows(What::Waits),
-        holds: rows(What::Holds),
+        report: report::of_inputs(&part, &report_options(request), readers).unwrap(),
+        blame: blame::of_inputs(&part, &blame_options(request), readers).unwrap(),
+        timeline: timeline::of_inputs(&part, &timeline_options(request), readers).unwrap(),
+        hist: hist::of_inputs(&part, &hist_options(request), readers).unwrap(),
+        waits: rows(RowKind::Waits),
+        holds: rows(RowKind::Holds),
     }
 }
 
-fn of_file(trace: &Trace, wishes: &Wishes) -> Result<Tables, AnalyzeError> {
+fn of_file(trace: &Trace, request: &Request) -> Result<Tables, AnalyzeError> {
     let rows = |what| {
         let mut kept = Kept::default();
-        raw::write(trace, &raw_options(what, wishes), &mut kept).map(|_| kept.0)
+        intervals::write(std::slice::from_ref(trace), &raw_options(what, request), &mut kept).map(|_| kept.0)
     };
+    let traces = std::slice::from_ref(trace);
     Ok(Tables {
-        report: report::report(trace, &report_options(wishes))?,
-        blame: blame::blame(trace, &blame_options(wishes))?,
-        timeline: periods::timeline(trace, &timeline_options(wishes))?,
-        hist: hist::histogram(trace, &hist_options(wishes))?,
-        waits: rows(What::Waits)?,
-        holds: rows(What::Holds)?,
+        report: report::report(traces, &report_options(request))?,
+        blame: blame::blame(traces, &blame_options(request))?,
+        timeline: timeline::timeline(traces, &timeline_options(request))?,
+        hist: hist::histogram(traces, &hist_options(request))?,
+        waits: rows(RowKind::Waits)?,
+        holds: rows(RowKind::Holds)?,
     })
 }
 
@@ -187,8 +194,8 @@ impl Rows for Kept {
 }
 
 /// These columns of rows of this kind, in an order that is the rows' own.
-fn columns_of(what: What, rows: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
-    let fields = raw::fields(what, false);
+fn columns_of(what: RowKind, rows: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
+    let fields = intervals::fields(what, false);
     let at = |name: &&str| fields.iter().position(|field| field.name == *name).expect("a column");
     let at: Vec<usize> = names.iter().map(at).collect();
     let mut rows: Vec<Vec<String>> =
@@ -202,58 +209,58 @@ fn text(value: Option<impl ToString>) -> String {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(10_000) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(10_000)) })]
 
     #[test]
-    fn every_column_of_every_table_is_what_the_model_says((events, wishes) in (histories::history(), any_wishes())) {
-        thread_local!(static AROUND: Surroundings = Surroundings::new());
-        AROUND.with(|around| check(around, &events, &wishes))?;
+    fn every_column_of_every_table_is_that_of_the_model((events, request) in (histories::history(), any_request())) {
+        thread_local!(static CONTEXT: ModelContext = ModelContext::new());
+        CONTEXT.with(|context| check(context, &events, &request))?;
     }
 }
 
-fn check(around: &Surroundings, events: &[Event], wishes: &Wishes) -> Result<(), TestCaseError> {
-    let tables = in_memory(around, events, wishes);
-    let seen = Seen::of(events, wishes.filter.clone());
-    check_report(&tables.report, &seen, wishes)?;
-    check_blame(&tables.blame, &seen, wishes)?;
-    check_timeline(&tables.timeline, &seen, wishes)?;
-    check_hist(&tables.hist, &seen, wishes)?;
+fn check(context: &ModelContext, events: &[Event], request: &Request) -> Result<(), TestCaseError> {
+    let tables = in_memory(context, events, request);
+    let seen = Seen::of(events, request.filter.clone());
+    check_report(&tables.report, &seen, request)?;
+    check_blame(&tables.blame, &seen, request)?;
+    check_timeline(&tables.timeline, &seen, request)?;
+    check_hist(&tables.hist, &seen, request)?;
     check_rows(&tables, &seen)
 }
 
-fn check_report(report: &report::Report, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
-    let expected = seen.report(wishes.by);
+fn check_report(report: &report::Report, seen: &Seen, request: &Request) -> Result<(), TestCaseError> {
+    let expected = seen.report(request.by);
     prop_assert_eq!(report.rows_total, expected.len());
-    prop_assert_eq!(report.rows.len(), expected.len().min(wishes.limit.unwrap_or(usize::MAX)));
+    prop_assert_eq!(report.rows.len(), expected.len().min(request.limit.unwrap_or(usize::MAX)));
     prop_assert_eq!(report.totals, seen.totals());
     for row in &report.rows {
         let (columns, cut) = &expected[&row.key.column_values()];
         prop_assert_eq!((&row.columns, row.cut_by_loss), (columns, *cut), "{}", row.name);
     }
     // Sorted, the largest first, and nothing larger is left out.
-    let values: Vec<Option<i64>> = report.rows.iter().map(|row| row.get(wishes.sort)).collect();
+    let values: Vec<Option<i64>> = report.rows.iter().map(|row| row.get(request.sort)).collect();
     prop_assert!(values.is_sorted_by(|a, b| a >= b), "{:?}", values);
-    for pair in report.rows.windows(2).filter(|pair| pair[0].get(wishes.sort) == pair[1].get(wishes.sort)) {
+    for pair in report.rows.windows(2).filter(|pair| pair[0].get(request.sort) == pair[1].get(request.sort)) {
         prop_assert!((&pair[0].name, &pair[0].key) < (&pair[1].name, &pair[1].key));
     }
     let shown: Vec<Vec<String>> = report.rows.iter().map(|row| row.key.column_values()).collect();
     let mut hidden = expected.iter().filter(|(key, _)| !shown.contains(key));
     let least = values.last().copied().unwrap_or(None);
     prop_assert!(
-        wishes.limit == Some(0) || hidden.all(|(_, (columns, _))| columns.get(wishes.sort) <= least)
+        request.limit == Some(0) || hidden.all(|(_, (columns, _))| columns.get(request.sort) <= least)
     );
     // Parts of the whole.
     let all: i128 =
-        expected.values().filter_map(|(columns, _)| columns.get(wishes.sort)).map(i128::from).sum();
+        expected.values().filter_map(|(columns, _)| columns.get(request.sort)).map(i128::from).sum();
     let mut before = 0;
     for row in &report.rows {
-        let value = row.get(wishes.sort).map(i128::from).filter(|_| wishes.sort.adds_up());
+        let value = row.get(request.sort).map(i128::from).filter(|_| request.sort.adds_up());
         before += value.unwrap_or(0);
         let part = |of: i128| value.filter(|_| all != 0).map(|_| (of * 1_000_000 / all) as i64);
         prop_assert_eq!((row.pct_ppm, row.cum_pct_ppm), (part(value.unwrap_or(0)), part(before)));
     }
     // Every wait is somewhere, if nothing was chosen among them.
-    let Filter { task: None, mode: None, min_wait_ns: None, from_ns: None, .. } = wishes.filter else {
+    let Filter { task: None, mode: None, min_wait_ns: None, from_ns: None, .. } = request.filter else {
         return Ok(());
     };
     let (trust, counts) = (&report.trust, &seen.counts);
@@ -270,45 +277,56 @@ fn check_report(report: &report::Report, seen: &Seen, wishes: &Wishes) -> Result
     Ok(())
 }
 
-fn check_blame(blame: &blame::Blame, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
-    let key = |key: &Option<report::Key>| key.as_ref().map_or_else(Vec::new, report::Key::column_values);
+fn check_blame(blame: &blame::Blame, seen: &Seen, request: &Request) -> Result<(), TestCaseError> {
+    let key = |key: &Option<crate::tables::key::Key>| {
+        key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values)
+    };
     let rows = blame.rows.iter().map(|row| {
         let sums = (row.wait_caused_ns, row.shares, row.longest_ns, row.cut_by_loss);
         ((row.charged_to.as_str(), key(&row.holder), key(&row.waiter)), sums)
     });
     let found: BTreeMap<_, _> = rows.collect();
     prop_assert_eq!(found.len(), blame.rows.len(), "no two rows are of the same");
-    prop_assert_eq!(&found, &seen.blame(wishes.blame_by));
-    let waited: i64 = seen.wanted_waits().map(|wait| wait.wait_ns).sum();
+    prop_assert_eq!(&found, &seen.blame(request.blame_by));
+    let waited: i64 = seen.selected_waits().map(|wait| wait.wait_ns).sum();
     let sum = |charged: Option<&str>| -> i64 {
         let rows = found.iter().filter(|((is, ..), _)| charged.is_none_or(|charged| *is == charged));
         rows.map(|(_, (ns, ..))| *ns).sum()
     };
     let totals = &blame.totals;
     prop_assert_eq!((totals.waited_ns, sum(None)), (waited, waited));
-    let parts = [totals.hold_ns, totals.gap_ns, totals.owner_ns, totals.unknown_ns];
-    prop_assert_eq!(parts, ["hold", "gap", "owner", "unknown"].map(|charged| sum(Some(charged))));
+    let parts = [totals.hold_ns, totals.handoff_ns, totals.gap_ns, totals.owner_ns];
+    prop_assert_eq!(parts, ["hold", "handoff", "gap", "owner"].map(|charged| sum(Some(charged))));
+    prop_assert_eq!(totals.unknown_ns, sum(Some("waker")) + sum(Some("unknown")));
     prop_assert!(blame.rows.is_sorted_by(|a, b| a.wait_caused_ns >= b.wait_caused_ns));
     Ok(())
 }
 
-fn check_timeline(timeline: &periods::Timeline, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
+fn check_timeline(
+    timeline: &timeline::Timeline,
+    seen: &Seen,
+    request: &Request,
+) -> Result<(), TestCaseError> {
     let series = timeline.keys.iter().map(|series| {
-        let cell = |cell: &periods::Cell| (cell.wait_ns, cell.hold_ns, cell.waits, cell.holds);
+        let cell = |cell: &timeline::Cell| (cell.wait_ns, cell.hold_ns, cell.waits, cell.holds);
         let cells: BTreeMap<i64, super::Cell> = series.cells.iter().map(|(n, c)| (*n, cell(c))).collect();
-        (series.key.as_ref().map_or_else(Vec::new, report::Key::column_values), (cells, series.cut_by_loss))
+        (
+            series.key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values),
+            (cells, series.cut_by_loss),
+        )
     });
     let found: BTreeMap<_, _> = series.collect();
-    prop_assert_eq!(found, seen.timeline(wishes.by, wishes.period_ns));
+    prop_assert_eq!(found, seen.timeline(request.by, request.period_ns));
     prop_assert!(timeline.keys.is_sorted_by(|a, b| a.total.wait_ns >= b.total.wait_ns));
     Ok(())
 }
 
-fn check_hist(found: &hist::Histogram, seen: &Seen, wishes: &Wishes) -> Result<(), TestCaseError> {
-    let expected = seen.times(wishes.of, wishes.of_key.then_some(wishes.by));
+fn check_hist(found: &hist::Histogram, seen: &Seen, request: &Request) -> Result<(), TestCaseError> {
+    let expected = seen.times(request.of, request.of_key.then_some(request.by));
     prop_assert_eq!(found.keys.len(), expected.len());
     for key in &found.keys {
-        let times = &expected[&key.key.as_ref().map_or_else(Vec::new, report::Key::column_values)];
+        let times =
+            &expected[&key.key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values)];
         prop_assert_eq!((key.count, key.total_ns), (times.len() as u64, times.iter().sum::<i64>()));
         prop_assert!(fit(&key.buckets, times), "{:?} {:?}", key.buckets, times);
     }
@@ -337,7 +355,7 @@ fn check_rows(tables: &Tables, seen: &Seen) -> Result<(), TestCaseError> {
         "stack_id",
     ];
     let mut waits: Vec<Vec<String>> = seen
-        .wanted_waits()
+        .selected_waits()
         .map(|wait| {
             let (outcome, errno) = match wait.outcome {
                 Outcome::Acquired => ("acquired", None),
@@ -372,7 +390,7 @@ fn check_rows(tables: &Tables, seen: &Seen) -> Result<(), TestCaseError> {
         })
         .collect();
     waits.sort();
-    prop_assert_eq!(columns_of(What::Waits, &tables.waits, &names), waits);
+    prop_assert_eq!(columns_of(RowKind::Waits, &tables.waits, &names), waits);
     let names = [
         "start_ns",
         "end_ns",
@@ -396,7 +414,7 @@ fn check_rows(tables: &Tables, seen: &Seen) -> Result<(), TestCaseError> {
         "stack_id",
     ];
     let mut holds: Vec<Vec<String>> = seen
-        .wanted_holds()
+        .selected_holds()
         .map(|hold| {
             let state = match hold.state {
                 HoldState::Complete => "complete",
@@ -432,21 +450,21 @@ fn check_rows(tables: &Tables, seen: &Seen) -> Result<(), TestCaseError> {
         })
         .collect();
     holds.sort();
-    prop_assert_eq!(columns_of(What::Holds, &tables.holds, &names), holds);
+    prop_assert_eq!(columns_of(RowKind::Holds, &tables.holds, &names), holds);
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(40) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(40)) })]
 
     #[test]
     fn a_file_gives_what_its_events_give_however_it_is_cut(
-        (events, wishes, group_rows) in (histories::history(), any_wishes(), 1..20usize),
+        (events, request, group_rows) in (histories::history(), any_request(), 1..20usize),
     ) {
         prop_assume!(!events.is_empty());
-        let around = Surroundings::new();
-        let mut expected = in_memory(&around, &events, &wishes);
-        let mut found = of_file(&file(&events, group_rows).trace, &wishes).unwrap();
+        let context = ModelContext::new();
+        let mut expected = in_memory(&context, &events, &request);
+        let mut found = of_file(&file(&events, group_rows).trace, &request).unwrap();
         // The trace in memory does not know how many events it has.
         for trust in [&mut expected.report.trust, &mut expected.blame.trust, &mut expected.timeline.trust, &mut expected.hist.trust] {
             trust.recorded = events.len() as u64;
@@ -463,17 +481,17 @@ fn sorted(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(1000) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(1000)) })]
 
     #[test]
     fn neither_readers_nor_the_order_of_events_of_equal_time_make_a_difference(
-        (events, choices, wishes, readers) in (histories::orderly_history(), vec(any::<Index>(), 1..20), any_wishes(), 1..7usize),
+        (events, choices, request, readers) in (histories::orderly_history(), vec(any::<Index>(), 1..20), any_request(), 1..7usize),
     ) {
-        thread_local!(static AROUND: Surroundings = Surroundings::new());
+        thread_local!(static CONTEXT: ModelContext = ModelContext::new());
         let other = histories::reordered(&events, &choices);
-        let asked_otherwise = Wishes { readers, ..wishes.clone() };
-        let (one, two) = AROUND.with(|around| {
-            (in_memory(around, &events, &wishes), in_memory(around, &other, &asked_otherwise))
+        let asked_otherwise = Request { readers, ..request.clone() };
+        let (one, two) = CONTEXT.with(|context| {
+            (in_memory(context, &events, &request), in_memory(context, &other, &asked_otherwise))
         });
         let rows = |tables: Tables| Tables { waits: sorted(tables.waits), holds: sorted(tables.holds), ..tables };
         prop_assert_eq!(rows(one), rows(two));

@@ -1,4 +1,6 @@
-//! Trace events read again as JSON. What trace_processor makes of them is in tests/viewers.rs.
+//! Reads trace events as JSON. tests/viewers.rs reads them with trace_processor.
+
+use std::slice::from_ref;
 
 use serde_json::Value;
 
@@ -13,8 +15,8 @@ fn events(trace: &Trace) -> Vec<Value> {
     let filter = Filter { include_idle: true, ..Filter::default() };
     let asked = export::Options { format: Format::Chrome, filter, ..Default::default() };
     let mut written = export::Written::default();
-    let text = testing::skin(|out| {
-        written = export::write(trace, &asked, out)?;
+    let text = testing::text_of(|out| {
+        written = export::write(from_ref(trace), &asked, out)?;
         Ok(())
     });
     let mut json: Value = serde_json::from_str(&text).unwrap();
@@ -31,7 +33,7 @@ fn shown(event: &Value) -> String {
 }
 
 #[test]
-fn what_nests_is_on_its_thread_and_what_does_not_is_beside_it() {
+fn nested_intervals_are_on_their_thread_and_others_beside_it() {
     let test = testing::trace(
         "
         lock m pthread_mutex name=hot

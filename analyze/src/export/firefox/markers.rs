@@ -1,27 +1,27 @@
-//! The two kinds of marker: a wait and a hold, with what the Firefox Profiler shows of them.
+//! The two kinds of marker, a wait and a hold, and the fields that the Firefox Profiler shows of them.
 
 use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, Profile, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle,
 };
 
-/// One wait.
+/// A wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitMarker {
     pub(super) name: StringHandle,
     pub(super) category: CategoryHandle,
-    /// Lock, place, mode, outcome, holder, what it consisted of.
+    /// Lock, site, mode, outcome, holder, and the times that the wait consists of.
     pub(super) texts: [StringHandle; 6],
 }
 
-/// One hold.
+/// A hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HoldMarker {
     pub(super) name: StringHandle,
     pub(super) category: CategoryHandle,
-    /// Lock, place, mode, state.
+    /// Lock, site, mode, state.
     pub(super) texts: [StringHandle; 4],
-    /// How long others waited for it, in ms.
+    /// The time that others waited for it, in ms.
     pub(super) caused_ms: f64,
     pub(super) max_waiters: f64,
 }

@@ -1,6 +1,6 @@
-//! The profile while it grows: threads, stacks, samples, markers.
+//! Builds the profile: threads, stacks, samples and markers.
 //!
-//! Waits and holds enter one by one, JSON leaves at the end. Times are since the begin of the trace.
+//! Waits and holds go in one by one, JSON comes out at the end. Times are since the beginning of the trace.
 
 use std::io::Write;
 
@@ -11,21 +11,23 @@ use fxprof_processed_profile::{
 };
 use rustc_hash::FxHashMap;
 use serde::Serialize as _;
-use trace_format::{LockId, StackId, TaskId, Trace};
+use trace_format::{LockId, StackId, TaskId};
 
 use super::{
     markers::{HoldMarker, WaitMarker},
     weights::Weights,
 };
 use crate::{
+    engine::{Charge, Hold, HoldState, Outcome, Wait},
     error::AnalyzeError,
     export::stacks::{Stacks, is_kernel},
-    intervals::{Charge, Hold, HoldState, Outcome, Wait},
-    names::{self, Names, UNKNOWN, printable},
-    units,
+    input::Input,
+    input::names::{self, Names, UNKNOWN, printable},
+    output::units,
 };
 
-pub(super) struct Building<'a> {
+/// A profile that is being built.
+pub(super) struct Builder<'a> {
     names: &'a Names,
     stacks: &'a Stacks,
     start_ns: i64,
@@ -36,14 +38,14 @@ pub(super) struct Building<'a> {
     user: CategoryHandle,
     processes: FxHashMap<i32, ProcessHandle>,
     threads: FxHashMap<TaskId, ThreadHandle>,
-    known: FxHashMap<(TaskId, Option<StackId>, bool), Option<StackHandle>>,
-    /// What samples weigh, in ns.
+    stack_handles: FxHashMap<(TaskId, Option<StackId>, bool), Option<StackHandle>>,
+    /// The weights of samples in ns.
     weights: Vec<i64>,
 }
 
-impl<'a> Building<'a> {
-    pub(super) fn new(trace: &Trace, names: &'a Names, stacks: &'a Stacks, start_ns: i64) -> Self {
-        let info = trace.info();
+impl<'a> Builder<'a> {
+    pub(super) fn new(input: &'a Input<'_>, stacks: &'a Stacks) -> Self {
+        let info = input.trace.info();
         let begin = info.clocks_start.realtime_ns as f64 / 1e6;
         let begin = ReferenceTimestamp::from_millis_since_unix_epoch(begin.max(0.0));
         let product = match info.target.as_str() {
@@ -52,12 +54,12 @@ impl<'a> Building<'a> {
         };
         let mut profile = Profile::new(&product, begin, SamplingInterval::from_millis(1));
         profile.set_os_name(&format!("Linux {}", printable(&info.host.kernel)));
-        // All names are known: nothing is to be looked up.
+        // The viewer need not look up any name.
         profile.set_symbolicated(true);
         Self {
-            names,
+            names: &input.names,
             stacks,
-            start_ns,
+            start_ns: input.selection.start_ns,
             waiting: profile.add_category("Waiting for a lock", CategoryColor::Red),
             holding: profile.add_category("Holding a lock", CategoryColor::Blue),
             kernel: profile.add_category("Kernel", CategoryColor::Orange),
@@ -65,12 +67,12 @@ impl<'a> Building<'a> {
             profile,
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
-            known: FxHashMap::default(),
+            stack_handles: FxHashMap::default(),
             weights: Vec::new(),
         }
     }
 
-    /// A sample and a marker.
+    /// Adds a wait: a sample and a marker.
     pub(super) fn wait(&mut self, wait: &Wait) {
         let thread = self.thread(wait.task);
         let (from, to) = (self.time(wait.start_ns), self.time(wait.end_ns));
@@ -81,7 +83,7 @@ impl<'a> Building<'a> {
         let leaf = self.frame(leaf, self.waiting);
         let leaf = self.profile.intern_frame(thread, leaf);
         let with_lock = self.profile.intern_stack(thread, stack, leaf);
-        // There is no memory for more waits than a number has place for.
+        // Memory ends before this number does.
         let number = i32::try_from(self.weights.len()).unwrap_or(i32::MAX);
         self.weights.push(wait.wait_ns);
         self.profile.add_sample(thread, from, Some(with_lock), CpuDelta::ZERO, number);
@@ -112,7 +114,7 @@ impl<'a> Building<'a> {
         self.profile.set_marker_stack(thread, marker, stack);
     }
 
-    /// A marker.
+    /// Adds a hold: a marker.
     pub(super) fn hold(&mut self, hold: &Hold) {
         let thread = self.thread(hold.task);
         let (from, to) = (self.time(hold.start_ns), self.time(hold.end_ns));
@@ -143,10 +145,10 @@ impl<'a> Building<'a> {
         self.profile.set_marker_stack(thread, marker, stack);
     }
 
-    /// Writes it all.
+    /// Writes the profile.
     pub(super) fn write(self, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
         let mut json = serde_json::Serializer::with_formatter(&mut *out, Weights::new(&self.weights));
-        // Only the output fails: what is written is made of numbers and text.
+        // Only the output can fail: numbers and text can always be serialized.
         self.profile.serialize(&mut json).map_err(|error| AnalyzeError::Write(error.into()))?;
         writeln!(out).and_then(|()| out.flush()).map_err(AnalyzeError::Write)
     }
@@ -168,7 +170,7 @@ impl<'a> Building<'a> {
 
     fn stack(&mut self, task: TaskId, stack: Option<StackId>, kernel: bool) -> Option<StackHandle> {
         let key = (task, stack, kernel);
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.stack_handles.get(&key) {
             return *known;
         }
         let thread = self.thread(task);
@@ -178,7 +180,7 @@ impl<'a> Building<'a> {
             frames.push(self.frame(text, if frame.kernel { self.kernel } else { self.user }));
         }
         let made = self.profile.intern_stack_frames(thread, frames.into_iter());
-        self.known.insert(key, made);
+        self.stack_handles.insert(key, made);
         made
     }
 
@@ -193,7 +195,7 @@ impl<'a> Building<'a> {
             let name = self.names.process_comm(pid).map_or(UNKNOWN.into(), printable);
             self.profile.add_process(&name, pid.unsigned_abs(), begin)
         });
-        // Of several tasks that were one thread, each has a track: the first is the main one.
+        // If several tasks have one thread id, each has a track.
         let thread = self.profile.add_thread(process, tid.unsigned_abs(), begin, pid == tid);
         let name = row.and_then(|row| row.comm.as_deref()).map_or(UNKNOWN.into(), printable);
         self.profile.set_thread_name(thread, &name);

@@ -1,14 +1,17 @@
 //! Profiles read again as JSON. What the Firefox Profiler's own loader makes of them is in tests/viewers.rs.
 
+use std::slice::from_ref;
+
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::Value;
 
 use super::Options;
 use crate::{
-    Filter, blame,
+    Filter,
+    engine::histories,
     export::{self, Format, Written},
-    intervals::histories,
-    report::tests::trace_of,
+    tables::blame,
+    tables::report::tests::trace_of,
     testing,
 };
 use trace_format::Trace;
@@ -18,8 +21,8 @@ fn profile(trace: &Trace, markers: usize) -> (Value, Written) {
     let (format, firefox) = (Format::Firefox, Options { markers });
     let asked = export::Options { format, filter, firefox, ..Default::default() };
     let mut written = Written::default();
-    let text = testing::skin(|out| {
-        written = export::write(trace, &asked, out)?;
+    let text = testing::text_of(|out| {
+        written = export::write(from_ref(trace), &asked, out)?;
         Ok(())
     });
     (serde_json::from_str(&text).unwrap(), written)
@@ -59,7 +62,7 @@ const TEXT: &str = "
 ";
 
 #[test]
-fn a_wait_is_a_sample_that_weighs_as_long_as_it_lasted_and_a_marker() {
+fn a_wait_is_a_sample_weighted_by_its_length_and_a_marker() {
     let test = testing::trace(TEXT);
     let (profile, written) = profile(&test.trace, 10);
     assert_eq!((written.items, written.notes.len()), (3, 0));
@@ -90,7 +93,7 @@ fn a_wait_is_a_sample_that_weighs_as_long_as_it_lasted_and_a_marker() {
 }
 
 #[test]
-fn of_too_many_the_longest_are_written_and_the_rest_is_told() {
+fn only_the_longest_intervals_are_written_and_a_note_counts_the_rest() {
     let test = testing::trace(
         "
         0    A acquire m a.c:1
@@ -108,14 +111,14 @@ fn of_too_many_the_longest_are_written_and_the_rest_is_told() {
         list(&threads(&profile)[0], "stringArray")[at].as_str().unwrap().to_owned()
     };
     assert_eq!(data.iter().map(at).collect::<Vec<_>>(), ["a.c:2", "a.c:3"]);
-    assert!(written.notes[0].starts_with("the longest 2 of 3 holds are written"), "{:?}", written.notes);
+    assert!(written.notes[0].starts_with("only the longest 2 of 3 holds are written"), "{:?}", written.notes);
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(50) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(50)) })]
 
     #[test]
-    fn the_samples_weigh_all_that_was_waited(events in histories::history()) {
+    fn the_weights_of_samples_add_up_to_all_waits(events in histories::history()) {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, 7);
         let (profile, written) = profile(&test.trace, usize::MAX);
@@ -123,7 +126,7 @@ proptest! {
         let ns: i64 = weights.map(|ms| (ms.as_f64().unwrap() * 1e6).round() as i64).sum();
         let filter = Filter { include_idle: true, ..Filter::default() };
         let asked = blame::Options { filter, allow_loss: true, ..Default::default() };
-        prop_assert_eq!(ns, blame::blame(&test.trace, &asked).unwrap().totals.waited_ns);
+        prop_assert_eq!(ns, blame::blame(from_ref(&test.trace), &asked).unwrap().totals.waited_ns);
         let markers = threads(&profile).iter().map(|thread| list(&thread["markers"], "data").len());
         prop_assert_eq!(markers.sum::<usize>() as u64, written.items);
     }

@@ -1,18 +1,18 @@
-//! Sample weights with a fraction, in JSON.
+//! A JSON formatter that writes sample weights with a fraction.
 //!
-//! fxprof-processed-profile has whole numbers for the weight of a sample, and a wait of 40 µs is 0.04 ms. So what it gets as the weight is the
-//! number of a wait, and where it writes one, this writes the milliseconds instead. All else is written as it comes.
+//! fxprof-processed-profile takes whole numbers as weights, but a wait of 40 µs is 0.04 ms. So the weight of a sample is the index of
+//! its wait there, and this formatter writes the milliseconds of that wait instead. It writes everything else as it is.
 
 use std::io::{self, Write};
 
 use serde_json::ser::{CompactFormatter, Formatter};
 
-/// Writes compact JSON, with these weights.
+/// Writes compact JSON with these weights.
 pub(super) struct Weights<'a> {
-    /// In ns, by the number that stands for them.
+    /// The weights in ns, by index.
     pub(super) ns: &'a [i64],
     json: CompactFormatter,
-    /// The last key, while it or its value is written.
+    /// The last key.
     key: String,
     in_key: bool,
     /// Whether the list of weights is being written.
@@ -57,7 +57,7 @@ impl Formatter for Weights<'_> {
     fn write_i32<W: ?Sized + Write>(&mut self, out: &mut W, value: i32) -> io::Result<()> {
         let ns = usize::try_from(value).ok().and_then(|at| self.ns.get(at)).filter(|_| self.in_weights);
         match ns {
-            // Milliseconds with all digits of the nanoseconds.
+            // Milliseconds, exact to the nanosecond.
             Some(ns) => write!(out, "{}.{:06}", ns / 1_000_000, ns.unsigned_abs() % 1_000_000),
             None => self.json.write_i32(out, value),
         }

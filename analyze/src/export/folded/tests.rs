@@ -1,17 +1,18 @@
-//! Folded stacks against the rows that they are sums of, and in the hands of inferno.
+//! Folded stacks compared with the rows that they add up, and read by inferno.
 
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 
 use inferno::flamegraph;
 use proptest::{prelude::*, test_runner::Config};
 
 use super::{Of, Options, Unit, frame};
 use crate::{
-    AnalyzeError, Filter, blame,
+    AnalyzeError, Filter,
+    engine::{Engine, HoldState, Intervals, histories},
     export::{self, Format, Written},
-    intervals::{Engine, HoldState, Intervals, histories},
-    names::Names,
-    report::tests::trace_of,
+    tables::blame,
+    tables::report::tests::trace_of,
     testing,
 };
 use trace_format::Trace;
@@ -41,9 +42,9 @@ fn options(of: Of, unit: Unit, filter: Filter) -> export::Options {
 fn folded(trace: &Trace, of: Of, unit: Unit) -> (String, Written) {
     let filter = Filter { include_idle: true, ..Filter::default() };
     let mut written = Written::default();
-    let text = testing::skin(|out| -> Result<(), AnalyzeError> {
+    let text = testing::text_of(|out| -> Result<(), AnalyzeError> {
         let asked = export::Options { allow_loss: true, ..options(of, unit, filter) };
-        written = export::write(trace, &asked, out)?;
+        written = export::write(from_ref(trace), &asked, out)?;
         Ok(())
     });
     (text, written)
@@ -54,7 +55,7 @@ fn sum(text: &str) -> i64 {
 }
 
 #[test]
-fn a_line_is_thread_stack_from_the_root_and_lock() {
+fn a_line_has_the_thread_the_stack_from_its_root_and_the_lock() {
     let test = testing::trace(TEXT);
     let (text, written) = folded(&test.trace, Of::Wait, Unit::Us);
     assert_eq!(
@@ -63,10 +64,7 @@ fn a_line_is_thread_stack_from_the_root_and_lock() {
          writer;main;put;pthread_mutex:hot 7\n"
     );
     assert_eq!(written.items, 2);
-    assert_eq!(
-        written.notes,
-        ["1 stack weighs less than half a microsecond and is left out; --unit ns shows all"]
-    );
+    assert_eq!(written.notes, ["1 stack of less than half a microsecond is left out; --unit ns shows all"]);
     assert_eq!(
         folded(&test.trace, Of::Hold, Unit::Ns).0,
         "worker;main;get;pthread_mutex:hot 6000\n\
@@ -76,19 +74,19 @@ fn a_line_is_thread_stack_from_the_root_and_lock() {
 }
 
 #[test]
-fn combined_is_the_waiter_and_after_two_dashes_the_holder_from_its_leaf() {
+fn a_combined_line_has_the_waiter_two_dashes_and_the_holder_from_its_leaf() {
     let test = testing::trace(TEXT);
     assert_eq!(
         folded(&test.trace, Of::Combined, Unit::Ns).0,
         "worker;main;get;do_page_fault;rwsem:mmap_lock;--;[the owner by the lock word];writer 400\n\
          writer;main;do_page_fault;rwsem:mmap_lock;--;[holder not recorded] 7000\n\
-         writer;main;put;pthread_mutex:hot;--;[no recorded hold] 1500\n\
+         writer;main;put;pthread_mutex:hot;--;[hand-off] 1500\n\
          writer;main;put;pthread_mutex:hot;--;get;main;worker 5000\n"
     );
 }
 
 #[test]
-fn inferno_draws_it_and_paints_the_dashes_between_waiter_and_holder_grey() {
+fn inferno_draws_the_lines_and_paints_the_dashes_grey() {
     let test = testing::trace(TEXT);
     let (text, _) = folded(&test.trace, Of::Combined, Unit::Ns);
     let mut options = flamegraph::Options::default();
@@ -115,26 +113,45 @@ fn names_cannot_break_lines_frames_or_weights() {
 }
 
 #[test]
-fn a_trace_that_lost_too_much_is_refused_unless_it_is_allowed() {
+fn a_trace_that_lost_too_much_is_refused_unless_allowed() {
     let mut parts = testing::Parts::parse(TEXT);
     parts.info.loss.ring_full = 10;
     let test = parts.write();
     let mut asked = options(Of::Wait, Unit::Us, Filter::default());
-    let error = export::write(&test.trace, &asked, &mut Vec::new()).unwrap_err();
+    let error = export::write(from_ref(&test.trace), &asked, &mut Vec::new()).unwrap_err();
     assert!(error.too_much_lost(), "{error}");
     asked.allow_loss = true;
-    assert_eq!(export::write(&test.trace, &asked, &mut Vec::new()).unwrap().items, 2);
+    assert_eq!(export::write(from_ref(&test.trace), &asked, &mut Vec::new()).unwrap().items, 2);
+}
+
+#[test]
+fn weights_can_be_acquisitions_sleep_calls_and_failures() {
+    let test = testing::trace(
+        "source futex kinds=futex holds=no\nlock f futex name=word\ntask A comm=worker\ntask B comm=writer
+         1_000 B wait f b.c:2:put\n9_000 B acquire f b.c:2:put wait=8_000 blocked=5_000 runq=1_000
+         9_500 A wake f a.c:3:get wait=700 count=1\n9_600 A wake f a.c:3:get wait=300 errno=22
+         9_700 A try_fail m a.c:4:get errno=16\n9_800 B wait m b.c:5:put\n9_900 B abandon m b.c:5:put wait=100 errno=110
+         10_000 A acquire m a.c:6:get\n11_000 A release m",
+    );
+    let of = |of| folded(&test.trace, of, Unit::Ns).0;
+    assert_eq!(of(Of::Count), "worker;get;pthread_mutex:m 1\nwriter;put;futex:word 1\n");
+    assert_eq!(of(Of::Blocked), "writer;put;futex:word 5000\n");
+    assert_eq!(of(Of::Sys), "worker;get;futex:word 1000\nwriter;put;futex:word 2000\n");
+    assert_eq!(of(Of::Wakes), "worker;get;futex:word 2\n");
+    let errors = "worker;get;futex:word 1\nworker;get;pthread_mutex:m 1\nwriter;put;pthread_mutex:m 1\n";
+    assert_eq!(of(Of::Errors), errors);
+    assert_eq!(folded(&test.trace, Of::Errors, Unit::Us).0, errors, "numbers have no unit");
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(50) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(50)) })]
 
     #[test]
-    fn the_weights_are_all_that_was_held_waited_and_charged(events in histories::history()) {
+    fn weights_add_up_to_all_holds_waits_and_charges(events in histories::history()) {
         prop_assume!(!events.is_empty());
         let end_ns = events.iter().map(|event| event.ts_ns).max().unwrap();
         let test = trace_of(events.clone(), 7);
-        let mut engine = Engine::new(Names::read(&test.trace).unwrap().rules(&test.trace));
+        let mut engine = Engine::new(test.rules());
         let mut found = Intervals::default();
         events.iter().for_each(|event| engine.push(event, &mut found));
         engine.finish(end_ns, &mut found);
@@ -150,7 +167,7 @@ proptest! {
         // By kind of charge it is what `blame` says.
         let filter = Filter { include_idle: true, ..Filter::default() };
         let asked = blame::Options { filter, allow_loss: true, ..Default::default() };
-        let totals = blame::blame(&test.trace, &asked).unwrap().totals;
+        let totals = blame::blame(from_ref(&test.trace), &asked).unwrap().totals;
         let mut by_charge: BTreeMap<&str, i64> = BTreeMap::new();
         let combined = folded(&test.trace, Of::Combined, Unit::Ns).0;
         for line in combined.lines() {
@@ -161,6 +178,7 @@ proptest! {
         }
         let charged = |word: &str| by_charge.get(word).copied().unwrap_or(0);
         prop_assert_eq!(charged("hold"), totals.hold_ns);
+        prop_assert_eq!(charged("[hand-off"), totals.handoff_ns);
         prop_assert_eq!(charged("[no recorded hold"), totals.gap_ns);
         prop_assert_eq!(charged("[holder not recorded"), totals.unknown_ns);
         prop_assert_eq!(charged("[the owner by the lock word"), totals.owner_ns);

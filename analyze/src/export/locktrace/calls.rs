@@ -1,24 +1,16 @@
-//! From events to futex calls, and from calls to the sums of a row.
+//! Turns events into futex calls and adds up the calls of a row.
 //!
-//! The rules are those of the original (`tools/locktrace.c` there): a call's sleep is from its last switch-out to the switch-in that
-//! followed, and a call that was switched out by preemption last is not counted at all, but for its error. A trace has the sums of
-//! a call's sleeping and run-queue times; they are the same where a call slept once, and where it did not, they hold all of it.
+//! The rules are those of the original (`tools/locktrace.c`): the sleep of a call is the time from its last switch-out to the
+//! switch-in after it, and a call that was last switched out by preemption counts for its error only. A trace has the sums of all
+//! sleeping and run-queue times of a call; they are the same if the call slept once.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
 
-use super::{Row, safe};
-use crate::{
-    error::AnalyzeError,
-    export::Options,
-    intervals::Counts,
-    names::Names,
-    pass::{Detail, Pass},
-    report::{Trust, trust::Watch},
-    scope::Chosen,
-};
+use super::row::Row;
+use crate::{error::AnalyzeError, export::run::Reads, input::Input, input::names::Names, output::safe};
 
-/// What one call did.
+/// A futex call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     waits: bool,
@@ -27,42 +19,43 @@ pub(super) struct Call {
     time: Time,
 }
 
-/// How long a call took, as far as that is known.
+/// The time that a call took, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Time {
-    /// Asleep, and all, in ns.
+    /// Time asleep, and the whole time, in ns.
     Known { blocked_ns: i64, all_ns: i64 },
-    /// It was preempted and did not sleep: the original drops it.
+    /// The call was preempted and did not sleep: the original drops it.
     Preempted,
-    /// Its length, but not what was sleep.
+    /// The time asleep is not known.
     Unknown,
 }
 
-/// What the rows are made of.
+/// The key of a row: address, thread, process, stack.
 type Key = (u64, i32, i32, Stack);
 
 /// The user stack of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Stack {
-    /// None was recorded.
+    /// No stack was recorded.
     Missing,
-    /// Its number among those that differ.
+    /// The index among the distinct user stacks.
     Known(usize),
-    /// The trace has not got it.
+    /// The trace does not hold the stack.
     Lost,
 }
 
-/// All calls of a trace, added up.
-#[derive(Debug)]
+/// The calls of a trace, added up.
+#[derive(Debug, Default)]
 pub(super) struct Calls {
     sums: FxHashMap<Key, Row>,
-    /// By futex and process: how many calls slept for so many powers of two of µs.
+    /// By futex and process: the number of calls that slept for each power of two of µs.
     pub(super) slots: FxHashMap<(u64, i32), Vec<u64>>,
     /// By process: the name of the first of its threads that completed a call.
     comms: FxHashMap<i32, Option<String>>,
-    /// What the distinct stacks are, root first.
+    /// The distinct user stacks, root first.
     stacks: Vec<String>,
-    pub(super) trust: Trust,
+    /// By stack id: the index of the user stack.
+    stack_of: Vec<usize>,
     futex_calls: u64,
     /// Waits for locks of the C library whose futex calls are not in the trace.
     api_waits: u64,
@@ -72,40 +65,32 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn of(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
-        let names = Names::read(trace)?;
-        let chosen = Chosen::of(trace, &names, &options.filter)?;
-        let (stacks, stack_of) = user_stacks(trace)?;
-        let mut calls = Self {
-            sums: FxHashMap::default(),
-            slots: FxHashMap::default(),
-            comms: FxHashMap::default(),
-            stacks,
-            trust: Trust::default(),
-            futex_calls: 0,
-            api_waits: 0,
-            untimed: 0,
-            untimed_wakes: 0,
-            approximate: options.locktrace.approximate,
-        };
-        let pass = Pass { trace, names: &names, chosen: &chosen, detail: Detail::All };
-        let walk = pass.events(|event| calls.push(event, &names, &stack_of))?;
-        calls.trust = Watch::default().block(trace, (&walk, &Counts::default()), &chosen, &names);
-        if calls.futex_calls == 0 && calls.api_waits > 0 && !calls.approximate {
-            return Err(AnalyzeError::Lacks {
-                path: trace.paths().events.clone(),
-                what: format!(
-                    "no futex call is in the trace, but {} waits for locks of the C library",
-                    calls.api_waits
-                ),
-                advice: "record with --locks futex, or give --approx to take those waits for the calls",
-            });
-        }
-        Ok(calls)
+    pub(super) fn new(approximate: bool) -> Self {
+        Self { approximate, ..Self::default() }
     }
 
-    /// The call that this event ends, if it ends one.
-    fn push(&mut self, event: &Event, names: &Names, stack_of: &[usize]) {
+    pub(super) fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+        (self.stacks, self.stack_of) = user_stacks(input.trace)?;
+        Ok(Reads::Events)
+    }
+
+    /// Checks that the trace holds futex calls.
+    pub(super) fn end(&self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        if self.futex_calls > 0 || self.api_waits == 0 || self.approximate {
+            return Ok(());
+        }
+        Err(AnalyzeError::Lacks {
+            path: input.trace.paths().events.clone(),
+            what: format!(
+                "the trace has no futex calls, but {} waits for locks of the C library",
+                self.api_waits
+            ),
+            advice: "record with --locks futex, or use --approx to count those waits as futex calls",
+        })
+    }
+
+    /// Adds the call that this event ends, if it ends one.
+    pub(super) fn add(&mut self, event: &Event, names: &Names) {
         let (Some(lock), Some(task)) = (event.lock.and_then(|lock| names.lock(lock)), event.task) else {
             return;
         };
@@ -128,7 +113,7 @@ impl Calls {
             None => Stack::Missing,
             Some(StackId(id)) => usize::try_from(id)
                 .ok()
-                .and_then(|at| stack_of.get(at))
+                .and_then(|at| self.stack_of.get(at))
                 .map_or(Stack::Lost, |number| Stack::Known(*number)),
         };
         let address = lock.address.unwrap_or(0);
@@ -145,7 +130,7 @@ impl Calls {
         self.sums.len()
     }
 
-    /// The rows that have a stack to show, or none at all; and how many have one that is lost.
+    /// Returns the rows, and the number of rows left out because their stack is lost.
     pub(super) fn rows(&self) -> (Vec<Row>, usize) {
         let mut rows = Vec::with_capacity(self.sums.len());
         let mut missing = 0;
@@ -169,7 +154,7 @@ impl Calls {
         (rows, missing)
     }
 
-    /// What the rows don't say.
+    /// Returns notes on what the rows do not show.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |count: u64, words: &str| {
@@ -180,25 +165,22 @@ impl Calls {
         if self.approximate {
             note(
                 self.api_waits,
-                "waits are of calls on locks of the C library: their whole wait is in blocked_us, nothing of them in sys_us",
+                "waits are calls on locks of the C library: their whole wait is in blocked_us, and sys_us does not include them",
             );
         } else {
             note(
                 self.api_waits,
-                "waits for locks of the C library are left out, for their futex calls are not in the trace; --approx takes them in",
+                "waits for locks of the C library are left out, because their futex calls are not in the trace; --approx includes them",
             );
         }
-        note(self.untimed, "calls that wait are counted, and their times are not known");
-        note(
-            self.untimed_wakes,
-            "calls that wake are counted, and their times are not known: sys_us is that of the others",
-        );
+        note(self.untimed, "waiting calls with unknown times are counted");
+        note(self.untimed_wakes, "waking calls with unknown times are counted; sys_us does not include them");
         notes
     }
 }
 
 impl Row {
-    /// Adds a call; returns for how many µs it slept, if it counts.
+    /// Adds a call. Returns its time asleep in µs, if the call counts.
     fn add(&mut self, call: &Call) -> Option<u64> {
         self.errors += i64::from(call.failed);
         let (blocked_us, sys_us) = match call.time {
@@ -221,12 +203,21 @@ impl Row {
     }
 }
 
-/// The call on a futex that ends with this event.
+/// Returns the time in the futex call that ends with this event during which its task did not sleep, as in the column `sys_us`; 0 if
+/// it is not known.
+pub(in crate::export) fn sys_ns(event: &Event) -> i64 {
+    match futex_call(event).map(|call| call.time) {
+        Some(Time::Known { blocked_ns, all_ns }) => all_ns.saturating_sub(blocked_ns.max(0)).max(0),
+        _ => 0,
+    }
+}
+
+/// Returns the futex call that ends with this event.
 fn futex_call(event: &Event) -> Option<Call> {
     let failed = event.errno.is_some();
     match event.kind {
         EventKind::Acquire | EventKind::Abandon => {
-            // Without its begin, the original does not know the call either.
+            // The original does not count a call without a begin either.
             let all_ns = event.wait_ns?;
             let time = match (event.blocked_ns, event.runq_ns) {
                 (Some(0), Some(queued)) if queued > 0 => Time::Preempted,
@@ -245,7 +236,7 @@ fn futex_call(event: &Event) -> Option<Call> {
     }
 }
 
-/// The call on a lock of the C library that ends with this event, if it waited or failed.
+/// Returns the call on a lock of the C library that ends with this event, if it waited or failed.
 fn api_call(event: &Event) -> Option<Call> {
     let wait_ns = event.wait_ns.unwrap_or(0);
     let time = Time::Known { blocked_ns: wait_ns, all_ns: wait_ns };
@@ -257,7 +248,7 @@ fn api_call(event: &Event) -> Option<Call> {
     }
 }
 
-/// The distinct user stacks, as they are printed, and for each stack of the trace the number of its user part.
+/// Returns the distinct user stacks as text, and for each stack of the trace the index of its user part.
 fn user_stacks(trace: &Trace) -> Result<(Vec<String>, Vec<usize>), AnalyzeError> {
     let mut distinct = Vec::new();
     let mut known: FxHashMap<Vec<Frame>, usize> = FxHashMap::default();

@@ -1,41 +1,34 @@
-//! locktrace's histograms, `--hist FILE`: for each futex of a process, how long its calls slept, in powers of two.
+//! The histograms of locktrace, `--hist FILE`: how long the calls on each futex of a process slept, in powers of two.
 //!
-//! The layout is bcc's `print_log2_hist` (`src/python/bcc/table.py`) as locktrace glues it. The original counts a time under the power of
-//! two below it and prints the bounds of the one below that, and never the first row; [`Options::hist_compat`](super::Options) does the same.
+//! The layout is bcc's `print_log2_hist` (`src/python/bcc/table.py`), as locktrace joins it. The original counts a time under the
+//! power of two below it, prints the bounds of the one below that, and never prints the first row; with
+//! [`Options::hist_compat`](super::Options) so does this.
 
 use std::io::{self, Write};
 
-use trace_format::Trace;
+use rustc_hash::FxHashMap;
 
-use super::calls::Calls;
-use crate::{error::AnalyzeError, export::Options, loss};
-
-/// Writes the histograms of all futexes of the trace.
-///
-/// # Errors
-///
-/// The trace can't be read or holds no futex calls, or what `out` says.
-pub fn write(trace: &Trace, options: &Options, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
-    let calls = Calls::of(trace, options)?;
-    loss::check(trace, &calls.trust, options.allow_loss)?;
-    let mut sections: Vec<(&(u64, i32), &Vec<u64>)> = calls.slots.iter().collect();
+/// Writes a histogram for each futex and process.
+pub(super) fn write_all(
+    slots: &FxHashMap<(u64, i32), Vec<u64>>,
+    compat: bool,
+    out: &mut (dyn Write + Send),
+) -> io::Result<()> {
+    let mut sections: Vec<(&(u64, i32), &Vec<u64>)> = slots.iter().collect();
     sections.sort_unstable_by_key(|((address, pid), _)| (*pid, *address));
-    let write_all = |out: &mut (dyn Write + Send)| {
-        for (at, ((address, pid), slots)) in sections.iter().enumerate() {
-            if at > 0 {
-                writeln!(out)?;
-            }
-            write!(out, "PID {pid}, LOCK {address:#x}")?;
-            section(slots, options.locktrace.hist_compat, out)?;
+    for (at, ((address, pid), slots)) in sections.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
         }
-        Ok(())
-    };
-    write_all(out).map_err(AnalyzeError::Write)
+        write!(out, "PID {pid}, LOCK {address:#x}")?;
+        section(slots, compat, out)?;
+    }
+    Ok(())
 }
 
-/// The rows of one futex. `slots[i]` is the number of times from `2^i` µs, the first from 0.
+/// Writes the rows of one futex. `slots[i]` is the number of times from `2^i` µs, `slots[0]` from 0.
 pub(super) fn section(slots: &[u64], compat: bool, out: &mut (dyn Write + Send)) -> io::Result<()> {
-    // The printer leaves out the row of 0, which is where the original put the shortest times.
+    // The printer leaves out row 0, where the original counts the shortest times.
     let shift = usize::from(!compat);
     let Some(last) = slots.iter().rposition(|count| *count > 0).map(|at| at + shift).filter(|at| *at > 0)
     else {

@@ -1,10 +1,12 @@
-//! locktrace: the worked example, what its source decides, and its documentation's own rows.
+//! locktrace: the worked example, the rules of its source, and the rows of its documentation.
+
+use std::slice::from_ref;
 
 use super::{HEADER, Row, hist, read};
 use crate::{
     AnalyzeError, export,
     export::{Format, Options, Written},
-    testing::{Parts, skin},
+    testing::{Parts, text_of},
 };
 
 /// One futex, one thread: five calls, of which one is preempted last.
@@ -35,7 +37,7 @@ fn parts(text: &str) -> Parts {
 fn export_with(parts: &Parts, options: Options) -> (String, Result<Written, AnalyzeError>) {
     let options = Options { format: Format::Locktrace, ..options };
     let mut out = Vec::new();
-    let written = export::write(&parts.write().trace, &options, &mut out);
+    let written = export::write(from_ref(&parts.write().trace), &options, &mut out);
     (String::from_utf8(out).unwrap(), written)
 }
 
@@ -58,7 +60,7 @@ fn the_worked_example_comes_out_byte_for_byte() {
 }
 
 #[test]
-fn a_sleep_below_a_microsecond_is_no_blocked_call_and_a_preempted_call_counts_for_its_error_only() {
+fn a_sleep_below_a_microsecond_is_not_a_blocked_call_and_a_preempted_call_counts_for_its_error_only() {
     let alone = |call: &str| {
         let table = export_of(&format!("lock f futex address=0x60 pid=100\n{call}"));
         let row = rows(&table).remove(0);
@@ -72,7 +74,7 @@ fn a_sleep_below_a_microsecond_is_no_blocked_call_and_a_preempted_call_counts_fo
 }
 
 #[test]
-fn rows_go_by_process_and_blocked_time_both_descending() {
+fn rows_are_sorted_by_process_and_blocked_time_descending() {
     let table = export_of(
         "lock f futex address=0x60 pid=10\nlock g futex address=0x70 pid=20
          task A pid=10 tid=11\ntask B pid=20 tid=21\ntask C pid=20 tid=22
@@ -85,7 +87,7 @@ fn rows_go_by_process_and_blocked_time_both_descending() {
 }
 
 #[test]
-fn a_process_goes_by_the_name_of_the_first_of_its_threads_that_completed_a_call() {
+fn a_process_has_the_name_of_its_first_thread_that_completed_a_call() {
     let table = export_of(
         "lock f futex address=0x60 pid=10\ntask A pid=10 tid=10 comm=main\ntask B pid=10 tid=11 comm=first
          5_000 A wait f\n9_000 B acquire f wait=1_000 blocked=0 runq=0\n9_500 A acquire f wait=4_500 blocked=0 runq=0",
@@ -94,7 +96,7 @@ fn a_process_goes_by_the_name_of_the_first_of_its_threads_that_completed_a_call(
 }
 
 #[test]
-fn kernel_frames_do_not_tell_rows_apart_and_a_missing_stack_is_the_name_alone() {
+fn kernel_frames_do_not_separate_rows_and_a_missing_stack_is_the_name_only() {
     let table = export_of(
         "lock f futex address=0x60 pid=100\ntask A comm=a
          1_000 A acquire f k:one<work<main wait=1_000 blocked=0 runq=0
@@ -107,7 +109,7 @@ fn kernel_frames_do_not_tell_rows_apart_and_a_missing_stack_is_the_name_alone() 
 }
 
 #[test]
-fn a_stack_that_the_trace_lost_is_no_row_and_a_warning() {
+fn a_lost_stack_makes_a_warning_instead_of_a_row() {
     let mut parts = parts(T2);
     parts.stacks.clear();
     let (out, written) = export_with(&parts, Options::default());
@@ -118,7 +120,7 @@ fn a_stack_that_the_trace_lost_is_no_row_and_a_warning() {
 }
 
 #[test]
-fn calls_on_locks_of_the_c_library_are_taken_for_futex_calls_only_if_that_is_asked_for() {
+fn calls_on_locks_of_the_c_library_count_as_futex_calls_with_approx_only() {
     let text = "9_000 A acquire m work<main wait=2_500\n9_900 A acquire m wait=0
         12_000 A abandon m work<main wait=1_000 errno=110\n13_000 A try_fail m work<main errno=16";
     let (_, refused) = export_with(&parts(text), Options::default());
@@ -133,7 +135,7 @@ fn calls_on_locks_of_the_c_library_are_taken_for_futex_calls_only_if_that_is_ask
 }
 
 #[test]
-fn what_is_not_known_is_told_and_not_made_up() {
+fn notes_report_unknown_times() {
     let (out, written) = export_with(
         &parts(
             "lock f futex address=0x60 pid=100\n9_000 A acquire f wait=2_000\n9_100 A wake f count=0\n9_200 A acquire m wait=5",
@@ -154,12 +156,12 @@ fn what_is_not_known_is_told_and_not_made_up() {
     );
     let notes = written.unwrap().notes;
     assert!(notes[0].starts_with("1 waits for locks of the C library are left out"), "{notes:?}");
-    assert!(notes[1].starts_with("1 calls that wait are counted"), "{notes:?}");
-    assert!(notes[2].starts_with("1 calls that wake are counted"), "{notes:?}");
+    assert!(notes[1].starts_with("1 waiting calls with unknown times are counted"), "{notes:?}");
+    assert!(notes[2].starts_with("1 waking calls with unknown times are counted"), "{notes:?}");
 }
 
 #[test]
-fn the_rows_of_the_documentation_are_read_and_written_back_byte_for_byte() {
+fn rows_of_the_documentation_are_read_and_written_back_byte_for_byte() {
     let sample = include_str!("sample.csv");
     let read = rows(sample);
     assert_eq!(read.len(), 3);
@@ -171,7 +173,7 @@ fn the_rows_of_the_documentation_are_read_and_written_back_byte_for_byte() {
 }
 
 #[test]
-fn what_is_no_such_table_is_an_error_with_its_line() {
+fn reading_another_table_fails_with_the_line_number() {
     let line = |text: &str| read(text).map_err(|error| (error.line, error.to_string()));
     assert_eq!(line("").unwrap_err().0, 1);
     assert_eq!(line("pid,tid\n").unwrap_err().0, 1);
@@ -182,7 +184,7 @@ fn what_is_no_such_table_is_an_error_with_its_line() {
         "1,2,0x3,4,5,6,7,8,9,10,many,s",
     ] {
         let (at, words) = line(&format!("{HEADER}\n1,2,0x3,4,5,6,7,8,9,10,11,s\n{bad}\n")).unwrap_err();
-        assert!(at == 3 && words.starts_with("line 3: "), "{bad}: {words}");
+        assert!(at == 3 && words.starts_with("cannot read line 3: "), "{bad}: {words}");
     }
 }
 
@@ -198,12 +200,12 @@ fn no_name_ends_a_row_or_forges_a_frame() {
     assert_eq!((out.lines().count(), row.stack.matches(';').count()), (2, 2));
 }
 
-/// Of {0, 1, 2, 3, 4, 134} µs.
+/// Slots of the times {0, 1, 2, 3, 4, 134} µs.
 const SLOTS: [u64; 8] = [2, 2, 1, 0, 0, 0, 0, 1];
 
 #[test]
 fn histograms_have_true_bounds() {
-    let text = skin(|out| hist::section(&SLOTS, false, out).map_err(AnalyzeError::Write));
+    let text = text_of(|out| hist::section(&SLOTS, false, out).map_err(AnalyzeError::Write));
     assert_eq!(
         text,
         "     usecs               : count     distribution
@@ -220,8 +222,8 @@ fn histograms_have_true_bounds() {
 }
 
 #[test]
-fn histograms_as_the_original_prints_them_have_half_the_bounds_and_no_first_row() {
-    let text = skin(|out| hist::section(&SLOTS, true, out).map_err(AnalyzeError::Write));
+fn compatible_histograms_have_half_the_bounds_and_no_first_row() {
+    let text = text_of(|out| hist::section(&SLOTS, true, out).map_err(AnalyzeError::Write));
     assert_eq!(
         text,
         "     usecs               : count     distribution
@@ -234,14 +236,14 @@ fn histograms_as_the_original_prints_them_have_half_the_bounds_and_no_first_row(
         64 -> 127        : 1        |********************                    |
 "
     );
-    assert_eq!(skin(|out| hist::section(&[5], true, out).map_err(AnalyzeError::Write)), "");
+    assert_eq!(text_of(|out| hist::section(&[5], true, out).map_err(AnalyzeError::Write)), "");
 }
 
 #[test]
 fn times_above_an_hour_widen_the_histogram() {
     let mut slots = [0; 34];
     slots[33] = 1;
-    let text = skin(|out| hist::section(&slots, false, out).map_err(AnalyzeError::Write));
+    let text = text_of(|out| hist::section(&slots, false, out).map_err(AnalyzeError::Write));
     assert_eq!(
         text,
         "               usecs                         : count     distribution
@@ -251,13 +253,15 @@ fn times_above_an_hour_widen_the_histogram() {
 }
 
 #[test]
-fn sections_stand_between_empty_lines_and_count_wakes_too() {
+fn empty_lines_separate_sections_and_wakes_are_counted() {
     let parts = parts(
         "lock f futex address=0x60 pid=100\nlock g futex address=0x70 pid=100
          9_000 A acquire f wait=5_000 blocked=4000 runq=0\n9_100 A wake g count=1",
     );
     let trace = parts.write();
-    let hist = |options: &Options| skin(|out| super::write_hist(&trace.trace, options, out));
+    let hist = |options: &Options| {
+        text_of(|out| export::write_locktrace_histograms(from_ref(&trace.trace), options, out))
+    };
     let bar = "*".repeat(40);
     let head = "     usecs               : count     distribution";
     assert_eq!(

@@ -1,4 +1,6 @@
-//! milli-klockstat's lines: the worked example in both modes, the ends of periods, and what is conserved.
+//! Lines of milli-klockstat: the worked example in both modes, the ends of periods, and conserved sums.
+
+use std::slice::from_ref;
 
 use proptest::prelude::*;
 
@@ -22,7 +24,7 @@ fn export_with(parts: &Parts, mklockstat: Options) -> (String, Written) {
     let test: TestTrace = parts.write();
     let options = export::Options { format: Format::Mklockstat, mklockstat, ..export::Options::default() };
     let mut out = Vec::new();
-    let written = export::write(&test.trace, &options, &mut out).unwrap();
+    let written = export::write(from_ref(&test.trace), &options, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), written)
 }
 
@@ -39,7 +41,7 @@ const COMPAT: Options = Options {
 };
 
 #[test]
-fn the_worked_example_comes_out_byte_for_byte_as_the_original_charges_it() {
+fn the_worked_example_comes_out_byte_for_byte_in_the_compatible_mode() {
     assert_eq!(
         lines(T3, COMPAT),
         [
@@ -64,7 +66,7 @@ fn the_worked_example_comes_out_byte_for_byte_with_exact_periods() {
 }
 
 #[test]
-fn a_return_exactly_at_the_end_of_a_period_does_not_close_it_and_a_nanosecond_later_does() {
+fn a_return_closes_a_period_a_nanosecond_after_its_end() {
     let text = |ns: i64| format!("10_000_000 A acquire m wait=1\n{ns} A acquire m wait=1");
     assert_eq!(lines(&text(50_000_000), COMPAT), Vec::<String>::new());
     let closed = lines(&text(50_000_001), COMPAT);
@@ -77,14 +79,14 @@ fn a_return_exactly_at_the_end_of_a_period_does_not_close_it_and_a_nanosecond_la
 }
 
 #[test]
-fn readers_and_writers_have_periods_of_their_own_as_the_original_charges_them() {
+fn readers_and_writers_have_separate_periods_in_the_compatible_mode() {
     let text = "lock r rwsem address=0x5\n10_000_000 A acquire r shared wait=1\n20_000_000 A acquire r wait=2\n60_000_000 A acquire r shared wait=4";
     assert_eq!(lines(text, COMPAT)[1..], ["s,A,P101_T100,Semaphore,0x05,0,5,2,-1"]);
     assert_eq!(lines(text, Options::default()).len(), 1 + 2);
 }
 
 #[test]
-fn lines_go_by_period_thread_and_address() {
+fn lines_are_sorted_by_period_thread_and_address() {
     let text = "lock x mutex address=0x20\nlock y mutex address=0x10\ntask A tid=300\ntask B tid=200
         60_000_000 A acquire x wait=0\n61_000_000 A acquire y wait=0\n62_000_000 B acquire x wait=0\n70_000_000 B acquire x wait=1\n130_000_000 B acquire y wait=0";
     let order: Vec<String> = lines(text, Options::default())
@@ -96,7 +98,7 @@ fn lines_go_by_period_thread_and_address() {
 }
 
 #[test]
-fn a_wait_that_is_split_is_charged_to_each_period_and_its_acquisition_to_the_last() {
+fn a_split_wait_is_charged_to_each_period_and_its_acquisition_to_the_last() {
     let text = "175_000_000 A acquire m wait=100_000_000";
     let rows = lines(text, Options { split: true, ..Options::default() });
     assert_eq!(
@@ -114,19 +116,19 @@ fn a_wait_of_centuries_is_not_spread_over_milliseconds() {
     let test = Parts::parse("9_000_000_000_000_000_000 A acquire m wait=9_000_000_000_000_000_000").write();
     let mklockstat = Options { split: true, ..Options::default() };
     let options = export::Options { format: Format::Mklockstat, mklockstat, ..export::Options::default() };
-    let error = export::write(&test.trace, &options, &mut Vec::new()).unwrap_err();
+    let error = export::write(from_ref(&test.trace), &options, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("--period"), "{error}");
 }
 
 #[test]
-fn monitors_are_left_out_unless_they_are_asked_for() {
+fn monitors_are_left_out_unless_selected() {
     let text = "task A comm=collectl\n10 A acquire m wait=0";
     assert_eq!(lines(text, Options::default()), Vec::<String>::new());
     assert_eq!(lines(text, Options { with_monitors: true, ..Options::default() }).len(), 2);
 }
 
 #[test]
-fn types_are_those_of_the_original_and_what_has_none_is_told() {
+fn kinds_without_a_type_of_the_original_are_left_out_with_a_note() {
     let text =
         "lock a rwlock\nlock b rwsem\nlock c semaphore\nlock d mutex\nlock e spinlock\nlock f pthread_rwlock
         1 A acquire a\n2 A acquire b\n3 A acquire c\n4 A acquire d\n5 A acquire e\n6 A acquire f";
@@ -139,13 +141,13 @@ fn types_are_those_of_the_original_and_what_has_none_is_told() {
     assert_eq!(types, ["RWLock", "Semaphore", "Semaphore", "Mutex", "RWLock"]);
     assert_eq!(
         written.notes,
-        ["acquisitions of locks that the format has no type for are left out: spinlock (1)"]
+        ["acquisitions of lock kinds without a type in this format are left out: spinlock (1)"]
     );
     assert_eq!(written.items, 5);
 }
 
 #[test]
-fn a_stack_is_told_once_leaf_first_with_offsets_and_before_its_first_line() {
+fn a_stack_line_comes_once_before_its_first_use_leaf_first_with_offsets() {
     let mut parts = Parts::parse(
         "1 A acquire m k:lock<user\n2 B acquire m k:lock<user\n3 C acquire m\n60_000_000 A acquire m other wait=0",
     );

@@ -4,46 +4,46 @@
 //! target;user frames, root first;kernel frames, root first;--;kernel frames, leaf first;user frames, leaf first;waker 1233
 //! ```
 //!
-//! The two stacks of a side are set apart by an empty element in the first version, and by `-` if that is asked for. Names come
-//! from the recorded programs: none of them can end a line, add an element, or look like a delimiter.
+//! An empty element separates the two stacks of a side in the first version, or `-` if that is chosen. Names come from the recorded
+//! programs: none of them can end a line, add an element, or look like a delimiter.
 
 use trace_format::{Frame, TaskId};
 
-use super::{DropLeaf, Grammar, Options, Space};
-use crate::names::{Names, printable};
+use super::options::{DropLeaf, Grammar, Options, Space};
+use crate::input::names::{Names, printable};
 
-/// What stands for a function or a name that is not known.
+/// The text for an unknown function or name.
 const UNKNOWN: &str = "[unknown]";
-/// The kernel's answer where two stacks met in its map (`EEXIST`): how a stack is lost that klock records.
+/// The error of the kernel for a collision in its map of stacks (`EEXIST`): the way in which klock loses a stack.
 const MISSED: &str = "-17";
 
-/// What lines have in common.
+/// Composes lines.
 pub(super) struct Lines<'a> {
     pub(super) names: &'a Names,
     pub(super) grammar: Grammar,
     pub(super) options: &'a Options,
-    /// Stacks of the trace were lost: one that is missing where there must be one is among these.
+    /// Whether the trace lost stacks. Then a missing stack is marked as lost.
     pub(super) marks_missed: bool,
 }
 
-/// Who slept, or who woke it.
+/// The task that slept, or its waker.
 pub(super) struct Side<'a> {
     pub(super) task: Option<TaskId>,
     /// Kernel frames first, leaf first.
     pub(super) frames: &'a [Frame],
-    /// It is a thread of a program, and must have user frames.
+    /// Whether it is a thread of a program, which must have user frames.
     pub(super) of_program: bool,
 }
 
-/// One of the two stacks of a side.
+/// The user stack or the kernel stack of a side.
 struct Half<'a> {
     frames: Vec<&'a Frame>,
-    /// There were frames, before the first was dropped.
+    /// Whether there were frames before the first was dropped.
     is_there: bool,
 }
 
 impl Lines<'_> {
-    /// The line without its value.
+    /// Returns the line without its value.
     pub(super) fn line(&self, target: &Side<'_>, waker: &Side<'_>) -> String {
         let drops = self.options.drop_leaf == DropLeaf::Compat && is_stored_by_probe(target.frames);
         let mut line = vec![self.comm(target.task)];
@@ -65,7 +65,7 @@ impl Lines<'_> {
             return;
         }
         if self.is_missed(side, half, side.of_program) {
-            // Only the target's tells why.
+            // Only the stack of the target has the reason.
             line.push(if root_first {
                 format!("[Missed User Stack] {MISSED}")
             } else {
@@ -129,16 +129,16 @@ impl<'a> Half<'a> {
 /// Whether the stack begins with the function that offwaketime probes.
 fn is_stored_by_probe(frames: &[Frame]) -> bool {
     let leaf = frames.first().filter(|frame| frame.kernel).and_then(|frame| frame.symbol.as_deref());
-    // Compilers make `finish_task_switch.isra.0` of it.
+    // Compilers may rename it to `finish_task_switch.isra.0`.
     leaf.is_some_and(|leaf| leaf.split('.').next() == Some("finish_task_switch"))
 }
 
-/// A name as an element of a line.
+/// Returns a name as an element of a line.
 fn element(name: Option<&str>) -> String {
     let name = name.unwrap_or_default().replace(['\n', '\r'], " ");
     match printable(&name).replace(';', ":") {
         name if name.is_empty() => UNKNOWN.to_owned(),
-        // A name of its own, and no delimiter.
+        // Quoted, so as not to be a delimiter.
         name if name == "-" || name == "--" => format!("'{name}'"),
         name => name,
     }

@@ -1,6 +1,8 @@
-//! The worked vector of offwaketime's folded output, byte for byte, and what its users meet beside it.
+//! The worked example of offwaketime's folded output, byte for byte, and its options.
 
-use trace_format::TaskState;
+use std::slice::from_ref;
+
+use trace_format::{Stack, TaskState};
 
 use super::super::{Format, Options as All, Written, write};
 use super::*;
@@ -27,7 +29,7 @@ fn vector() -> TestTrace {
 fn export(trace: &TestTrace, format: Format, options: Options) -> (String, Written) {
     let options = All { format, offwaketime: options, ..All::default() };
     let mut out = Vec::new();
-    let written = write(&trace.trace, &options, &mut out).unwrap();
+    let written = write(from_ref(&trace.trace), &options, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), written)
 }
 
@@ -59,7 +61,7 @@ fn the_vector_comes_out_byte_for_byte_in_both_grammars_delimited_or_not() {
 }
 
 #[test]
-fn of_one_space_the_seed_keeps_the_delimiters_and_the_modern_grammar_does_not() {
+fn with_stacks_of_one_space_only_the_seed_grammar_keeps_delimiters() {
     let trace = vector();
     let of = |space, delimited| Options { stacks: Some(space), delimited, ..Options::default() };
     let user = "worker;start_thread;work;pthread_mutex_lock;;--;;unlock;work2;start_thread;holder 1233\n";
@@ -74,7 +76,7 @@ fn of_one_space_the_seed_keeps_the_delimiters_and_the_modern_grammar_does_not() 
 }
 
 #[test]
-fn without_a_waker_nothing_follows_the_dashes_but_what_stands_empty() {
+fn without_a_waker_only_empty_elements_follow_the_dashes() {
     let trace = trace(&format!(
         "source off_cpu kinds= holds=no\ntask worker tid=11\n9000 worker offcpu {TARGET} wait=5000"
     ));
@@ -86,7 +88,7 @@ fn without_a_waker_nothing_follows_the_dashes_but_what_stands_empty() {
 }
 
 #[test]
-fn a_stack_that_is_missing_has_no_frames_and_in_the_seed_its_delimiter_all_the_same() {
+fn a_missing_stack_has_no_frames_and_keeps_its_delimiter_in_the_seed_grammar() {
     let trace = trace(&format!(
         "source off_cpu kinds= holds=no\ntask worker tid=11\ntask holder tid=12
          9000 worker offcpu wait=5000 peer=holder
@@ -105,7 +107,7 @@ fn a_stack_that_is_missing_has_no_frames_and_in_the_seed_its_delimiter_all_the_s
 }
 
 #[test]
-fn where_stacks_were_lost_the_modern_grammar_says_of_which_lines() {
+fn the_modern_grammar_marks_lost_stacks() {
     let mut parts = Parts::parse(
         "source off_cpu kinds= holds=no\ntask worker tid=11\ntask holder tid=12\ntask kthread tid=13
          8000 worker offcpu k:__schedule<work wait=4000 peer=holder at=k:try_to_wake_up<work2
@@ -124,7 +126,7 @@ fn where_stacks_were_lost_the_modern_grammar_says_of_which_lines() {
 }
 
 #[test]
-fn each_time_counts_in_whole_microseconds_and_only_between_the_bounds() {
+fn times_count_in_whole_microseconds_between_the_bounds() {
     let trace = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11
          1000 a offcpu f wait=999\n3000 a offcpu g wait=1000\n9000 a offcpu h wait=5999\n99000 a offcpu i wait=60000",
@@ -136,7 +138,7 @@ fn each_time_counts_in_whole_microseconds_and_only_between_the_bounds() {
 }
 
 #[test]
-fn lines_are_sorted_by_their_value_and_those_of_the_same_text_are_one() {
+fn lines_are_sorted_by_value_and_equal_lines_are_added_up() {
     // Two threads of one name, with stacks that differ in lines of the source alone.
     let trace = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11 comm=w\ntask b tid=12 comm=w
@@ -146,7 +148,7 @@ fn lines_are_sorted_by_their_value_and_those_of_the_same_text_are_one() {
 }
 
 #[test]
-fn what_klock_records_loses_no_frame_and_nothing_does_if_that_is_asked_for() {
+fn stacks_of_klock_and_stacks_with_drop_leaf_none_keep_all_frames() {
     let own = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11\ntask b tid=12
          9000 a offcpu k:__schedule<k:schedule<read<main wait=5000 peer=b at=k:try_to_wake_up<k:pipe_write<write<main",
@@ -166,7 +168,7 @@ fn what_klock_records_loses_no_frame_and_nothing_does_if_that_is_asked_for() {
 }
 
 #[test]
-fn threads_of_programs_and_of_the_kernel_are_told_apart_by_their_user_frames() {
+fn user_frames_distinguish_threads_of_programs_from_kernel_threads() {
     let trace = trace(
         "source off_cpu kinds= holds=no\ntask prog tid=11\ntask kworker/0:1 tid=12
          9000 prog offcpu k:__schedule<main wait=5000\n9100 kworker/0:1 offcpu k:__schedule wait=6000
@@ -178,7 +180,7 @@ fn threads_of_programs_and_of_the_kernel_are_told_apart_by_their_user_frames() {
 }
 
 #[test]
-fn preemption_is_in_it_and_can_be_left_out() {
+fn preemption_is_included_and_can_be_left_out() {
     let trace = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11
          9000 a offcpu f wait=5000 state=runnable\n9100 a offcpu g wait=6000 state=interruptible",
@@ -190,7 +192,7 @@ fn preemption_is_in_it_and_can_be_left_out() {
 }
 
 #[test]
-fn a_trace_of_locks_has_its_waits_with_the_waker_or_who_gave_the_lock_back() {
+fn a_trace_of_locks_gives_waits_with_their_waker_or_releaser() {
     let trace = trace(
         "source futex kinds=futex holds=no\nsource preload kinds=pthread_mutex
          lock word futex\nlock m pthread_mutex\ntask worker tid=11\ntask holder tid=12
@@ -212,12 +214,12 @@ fn a_trace_of_locks_has_its_waits_with_the_waker_or_who_gave_the_lock_back() {
 }
 
 #[test]
-fn filters_choose_among_off_cpu_times_as_among_waits() {
+fn filters_select_off_cpu_times_as_they_select_waits() {
     let trace = vector();
     let of = |filter| All { format: Format::Offwaketime, filter, ..All::default() };
     let lines = |filter| {
         let mut out = Vec::new();
-        let written = write(&trace.trace, &of(filter), &mut out);
+        let written = write(from_ref(&trace.trace), &of(filter), &mut out);
         written.map(|_| String::from_utf8(out).unwrap().lines().count())
     };
     use crate::Filter;
@@ -231,7 +233,7 @@ fn filters_choose_among_off_cpu_times_as_among_waits() {
 }
 
 #[test]
-fn a_trace_that_lost_too_much_is_not_ranked_unless_it_is_asked_for() {
+fn a_trace_that_lost_too_much_is_not_ranked_unless_allowed() {
     let mut parts = Parts::parse(
         "source off_cpu kinds= holds=no\ntask a tid=11\n9000 a offcpu f wait=5000\n9100 - lost count=1",
     );
@@ -239,14 +241,17 @@ fn a_trace_that_lost_too_much_is_not_ranked_unless_it_is_asked_for() {
     let trace = parts.write();
     let options = All { format: Format::Offwaketime2, ..All::default() };
     let mut out = Vec::new();
-    assert!(matches!(write(&trace.trace, &options, &mut out), Err(AnalyzeError::TooMuchLost { .. })));
+    assert!(matches!(
+        write(from_ref(&trace.trace), &options, &mut out),
+        Err(AnalyzeError::TooMuchLost { .. })
+    ));
     assert!(out.is_empty(), "an answer that is refused is not begun");
     let allowed = All { allow_loss: true, ..options };
-    assert_eq!(write(&trace.trace, &allowed, &mut out).unwrap().items, 1);
+    assert_eq!(write(from_ref(&trace.trace), &allowed, &mut out).unwrap().items, 1);
 }
 
 #[test]
-fn names_that_are_meant_to_break_a_line_break_none() {
+fn hostile_names_break_no_line() {
     let hostile = [
         "a;b",
         "two\nlines",
@@ -292,9 +297,9 @@ fn names_that_are_meant_to_break_a_line_break_none() {
 }
 
 #[test]
-fn a_flame_graph_is_made_of_it_with_the_dashes_grey_and_wakers_coloured_as_such() {
+fn a_flame_graph_has_grey_dashes_and_coloured_wakers() {
     use inferno::flamegraph::{self, Palette, color::MultiPalette};
-    /// How inferno fills `--` and `-`.
+    /// The colour in which inferno draws `--` and `-`.
     const GREYS: [(&str, &str); 2] = [("--", "rgb(160,160,160)"), ("-", "rgb(200,200,200)")];
     let trace = vector();
     for text in [seed(&trace, delimited()), modern(&trace, delimited())] {

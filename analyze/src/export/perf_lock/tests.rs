@@ -1,9 +1,11 @@
 //! perf's table: layout, units, and which waits count.
 
+use std::slice::from_ref;
+
 use super::{Aggregate, Field, Options};
 use crate::{
     export::{self, Format},
-    testing::{Parts, skin},
+    testing::{Parts, text_of},
 };
 
 /// Two waits for a semaphore, one of which is given up, one for a mutex, one that does not end; and one of a user lock.
@@ -26,7 +28,7 @@ const WAITS: &str = "
 fn export(parts: &Parts, perf_lock: Options) -> String {
     let test = parts.write();
     let options = export::Options { format: Format::PerfLock, perf_lock, ..export::Options::default() };
-    skin(|out| export::write(&test.trace, &options, out).map(|_| ()))
+    text_of(|out| export::write(from_ref(&test.trace), &options, out).map(|_| ()))
 }
 
 fn by(aggregate: Aggregate) -> Options {
@@ -100,7 +102,7 @@ fn separated_values_are_in_nanoseconds_below_one_comment() {
 }
 
 #[test]
-fn fields_key_and_entries_choose_as_in_perf() {
+fn fields_key_and_entries_select_as_in_perf() {
     let options = Options {
         fields: vec![Field::WaitMin],
         key: Field::Contended,
@@ -114,7 +116,7 @@ fn fields_key_and_entries_choose_as_in_perf() {
 }
 
 #[test]
-fn user_locks_are_there_if_the_filter_names_them() {
+fn user_locks_are_included_if_the_filter_names_them() {
     let test = Parts::parse(WAITS).write();
     let mut options = export::Options {
         format: Format::PerfLock,
@@ -122,7 +124,7 @@ fn user_locks_are_there_if_the_filter_names_them() {
         ..Default::default()
     };
     options.filter.kinds = vec![trace_format::LockKind::PthreadMutex];
-    let table = skin(|out| export::write(&test.trace, &options, out).map(|_| ()));
+    let table = text_of(|out| export::write(from_ref(&test.trace), &options, out).map(|_| ()));
     assert!(table.ends_with("\n1, 100000, 100000, 100000, pthread_mutex, main\n"), "{table}");
 }
 

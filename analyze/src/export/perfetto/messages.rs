@@ -13,7 +13,7 @@ pub(super) struct TracePacket {
     pub(super) track_event: Option<TrackEvent>,
     #[prost(message, optional, tag = "12")]
     pub(super) interned_data: Option<InternedData>,
-    /// 1: what was interned is forgotten; 2: what was interned is needed.
+    /// 1: clears the interned texts; 2: needs the interned texts.
     #[prost(uint32, optional, tag = "13")]
     pub(super) sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "59")]
@@ -22,21 +22,21 @@ pub(super) struct TracePacket {
     pub(super) track_descriptor: Option<TrackDescriptor>,
 }
 
-/// What holds for all packets of a sequence.
+/// Defaults for all packets of a sequence.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct TracePacketDefaults {
     #[prost(uint32, optional, tag = "58")]
     pub(super) timestamp_clock_id: Option<u32>,
 }
 
-/// One moment on several clocks.
+/// One time on several clocks.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub(super) clocks: Vec<Clock>,
 }
 
-/// One of them.
+/// The time on one clock.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Clock {
     #[prost(uint32, optional, tag = "1")]
@@ -45,7 +45,7 @@ pub(super) struct Clock {
     pub(super) timestamp: Option<u64>,
 }
 
-/// A begin, an end, a moment, or the value of a counter.
+/// The begin or end of a slice, an instant, or the value of a counter.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TrackEvent {
     #[prost(uint64, repeated, packed = "false", tag = "3")]
@@ -66,7 +66,7 @@ pub(super) struct TrackEvent {
     pub(super) terminating_flow_ids: Vec<u64>,
 }
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum Type {
@@ -77,7 +77,7 @@ pub(super) enum Type {
     Counter = 4,
 }
 
-/// A named value of a slice.
+/// A named value of an event.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
@@ -88,7 +88,7 @@ pub(super) struct DebugAnnotation {
     pub(super) string_value_iid: Option<u64>,
 }
 
-/// Texts that later packets mean by their numbers.
+/// Texts that later packets refer to by number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -110,7 +110,7 @@ pub(super) struct InternedText {
     pub(super) text: Option<String>,
 }
 
-/// A track, of a process, of a thread, of a counter, or below another one.
+/// A track of a process, a thread or a counter, or a track below another one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]

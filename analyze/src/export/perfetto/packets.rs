@@ -1,7 +1,6 @@
-//! Packets on their way out, and the texts that they mean by numbers.
+//! Writes packets and interns their texts.
 //!
-//! Packets enter, bytes leave. A text is written once, before the first packet that means it. Of the errors of the output the first is
-//! kept until somebody asks: the intervals come from an engine that knows no errors.
+//! Packets go in, bytes come out. A text is written once, before the first packet that refers to it.
 
 use std::io::Write;
 
@@ -12,12 +11,12 @@ use trace_format::{LockId, TaskId, run_info::Clocks};
 use super::messages::{
     Clock, ClockSnapshot, DebugAnnotation, InternedData, InternedText, TracePacket, TracePacketDefaults,
 };
-use crate::error::AnalyzeError;
+use crate::{error::AnalyzeError, export::stream::Stream};
 
-/// All packets are of one sequence, which is what texts are numbered in.
+/// The sequence of all packets; texts are numbered per sequence.
 const SEQUENCE: u32 = 1;
 
-/// Flags of a packet: forget the texts; needs the texts.
+/// Flags of a packet: the packet clears the interned texts; the packet needs them.
 const CLEARED: u32 = 1;
 const NEEDED: u32 = 2;
 
@@ -26,10 +25,10 @@ const REALTIME: u32 = 1;
 const MONOTONIC: u32 = 3;
 const BOOTTIME: u32 = 6;
 
-/// The tag of a packet in a trace: field 1, with a length.
+/// The tag of a packet in a trace: field 1, length-delimited.
 const PACKET: u8 = 0x0a;
 
-/// Which text: made only if it was not written yet.
+/// The identity of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Text {
     /// The name of a slice: a hold of this lock.
@@ -38,9 +37,9 @@ pub(super) enum Text {
     WaitFor(LockId),
     /// A category.
     Category(&'static str),
-    /// The name of a value of a slice.
+    /// The name of an annotation.
     Key(&'static str),
-    /// A value: an acquisition point by its number.
+    /// A value: the number of an acquisition site.
     Point(u32),
     /// A value: a task.
     Task(TaskId),
@@ -50,18 +49,17 @@ pub(super) enum Text {
 
 /// Writes packets.
 pub(super) struct Packets<'w> {
-    out: &'w mut (dyn Write + Send),
+    out: Stream<'w>,
     buffer: Vec<u8>,
     numbers: FxHashMap<Text, u64>,
-    failed: Result<(), AnalyzeError>,
 }
 
 impl<'w> Packets<'w> {
     pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
-        Self { out, buffer: Vec::new(), numbers: FxHashMap::default(), failed: Ok(()) }
+        Self { out: Stream::new(out), buffer: Vec::new(), numbers: FxHashMap::default() }
     }
 
-    /// The first packet: which clock times are of.
+    /// Writes the first packet, which names the clock of all times.
     pub(super) fn begin(&mut self, clocks: &Clocks) {
         let of = [
             (MONOTONIC, clocks.monotonic_ns),
@@ -79,25 +77,22 @@ impl<'w> Packets<'w> {
         });
     }
 
-    /// A packet of what happened at a time.
+    /// Writes a packet with a time.
     pub(super) fn at(&mut self, ns: i64, packet: TracePacket) {
         self.write(TracePacket { timestamp: Some(time(ns)), sequence_flags: Some(NEEDED), ..packet });
     }
 
-    /// A packet as it is.
+    /// Writes a packet.
     pub(super) fn write(&mut self, packet: TracePacket) {
-        if self.failed.is_err() {
-            return;
-        }
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();
         self.buffer.push(PACKET);
-        // A Vec has always room.
+        // A Vec grows as needed.
         let _ = packet.encode_length_delimited(&mut self.buffer);
-        self.failed = self.out.write_all(&self.buffer).map_err(AnalyzeError::Write);
+        self.out.write(&self.buffer);
     }
 
-    /// The number of a text, which `make` makes if it was not written yet.
+    /// Returns the number of a text. Its first use writes the text that `make` returns.
     pub(super) fn number(&mut self, text: Text, make: impl FnOnce() -> String) -> u64 {
         if let Some(number) = self.numbers.get(&text) {
             return *number;
@@ -120,18 +115,18 @@ impl<'w> Packets<'w> {
         number
     }
 
-    /// The number of a word that klock has.
+    /// Returns the number of a category.
     pub(super) fn category(&mut self, word: &'static str) -> u64 {
         self.number(Text::Category(word), || word.to_owned())
     }
 
-    /// A named number of a slice.
+    /// Returns an annotation with a number.
     pub(super) fn int(&mut self, key: &'static str, value: i64) -> DebugAnnotation {
         let name_iid = Some(self.number(Text::Key(key), || key.to_owned()));
         DebugAnnotation { name_iid, int_value: Some(value), string_value_iid: None }
     }
 
-    /// A named text of a slice.
+    /// Returns an annotation with a text.
     pub(super) fn text(
         &mut self,
         key: &'static str,
@@ -143,22 +138,21 @@ impl<'w> Packets<'w> {
         DebugAnnotation { name_iid, int_value: None, string_value_iid }
     }
 
-    /// The same of a word that klock has.
+    /// Returns an annotation with a fixed word.
     pub(super) fn word(&mut self, key: &'static str, word: &'static str) -> DebugAnnotation {
         self.text(key, Text::Word(word), || word.to_owned())
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        self.failed.is_err()
+        self.out.has_failed()
     }
 
     pub(super) fn finish(self) -> Result<(), AnalyzeError> {
-        self.failed?;
-        self.out.flush().map_err(AnalyzeError::Write)
+        self.out.finish()
     }
 }
 
-/// Perfetto knows no times before 0.
+/// Returns a time of Perfetto, which has none before 0.
 fn time(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }

@@ -1,11 +1,13 @@
-//! Holds and waits as slices, the flows between them, and how many wait.
+//! Holds and waits as slices, the flows between them, and the counters of waiters.
 //!
-//! What ended enters, packets leave. A hold that others waited for is kept back until the next such hold of the lock has ended: by
-//! then it is known which waits it was the last to delay. A flow leads from it to the hold that such a wait ended with; Perfetto draws
-//! it from the release to the acquisition.
+//! Intervals go in as they end, packets come out. A hold that others waited for is kept until the next such hold of the lock has
+//! ended: by then it is known which waits it delayed last. A flow leads from it to the hold that such a wait ended with; Perfetto
+//! draws it from the release to the acquisition.
+
+use std::io::Write;
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, TaskId};
+use trace_format::{LockId, StackId, TaskId};
 
 use super::{
     messages::{DebugAnnotation, TracePacket, TrackEvent, Type},
@@ -13,65 +15,54 @@ use super::{
     tracks::Tracks,
 };
 use crate::{
+    engine::{Charge, Hold, HoldState, Outcome, Share, Wait},
     error::AnalyzeError,
-    export::waiting::{Owned, Waiting},
-    intervals::{Charge, Hold, HoldState, Outcome, Share, Sink, Wait},
-    names::Names,
-    report::trust::Watch,
-    scope::Chosen,
+    export::{
+        run::{Exporter, ONE_CLOCK, Reads},
+        waiting::{HoldStart, Waiting},
+    },
+    input::Input,
+    input::names::Names,
+    input::trust::Trust,
 };
 
-/// Takes intervals.
-pub(super) struct Slices<'a, 'w> {
-    names: &'a Names,
-    chosen: &'a Chosen,
+/// Writes holds and waits as slices.
+pub(in crate::export) struct Perfetto<'w> {
     packets: Packets<'w>,
     tracks: Tracks,
     waiting: Waiting,
     /// By lock: the last hold that others waited for.
     released: FxHashMap<LockId, Released>,
-    /// Who has a lock after a wait, since when, and the flow that leads there.
+    /// By the owner of a lock after a wait: the start of its hold, and the flow that leads there.
     handed: FxHashMap<(LockId, TaskId), (i64, u64)>,
     last_flow: u64,
+    /// The hold that the wait that ended last was charged to last.
+    charged: Option<HoldStart>,
     items: u64,
-    watch: Watch,
 }
 
 /// A hold that has ended and is not written yet.
 #[derive(Debug)]
 struct Released {
-    hold: Owned,
+    hold: HoldStart,
     track: u64,
     end_ns: i64,
-    /// With its flows.
+    /// The start of the slice, with its flows.
     begin: TrackEvent,
 }
 
-impl<'a, 'w> Slices<'a, 'w> {
-    pub(super) fn new(names: &'a Names, chosen: &'a Chosen, packets: Packets<'w>) -> Self {
+impl<'w> Perfetto<'w> {
+    pub(in crate::export) fn new(out: &'w mut (dyn Write + Send)) -> Self {
         Self {
-            names,
-            chosen,
-            packets,
+            packets: Packets::new(out),
             tracks: Tracks::default(),
             waiting: Waiting::default(),
             released: FxHashMap::default(),
             handed: FxHashMap::default(),
             last_flow: 0,
+            charged: None,
             items: 0,
-            watch: Watch::default(),
         }
-    }
-
-    /// Writes what was kept back. How many slices there are.
-    pub(super) fn finish(mut self) -> Result<(u64, Watch), AnalyzeError> {
-        let mut left: Vec<(LockId, Released)> = self.released.drain().collect();
-        left.sort_unstable_by_key(|(lock, _)| *lock);
-        for (_, released) in left {
-            self.write_released(released);
-        }
-        self.packets.finish()?;
-        Ok((self.items, self.watch))
     }
 
     fn event(&mut self, ns: i64, track: u64, kind: Type, event: TrackEvent) {
@@ -88,31 +79,31 @@ impl<'a, 'w> Slices<'a, 'w> {
         self.slice((released.hold.1, released.end_ns), released.track, released.begin);
     }
 
-    /// A flow from this hold, if it is the last one that others waited for.
-    fn flow_from(&mut self, lock: LockId, hold: Owned) -> Option<u64> {
+    /// Returns a new flow from this hold, if it is the last one that others waited for.
+    fn flow_from(&mut self, lock: LockId, hold: HoldStart) -> Option<u64> {
         let released = self.released.get_mut(&lock).filter(|released| released.hold == hold)?;
         self.last_flow += 1;
         released.begin.flow_ids.push(self.last_flow);
         Some(self.last_flow)
     }
 
-    fn count(&mut self, lock: LockId, ns: i64, count: i64) {
-        let counter_value = Some(count);
-        if !self.chosen.window.holds(ns) {
+    fn count(&mut self, lock: LockId, ns: i64, count: i64, input: &Input<'_>) {
+        if !input.selection.window.contains(ns) {
             return;
         }
-        let track = self.tracks.counter(lock, self.names, &mut self.packets);
+        let counter_value = Some(count);
+        let track = self.tracks.counter(lock, &input.names, &mut self.packets);
         self.event(ns, track, Type::Counter, TrackEvent { counter_value, ..TrackEvent::default() });
     }
 
-    fn place(&mut self, lock: LockId, stack: Option<trace_format::StackId>) -> Option<DebugAnnotation> {
+    fn site(&mut self, lock: LockId, stack: Option<StackId>, names: &Names) -> Option<DebugAnnotation> {
         stack?;
-        let (names, point) = (self.names, self.names.point_number(lock, stack));
+        let point = names.point_number(lock, stack);
         Some(self.packets.text("at", Text::Point(point), || names.point_of_number(point).label()))
     }
 
-    fn task(&mut self, key: &'static str, task: Option<TaskId>) -> Option<DebugAnnotation> {
-        let (names, task) = (self.names, task?);
+    fn task(&mut self, key: &'static str, task: Option<TaskId>, names: &Names) -> Option<DebugAnnotation> {
+        let task = task?;
         Some(self.packets.text(key, Text::Task(task), || names.task_label(task)))
     }
 
@@ -120,26 +111,19 @@ impl<'a, 'w> Slices<'a, 'w> {
         value.map(|value| self.packets.int(key, value))
     }
 
-    fn begin_hold(&mut self, hold: &Hold) -> TrackEvent {
-        let names = self.names;
+    fn begin_hold(&mut self, hold: &Hold, names: &Names) -> TrackEvent {
         let is_known = hold.state != HoldState::AcquisitionOnly;
         let known = |value: i64| Some(value).filter(|value| is_known && *value > 0);
-        let state = match hold.state {
-            HoldState::Complete | HoldState::AcquisitionOnly => None,
-            HoldState::OpenAtEnd => Some("open"),
-            HoldState::CutByLoss => Some("cut"),
-            HoldState::ReleaseUnseen => Some("release_unseen"),
-            HoldState::Backwards => Some("backwards"),
-        };
+        let is_usual = matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly);
         let annotations = [
-            self.place(hold.lock, hold.stack),
+            self.site(hold.lock, hold.stack, names),
             Some(self.packets.word("mode", hold.mode.as_str())),
-            state.map(|state| self.packets.word("state", state)),
+            (!is_usual).then(|| self.packets.word("state", hold.state.as_str())),
             self.int("wait_ns", hold.wait_ns.filter(|_| hold.contended)),
             self.int("wait_caused_ns", known(hold.wait_caused_ns)),
             self.int("waits_begun", known(hold.waits_begun)),
             self.int("max_waiters", known(hold.max_waiters)),
-            self.task("released_by", hold.released_by),
+            self.task("released_by", hold.released_by, names),
         ];
         TrackEvent {
             category_iids: vec![self.packets.category(if is_known { "hold" } else { "acquisition" })],
@@ -149,29 +133,23 @@ impl<'a, 'w> Slices<'a, 'w> {
         }
     }
 
-    fn begin_wait(&mut self, wait: &Wait) -> TrackEvent {
-        let names = self.names;
-        let (outcome, errno) = match wait.outcome {
-            Outcome::Acquired => ("acquired", None),
-            Outcome::Abandoned(errno) => ("abandoned", errno),
-            Outcome::OpenAtEnd => ("open", None),
-            Outcome::CutByLoss => ("cut", None),
-        };
+    fn begin_wait(&mut self, wait: &Wait, names: &Names) -> TrackEvent {
+        let (outcome, errno) = (wait.outcome.as_str(), wait.outcome.errno());
         let holder = match wait.charge {
             Charge::Hold { task, .. } => Some(task),
             Charge::Gap | Charge::Unknown => None,
         };
         let annotations = [
-            self.place(wait.lock, wait.stack),
+            self.site(wait.lock, wait.stack, names),
             Some(self.packets.word("mode", wait.mode.as_str())),
             Some(self.packets.word("outcome", outcome)),
             self.int("errno", errno.map(i64::from)),
             self.int("gap_ns", wait.gap_ns),
             self.int("blocked_ns", wait.blocked_ns),
             self.int("runq_ns", wait.runq_ns),
-            self.task("holder", holder),
-            self.task("owner", wait.owner),
-            self.task("waker", wait.waker),
+            self.task("holder", holder, names),
+            self.task("owner", wait.owner, names),
+            self.task("waker", wait.waker, names),
         ];
         let name = || format!("wait for {}", names.lock_label(wait.lock));
         TrackEvent {
@@ -183,22 +161,33 @@ impl<'a, 'w> Slices<'a, 'w> {
     }
 }
 
-impl Sink for Slices<'_, '_> {
+impl Exporter for Perfetto<'_> {
     const SHARES: bool = true;
+    const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
 
-    fn wait_begins(&mut self, wait: &Wait) {
-        let count = self.waiting.begin(wait);
-        self.count(wait.lock, wait.start_ns, count);
+    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+        self.packets.begin(&input.trace.info().clocks_start);
+        Ok(Reads::Intervals)
     }
 
-    fn hold(&mut self, hold: &Hold) {
-        if !self.chosen.wants_hold(hold) {
-            return;
+    fn wait_begins(&mut self, wait: &Wait, input: &Input<'_>) {
+        let count = self.waiting.begin(wait);
+        self.count(wait.lock, wait.start_ns, count, input);
+    }
+
+    fn wait_ends(&mut self, wait: &Wait, input: &Input<'_>) {
+        self.charged = None;
+        if let Some((count, charged)) = self.waiting.end(wait) {
+            self.count(wait.lock, wait.end_ns, count, input);
+            self.charged = charged;
         }
-        self.watch.hold(hold);
+    }
+
+    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
+        let names = &input.names;
         self.items += 1;
-        let mut begin = self.begin_hold(hold);
-        // A hold that its task had already when it waited is not what it waited for.
+        let mut begin = self.begin_hold(hold, names);
+        // The flow leads to the hold that the wait ended with, not to an earlier one of the same task.
         let key = (hold.lock, hold.task);
         if let Some((_, flow)) = self.handed.get(&key).copied().filter(|(ns, _)| *ns == hold.start_ns) {
             begin.terminating_flow_ids.push(flow);
@@ -206,12 +195,12 @@ impl Sink for Slices<'_, '_> {
         }
         if hold.state == HoldState::AcquisitionOnly {
             let at = (hold.start_ns, hold.start_ns);
-            let track = self.tracks.of(hold.task, at, false, self.names, &mut self.packets);
+            let track = self.tracks.of(hold.task, at, false, names, &mut self.packets);
             return self.event(hold.start_ns, track, Type::Instant, begin);
         }
         let has_flows = hold.wait_caused_ns > 0;
         let span = (hold.start_ns, hold.end_ns);
-        let track = self.tracks.of(hold.task, span, has_flows, self.names, &mut self.packets);
+        let track = self.tracks.of(hold.task, span, has_flows, names, &mut self.packets);
         if has_flows {
             let (owned, end_ns) = ((hold.task, hold.start_ns), hold.end_ns);
             let released = Released { hold: owned, track, end_ns, begin };
@@ -223,23 +212,16 @@ impl Sink for Slices<'_, '_> {
         }
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        let ended = self.waiting.end(wait);
-        if let Some((count, _)) = ended {
-            self.count(wait.lock, wait.end_ns, count);
-        }
-        if !self.chosen.wants_wait(wait) {
-            return;
-        }
-        self.watch.wait(wait);
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        let names = &input.names;
         self.items += 1;
-        let got = ended.and_then(|(_, charged)| charged).filter(|_| wait.outcome == Outcome::Acquired);
-        if let Some(flow) = got.and_then(|hold| self.flow_from(wait.lock, hold)) {
+        let from = self.charged.filter(|_| wait.outcome == Outcome::Acquired);
+        if let Some(flow) = from.and_then(|hold| self.flow_from(wait.lock, hold)) {
             self.handed.insert((wait.lock, wait.task), (wait.end_ns, flow));
         }
         let span = (wait.start_ns, wait.end_ns);
-        let track = self.tracks.of(wait.task, span, false, self.names, &mut self.packets);
-        let begin = self.begin_wait(wait);
+        let track = self.tracks.of(wait.task, span, false, names, &mut self.packets);
+        let begin = self.begin_wait(wait, names);
         self.slice(span, track, begin);
     }
 
@@ -247,7 +229,19 @@ impl Sink for Slices<'_, '_> {
         self.waiting.share(wait, share);
     }
 
-    fn has_enough(&self) -> bool {
+    fn has_failed(&self) -> bool {
         self.packets.has_failed()
+    }
+
+    fn end(&mut self, _input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let mut left: Vec<(LockId, Released)> = self.released.drain().collect();
+        left.sort_unstable_by_key(|(lock, _)| *lock);
+        left.into_iter().for_each(|(_, released)| self.write_released(released));
+        Ok(())
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        self.packets.finish()?;
+        Ok((self.items, Vec::new()))
     }
 }

@@ -1,6 +1,7 @@
-//! Packets decoded again, and nested as trace_processor nests them. What trace_processor itself makes of them is in tests/viewers.rs.
+//! Decodes packets and nests slices as trace_processor does. tests/viewers.rs runs trace_processor itself.
 
 use std::collections::{BTreeMap, HashMap};
+use std::slice::from_ref;
 
 use proptest::{prelude::*, test_runner::Config};
 use prost::Message as _;
@@ -8,10 +9,9 @@ use prost::Message as _;
 use super::messages::{TracePacket, Type};
 use crate::{
     Filter,
+    engine::{Engine, HoldState, Intervals, histories},
     export::{self, Format},
-    intervals::{Engine, HoldState, Intervals, histories},
-    names::Names,
-    report::tests::trace_of,
+    tables::report::tests::trace_of,
     testing,
 };
 use trace_format::{Trace, run_info::Clocks};
@@ -22,7 +22,7 @@ struct Packets {
     packet: Vec<TracePacket>,
 }
 
-/// What trace_processor would have in its tables.
+/// The tables that trace_processor would make.
 #[derive(Debug, Default)]
 struct Tables {
     /// Category, track, begin, end, name.
@@ -41,7 +41,7 @@ fn packets(trace: &Trace) -> Vec<TracePacket> {
     let filter = Filter { include_idle: true, ..Filter::default() };
     let asked = export::Options { format: Format::Perfetto, filter, ..Default::default() };
     let mut out = Vec::new();
-    let written = export::write(trace, &asked, &mut out).unwrap();
+    let written = export::write(from_ref(trace), &asked, &mut out).unwrap();
     let packets = Packets::decode(out.as_slice()).unwrap().packet;
     let of = |packet: &&TracePacket| {
         let kind = packet.track_event.as_ref().and_then(|event| event.kind);
@@ -173,7 +173,7 @@ fn holds_and_waits_are_slices_on_their_threads_tracks() {
 }
 
 #[test]
-fn a_flow_leads_from_the_release_to_who_got_the_lock() {
+fn a_flow_leads_from_the_release_to_the_next_acquisition() {
     let tables = tables(&testing::trace(TEXT).trace);
     let of = |at: usize| {
         let (_, track, from, to, _) = &tables.slices[at];
@@ -186,7 +186,7 @@ fn a_flow_leads_from_the_release_to_who_got_the_lock() {
 }
 
 #[test]
-fn a_lock_that_was_waited_for_has_a_counter_of_its_waiters() {
+fn a_lock_with_waits_has_a_counter_of_its_waiters() {
     let tables = tables(&testing::trace(TEXT).trace);
     let counters: Vec<_> = tables.counters.iter().collect();
     let values = vec![(120, 1), (140, 2), (163, 1), (181, 0)];
@@ -200,20 +200,20 @@ fn without_clocks_times_are_those_of_the_trace() {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(120) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(120)) })]
 
     #[test]
-    fn every_hold_and_wait_is_found_again_whole_on_a_track_of_its_thread(events in histories::history()) {
+    fn every_hold_and_wait_is_a_whole_slice_on_a_track_of_its_thread(events in histories::history()) {
         prop_assume!(!events.is_empty());
         let end_ns = events.iter().map(|event| event.ts_ns).max().unwrap();
         let test = trace_of(events.clone(), 7);
-        let mut engine = Engine::new(Names::read(&test.trace).unwrap().rules(&test.trace));
+        let mut engine = Engine::new(test.rules());
         let mut found = Intervals::default();
         events.iter().for_each(|event| engine.push(event, &mut found));
         engine.finish(end_ns, &mut found);
 
         let thread = |task: trace_format::TaskId| ["A", "B", "C", "D"][task.0 as usize];
-        let hold = |hold: &crate::intervals::Hold| {
+        let hold = |hold: &crate::engine::Hold| {
             let category = if hold.state == HoldState::AcquisitionOnly { "acquisition" } else { "hold" };
             (category.to_owned(), thread(hold.task), hold.start_ns, hold.end_ns)
         };
@@ -227,7 +227,7 @@ proptest! {
         slices.sort();
         prop_assert_eq!(slices, expected);
 
-        // Flows go forward in time and between two threads; counters end at nobody.
+        // Flows go forward in time and between two threads; counters end at 0.
         for (from, to) in &tables.flows {
             let (from, to) = (&tables.slices[*from], &tables.slices[*to]);
             prop_assert!(from.2 < to.2 && tables.tracks[&from.1][..1] != tables.tracks[&to.1][..1]);
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// Of each packet: what it is, and when.
+/// Returns the kind and time of each packet.
 pub(in crate::export) fn structure(bytes: &[u8]) -> Vec<String> {
     let packet = |packet: &TracePacket| {
         let kind = packet.track_event.as_ref().map(|event| event.kind());

@@ -1,7 +1,7 @@
-//! The tracks of a trace: a process, its threads, what a thread can't show on its own track, and a counter per lock.
+//! The tracks of a trace: processes, threads, further tracks for intervals that do not nest, and a counter per lock.
 //!
-//! Tasks and locks enter, numbers of tracks leave; a track is described when it is first used. What is kept is of tasks and locks, not
-//! of what they did.
+//! Tasks and locks go in, numbers of tracks come out; the first use of a track describes it. Memory grows with the number of tasks and
+//! locks, not with the number of intervals.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     export::lanes::Lanes,
-    names::{Names, UNKNOWN, printable},
+    input::names::{Names, UNKNOWN, printable},
 };
 
-/// The tracks that there are.
+/// The tracks so far.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
     last: u64,
@@ -26,13 +26,13 @@ pub(super) struct Tracks {
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// Its own, and those below it.
+    /// The track of the thread, then those below it.
     tracks: Vec<u64>,
     lanes: Lanes,
 }
 
 impl Tracks {
-    /// The track for an interval of a task, which is written now, or later.
+    /// Returns the track for an interval of a task. The interval is written at once, or later.
     pub(super) fn of(
         &mut self,
         task: TaskId,
@@ -50,12 +50,12 @@ impl Tracks {
         self.threads[&task].tracks[lane]
     }
 
-    /// The counter of who waits for a lock.
+    /// Returns the counter of the waiters of a lock.
     pub(super) fn counter(&mut self, lock: LockId, names: &Names, packets: &mut Packets<'_>) -> u64 {
         if let Some(track) = self.counters.get(&lock) {
             return *track;
         }
-        // A lock of the kernel is of no process.
+        // A kernel lock belongs to no process.
         let pid = names.lock(lock).and_then(|row| row.pid);
         let parent_uuid = pid.map(|pid| self.process(pid, names, packets));
         let track = self.describe(
@@ -71,7 +71,7 @@ impl Tracks {
         track
     }
 
-    /// The next track of a thread: its own, or one more below that.
+    /// Describes the next track of a thread: its own, or a further one below that.
     fn describe_thread(&mut self, task: TaskId, names: &Names, packets: &mut Packets<'_>) -> u64 {
         let own = self.threads.get(&task).and_then(|thread| thread.tracks.first()).copied();
         let row = names.task(task);

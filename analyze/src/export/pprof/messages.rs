@@ -1,4 +1,4 @@
-//! The messages of `profile.proto`, as far as klock writes them. Numbers of names are places in the string table.
+//! The messages of `profile.proto`, as far as klock writes them. A text is an index into the string table.
 
 /// A whole profile.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -13,10 +13,10 @@ pub(super) struct Profile {
     pub(super) location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     pub(super) function: Vec<Function>,
-    /// The first is the empty one.
+    /// The first string is empty.
     #[prost(string, repeated, tag = "6")]
     pub(super) string_table: Vec<String>,
-    /// Since 1970, in ns.
+    /// Time since 1970, in ns.
     #[prost(int64, tag = "9")]
     pub(super) time_nanos: i64,
     #[prost(int64, tag = "10")]
@@ -31,7 +31,7 @@ pub(super) struct Profile {
     pub(super) default_sample_type: i64,
 }
 
-/// What the values of a sample are.
+/// The type and unit of a value of a sample.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -40,7 +40,7 @@ pub(super) struct ValueType {
     pub(super) unit: i64,
 }
 
-/// One stack with its values.
+/// A stack with its values.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
     /// Leaf first.
@@ -52,7 +52,7 @@ pub(super) struct Sample {
     pub(super) label: Vec<Label>,
 }
 
-/// A name and a text.
+/// A key and a text.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Label {
     #[prost(int64, tag = "1")]
@@ -61,7 +61,7 @@ pub(super) struct Label {
     pub(super) str: i64,
 }
 
-/// A file that code was mapped from.
+/// A file that contains code.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Mapping {
     /// Not 0.
@@ -85,18 +85,18 @@ pub(super) struct Mapping {
     pub(super) has_inline_frames: bool,
 }
 
-/// One address.
+/// An address.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Location {
     /// Not 0.
     #[prost(uint64, tag = "1")]
     pub(super) id: u64,
-    /// 0 is none.
+    /// 0 for none.
     #[prost(uint64, tag = "2")]
     pub(super) mapping_id: u64,
     #[prost(uint64, tag = "3")]
     pub(super) address: u64,
-    /// What is inlined first.
+    /// The innermost inlined function first.
     #[prost(message, repeated, tag = "4")]
     pub(super) line: Vec<Line>,
 }

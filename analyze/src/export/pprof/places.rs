@@ -1,8 +1,7 @@
-//! Frames as pprof has them: functions, locations, and the files that they are mapped from.
+//! The frames of a profile: functions, locations, and the files that contain them.
 //!
-//! A trace can be of many processes, each with its own addresses, and a profile is of one. So each file gets a range of addresses of
-//! its own here, as if it were mapped whole: an address less the begin of its range is the offset into the file, which is what a
-//! tool needs to look it up again.
+//! A trace can have many processes, each with its own addresses; a profile has one. So each file gets its own range of addresses, as
+//! if it were mapped as a whole: an address minus the start of its range is the offset into the file, by which tools find the symbol.
 
 use rustc_hash::FxHashMap;
 use trace_format::Frame;
@@ -11,17 +10,17 @@ use super::{
     messages::{Function, Line, Location, Mapping},
     strings::Strings,
 };
-use crate::names::{self, printable};
+use crate::input::names::{self, printable};
 
-/// Ranges begin at multiples of this, and the first one not at 0, which would be no address.
+/// Ranges start at multiples of this. The first one does not start at 0, which means no address.
 const ALIGNED: u64 = 1 << 20;
 
-/// What was made of frames so far.
+/// The functions, locations and files so far.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     pub(super) locations: Vec<Location>,
     pub(super) functions: Vec<Function>,
-    /// With the offsets of their locations until all are known.
+    /// Until the ranges of the files are known, the addresses of their locations are offsets.
     files: Vec<File>,
     file_ids: FxHashMap<(i64, i64), usize>,
     function_ids: FxHashMap<(i64, i64), u64>,
@@ -32,7 +31,7 @@ pub(super) struct Places {
 struct File {
     name: i64,
     build_id: i64,
-    /// One more than the largest offset.
+    /// The largest offset plus 1.
     size: u64,
     has_filenames: bool,
     has_line_numbers: bool,
@@ -40,7 +39,7 @@ struct File {
 }
 
 impl Places {
-    /// The locations of these frames, leaf first. Frames that were inlined into the next one are lines of its location.
+    /// Returns the locations of these frames, leaf first. A frame that was inlined into the next one is a line of its location.
     pub(super) fn of<'f>(
         &mut self,
         frames: impl Iterator<Item = &'f Frame>,
@@ -57,15 +56,15 @@ impl Places {
                 ids.push(self.location(frame, std::mem::take(&mut lines), strings));
             }
         }
-        // What the last one was inlined into is missing.
+        // The frame into which the last one was inlined is missing.
         if let Some(frame) = last.filter(|_| !lines.is_empty()) {
             ids.push(self.location(frame, lines, strings));
         }
         ids
     }
 
-    /// The files with their ranges. Locations are moved into them. The first is what a reader takes for the program: a file that is
-    /// neither a library nor the kernel, if there is one.
+    /// Returns the files with their ranges, and moves the locations into these ranges. Readers take the first file for the program, so
+    /// the first is neither a library nor the kernel, if there is such a file.
     pub(super) fn mappings(&mut self, strings: &Strings) -> Vec<Mapping> {
         let mut begin = ALIGNED;
         let mut mappings = Vec::with_capacity(self.files.len());
@@ -107,7 +106,7 @@ impl Places {
     fn location(&mut self, frame: &Frame, line: Vec<Line>, strings: &mut Strings) -> u64 {
         let mapping_id = self.file(frame, &line, strings);
         let in_file = frame.offset.filter(|_| mapping_id != 0);
-        // An address of one process among many says nothing without its file.
+        // An address needs its file: the trace may have several processes.
         let address = in_file.or(frame.address.filter(|_| mapping_id == 0)).unwrap_or(0);
         let next = self.locations.len() as u64 + 1;
         *self.location_ids.entry((mapping_id, address, line)).or_insert_with_key(|(_, _, line)| {

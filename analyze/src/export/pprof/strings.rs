@@ -1,8 +1,8 @@
-//! The string table of a profile: each text once, by its place; the first is the empty one.
+//! The string table of a profile: each text once, the empty one first.
 
 use rustc_hash::FxHashMap;
 
-/// The table while it grows.
+/// The table so far.
 #[derive(Debug)]
 pub(super) struct Strings {
     all: Vec<String>,
@@ -16,19 +16,19 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// The place of the text.
+    /// Returns the index of a text, and adds it if it is new.
     pub(super) fn number(&mut self, text: &str) -> i64 {
         if let Some(number) = self.known.get(text) {
             return *number;
         }
-        // There is no memory for more texts than that.
+        // Memory ends before this number does.
         let number = i64::try_from(self.all.len()).unwrap_or(0);
         self.all.push(text.to_owned());
         self.known.insert(text.to_owned(), number);
         number
     }
 
-    /// The text at a place.
+    /// Returns the text at an index.
     pub(super) fn text(&self, number: i64) -> &str {
         usize::try_from(number).ok().and_then(|at| self.all.get(at)).map_or("", String::as_str)
     }

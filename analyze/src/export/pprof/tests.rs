@@ -1,6 +1,7 @@
 //! Profiles decoded again. What `go tool pprof` makes of them is in tests/viewers.rs.
 
 use std::io::Read as _;
+use std::slice::from_ref;
 
 use flate2::read::GzDecoder;
 use proptest::{prelude::*, test_runner::Config};
@@ -8,12 +9,14 @@ use prost::Message as _;
 
 use super::messages::{Function, Line, Profile, Sample};
 use crate::{
-    Filter, blame,
+    Filter,
+    engine::histories,
     export::{self, Format},
-    intervals::histories,
-    raw,
-    report::tests::trace_of,
-    rows, testing,
+    output,
+    tables::blame,
+    tables::intervals,
+    tables::report::tests::trace_of,
+    testing,
 };
 use trace_format::{Frame, Trace};
 
@@ -21,7 +24,7 @@ fn profile(trace: &Trace) -> Profile {
     let filter = Filter { include_idle: true, ..Filter::default() };
     let asked = export::Options { format: Format::Pprof, filter, allow_loss: true, ..Default::default() };
     let mut out = Vec::new();
-    let written = export::write(trace, &asked, &mut out).unwrap();
+    let written = export::write(from_ref(trace), &asked, &mut out).unwrap();
     let mut bytes = Vec::new();
     GzDecoder::new(out.as_slice()).read_to_end(&mut bytes).unwrap();
     let profile = Profile::decode(bytes.as_slice()).unwrap();
@@ -68,7 +71,7 @@ fn a_wait_is_counted_once_and_its_time_goes_to_the_holders_and_the_gap() {
         shown(&profile),
         [
             "1 5000 put<main lock=pthread_mutex:hot thread=writer holder=a.c:1 (get) holder_thread=worker",
-            "0 1500 put<main lock=pthread_mutex:hot thread=writer holder=(no recorded hold)",
+            "0 1500 put<main lock=pthread_mutex:hot thread=writer holder=(hand-off)",
         ]
     );
     let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
@@ -78,7 +81,7 @@ fn a_wait_is_counted_once_and_its_time_goes_to_the_holders_and_the_gap() {
 }
 
 #[test]
-fn frames_that_were_inlined_are_lines_of_one_location_in_the_range_of_their_file() {
+fn inlined_frames_are_lines_of_one_location_in_the_range_of_their_file() {
     let mut parts = testing::Parts::parse(TEXT);
     let frame = |symbol: &str, offset, inlined| Frame {
         symbol: Some(symbol.into()),
@@ -102,7 +105,7 @@ fn frames_that_were_inlined_are_lines_of_one_location_in_the_range_of_their_file
 }
 
 #[test]
-fn offsets_at_the_end_of_all_addresses_do_no_harm() {
+fn offsets_at_the_end_of_the_address_space_are_accepted() {
     let mut parts = testing::Parts::parse(TEXT);
     for (at, frame) in parts.stacks.iter_mut().flat_map(|stack| &mut stack.frames).enumerate() {
         frame.module = Some(format!("module {at}"));
@@ -113,21 +116,21 @@ fn offsets_at_the_end_of_all_addresses_do_no_harm() {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(50) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(50)) })]
 
     #[test]
-    fn the_delays_are_all_that_was_waited_and_the_contentions_all_waits(events in histories::history()) {
+    fn delays_add_up_to_all_waiting_time_and_contentions_to_all_waits(events in histories::history()) {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, 7);
         let profile = profile(&test.trace);
         let sum = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
         let filter = Filter { include_idle: true, ..Filter::default() };
         let asked = blame::Options { filter: filter.clone(), allow_loss: true, ..Default::default() };
-        prop_assert_eq!(sum(1), blame::blame(&test.trace, &asked).unwrap().totals.waited_ns);
-        let asked = raw::Options { what: raw::What::Waits, filter, limit: None };
+        prop_assert_eq!(sum(1), blame::blame(from_ref(&test.trace), &asked).unwrap().totals.waited_ns);
+        let asked = intervals::Options { what: intervals::RowKind::Waits, filter, ..intervals::Options::default() };
         let mut sink = Vec::new();
-        let mut rows = rows::writer(rows::Format::Json, &raw::fields(asked.what, false), None, &mut sink).unwrap();
-        let (waits, _) = raw::write(&test.trace, &asked, &mut *rows).unwrap();
+        let mut rows = output::writer(output::Format::Json, &intervals::fields(asked.what, false), None, &mut sink).unwrap();
+        let intervals::Written { rows: waits, .. } = intervals::write(from_ref(&test.trace), &asked, &mut *rows).unwrap();
         prop_assert_eq!(sum(0), i64::try_from(waits).unwrap());
     }
 }
@@ -157,12 +160,12 @@ pub(in crate::export) fn decoded(bytes: &[u8]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Of each sample: how many frames, values and labels it has, and the values.
+/// Returns the number of frames, values and labels of each sample, and its values.
 pub(in crate::export) fn structure(bytes: &[u8]) -> Vec<String> {
     let mut profile = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
     let profile = Profile::decode(profile.as_slice()).unwrap();
-    let safe = |text: &String| !text.contains(crate::names::is_unsafe);
+    let safe = |text: &String| !text.contains(crate::input::names::is_unsafe);
     assert!(profile.string_table.iter().all(safe));
     let sample = |sample: &Sample| {
         format!("{} frames, {} labels, {:?}", sample.location_id.len(), sample.label.len(), sample.value)

@@ -1,6 +1,7 @@
-//! Exports of a real trace that are no text, decoded and compared with the files in `fixtures/exports`. `KLOCK_BLESS=1 cargo test -p
-//! analyze` writes them anew. Exports that are text are compared in tests/exports.rs.
+//! Binary exports of a real trace, decoded and compared with the files in `fixtures/exports`. `KLOCK_BLESS=1 cargo test -p
+//! analyze` updates them. tests/exports.rs compares the exports that are text.
 
+use std::slice::from_ref;
 use std::{fs, io::Cursor, path::Path};
 
 use arrow_array::{Array as _, cast::AsArray as _, types::Int64Type};
@@ -16,7 +17,7 @@ fn fixture(path: &str) -> std::path::PathBuf {
 fn exported(trace: &str, format: Format) -> Vec<u8> {
     let trace = Trace::open(&fixture(&format!("traces/{trace}.parquet"))).unwrap();
     let mut out = Vec::new();
-    write(&trace, &Options { format, ..Options::default() }, &mut out).unwrap();
+    write(from_ref(&trace), &Options { format, ..Options::default() }, &mut out).unwrap();
     out
 }
 
@@ -32,17 +33,17 @@ fn compare(name: &str, found: &str) {
 }
 
 #[test]
-fn pprof_of_a_real_trace_is_that_in_the_fixtures() {
+fn pprof_of_a_real_trace_matches_the_fixture() {
     compare("shop.pprof.txt", &pprof::tests::decoded(&exported("shop", Format::Pprof)));
 }
 
 #[test]
-fn perfetto_of_a_real_trace_is_that_in_the_fixtures() {
+fn perfetto_of_a_real_trace_matches_the_fixture() {
     compare("shop.perfetto.txt", &perfetto::tests::decoded(&exported("shop", Format::Perfetto)));
 }
 
 #[test]
-fn arrow_of_a_real_trace_has_the_cells_of_the_csv_in_the_fixtures() {
+fn arrow_of_a_real_trace_has_the_cells_of_the_csv_fixture() {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let bytes = exported("futex", Format::Arrow);
     let batches = FileReader::try_new(Cursor::new(bytes), None).unwrap();

@@ -1,0 +1,28 @@
+//! Causes: the state of the task that pays for a wait, followed through all locks in one pass.
+//!
+//! Events enter in the order of the trace. Parts of waits leave into a [`Receiver`], each with its payer and the payer's state. The
+//! payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
+//! that the lock word named. `docs/causes.md` has the definitions.
+//!
+//! Rows of all locks share one clock, the running maximum of their times. Events of equal time are settled when the clock moves, so
+//! their order does not matter, except among the rows of one task.
+
+mod choice;
+#[cfg(test)]
+mod model;
+mod pass;
+mod payer;
+#[cfg(test)]
+pub(crate) mod properties;
+mod queues;
+mod state;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use choice::{Causes, of_all_waits};
+#[cfg(test)]
+use pass::{Pass, PassStats};
+pub(crate) use payer::Payer;
+pub use state::State;
+pub(crate) use state::{Caused, Detail, Receiver};

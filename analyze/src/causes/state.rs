@@ -1,0 +1,113 @@
+//! The states of a task that makes others wait, and the parts of the time between two of its rows.
+
+use trace_format::{Event, EventKind, LockId, StackId, TaskState};
+
+use super::Payer;
+use crate::{choices::choices, engine::Hold};
+
+choices! {
+    /// The state of a task while others wait for it: the first of the list that applies.
+    State, "state" {
+        /// It waits for a lock.
+        Lock = "lock",
+        /// It waits for a condition variable, a semaphore or a barrier.
+        Idle = "idle",
+        /// It is runnable without a CPU: another task took it.
+        Preempted = "preempted",
+        /// It sleeps and signals do not wake it: mostly disk I/O and page faults.
+        Uninterruptible = "uninterruptible",
+        /// It is stopped by a signal or a debugger.
+        Stopped = "stopped",
+        /// It sleeps in any other way.
+        Asleep = "asleep",
+        /// It was woken and waits for a CPU.
+        Ready = "ready",
+        /// It is on a CPU.
+        Running = "running",
+        /// It has no row before or after, or off-CPU time was not recorded.
+        #[default]
+        Unknown = "unknown",
+    }
+}
+
+/// The circumstances of a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Detail {
+    /// None are known.
+    #[default]
+    None,
+    /// The lock that the task waits for, and the stack of that wait.
+    Lock(LockId, Option<StackId>),
+    /// The stack at which the task left the CPU.
+    Stack(Option<StackId>),
+}
+
+/// Waiting time with one payer in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caused {
+    /// The lock that others wait for.
+    pub(crate) lock: LockId,
+    /// The payer.
+    pub(crate) payer: Payer,
+    /// The state of the payer's task; `None` if no task pays.
+    pub(crate) state: Option<State>,
+    /// The circumstances of the state.
+    pub(crate) detail: Detail,
+    /// The time, summed over the waits.
+    pub(crate) ns: i64,
+}
+
+/// Receives waiting time by cause, and holds as they end.
+pub(crate) trait Receiver {
+    /// Time of waits. The time that a hold causes may arrive after its end, at the next row of its task.
+    fn caused(&mut self, caused: &Caused);
+
+    /// A hold ended.
+    fn hold(&mut self, hold: &Hold) {
+        let _ = hold;
+    }
+}
+
+/// A part of the time between two rows of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) until_ns: i64,
+    pub(super) state: State,
+    pub(super) detail: Detail,
+}
+
+impl Part {
+    const EMPTY: Self = Self { until_ns: i64::MIN, state: State::Unknown, detail: Detail::None };
+
+    /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
+    /// `is_covered` says whether its off-CPU times are recorded.
+    pub(super) fn between(from_ns: i64, row: &Event, is_covered: bool) -> [Self; 3] {
+        let here = if is_covered { State::Running } else { State::Unknown };
+        let on_cpu = |until_ns| Self { until_ns, state: here, detail: Detail::None };
+        if row.kind != EventKind::OffCpu {
+            return [on_cpu(row.ts_ns), Self::EMPTY, Self::EMPTY];
+        }
+        let left_ns = row.ts_ns.saturating_sub(row.wait_ns.unwrap_or(0).max(0)).clamp(from_ns, row.ts_ns);
+        let woken_ns = match row.blocked_ns {
+            Some(blocked_ns) => left_ns.saturating_add(blocked_ns.max(0)).min(row.ts_ns),
+            None => row.ts_ns,
+        };
+        let (state, detail) = match row.state {
+            Some(TaskState::Runnable) => {
+                let preempted = Self { until_ns: row.ts_ns, state: State::Preempted, detail: Detail::None };
+                return [on_cpu(left_ns), preempted, Self::EMPTY];
+            }
+            Some(TaskState::Uninterruptible) => (State::Uninterruptible, Detail::Stack(row.stack)),
+            Some(TaskState::Stopped | TaskState::Traced) => (State::Stopped, Detail::None),
+            _ => (State::Asleep, Detail::Stack(row.stack)),
+        };
+        let blocked = Self { until_ns: woken_ns, state, detail };
+        let ready = Self { until_ns: row.ts_ns, state: State::Ready, detail: Detail::None };
+        [on_cpu(left_ns), blocked, ready]
+    }
+
+    /// Returns one part that lasts until `until_ns`.
+    pub(super) const fn whole(until_ns: i64, state: State, detail: Detail) -> [Self; 3] {
+        [Self { until_ns, state, detail }, Self::EMPTY, Self::EMPTY]
+    }
+}

@@ -1,0 +1,178 @@
+//! Tasks: their open waits, and the waiting that they pay for since their last row.
+//!
+//! A payer's state is known at its next row. Until then, the number of waits that it pays for is kept as steps. A row settles all of
+//! them and forgets them, so a step costs O(1). Memory grows with the steps since the last row of each payer.
+
+use rustc_hash::FxHashMap;
+use trace_format::{Event, LockId, StackId, TaskId};
+
+use super::{Caused, Detail, Payer, Receiver, State, state::Part};
+
+/// The greatest number of steps of a task. Older ones count as unknown.
+const MAX_STEPS: usize = 1 << 20;
+
+/// The number of a task in [`Tasks`].
+pub(super) type TaskIndex = u32;
+
+/// All tasks that waited or had a row.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    all: Vec<Task>,
+    index: FxHashMap<TaskId, TaskIndex>,
+    /// Tasks that may have steps.
+    paying: Vec<TaskIndex>,
+    /// The number of losses so far. No row is known across one.
+    age: u32,
+    /// Whether off-CPU times are recorded.
+    pub(super) is_covered: bool,
+    /// Steps that count as unknown because there were too many.
+    pub(super) steps_cut: u64,
+}
+
+/// A task.
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    /// Open waits in the order of their begin.
+    pub(super) waits: Vec<OpenWait>,
+    /// The queues that it pays for.
+    pub(super) pays: Vec<u32>,
+    last_row_ns: i64,
+    /// The age of the last row; 0 without a row.
+    age: u32,
+    is_paying: bool,
+    steps: Vec<Step>,
+}
+
+/// A wait that is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenWait {
+    pub(super) lock: LockId,
+    pub(super) start_ns: i64,
+    pub(super) stack: Option<StackId>,
+    pub(super) owner: Option<TaskId>,
+    /// Whether the lock is one that tasks wait for idly.
+    pub(super) is_idle: bool,
+    /// Whether its time counts.
+    pub(super) is_selected: bool,
+    /// Its queue, once it is known.
+    pub(super) queue: Option<u32>,
+}
+
+/// A time during which a payer paid for the same number of waits.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    lock: LockId,
+    payer: Payer,
+    from_ns: i64,
+    until_ns: i64,
+    waits: i64,
+}
+
+impl Task {
+    /// Returns the wait that defines its state: the first for a lock, else the first for an idle one.
+    pub(super) fn state_wait(&self) -> Option<&OpenWait> {
+        self.waits.iter().find(|wait| !wait.is_idle).or(self.waits.first())
+    }
+
+    fn waiting(&self) -> Option<(State, Detail)> {
+        let wait = self.state_wait()?;
+        let state = if wait.is_idle { State::Idle } else { State::Lock };
+        Some((state, Detail::Lock(wait.lock, wait.stack)))
+    }
+}
+
+impl Tasks {
+    pub(super) fn new(is_covered: bool) -> Self {
+        Self { is_covered, age: 1, ..Self::default() }
+    }
+
+    pub(super) fn index(&mut self, task: TaskId) -> TaskIndex {
+        let all = &mut self.all;
+        *self.index.entry(task).or_insert_with(|| {
+            all.push(Task::default());
+            // Ids are 31 bits wide.
+            (all.len() - 1) as TaskIndex
+        })
+    }
+
+    pub(super) fn find(&self, task: TaskId) -> Option<TaskIndex> {
+        self.index.get(&task).copied()
+    }
+
+    pub(super) fn get(&mut self, index: TaskIndex) -> &mut Task {
+        &mut self.all[index as usize]
+    }
+
+    /// Adds the time during which a task paid for this number of waits, up to its next row.
+    pub(super) fn pay(
+        &mut self,
+        task: TaskIndex,
+        (lock, payer): (LockId, Payer),
+        (from_ns, until_ns): (i64, i64),
+        waits: i64,
+        receiver: &mut impl Receiver,
+    ) {
+        let paying = &mut self.all[task as usize];
+        if !paying.is_paying {
+            paying.is_paying = true;
+            self.paying.push(task);
+        }
+        if paying.steps.len() == MAX_STEPS {
+            self.steps_cut += MAX_STEPS as u64;
+            self.settle_unknown(task, receiver);
+        }
+        self.all[task as usize].steps.push(Step { lock, payer, from_ns, until_ns, waits });
+    }
+
+    /// Settles the time since the last row of a task.
+    pub(super) fn row(&mut self, task: TaskIndex, row: &Event, receiver: &mut impl Receiver) {
+        let (age, is_covered) = (self.age, self.is_covered);
+        let task = &mut self.all[task as usize];
+        if !task.steps.is_empty() {
+            let parts = match task.waiting() {
+                Some((state, detail)) => Part::whole(i64::MAX, state, detail),
+                None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
+                None => Part::whole(i64::MAX, State::Unknown, Detail::None),
+            };
+            settle(&task.steps, &parts, receiver);
+            task.steps.clear();
+        }
+        (task.last_row_ns, task.age) = (row.ts_ns, age);
+    }
+
+    /// Settles the time since the last row of every task: no row follows that tells more.
+    pub(super) fn end(&mut self, receiver: &mut impl Receiver) {
+        self.age += 1;
+        for task in std::mem::take(&mut self.paying) {
+            self.settle_unknown(task, receiver);
+            self.all[task as usize].is_paying = false;
+        }
+    }
+
+    fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Receiver) {
+        let task = &mut self.all[task as usize];
+        let (state, detail) = task.waiting().unwrap_or_default();
+        settle(&task.steps, &Part::whole(i64::MAX, state, detail), receiver);
+        task.steps.clear();
+    }
+}
+
+/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave.
+fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) {
+    for of_payer in steps.chunk_by(|a, b| a.lock == b.lock && a.payer == b.payer) {
+        let Step { lock, payer, .. } = of_payer[0];
+        let mut from_ns = i64::MIN;
+        for part in parts {
+            let overlap = |step: &Step| {
+                let ns = step.until_ns.min(part.until_ns).saturating_sub(step.from_ns.max(from_ns));
+                ns.max(0).saturating_mul(step.waits)
+            };
+            let ns = of_payer.iter().map(overlap).fold(0, i64::saturating_add);
+            if ns > 0 {
+                let Part { state, detail, .. } = *part;
+                receiver.caused(&Caused { lock, payer, state: Some(state), detail, ns });
+            }
+            from_ns = from_ns.max(part.until_ns);
+        }
+    }
+}

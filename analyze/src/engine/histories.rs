@@ -1,0 +1,211 @@
+//! Random histories of locks: arbitrary ones, because recorders lose events and programs have bugs, and orderly ones, in which locks
+//! exclude and waits end.
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+use trace_format::{
+    Event, EventKind, LockId, LockKind, LockRow, Mode, RunInfo, Scope, StackId, TaskId, run_info::Source,
+};
+
+use super::Rules;
+
+/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, and an idle one.
+pub(crate) const KINDS: [LockKind; 6] = [
+    LockKind::RwSem,
+    LockKind::RwSem,
+    LockKind::Mutex,
+    LockKind::Semaphore,
+    LockKind::PercpuRwSem,
+    LockKind::CondVar,
+];
+pub(crate) const TASKS: i32 = 4;
+pub(crate) const STACKS: i32 = 3;
+/// Stacks 0 and 1 have the same site.
+pub(super) const POINTS: [u32; STACKS as usize] = [0, 0, 1];
+
+pub(crate) fn kind(lock: LockId) -> LockKind {
+    KINDS[usize::try_from(lock.0).unwrap()]
+}
+
+/// A footer and locks for the histories below.
+pub(crate) fn context() -> (RunInfo, Vec<LockRow>) {
+    let source = |kind: LockKind| Source {
+        kinds: vec![kind.to_string()],
+        holds: kind != LockKind::Mutex,
+        ..Source::default()
+    };
+    let info = RunInfo { sources: KINDS[1..].iter().copied().map(source).collect(), ..RunInfo::default() };
+    let lock = |(id, kind): (usize, &LockKind)| LockRow {
+        id: LockId(i32::try_from(id).unwrap()),
+        address: None,
+        kind: *kind,
+        scope: Scope::Kernel,
+        pid: None,
+        name: None,
+        shared: None,
+        init_stack: None,
+        first_ns: 0,
+        last_ns: 0,
+    };
+    (info, KINDS.iter().enumerate().map(lock).collect())
+}
+
+pub(super) fn rules() -> Rules {
+    let (info, locks) = context();
+    Rules::new(&info, &locks).with_points(POINTS.to_vec(), Vec::new())
+}
+
+pub(super) fn end_of(events: &[Event]) -> i64 {
+    events.last().map_or(0, |event| event.ts_ns) + 7
+}
+
+/// A random event, and its distance from the previous one.
+fn any_event() -> impl Strategy<Value = (i64, Event)> {
+    let kind = prop_oneof![
+        4 => Just(EventKind::Wait),
+        6 => Just(EventKind::Acquire),
+        6 => Just(EventKind::Release),
+        2 => Just(EventKind::Abandon),
+        1 => Just(EventKind::TryFail),
+        1 => prop_oneof![
+            9 => Just(EventKind::Destroy),
+            6 => Just(EventKind::Lost),
+            6 => Just(EventKind::Init),
+            1 => Just(EventKind::Wake),
+            1 => Just(EventKind::OffCpu),
+        ],
+    ];
+    let mode = prop_oneof![5 => Just(Some(Mode::Exclusive)), 4 => Just(Some(Mode::Shared)), 1 => Just(None)];
+    let wait = prop_oneof![6 => Just(Some(0)), 3 => Just(None), 2 => (1..20i64).prop_map(Some)];
+    let lock =
+        prop_oneof![8 => Just(0), 3 => Just(1), 1 => Just(2), 3 => Just(3), 2 => Just(4), 1 => Just(5)];
+    // A third of the events share the time of the one before, and a few come late.
+    let step = prop_oneof![10 => Just(0i64), 20 => 0..6i64, 1 => -4..0i64];
+    (step, kind, mode, lock, 0..TASKS, 0..STACKS, wait).prop_map(
+        |(step, kind, mode, lock, task, stack, wait)| {
+            let mut event = Event::new(0, kind, 0);
+            if kind != EventKind::Lost {
+                event.mode = mode;
+                event.lock = Some(LockId(lock));
+                event.task = Some(TaskId(task));
+                event.stack = Some(StackId(stack));
+            }
+            if matches!(kind, EventKind::Acquire | EventKind::Abandon) {
+                event.wait_ns = wait;
+                // Blocked time, run-queue time and waker, some of them unknown.
+                (event.blocked_ns, event.runq_ns) =
+                    [(None, None), (Some(2), Some(1)), (Some(1), None)][stack as usize];
+                event.peer_task = (stack == 1).then_some(TaskId((task + 2) % TASKS));
+            }
+            if kind == EventKind::Wait {
+                event.peer_task = (stack == 0).then_some(TaskId((task + 1) % TASKS));
+            }
+            (step, event)
+        },
+    )
+}
+
+/// Arbitrary histories.
+pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
+    vec(any_event(), 0..60).prop_map(|steps| {
+        let mut now = 1000;
+        let at = |(step, event): (i64, Event)| {
+            now += step;
+            Event { ts_ns: now, ..event }
+        };
+        steps.into_iter().map(at).collect()
+    })
+}
+
+/// Histories of correct programs on two locks: all waits end, and only owners release.
+pub(crate) fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
+    let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
+    let step = prop_oneof![1 => Just(0), 2 => 0..5i64];
+    vec((0..2usize, 0..TASKS, mode, any::<bool>(), step), 0..80).prop_map(|steps| {
+        let mut locks: [Orderly; 2] = Default::default();
+        let mut now = 1000;
+        let mut events = Vec::new();
+        for (lock, task, mode, gives_up, step) in steps {
+            now += step;
+            if let Some((kind, mode, wait_ns)) = locks[lock].next(task, mode, gives_up, now) {
+                let (lock, task) = (Some(LockId(i32::try_from(lock).unwrap())), Some(TaskId(task)));
+                let stack = Some(StackId(2 * i32::from(gives_up)));
+                events.push(Event {
+                    lock,
+                    task,
+                    mode: Some(mode),
+                    stack,
+                    wait_ns,
+                    ..Event::new(now, kind, 0)
+                });
+            }
+        }
+        events
+    })
+}
+
+/// A lock that excludes as it should.
+#[derive(Default)]
+struct Orderly {
+    owners: Vec<(i32, Mode)>,
+    waiting: Vec<(i32, Mode, i64)>,
+}
+
+impl Orderly {
+    /// Returns the next event of `task`.
+    fn next(
+        &mut self,
+        task: i32,
+        mode: Mode,
+        gives_up: bool,
+        now: i64,
+    ) -> Option<(EventKind, Mode, Option<i64>)> {
+        if let Some(at) = self.owners.iter().position(|(owner, _)| *owner == task) {
+            let (_, mode) = self.owners.remove(at);
+            return Some((EventKind::Release, mode, None));
+        }
+        let place = self.waiting.iter().position(|(waiter, ..)| *waiter == task);
+        let mode = place.map_or(mode, |place| self.waiting[place].1);
+        let both_shared = |(_, other): &(i32, Mode)| mode == Mode::Shared && *other == Mode::Shared;
+        let is_free = self.owners.iter().all(both_shared);
+        match place {
+            None if is_free && self.waiting.is_empty() => {
+                self.owners.push((task, mode));
+                Some((EventKind::Acquire, mode, Some(0)))
+            }
+            None => {
+                self.waiting.push((task, mode, now));
+                Some((EventKind::Wait, mode, None))
+            }
+            Some(place) if is_free || gives_up => {
+                let (_, mode, since) = self.waiting.remove(place);
+                if is_free {
+                    self.owners.push((task, mode));
+                }
+                let kind = if is_free { EventKind::Acquire } else { EventKind::Abandon };
+                Some((kind, mode, Some(now - since)))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+/// Reorders events of equal time. The events of one task keep their order, and so do all events around one that has no task.
+pub(crate) fn reordered(events: &[Event], choices: &[Index]) -> Vec<Event> {
+    let mut choices = choices.iter().cycle();
+    let mut out = Vec::new();
+    for group in events.chunk_by(|a, b| a.ts_ns == b.ts_ns) {
+        let mut by_task: Vec<Vec<Event>> = Vec::new();
+        for event in group {
+            match by_task.iter_mut().find(|queue| queue[0].task == event.task) {
+                Some(queue) => queue.push(*event),
+                None => by_task.push(vec![*event]),
+            }
+        }
+        while !by_task.is_empty() {
+            let at = choices.next().map_or(0, |choice| choice.index(by_task.len()));
+            out.push(by_task[at].remove(0));
+            by_task.retain(|queue| !queue.is_empty());
+        }
+    }
+    out
+}

@@ -1,0 +1,424 @@
+//! The open holds and waits of one lock, and what each event does to them.
+//!
+//! The rules follow FreeBSD's LOCK_PROFILING where it defines any, so that its columns agree with FreeBSD's:
+//!
+//! * The first `wait` of a task opens its wait; further ones change nothing.
+//! * Recursion of an exclusive lock by its owner makes one hold, from the first acquire to the last release.
+//! * If an owner of a shared lock acquires it again at the same site, its hold goes on. At another site it opens a second hold; a
+//!   release ends the latest hold of its mode.
+//! * A release by a task without a hold ends the oldest hold of another task, if all holds of the lock were seen to begin: the lock
+//!   was initialised in the trace, or an owner released an exclusive hold. Otherwise the release belongs to a hold from before the
+//!   trace.
+//!
+//! [`charge`](super::charge) decides which hold a wait is charged to.
+
+use trace_format::{EventRow, LockId, Mode, TaskId};
+
+use super::{
+    counts::Counts,
+    deadlock::{self, OpenLocks},
+    interval::{Charge, Hold, HoldState, Outcome, Share, Wait},
+    rules::Rules,
+    sink::Sink,
+};
+
+/// The state of a lock on which nothing is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    /// The time of its last event.
+    pub(super) now_ns: i64,
+    /// The owner of the last hold that lasted longer than the nanosecond in which it began.
+    pub(super) last_owner: Option<TaskId>,
+    /// Whether the start of every hold was seen.
+    pub(super) complete: bool,
+}
+
+impl Idle {
+    /// A lock of which no event was seen.
+    pub(super) const UNSEEN: Self = Self { now_ns: i64::MIN, last_owner: None, complete: false };
+}
+
+/// The state of a lock on which something is open.
+#[derive(Debug, Default)]
+pub(super) struct LockState {
+    /// The lock.
+    pub(super) lock: Option<LockId>,
+    /// Whether the source records the holds of this lock.
+    pub(super) measured: bool,
+    /// Whether it records those of every mode.
+    records_all: bool,
+    /// The time up to which waits are charged.
+    pub(super) now_ns: i64,
+    /// Whether a wait or a hold began at `now_ns`, whose events are not all known yet.
+    pub(super) fresh: bool,
+    /// Open holds, oldest first.
+    pub(super) holds: Vec<OpenHold>,
+    /// Open waits in the order of their begin; those without a charge are last.
+    pub(super) waits: Vec<OpenWait>,
+    /// Waits that ended before they had a charge.
+    pub(super) ended: Vec<Wait>,
+    /// The number of waits of tasks that have a hold.
+    pub(super) own_waits: usize,
+    /// The time during which the waits of tasks without a hold were charged to no hold.
+    pub(super) gap_ns: i64,
+    /// As in [`Idle`].
+    pub(super) last_owner: Option<TaskId>,
+    /// As in [`Idle`].
+    complete: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenHold {
+    pub(super) hold: Hold,
+    /// Its begin, on the clock of the lock.
+    pub(super) since_ns: i64,
+    /// Whether it can only begin when all others have ended.
+    pub(super) excludes: bool,
+    /// Whether another task has since got the lock in a way that excludes this hold: its release is late or missing.
+    pub(super) superseded: bool,
+    /// The number of waits that are charged to it now, while they are counted one by one.
+    pub(super) waiters: i64,
+    point: Option<i64>,
+    /// Acquires minus releases.
+    depth: i64,
+    /// Whether the start of every hold was seen when it began.
+    complete: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenWait {
+    pub(super) wait: Wait,
+    /// The lock's `gap_ns` at the start of the wait, minus the gap time of this wait alone.
+    pub(super) gap_from_ns: i64,
+    /// The share that is not emitted yet.
+    pub(super) run: Option<Share>,
+}
+
+/// One event and its context.
+pub(super) struct Step<'a, E: EventRow, S: Sink> {
+    pub(super) lock: LockId,
+    pub(super) task: TaskId,
+    pub(super) event: &'a E,
+    pub(super) rules: &'a Rules,
+    pub(super) last_loss_ns: Option<i64>,
+    pub(super) counts: &'a mut Counts,
+    pub(super) sink: &'a mut S,
+}
+
+impl<E: EventRow, S: Sink> Step<'_, E, S> {
+    fn mode(&self) -> Mode {
+        self.event.mode().unwrap_or(Mode::Exclusive)
+    }
+
+    /// Returns a wait that begins at `start_ns`, with the fields of this event.
+    fn wait(&self, start_ns: i64) -> Wait {
+        Wait {
+            lock: self.lock,
+            task: self.task,
+            mode: self.mode(),
+            start_ns,
+            end_ns: start_ns,
+            stack: self.event.stack(),
+            outcome: Outcome::OpenAtEnd,
+            wait_ns: 0,
+            gap_ns: None,
+            blocked_ns: None,
+            runq_ns: None,
+            owner: None,
+            waker: None,
+            waker_stack: None,
+            charge: Charge::Unknown,
+        }
+    }
+}
+
+impl LockState {
+    /// Becomes the state of an idle lock. Keeps its allocations.
+    pub(super) fn begin(&mut self, lock: LockId, idle: Idle, rules: &Rules) {
+        let (measured, records_all) = (rules.measures_holds(lock), rules.measures(lock, Mode::Shared));
+        let Idle { now_ns, last_owner, complete } = idle;
+        let (mut holds, mut waits) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.waits));
+        let mut ended = std::mem::take(&mut self.ended);
+        holds.clear();
+        waits.clear();
+        ended.clear();
+        let (lock, fresh, own_waits, gap_ns) = (Some(lock), false, 0, 0);
+        *self = Self {
+            lock,
+            measured,
+            records_all,
+            now_ns,
+            fresh,
+            holds,
+            waits,
+            ended,
+            own_waits,
+            gap_ns,
+            last_owner,
+            complete,
+        };
+    }
+
+    /// Returns the state of the idle lock; `None` while anything is open.
+    pub(super) fn idle(&self) -> Option<Idle> {
+        let is_idle = self.holds.is_empty() && self.waits.is_empty() && self.ended.is_empty();
+        let Self { now_ns, last_owner, complete, .. } = *self;
+        is_idle.then_some(Idle { now_ns, last_owner, complete })
+    }
+
+    /// Whether no task has the lock: the start of every hold was seen, and no hold is open.
+    pub(super) fn is_free(&self) -> bool {
+        self.complete && self.records_all && self.holds.iter().all(|open| open.superseded)
+    }
+
+    pub(super) fn init(&mut self) {
+        self.complete = true;
+    }
+
+    pub(super) fn wait<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        if self.waits.iter().any(|open| open.wait.task == step.task) {
+            return;
+        }
+        step.counts.waits_begun += 1;
+        let mut wait = step.wait(self.now_ns);
+        wait.owner = step.event.peer_task();
+        if self.measured {
+            self.fresh = true;
+            self.own_waits += usize::from(self.is_owner(step.task));
+        } else {
+            step.counts.unmeasured_waits += 1;
+        }
+        step.sink.wait_begins(&wait);
+        self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None });
+    }
+
+    pub(super) fn acquire<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        let waited = self.end_wait(step, Outcome::Acquired);
+        let hold = Hold {
+            lock: step.lock,
+            task: step.task,
+            mode: step.mode(),
+            start_ns: step.event.ts_ns(),
+            end_ns: step.event.ts_ns(),
+            stack: step.event.stack(),
+            contended: waited.contended,
+            wait_ns: waited.wait_ns,
+            gap_ns: waited.gap_ns,
+            blocked_ns: step.event.blocked_ns().filter(|_| waited.contended),
+            runq_ns: step.event.runq_ns().filter(|_| waited.contended),
+            waits_begun: 0,
+            wait_caused_ns: 0,
+            max_waiters: 0,
+            owner_changed: false,
+            acquisitions: 1,
+            recursions: 0,
+            released_by: None,
+            state: HoldState::AcquisitionOnly,
+        };
+        if !step.rules.measures(step.lock, hold.mode) {
+            step.sink.acquired(&hold);
+            return step.sink.hold(&hold);
+        }
+        let point = step.rules.point(step.lock, step.event.stack());
+        let excludes = step.rules.excludes(step.lock, hold.mode);
+        self.forget_superseded(step);
+        if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(&hold, point)) {
+            open.depth += 1;
+            if excludes {
+                open.hold.recursions += 1;
+            } else {
+                open.hold.acquisitions += 1;
+                open.hold.end_ns = step.event.ts_ns();
+                step.sink.acquired(&open.hold);
+            }
+            return;
+        }
+        step.sink.acquired(&hold);
+        let (since_ns, complete) = (self.now_ns, self.complete);
+        let (superseded, waiters, depth) = (false, 0, 1);
+        self.holds.push(OpenHold { hold, since_ns, excludes, superseded, waiters, point, depth, complete });
+        self.fresh = true;
+    }
+
+    pub(super) fn abandon<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        let outcome = Outcome::Abandoned(step.event.errno());
+        self.end_wait(step, outcome);
+    }
+
+    pub(super) fn release<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        if !step.rules.measures(step.lock, step.mode()) {
+            return;
+        }
+        let Some(index) = self.released(step.task, step.event.mode()) else {
+            step.counts.unpaired_releases += 1;
+            return;
+        };
+        self.holds[index].depth -= 1;
+        if self.holds[index].depth > 0 {
+            return;
+        }
+        let open = &mut self.holds[index];
+        let owner = open.hold.task;
+        if owner == step.task {
+            self.complete |= open.excludes && !open.superseded;
+        } else {
+            open.hold.released_by = Some(step.task);
+            step.counts.hand_overs += 1;
+        }
+        complete(&mut open.hold, step.event.ts_ns(), step.counts, step.sink);
+        self.holds.remove(index);
+        if self.own_waits > 0 && self.is_waiting(owner) && !self.is_owner(owner) {
+            self.own_waits -= 1;
+        }
+    }
+
+    /// Returns the index of the hold that a release by `task` ends.
+    fn released(&self, task: TaskId, mode: Option<Mode>) -> Option<usize> {
+        let of_mode = |open: &OpenHold| mode.is_none_or(|mode| open.hold.mode == mode);
+        let latest = |matches: &dyn Fn(&OpenHold) -> bool| {
+            self.holds.iter().rposition(|open| open.hold.task == task && matches(open))
+        };
+        let handed_over =
+            || self.holds.iter().position(|open| open.complete && !open.superseded && of_mode(open));
+        latest(&of_mode).or_else(|| latest(&|_| true)).or_else(handed_over)
+    }
+
+    /// Ends all holds: destroying a lock releases it.
+    pub(super) fn destroy(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+        self.own_waits = 0;
+        for mut open in self.holds.drain(..) {
+            if open.superseded {
+                release_unseen(open.hold, ts_ns, counts, sink);
+            } else {
+                complete(&mut open.hold, ts_ns, counts, sink);
+            }
+        }
+    }
+
+    /// Adds the open holds that are not superseded, and the open waits.
+    pub(super) fn add_open(&self, rules: &Rules, open: &mut OpenLocks) {
+        let Some(lock) = self.lock.filter(|_| self.measured) else { return };
+        for OpenHold { hold, excludes, .. } in self.holds.iter().filter(|open| !open.superseded) {
+            let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
+            open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
+        }
+        for OpenWait { wait, .. } in &self.waits {
+            let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
+            let excludes = rules.excludes(lock, mode);
+            open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes });
+        }
+    }
+
+    /// Ends everything at `end_ns`, with these incomplete states.
+    pub(super) fn cut(
+        &mut self,
+        end_ns: i64,
+        hold_state: HoldState,
+        outcome: Outcome,
+        counts: &mut Counts,
+        sink: &mut impl Sink,
+    ) {
+        self.advance(end_ns, counts, sink);
+        self.settle(counts, sink);
+        for OpenHold { hold, .. } in std::mem::take(&mut self.holds) {
+            sink.hold(&Hold { end_ns: end_ns.max(hold.start_ns), state: hold_state, ..hold });
+        }
+        for open in std::mem::take(&mut self.waits) {
+            let wait = self.finished(open, counts, sink);
+            sink.wait(&Wait { outcome, ..wait });
+        }
+    }
+
+    /// Ends the wait of this task, if there is one, and returns its length.
+    fn end_wait<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>, outcome: Outcome) -> Waited {
+        let event = step.event;
+        let open = self.waits.iter().position(|open| open.wait.task == step.task);
+        let mut wait = match open {
+            Some(index) => {
+                let open = self.waits.remove(index);
+                if self.own_waits > 0 && self.is_owner(step.task) {
+                    self.own_waits -= 1;
+                }
+                self.finished(open, step.counts, step.sink)
+            }
+            None => match event.wait_ns() {
+                Some(ns) if ns <= 0 && outcome == Outcome::Acquired => {
+                    return Waited { contended: false, wait_ns: Some(0), gap_ns: Some(0) };
+                }
+                Some(ns) if step.last_loss_ns.is_none_or(|loss| event.ts_ns().saturating_sub(ns) > loss) => {
+                    // It is never charged: the holds at its begin are no longer known.
+                    step.counts.inferred_waits += 1;
+                    let ns = ns.max(0);
+                    let start_ns = event.ts_ns().saturating_sub(ns);
+                    Wait { end_ns: event.ts_ns(), wait_ns: ns, ..step.wait(start_ns) }
+                }
+                _ => {
+                    step.counts.begin_unseen += 1;
+                    return Waited { contended: true, wait_ns: None, gap_ns: None };
+                }
+            },
+        };
+        wait.outcome = outcome;
+        wait.stack = wait.stack.or(event.stack());
+        wait.blocked_ns = event.blocked_ns();
+        wait.runq_ns = event.runq_ns();
+        wait.waker = event.peer_task();
+        wait.waker_stack = event.peer_stack();
+        if self.measured && open.is_some() && wait.charge == Charge::Unknown {
+            self.ended.push(wait);
+        } else {
+            step.sink.wait(&wait);
+        }
+        Waited { contended: true, wait_ns: Some(wait.wait_ns), gap_ns: wait.gap_ns }
+    }
+
+    /// Ends holds of this task that another task has superseded: it acquires the lock again, so their release was not seen.
+    fn forget_superseded<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        let stale = |open: &mut OpenHold| open.superseded && open.hold.task == step.task;
+        for OpenHold { hold, .. } in self.holds.extract_if(.., stale) {
+            release_unseen(hold, step.event.ts_ns(), step.counts, step.sink);
+        }
+    }
+
+    fn is_owner(&self, task: TaskId) -> bool {
+        self.holds.iter().any(|open| open.hold.task == task)
+    }
+
+    fn is_waiting(&self, task: TaskId) -> bool {
+        self.waits.iter().any(|open| open.wait.task == task)
+    }
+}
+
+impl OpenHold {
+    /// Whether `hold` is a further acquisition within this hold.
+    fn is_reentered_by(&self, hold: &Hold, point: Option<i64>) -> bool {
+        let same = self.hold.task == hold.task && self.hold.mode == hold.mode;
+        same && (self.excludes || self.point == point)
+    }
+}
+
+/// The wait before an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waited {
+    contended: bool,
+    wait_ns: Option<i64>,
+    gap_ns: Option<i64>,
+}
+
+/// Emits a hold that ends with a release. Takes a reference because a hold is large.
+fn complete(hold: &mut Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+    if end_ns < hold.start_ns {
+        counts.backwards += 1;
+        hold.end_ns = hold.start_ns;
+        hold.state = HoldState::Backwards;
+    } else {
+        hold.end_ns = end_ns;
+        hold.state = HoldState::Complete;
+    }
+    sink.hold(hold);
+}
+
+fn release_unseen(hold: Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+    counts.releases_unseen += 1;
+    sink.hold(&Hold { end_ns: end_ns.max(hold.start_ns), state: HoldState::ReleaseUnseen, ..hold });
+}

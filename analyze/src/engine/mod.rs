@@ -1,0 +1,48 @@
+//! The interval engine: pairs events into holds and waits, and charges waits to holds.
+//!
+//! Events enter in the order of the trace, in one pass; [`Hold`]s, [`Wait`]s and [`Share`]s leave into a [`Sink`] as they end.
+//! State is kept for open holds and open waits only. The engine reads no file, sums nothing up and names nothing: tables, pictures
+//! and exports do that.
+//!
+//! The engine never guesses. It pairs nothing across a `lost` event, marks an interval that is still open at the end as such, and
+//! never infers contention from a duration.
+//!
+//! # Blame
+//!
+//! Each instant of a wait is charged to the oldest hold of another task that is open then; if there is none, it is charged to the
+//! hand-off gap. A hold is over once another task gets the lock in a way that excludes it, even if its release comes late or
+//! never. Of holds that began in the same nanosecond, the one with the smaller task id is the older. So for each wait whose begin
+//! was seen, on a lock whose holds are recorded,
+//!
+//! ```text
+//! wait_ns = the shares of all holds + gap_ns
+//! ```
+//!
+//! to the nanosecond, however the wait ended, and also for the sums over all waits of a lock.
+
+mod charge;
+mod counts;
+pub(crate) mod deadlock;
+#[cfg(test)]
+pub(crate) mod histories;
+mod interval;
+mod lock_state;
+#[cfg(test)]
+pub(crate) mod model;
+mod pairing;
+mod payers;
+#[cfg(test)]
+mod properties;
+mod rules;
+mod sink;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use counts::Counts;
+pub use interval::{Charge, Hold, HoldState, Outcome, Payer, Share, TryFailure, Wait};
+pub use pairing::Engine;
+pub(crate) use payers::{HoldId, LockPayers};
+pub use rules::Rules;
+pub use sink::{Intervals, Sink};
+pub(crate) use slots::Stride;

@@ -1,0 +1,101 @@
+//! The table of idle locks, by lock id. An idle lock costs 32 bytes.
+
+use rustc_hash::FxHashMap;
+use trace_format::LockId;
+
+use super::lock_state::Idle;
+
+/// The state of each lock, by id. Most locks are idle most of the time, so a slot is small.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// The locks of the trace that this engine sees: every `stride`th.
+    stride: Stride,
+    locks: u32,
+    dense: Vec<Slot>,
+    /// Locks that the side table does not have.
+    others: FxHashMap<LockId, Slot>,
+    /// The number of times that everything was forgotten.
+    age: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) idle: Idle,
+    /// The index of the lock's state, while anything is open on it.
+    pub(super) open: Option<u32>,
+    age: u32,
+}
+
+impl Slots {
+    pub(super) fn new(locks: usize, stride: usize) -> Self {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (stride, locks) = (Stride::of(small(stride).max(1)), small(locks));
+        Self { stride, locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
+    }
+
+    /// Sets the number of locks of the trace, which grows while it is recorded.
+    pub(super) fn set_locks(&mut self, locks: usize) {
+        self.locks = u32::try_from(locks).unwrap_or(u32::MAX);
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, lock: LockId) -> &mut Slot {
+        let age = self.age;
+        let unseen = Slot { idle: Idle::UNSEEN, open: None, age };
+        let slot = match u32::try_from(lock.0) {
+            Ok(id) if id < self.locks => {
+                let at = self.stride.quotient(id) as usize;
+                if at >= self.dense.len() {
+                    self.dense.resize(at + 1, unseen);
+                }
+                &mut self.dense[at]
+            }
+            _ => self.others.entry(lock).or_insert(unseen),
+        };
+        if slot.age != age {
+            *slot = unseen;
+        }
+        slot
+    }
+
+    /// Forgets all locks.
+    pub(super) fn clear(&mut self) {
+        self.others.clear();
+        self.age = self.age.wrapping_add(1);
+        if self.age == 0 {
+            self.dense.clear();
+        }
+    }
+}
+
+/// A divisor of lock ids. Every event is divided by it, and a division takes as long as the rest of the lookup of its lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stride {
+    /// A power of two.
+    Shift(u32),
+    /// Any other number.
+    By(u32),
+}
+
+impl Stride {
+    /// `by` must not be 0.
+    pub(crate) fn of(by: u32) -> Self {
+        if by.is_power_of_two() { Self::Shift(by.trailing_zeros()) } else { Self::By(by) }
+    }
+
+    #[inline]
+    fn quotient(self, id: u32) -> u32 {
+        match self {
+            Self::Shift(shift) => id >> shift,
+            Self::By(by) => id / by,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remainder(self, id: u32) -> u32 {
+        match self {
+            Self::Shift(shift) => id & ((1 << shift) - 1),
+            Self::By(by) => id % by,
+        }
+    }
+}

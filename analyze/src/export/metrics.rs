@@ -1,0 +1,81 @@
+//! Counters of locks for Prometheus: the sums of whole traces.
+//!
+//! Holds and waits go in, the text of [`metrics`](crate::metrics) comes out. The locks that were waited for longest have series of their
+//! own, the rest of each kind is one series.
+
+use std::io::Write;
+
+use super::run::Exporter;
+pub use crate::metrics::DEFAULT_SERIES;
+use crate::{
+    engine::{Hold, Wait},
+    error::AnalyzeError,
+    input::{Input, trust::Trust},
+    metrics::{Events, Fill, Named, Series, Syntax, Tally, causes, write},
+};
+
+/// Options of the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The number of locks with series of their own.
+    pub series: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { series: DEFAULT_SERIES }
+    }
+}
+
+/// Adds up traces.
+pub(super) struct Metrics<'w> {
+    options: Options,
+    syntax: Syntax,
+    out: &'w mut (dyn Write + Send),
+    tally: Tally,
+    sums: Named,
+    events: Events,
+}
+
+impl<'w> Metrics<'w> {
+    pub(super) fn new(options: Options, syntax: Syntax, out: &'w mut (dyn Write + Send)) -> Self {
+        Self {
+            options,
+            syntax,
+            out,
+            tally: Tally::default(),
+            sums: Named::default(),
+            events: Events::default(),
+        }
+    }
+}
+
+impl Exporter for Metrics<'_> {
+    fn hold(&mut self, hold: &Hold, _input: &Input<'_>) {
+        self.tally.hold(hold);
+    }
+
+    fn wait(&mut self, wait: &Wait, _input: &Input<'_>) {
+        self.tally.wait(wait);
+    }
+
+    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        for (key, sums) in self.tally.take_named(&input.names, i64::MAX) {
+            self.sums.entry(key).or_default().merge(&sums);
+        }
+        let info = input.trace.info();
+        self.events.recorded += info.events;
+        for (all, (cause, n)) in self.events.lost.iter_mut().zip(causes(&info.loss)) {
+            *all = (cause, all.1 + n);
+        }
+        Ok(())
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        let mut series = Series::new(self.options.series);
+        let locks = self.sums.len() as u64;
+        series.add(self.sums, Fill::All);
+        write(&series, &self.events, self.syntax, self.out)?;
+        Ok((locks, Vec::new()))
+    }
+}

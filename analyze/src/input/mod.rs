@@ -1,0 +1,23 @@
+//! Opens traces and reads the selected part of them: the only way from a trace to a table, a picture or an export.
+//!
+//! ```text
+//! trace -> names -> selection (from a filter) -> reading -> intervals into a sink -> trust
+//! ```
+//!
+//! An `Input` owns all of that for one trace. Inside of this module the files build on each other in the order `source`,
+//! `names`, `locks`, `filter`, `selection`, `reading`, `trust`, `loss`, `busiest`, `open`, `lookup`.
+
+mod busiest;
+pub mod filter;
+pub mod locks;
+pub mod lookup;
+mod loss;
+pub mod names;
+mod open;
+pub(crate) mod reading;
+pub(crate) mod selection;
+pub(crate) mod source;
+pub mod trust;
+
+pub(crate) use open::Input;
+pub(crate) use reading::{Detail, ReadOutcome, readers};

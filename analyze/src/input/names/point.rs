@@ -1,0 +1,373 @@
+//! The acquisition site of a stack: the innermost frame outside of lock functions.
+//!
+//! Stacks enter, one [`Point`] per distinct site leaves. A stack has a site for kernel locks and one for user locks, because a thread
+//! in a futex call can meet a kernel lock.
+
+use rustc_hash::FxHashMap;
+use trace_format::{Frame, Stack, StackId, text::printable};
+
+use super::lock_functions::{is_kernel_lock_function, is_recorder_function, is_user_lock_function};
+
+/// An acquisition site.
+///
+/// Source file and line where they are known; otherwise the function and the offset in it, otherwise the module and
+/// the offset in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Point {
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<i32>,
+    /// The function.
+    pub function: Option<String>,
+    /// Offset into the function; `None` where file and line are known.
+    pub function_offset: Option<u64>,
+    /// The file name of the module; `None` where file and line are known.
+    pub module: Option<String>,
+    /// Offset into the module, or the address if there is no module; `None` where the function is known.
+    pub offset: Option<u64>,
+    /// Whether the frame is a guess, see [`Frame::guessed`]. Marked with `?`.
+    pub guessed: bool,
+}
+
+/// The acquisition sites of all stacks of a trace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Points {
+    /// The first site is for missing and empty stacks.
+    all: Vec<Point>,
+    /// By stack id.
+    kernel: Vec<u32>,
+    /// By stack id.
+    user: Vec<u32>,
+}
+
+impl Points {
+    pub(crate) fn of(stacks: &[Stack]) -> Self {
+        let mut points = Self { all: vec![Point::default()], ..Self::default() };
+        let mut known = FxHashMap::from_iter([(Point::default(), 0)]);
+        let mut intern = |frame: Option<&Frame>| {
+            let point = frame.map(Point::of).unwrap_or_default();
+            *known.entry(point).or_insert_with_key(|point| {
+                points.all.push(point.clone());
+                u32::try_from(points.all.len() - 1).unwrap_or(0)
+            })
+        };
+        for stack in stacks {
+            points.kernel.push(intern(kernel_frame(&stack.frames)));
+            points.user.push(intern(user_frame(&stack.frames)));
+        }
+        points
+    }
+
+    /// Returns the sites by stack id, for a kernel or a user lock.
+    pub(crate) fn by_stack(&self, kernel: bool) -> &[u32] {
+        if kernel { &self.kernel } else { &self.user }
+    }
+
+    /// Returns the number of the site; 0 if unknown.
+    pub(crate) fn number(&self, stack: Option<StackId>, kernel: bool) -> u32 {
+        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
+        at.and_then(|at| self.by_stack(kernel).get(at)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn point(&self, number: u32) -> &Point {
+        &self.all[number as usize]
+    }
+}
+
+impl Point {
+    pub(crate) fn of(frame: &Frame) -> Self {
+        let (function, guessed) = (frame.symbol.clone(), frame.guessed);
+        if let Some(file) = &frame.file {
+            return Self { file: Some(file.clone()), line: frame.line, function, guessed, ..Self::default() };
+        }
+        let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+        if function.is_some() {
+            return Self {
+                function,
+                function_offset: frame.symbol_offset,
+                module,
+                guessed,
+                ..Self::default()
+            };
+        }
+        let offset = if module.is_some() { frame.offset.or(frame.address) } else { frame.address };
+        Self { module, offset, guessed, ..Self::default() }
+    }
+
+    /// Returns `file:line`, `function+0x1f` or `module+0x1f00`, or `(unknown)` for a missing stack. Drops leading `../`.
+    /// `?` follows a guess.
+    pub fn place(&self) -> String {
+        let mut place = printable(&self.raw_place()).into_owned();
+        place.extend(self.guessed.then_some('?'));
+        place
+    }
+
+    fn raw_place(&self) -> String {
+        match self {
+            Self { file: Some(file), line, .. } if !file.is_empty() => match line {
+                Some(line) => format!("{}:{line}", shorten(file)),
+                None => shorten(file).to_owned(),
+            },
+            Self { function: Some(function), function_offset: Some(offset), .. } => {
+                format!("{function}+{offset:#x}")
+            }
+            Self { function: Some(function), .. } => function.clone(),
+            Self { module: Some(module), offset: Some(offset), .. } => format!("{module}+{offset:#x}"),
+            Self { module: Some(module), .. } => module.clone(),
+            Self { offset: Some(address), .. } => format!("{address:#x}"),
+            _ => UNKNOWN.to_owned(),
+        }
+    }
+
+    /// Returns the location, followed by the function if the location does not name it.
+    pub fn label(&self) -> String {
+        match (&self.file, &self.function) {
+            (Some(_), Some(function)) => format!("{} ({})", self.place(), printable(function)),
+            _ => self.place(),
+        }
+    }
+}
+
+/// The label of an unknown site.
+pub(crate) const UNKNOWN: &str = "(unknown)";
+
+/// The function of a frame outside of every mapping, as perf calls it.
+const UNMAPPED: &str = "[unknown]";
+/// The module of code in anonymous memory.
+const ANONYMOUS: &str = "[anon]";
+
+/// Returns the path without leading `../`, as FreeBSD prints it.
+pub(crate) fn shorten(file: &str) -> &str {
+    let mut file = file;
+    while let Some(rest) = file.strip_prefix("../") {
+        file = rest;
+    }
+    file
+}
+
+/// Returns the site of a kernel lock: the innermost kernel frame outside of lock functions. Skips the recorder's own frames; if no other
+/// kernel frame is left, uses the frames of the program.
+fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
+    let mut kernel = frames.iter().filter(|frame| frame.kernel && !is_recorder_function(frame));
+    let mut outside = kernel.clone().filter(|frame| !is_kernel_lock_function(frame));
+    outside
+        .clone()
+        .find(is_known)
+        .or_else(|| outside.next())
+        .or_else(|| kernel.next())
+        .or_else(|| user_frame(frames))
+}
+
+/// Returns the frames from the acquisition site outwards; all of them if they are lock functions only.
+pub(crate) fn from_point(frames: &[Frame], kernel: bool) -> &[Frame] {
+    let point = if kernel { kernel_frame(frames) } else { user_frame(frames) };
+    let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame, point)));
+    &frames[at.unwrap_or(0)..]
+}
+
+/// Returns the site of a user lock: the innermost user frame outside of lock functions. Kernel frames only show how the thread slept.
+fn user_frame(frames: &[Frame]) -> Option<&Frame> {
+    let mut user = frames.iter().filter(|frame| !frame.kernel);
+    let mut outside = user.clone().filter(|frame| !is_user_lock_function(frame));
+    outside.clone().find(is_known).or_else(|| outside.next()).or_else(|| user.next())
+}
+
+/// Whether more than the address of a frame is known. Callers of an unknown frame say more; in the kernel it may be a trampoline of the
+/// recorder, which is gone when names are resolved.
+fn is_known(frame: &&Frame) -> bool {
+    let is_module = frame.module.as_deref().is_some_and(|module| module != ANONYMOUS);
+    frame.symbol.is_some() || frame.file.is_some() || is_module
+}
+
+/// Returns the frames that outputs show: those from the acquisition site outwards, for a user lock without those of the kernel. A run of
+/// frames outside every mapping is one, because unwinding made their addresses up.
+pub(crate) fn shown_frames(frames: &[Frame], kernel: bool) -> impl DoubleEndedIterator<Item = &Frame> {
+    let frames = from_point(frames, kernel);
+    let follows_unmapped = |at: usize| at > 0 && is_unmapped(&frames[at - 1]);
+    let is_shown = move |at: &usize| {
+        let frame = &frames[*at];
+        (kernel || !frame.kernel) && !(is_unmapped(frame) && follows_unmapped(*at))
+    };
+    (0..frames.len()).filter(is_shown).map(|at| &frames[at])
+}
+
+/// Whether a frame of a program lies outside of every mapping with code.
+fn is_unmapped(frame: &Frame) -> bool {
+    !frame.kernel && frame.symbol.is_none() && frame.file.is_none() && frame.module.is_none()
+}
+
+/// Returns the function of a frame, or its location; safe to print.
+pub(crate) fn function(frame: &Frame) -> String {
+    match &frame.symbol {
+        Some(symbol) => printable(symbol).into_owned(),
+        // The address differs from event to event, and would split one call path over many rows.
+        None if is_unmapped(frame) => UNMAPPED.to_owned(),
+        None => Point { guessed: false, ..Point::of(frame) }.place(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(symbol: &str) -> Frame {
+        Frame { symbol: Some(symbol.to_owned()), ..Frame::default() }
+    }
+
+    fn kernel(symbol: &str) -> Frame {
+        Frame { kernel: true, ..user(symbol) }
+    }
+
+    fn points(frames: Vec<Frame>) -> (String, String) {
+        let points = Points::of(&[Stack { id: StackId(0), frames }]);
+        let place = |kernel| points.point(points.number(Some(StackId(0)), kernel)).place();
+        (place(true), place(false))
+    }
+
+    #[test]
+    fn the_point_of_a_user_lock_is_the_innermost_user_frame_outside_of_lock_functions() {
+        let frames = vec![
+            kernel("futex_wait_queue"),
+            kernel("do_syscall_64"),
+            user("__GI___lll_lock_wait"),
+            user("___pthread_mutex_lock"),
+            user("std::mutex::lock()"),
+            user("work"),
+            user("main"),
+        ];
+        assert_eq!(points(frames).1, "work");
+    }
+
+    #[test]
+    fn the_point_of_a_kernel_lock_is_the_innermost_kernel_frame_outside_of_lock_functions() {
+        let frames = vec![
+            kernel("__traceiter_contention_begin"),
+            kernel("rwsem_down_read_slowpath"),
+            kernel("down_read.isra.0"),
+            kernel("do_user_addr_fault"),
+            user("main"),
+        ];
+        assert_eq!(points(frames).0, "do_user_addr_fault");
+    }
+
+    #[test]
+    fn the_frames_of_the_recorder_are_skipped() {
+        let gone = Frame { kernel: true, address: Some(0xffff_ffff_c060_00da), ..Frame::default() };
+        let frames = |way| vec![way, kernel("mutex_lock"), kernel("ksys_lseek"), user("lseek")];
+        assert_eq!(points(frames(kernel("bpf_trampoline_6442458768"))).0, "ksys_lseek");
+        assert_eq!(points(frames(gone)).0, "ksys_lseek");
+        for way in
+            ["arch_rethook_trampoline", "kretprobe_trampoline", "__kretprobe_trampoline", "ftrace_trampoline"]
+        {
+            assert_eq!(points(frames(kernel(way))).0, "ksys_lseek");
+            assert_eq!(points(vec![kernel(way), user("lseek"), user("main")]).0, "lseek");
+            assert_eq!(points(vec![kernel(way)]).0, UNKNOWN);
+        }
+    }
+
+    #[test]
+    fn a_stack_through_the_futex_code_has_a_kernel_point_and_a_user_point() {
+        let frames = vec![
+            kernel("native_queued_spin_lock_slowpath"),
+            kernel("_raw_spin_lock"),
+            kernel("futex_q_lock"),
+            user("syscall"),
+            user("std::sys::pal::unix::futex::futex_wait"),
+            user("app::work"),
+        ];
+        assert_eq!(points(frames), ("futex_q_lock".into(), "app::work".into()));
+    }
+
+    #[test]
+    fn the_lock_functions_of_a_runtime_are_skipped() {
+        for wrapper in [
+            "uv_mutex_lock",
+            "Mutex::lock_without_safepoint_check()",
+            "os::PlatformMonitor::wait(long)",
+            "PyThread_acquire_lock_timed",
+            "CRYPTO_THREAD_write_lock",
+            "LWLockAcquire",
+        ] {
+            assert_eq!(points(vec![user(wrapper), user("work")]).1, "work");
+        }
+        assert_eq!(points(vec![user("MutexPool::get"), user("main")]).1, "MutexPool::get");
+    }
+
+    #[test]
+    fn a_stack_of_lock_functions_only_has_its_leaf_as_the_point() {
+        assert_eq!(points(vec![user("pthread_mutex_lock")]).1, "pthread_mutex_lock");
+        assert_eq!(points(vec![]), (UNKNOWN.into(), UNKNOWN.into()));
+    }
+
+    #[test]
+    fn an_inlined_wrapper_is_skipped_but_a_function_called_lock_is_a_point() {
+        let inlined = Frame { inlined: true, ..user("lock") };
+        let frames = vec![user("pthread_mutex_lock"), inlined, user("log_line")];
+        assert_eq!(points(frames).1, "log_line");
+        assert_eq!(points(vec![user("pthread_mutex_lock"), user("lock"), user("main")]).1, "lock");
+        let wait = Frame { inlined: true, ..user("wait<consume(int)::<lambda()> >") };
+        assert_eq!(points(vec![user("pthread_cond_wait"), wait, user("consume(int)")]).1, "consume(int)");
+    }
+
+    #[test]
+    fn templates_and_wrappers_of_the_cpp_library_are_skipped() {
+        for wrapper in [
+            "__glibcxx_rwlock_wrlock",
+            "void std::condition_variable::wait<main::{lambda()#1}>(std::unique_lock<std::mutex>&, main::{lambda()#1})",
+        ] {
+            assert_eq!(points(vec![user(wrapper), user("work")]).1, "work");
+        }
+    }
+
+    #[test]
+    fn a_caller_with_a_name_precedes_a_leaf_without_one() {
+        let bare = Frame { address: Some(0x7f00_1234), ..Frame::default() };
+        assert_eq!(points(vec![bare.clone(), user("work")]).1, "work");
+        assert_eq!(points(vec![bare]).1, "0x7f001234");
+    }
+
+    #[test]
+    fn a_run_of_frames_outside_every_mapping_is_shown_as_one() {
+        let junk = |address| Frame { address: Some(address), ..Frame::default() };
+        let shown = |frames: &[Frame]| shown_frames(frames, false).map(function).collect::<Vec<_>>();
+        let one = [user("work"), junk(0x8_0000_0000), user("main")];
+        let two = [user("work"), kernel("x"), junk(0x8_0000_0010), junk(1), user("main")];
+        assert_eq!(shown(&one), ["work", "[unknown]", "main"]);
+        assert_eq!(shown(&two), shown(&one));
+        let generated = Frame { module: Some("[anon]".into()), offset: Some(0x10), ..junk(0x7f00_0010) };
+        assert_eq!(shown(&[user("work"), generated]), ["work", "[anon]+0x10"]);
+    }
+
+    #[test]
+    fn a_function_whose_name_resembles_a_lock_function_is_a_point() {
+        assert_eq!(points(vec![kernel("download")]).0, "download");
+        assert_eq!(points(vec![user("std::syncopate")]).1, "std::syncopate");
+    }
+
+    #[test]
+    fn a_point_is_a_line_or_an_offset_in_a_function_or_an_offset_in_a_module() {
+        let line = Frame { file: Some("../../sys/x.c".into()), line: Some(7), ..user("f") };
+        let offset = Frame { symbol_offset: Some(0x1f), ..user("f") };
+        let module = Frame { module: Some("/lib/libx.so".into()), offset: Some(0x100), ..Frame::default() };
+        assert_eq!(Point::of(&line).label(), "sys/x.c:7 (f)");
+        assert_eq!(Point::of(&offset).label(), "f+0x1f");
+        assert_eq!(Point::of(&Frame { guessed: true, ..offset.clone() }).label(), "f+0x1f?");
+        assert_eq!(Point::of(&Frame { guessed: true, ..line.clone() }).label(), "sys/x.c:7? (f)");
+        assert_eq!(Point::of(&module).label(), "libx.so+0x100");
+    }
+
+    #[test]
+    fn stacks_through_the_same_line_have_the_same_point() {
+        let leaf = |offset| Frame {
+            file: Some("a.c".into()),
+            line: Some(1),
+            symbol_offset: Some(offset),
+            ..user("f")
+        };
+        let stack = |id, offset| Stack { id: StackId(id), frames: vec![leaf(offset)] };
+        let points = Points::of(&[stack(0, 1), stack(1, 9)]);
+        assert_eq!(points.number(Some(StackId(0)), false), points.number(Some(StackId(1)), false));
+        assert_eq!(points.number(Some(StackId(77)), false), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! One opened trace, ready to be read: its names, the selected part, the readers and the trust block.
+//!
+//! Traces and a filter enter. An [`Input`] leaves for each trace in which the filter finds something.
+
+use std::ops::ControlFlow;
+
+use trace_format::{Event, EventKind, Trace, run_info::OFF_CPU};
+
+use super::{
+    busiest::WaitSums,
+    filter::Filter,
+    locks::LockSelector,
+    loss,
+    names::{self, Names},
+    reading::{Detail, ReadOutcome, Reader, in_order, readers},
+    selection::Selection,
+    source::EventSource,
+    trust::{self, Trust, TrustCounter},
+};
+use crate::{
+    engine::{Rules, Sink},
+    error::AnalyzeError,
+};
+
+/// One opened trace and the part of it that is selected.
+pub(crate) struct Input<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) names: Names,
+    pub(crate) selection: Selection,
+    /// The name of the trace among several: see [`labels`].
+    pub(crate) label: String,
+    events: &'a dyn EventSource,
+}
+
+impl<'a> Input<'a> {
+    /// Opens each trace in which the filter finds something. `frames` is as in [`open`](Self::open).
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open). A trace without events, or without the lock, task or function of the filter, is skipped if there
+    /// is another; if there is none, the error is that of the first.
+    pub(crate) fn open_all(
+        traces: impl IntoIterator<Item = &'a Trace>,
+        frames: usize,
+        filter: &Filter,
+    ) -> Result<Vec<Self>, AnalyzeError> {
+        let traces: Vec<&Trace> = traces.into_iter().collect();
+        let (mut inputs, mut skipped) = (Vec::new(), None);
+        for (trace, label) in traces.iter().zip(labels(&traces)) {
+            match Self::open(trace, frames, filter) {
+                Ok(input) => inputs.push(Self { label, ..input }),
+                Err(error) if error.nothing_found() && traces.len() > 1 => skipped = skipped.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match skipped {
+            Some(error) if inputs.is_empty() => Err(error),
+            _ => Ok(inputs),
+        }
+    }
+
+    /// Opens one trace. Keeps the first `frames` functions of each stack, from the acquisition site outwards, for rows that show
+    /// stacks.
+    ///
+    /// # Errors
+    ///
+    /// The trace cannot be read or holds no events, or the filter names a lock, a task or a function that it does not have.
+    pub(crate) fn open(trace: &'a Trace, frames: usize, filter: &Filter) -> Result<Self, AnalyzeError> {
+        let mut names = Names::read(trace)?;
+        if frames > 0 {
+            names.read_chains(trace, frames)?;
+        }
+        Self::new(trace, trace, names, filter).map_err(|error| with_suggestions(error, trace))
+    }
+
+    /// An input that reads `events` with the names of `trace`.
+    pub(crate) fn new(
+        trace: &'a Trace,
+        events: &'a dyn EventSource,
+        names: Names,
+        filter: &Filter,
+    ) -> Result<Self, AnalyzeError> {
+        let selection = Selection::of(trace, &names, filter)?;
+        Ok(Self { trace, names, selection, label: String::new(), events })
+    }
+
+    /// Returns the engine's rules for this trace: stacks with the same acquisition site count as one.
+    pub(crate) fn rules(&self) -> Rules {
+        let (kernel, user) = self.names.points_by_stack();
+        Rules::new(self.trace.info(), self.names.locks()).with_points(kernel.to_vec(), user.to_vec())
+    }
+
+    /// Calls `each` with every selected event, in the order of the file.
+    pub(crate) fn events(&self, mut each: impl FnMut(&Event)) -> Result<ReadOutcome, AnalyzeError> {
+        self.events_until(|event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Calls `each` with every selected event, in the order of the file, until it breaks.
+    pub(crate) fn events_until(
+        &self,
+        each: impl FnMut(&Event) -> ControlFlow<()>,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().events(each)
+    }
+
+    /// Calls `each` with every event in the window, selected or not, in the order of the file. Returns the time at which open
+    /// intervals end.
+    pub(crate) fn rows(&self, each: impl FnMut(&Event)) -> Result<i64, AnalyzeError> {
+        self.reader().rows(each)
+    }
+
+    /// Sends the intervals of the selected locks into `sink`, in the order of the file.
+    pub(crate) fn run(&self, detail: Detail, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().run(self.rules(), detail, sink)
+    }
+
+    /// Sends the intervals of the selected locks into `sink`, in the order of the file, until `to_ns` if it is given: later row groups
+    /// are not read.
+    pub(crate) fn run_until(
+        &self,
+        to_ns: Option<i64>,
+        sink: &mut impl Sink,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let mut selection = self.selection.clone();
+        selection.window.to_ns = to_ns.or(selection.window.to_ns);
+        Reader { selection: &selection, ..self.reader() }.run(self.rules(), Detail::All, sink)
+    }
+
+    /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.
+    pub(crate) fn run_apart<S: Sink + Send>(
+        &self,
+        detail: Detail,
+        readers: usize,
+        sink: impl Fn() -> S,
+    ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
+        self.reader().run_apart(self.rules(), detail, readers, sink)
+    }
+
+    /// Sends the intervals of every input into `readers` sinks of its own, and each sink to `add`, which returns what it counted for
+    /// the trust block. Both get the index of the input.
+    ///
+    /// # Errors
+    ///
+    /// A trace cannot be read, or lost too many events to be ranked and `allow_loss` is not set.
+    pub(crate) fn read_all<S: Sink + Send>(
+        inputs: &[Self],
+        (detail, readers, allow_loss): (Detail, usize, bool),
+        sink: impl Fn(usize) -> S,
+        mut add: impl FnMut(usize, S) -> TrustCounter,
+    ) -> Result<Trust, AnalyzeError> {
+        let mut trusts = Vec::new();
+        for (at, input) in inputs.iter().enumerate() {
+            let (sinks, outcome) = input.run_apart(detail, readers, || sink(at))?;
+            let mut counter = TrustCounter::default();
+            sinks.into_iter().for_each(|sink| counter.merge(add(at, sink)));
+            trusts.push(input.trust(counter, &outcome, allow_loss)?);
+        }
+        Ok(Trust::merged(trusts))
+    }
+
+    /// Returns whether off-CPU time was recorded. A trace made by hand may not list its sources.
+    pub(crate) fn has_off_cpu(&self) -> Result<bool, AnalyzeError> {
+        let sources = &self.trace.info().sources;
+        if sources.is_empty() {
+            return Ok(self.trace.events_by_kind()?.iter().any(|(kind, _)| *kind == EventKind::OffCpu));
+        }
+        Ok(sources.iter().any(|source| source.name == OFF_CPU))
+    }
+
+    /// Returns the latest time of any event, selected or not.
+    pub(crate) fn last_event_ns(&self) -> Result<i64, AnalyzeError> {
+        let mut last_ns = i64::MIN;
+        in_order::for_each(self.events, |event| {
+            last_ns = last_ns.max(event.ts_ns);
+            ControlFlow::Continue(())
+        })?;
+        Ok(last_ns)
+    }
+
+    /// Returns what the numbers of a table of this input leave out.
+    ///
+    /// # Errors
+    ///
+    /// The trace lost too many events to be ranked, and `allow_loss` is not set.
+    pub(crate) fn trust(
+        &self,
+        counter: TrustCounter,
+        outcome: &ReadOutcome,
+        allow_loss: bool,
+    ) -> Result<Trust, AnalyzeError> {
+        let ReadOutcome { stats, counts, end_ns, deadlocks } = outcome;
+        let mut trust = counter.block(self.trace, (stats, counts), &self.selection, &self.names);
+        let sentence = |deadlock| trust::describe(deadlock, *end_ns, &self.names);
+        trust.deadlocks = deadlocks.iter().map(sentence).collect();
+        loss::check(self.trace, &trust, allow_loss)?;
+        Ok(trust)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        let recorded_until_ns = self.trace.info().clocks_end.monotonic_ns;
+        Reader { events: self.events, selection: &self.selection, recorded_until_ns }
+    }
+}
+
+/// Adds the busiest locks of the trace to a [`LockNotFound`](AnalyzeError::LockNotFound).
+pub(super) fn with_suggestions(error: AnalyzeError, trace: &Trace) -> AnalyzeError {
+    match error {
+        AnalyzeError::LockNotFound { wanted, .. } => {
+            AnalyzeError::LockNotFound { wanted, busiest: busiest_locks(trace, None) }
+        }
+        error => error,
+    }
+}
+
+/// Returns the labels of the busiest locks that the selector selects; of all but idle ones if there is none. Returns no labels if the
+/// trace cannot be read: the caller reports a more useful error.
+pub(super) fn busiest_locks(trace: &Trace, lock: Option<LockSelector>) -> Vec<String> {
+    let filter = Filter { lock, ..Filter::default() };
+    let labels = Input::open(trace, 0, &filter).and_then(|input| {
+        let (sinks, _) = input.run_apart(Detail::Times, readers(), || WaitSums::new(&input.selection))?;
+        Ok(WaitSums::labels(sinks, &input.names))
+    });
+    labels.unwrap_or_default()
+}
+
+/// Returns a label for each trace: the host if hosts differ, otherwise the file name if names differ, otherwise the path.
+fn labels(traces: &[&Trace]) -> Vec<String> {
+    let safe = |text: &str| names::printable(text).into_owned();
+    let path = |trace: &&Trace| safe(&trace.paths().events.display().to_string());
+    let stem = |trace: &&Trace| {
+        let stem = trace.paths().events.file_stem().unwrap_or_default();
+        safe(&stem.to_string_lossy())
+    };
+    let host = |trace: &&Trace| safe(&trace.info().host.name);
+    let are_distinct = |labels: &Vec<String>| {
+        let mut sorted: Vec<&String> = labels.iter().collect();
+        sorted.sort_unstable();
+        sorted.windows(2).all(|pair| pair[0] != pair[1]) && labels.iter().all(|label| !label.is_empty())
+    };
+    let hosts: Vec<String> = traces.iter().map(host).collect();
+    let stems: Vec<String> = traces.iter().map(stem).collect();
+    [hosts, stems].into_iter().find(are_distinct).unwrap_or_else(|| traces.iter().map(path).collect())
+}

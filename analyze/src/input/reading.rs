@@ -1,0 +1,300 @@
+//! Reads the selected events of a trace on all processors.
+//!
+//! ```text
+//! row groups -> decoders -> rows by lock -> an engine and a sink per reader -> sinks, to be merged
+//! ```
+//!
+//! Locks are independent, so reader `i` of `n` has the locks whose id modulo `n` is `i`, and sees their events in the order of the
+//! file. The sums of the sinks therefore do not depend on the number of readers. A few batches are decoded ahead and no more, so
+//! memory does not grow with the trace. [`Reader::run`] uses one reader, for sinks that need all intervals in their order.
+
+use std::{
+    num::NonZero,
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
+
+use trace_format::{Event, FormatError};
+
+use crate::{
+    engine::{
+        Counts, Engine, Rules, Sink,
+        deadlock::{Deadlock, OpenLocks},
+    },
+    error::AnalyzeError,
+    input::{selection::Selection, source::EventSource},
+};
+
+mod decode;
+pub(crate) mod in_order;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use decode::{Chunk, Chunks, Decoder, FirstFailure, Rows};
+pub(crate) use stats::ReadStats;
+
+/// Batches per decoder and reader that are decoded before the reader asks for them.
+const AHEAD: usize = 2;
+/// More decoders than this do not help: they decode faster than readers read.
+const MAX_DECODERS: usize = 4;
+/// More readers than this do not help: the busiest lock is the work of one.
+const MAX_READERS: usize = 16;
+
+/// The columns of an event that a sink needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Time, lock, task, stack and length of the wait.
+    Times,
+    /// Also the time that a waiter was blocked or in a run queue.
+    States,
+    /// All columns.
+    #[default]
+    All,
+}
+
+impl Detail {
+    fn columns(self) -> &'static [&'static str] {
+        const ALL: &[&str] = &[
+            "mode",
+            "lock_id",
+            "task_id",
+            "stack_id",
+            "wait_ns",
+            "blocked_ns",
+            "runq_ns",
+            "peer_task_id",
+            "peer_stack_id",
+            "errno",
+            "count",
+        ];
+        match self {
+            Self::Times => &ALL[..5],
+            Self::States => &ALL[..7],
+            Self::All => ALL,
+        }
+    }
+}
+
+/// The outcome of one reading of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadOutcome {
+    /// Statistics of the events.
+    pub(crate) stats: ReadStats,
+    /// Counts of the engine; zero if only events were read.
+    pub(crate) counts: Counts,
+    /// The time at which open intervals ended: the end of the window or of the recording.
+    pub(crate) end_ns: i64,
+    /// The deadlocks among the selected locks at that time.
+    pub(crate) deadlocks: Vec<Deadlock>,
+}
+
+/// Returns the number of readers that keep this machine busy: a power of two, by which ids are divided fastest.
+pub(crate) fn readers() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    1 << processors.min(MAX_READERS).ilog2()
+}
+
+/// Reads the selected events of one trace.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub(super) events: &'a dyn EventSource,
+    pub(super) selection: &'a Selection,
+    /// The end of the recording; 0 if unknown.
+    pub(super) recorded_until_ns: i64,
+}
+
+impl Reader<'_> {
+    /// Calls `each` with every selected event in the window, in the order of the file, until it breaks.
+    pub(super) fn events(
+        &self,
+        mut each: impl FnMut(&Event) -> ControlFlow<()>,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let mut stats = ReadStats::default();
+        stats.cut_short = self.in_window(|event| {
+            stats.add_event(event, self.selection);
+            if self.selection.selects_event(event) { each(event) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
+    }
+
+    /// Calls `each` with every event in the window, selected or not, in the order of the file, until it breaks. Returns the time at
+    /// which open intervals end.
+    pub(super) fn rows(&self, mut each: impl FnMut(&Event)) -> Result<i64, AnalyzeError> {
+        let mut stats = ReadStats::default();
+        stats.cut_short = self.in_window(|event| {
+            stats.last_ns = stats.last_ns.max(event.ts_ns);
+            each(event);
+            ControlFlow::Continue(())
+        })?;
+        Ok(self.end_ns(&stats))
+    }
+
+    /// Calls `each` with every event until it breaks or the window ends. Returns whether the window ended.
+    fn in_window(&self, mut each: impl FnMut(&Event) -> ControlFlow<()>) -> Result<bool, AnalyzeError> {
+        let mut cut_short = false;
+        in_order::for_each(self.events, |event| {
+            cut_short = self.selection.window.ends_by(event.ts_ns);
+            if cut_short { ControlFlow::Break(()) } else { each(event) }
+        })?;
+        Ok(cut_short)
+    }
+
+    /// Sends the intervals into `sink`, in the order of the file, until it has enough.
+    pub(super) fn run(
+        &self,
+        rules: Rules,
+        detail: Detail,
+        sink: &mut impl Sink,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let shard = Shard::new(Engine::new(rules), sink);
+        let (_, outcome) = self.read(1, detail, |mut chunks| match chunks.pop() {
+            Some(chunks) => vec![shard.read(&chunks, self.selection)],
+            None => Vec::new(),
+        })?;
+        Ok(outcome)
+    }
+
+    /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.
+    pub(super) fn run_apart<S: Sink + Send>(
+        &self,
+        rules: Rules,
+        detail: Detail,
+        readers: usize,
+        sink: impl Fn() -> S,
+    ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
+        let (rules, readers) = (Arc::new(rules), readers.max(1));
+        let shard = |_| Shard::new(Engine::of_shard(Arc::clone(&rules), readers), sink());
+        let shards: Vec<Shard<S>> = (0..readers).map(shard).collect();
+        self.read(readers, detail, |chunks| {
+            thread::scope(|scope| {
+                let spawn = |(shard, chunks): (Shard<S>, Chunks)| {
+                    scope.spawn(move || shard.read(&chunks, self.selection))
+                };
+                let threads: Vec<_> = shards.into_iter().zip(chunks).map(spawn).collect();
+                let join = |thread: thread::ScopedJoinHandle<'_, Shard<S>>| match thread.join() {
+                    Ok(shard) => shard,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                };
+                threads.into_iter().map(join).collect()
+            })
+        })
+    }
+
+    /// Starts decoders for `readers` readers, lets `read` consume their chunks, and then ends what is still open.
+    fn read<S: Sink>(
+        &self,
+        readers: usize,
+        detail: Detail,
+        read: impl FnOnce(Vec<Chunks>) -> Vec<Shard<S>>,
+    ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
+        let groups = self.events.row_groups();
+        let decoders = readers.div_ceil(2).clamp(1, MAX_DECODERS).min(groups.max(1));
+        let failure = FirstFailure::new(None);
+        let shards = thread::scope(|scope| {
+            let mut chunks: Vec<Chunks> =
+                (0..readers).map(|_| Chunks { groups, by_decoder: Vec::new() }).collect();
+            for first in 0..decoders {
+                let (senders, receivers): (Vec<_>, Vec<_>) =
+                    (0..readers).map(|_| mpsc::sync_channel(AHEAD)).unzip();
+                chunks.iter_mut().zip(receivers).for_each(|(to, from)| to.by_decoder.push(from));
+                let decoder =
+                    Decoder { events: self.events, selection: self.selection, columns: detail.columns() };
+                let failure = &failure;
+                scope.spawn(move || decoder.run((first..groups).step_by(decoders), &senders, failure));
+            }
+            read(chunks)
+        });
+        if shards.iter().any(|shard| shard.failed) {
+            let first = Mutex::into_inner(failure).unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, error)) = first {
+                return Err(FormatError::into(error));
+            }
+        }
+        let (mut stats, mut open) = (ReadStats::default(), Vec::new());
+        for shard in shards {
+            stats.merge(shard.stats);
+            open.push((shard.engine, shard.sink));
+        }
+        let end_ns = self.end_ns(&stats);
+        let (mut counts, mut sinks, mut open_locks) = (Counts::default(), Vec::new(), OpenLocks::default());
+        for (engine, mut sink) in open {
+            open_locks.merge(engine.open_locks());
+            counts.merge(engine.finish(end_ns, &mut sink));
+            sinks.push(sink);
+        }
+        Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks: open_locks.deadlocks() }))
+    }
+
+    /// Returns the time at which open intervals end: the end of the window, or of the recording.
+    fn end_ns(&self, stats: &ReadStats) -> i64 {
+        match self.selection.window.to_ns {
+            Some(to_ns) if stats.cut_short => to_ns,
+            _ => stats.last_ns.max(self.recorded_until_ns),
+        }
+    }
+}
+
+/// The engine and the sink of one reader, and what they have read so far.
+struct Shard<S> {
+    engine: Engine,
+    sink: S,
+    stats: ReadStats,
+    failed: bool,
+}
+
+impl<S: Sink> Shard<S> {
+    fn new(engine: Engine, sink: S) -> Self {
+        Self { engine, sink, stats: ReadStats::default(), failed: false }
+    }
+
+    /// Reads the chunks in the order of the file.
+    fn read(mut self, chunks: &Chunks, selection: &Selection) -> Self {
+        for group in 0..chunks.groups {
+            let from = &chunks.by_decoder[group % chunks.by_decoder.len()];
+            loop {
+                match from.recv() {
+                    Ok(Chunk::Rows(rows)) => {
+                        if self.rows(rows, selection).is_break() {
+                            return self;
+                        }
+                    }
+                    Ok(Chunk::EndOfGroup) => break,
+                    Ok(Chunk::EndOfWindow) => {
+                        self.stats.cut_short = true;
+                        return self;
+                    }
+                    // A decoder that closes its channel early has panicked; its scope reports that.
+                    Ok(Chunk::Failed) | Err(_) => {
+                        self.failed = true;
+                        return self;
+                    }
+                }
+            }
+        }
+        self
+    }
+
+    /// Pushes rows into the engine until the sink has enough.
+    fn rows(&mut self, rows: Rows, selection: &Selection) -> ControlFlow<()> {
+        let Rows { batch, rows, stats, losses } = rows;
+        for index in rows {
+            self.engine.push(&batch.row(index as usize), &mut self.sink);
+            if self.sink.has_enough() {
+                // The rest of the batch was not read, so it does not count.
+                let used = index as usize + 1;
+                let mut stats = ReadStats::default();
+                stats.add_times(&batch.times()[..used]);
+                losses.iter().filter(|(row, _)| *row < used).for_each(|(_, event)| stats.add_loss(event));
+                stats.left_out = decode::left_out(&batch, used, selection);
+                self.stats.merge(stats);
+                return ControlFlow::Break(());
+            }
+        }
+        if let Some(stats) = stats {
+            self.stats.merge(stats);
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,185 @@
+//! Counts intervals for the trust block, and makes the block of one trace.
+
+use std::collections::BTreeMap;
+
+use trace_format::{TaskId, Trace};
+
+use super::{Cause, LeftOut, RING_FULL, Trust};
+use crate::{
+    engine::{Counts, Hold, HoldState, Outcome, Wait},
+    input::{names::Names, reading::ReadStats, selection::Selection},
+    output::units,
+};
+
+/// The cause in an unfinished file.
+const UNFINISHED: &str = "of an unknown cause";
+
+/// Counts the selected intervals of one reading.
+#[derive(Debug, Default)]
+pub(crate) struct TrustCounter {
+    holds_cut_by_loss: u64,
+    waits_cut_by_loss: u64,
+    holds_open_at_end: u64,
+    waits_open_at_end: u64,
+    longest_open_wait_ns: Option<i64>,
+    uncounted_waits: i64,
+    uncounted_wait_ns: i64,
+    abandoned_waits: u64,
+    abandoned_wait_ns: i64,
+}
+
+impl TrustCounter {
+    /// Counts a hold.
+    pub(crate) fn hold(&mut self, hold: &Hold) {
+        match hold.state {
+            HoldState::Complete | HoldState::AcquisitionOnly => return,
+            HoldState::OpenAtEnd => self.holds_open_at_end += 1,
+            HoldState::CutByLoss => self.holds_cut_by_loss += 1,
+            HoldState::ReleaseUnseen | HoldState::Backwards => {}
+        }
+        self.uncounted_waits += hold.waits_begun;
+        self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(hold.wait_caused_ns);
+    }
+
+    /// Counts a wait.
+    pub(crate) fn wait(&mut self, wait: &Wait) {
+        match wait.outcome {
+            Outcome::Acquired => {}
+            Outcome::Abandoned(_) => {
+                self.abandoned_waits += 1;
+                self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(wait.wait_ns);
+            }
+            Outcome::CutByLoss => self.waits_cut_by_loss += 1,
+            Outcome::OpenAtEnd => {
+                self.waits_open_at_end += 1;
+                self.longest_open_wait_ns =
+                    self.longest_open_wait_ns.max(Some(wait.end_ns.saturating_sub(wait.start_ns)));
+            }
+        }
+    }
+
+    /// Adds the counts of another sink.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.holds_cut_by_loss += other.holds_cut_by_loss;
+        self.waits_cut_by_loss += other.waits_cut_by_loss;
+        self.holds_open_at_end += other.holds_open_at_end;
+        self.waits_open_at_end += other.waits_open_at_end;
+        self.longest_open_wait_ns = self.longest_open_wait_ns.max(other.longest_open_wait_ns);
+        self.uncounted_waits += other.uncounted_waits;
+        self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(other.uncounted_wait_ns);
+        self.abandoned_waits += other.abandoned_waits;
+        self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(other.abandoned_wait_ns);
+    }
+
+    /// Returns the trust block of a trace.
+    pub(in crate::input) fn block(
+        self,
+        trace: &Trace,
+        (stats, counts): (&ReadStats, &Counts),
+        selection: &Selection,
+        names: &Names,
+    ) -> Trust {
+        let kinds = selection.kinds(names);
+        let info = trace.info();
+        let loss = &info.loss;
+        let recorded_ns = info.span_ns();
+        let mut lost_by_cause: Vec<Cause> = [
+            (RING_FULL, loss.ring_full),
+            ("the probe was already running", loss.guard),
+            ("what a probe had to remember found no place", loss.no_place),
+            ("the kernel skipped the probe", loss.recursion_misses),
+            ("the record made no sense", loss.undecodable),
+        ]
+        .into_iter()
+        .filter(|(_, events)| *events > 0)
+        .map(|(cause, events)| Cause { cause, events })
+        .collect();
+        let here = u64::try_from(stats.lost).unwrap_or(0);
+        if lost_by_cause.is_empty() && here > 0 {
+            // The footer of an unfinished file has no counters, but `lost` events have.
+            lost_by_cause.push(Cause { cause: UNFINISHED, events: here });
+        }
+        let mut by_purpose = BTreeMap::new();
+        for ((_, purpose), (waits, wait_ns)) in &stats.left_out.0 {
+            let new = LeftOut { purpose: *purpose, objects: 0, waits: 0, wait_ns: 0 };
+            let sums = by_purpose.entry(*purpose).or_insert(new);
+            sums.objects += 1;
+            sums.waits += waits;
+            sums.wait_ns = sums.wait_ns.saturating_add(*wait_ns);
+        }
+        let left_out: Vec<LeftOut> = by_purpose.into_values().filter(|left_out| left_out.waits > 0).collect();
+        let limits = info
+            .sources
+            .iter()
+            .filter(|source| kinds.iter().any(|kind| source.kinds.iter().any(|k| k == kind.as_str())))
+            .flat_map(|source| source.limits.iter().cloned())
+            .collect();
+        Trust {
+            events: stats.events,
+            span_ns: if recorded_ns > 0 { recorded_ns } else { stats.last_ns.saturating_sub(stats.first_ns) },
+            recorded: trace.event_count(),
+            lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
+            lost_by_cause,
+            lost_where: lost_where(stats, selection.start_ns, names),
+            stacks_lost: loss.stacks,
+            wait_states_lost: loss.wait_states,
+            late: loss.late,
+            holds_cut_by_loss: self.holds_cut_by_loss,
+            waits_cut_by_loss: self.waits_cut_by_loss,
+            unpaired_releases: counts.unpaired_releases,
+            hand_overs: counts.hand_overs,
+            releases_unseen: counts.releases_unseen,
+            backwards: counts.backwards,
+            begin_unseen: counts.begin_unseen,
+            holds_open_at_end: self.holds_open_at_end,
+            waits_open_at_end: self.waits_open_at_end,
+            longest_open_wait_ns: self.longest_open_wait_ns,
+            waits_begun: counts.waits_begun,
+            gap_waits: counts.gap_waits,
+            unmeasured_waits: counts.unmeasured_waits,
+            uncounted_waits: u64::try_from(self.uncounted_waits).unwrap_or(0),
+            inferred_waits: counts.inferred_waits,
+            abandoned_waits: self.abandoned_waits,
+            abandoned_wait_ns: self.abandoned_wait_ns,
+            waited_ns: counts.waited_ns,
+            gap_ns: counts.gap_ns,
+            uncounted_wait_ns: self.uncounted_wait_ns,
+            try_failures: counts.try_failures,
+            idle_waits: left_out.iter().map(|left_out| left_out.waits).sum(),
+            idle_wait_ns: left_out.iter().map(|left_out| left_out.wait_ns).fold(0, i64::saturating_add),
+            left_out,
+            deadlocks: Vec::new(),
+            limits,
+            complete: info.complete,
+            stop_reason: info.stop_reason.clone(),
+            probe_cost_ns: info.probe_cost_ns.clone(),
+        }
+    }
+}
+
+/// Returns the CPU or task that lost most events, and the time: `most on CPU 3 (81 %), up to 1.90 s`. Empty without `lost` events.
+fn lost_where(stats: &ReadStats, start_ns: i64, names: &Names) -> String {
+    let swap = |(key, lost): (&(Option<i32>, Option<TaskId>), &i64)| (*lost, *key);
+    let most = stats.lost_by.iter().map(swap).max();
+    let mut words = match most {
+        Some((lost, (cpu, task))) if lost > 0 => {
+            let who = match (cpu, task) {
+                (_, Some(task)) => format!("in {}", names.task_label(task)),
+                (Some(cpu), None) => format!("on CPU {cpu}"),
+                (None, None) => "in no place that is known".to_owned(),
+            };
+            let percent = lost as f64 * 100.0 / stats.lost.max(1) as f64;
+            if percent > 99.95 { format!("all {who}") } else { format!("most {who} ({percent:.0} %)") }
+        }
+        _ => return String::new(),
+    };
+    if let Some((first_ns, last_ns)) = stats.lost_between {
+        let at = |ns: i64| units::duration(ns.saturating_sub(start_ns));
+        words.push_str(&if first_ns == last_ns {
+            format!(", before {}", at(first_ns))
+        } else {
+            format!(", up to {}", at(last_ns))
+        });
+    }
+    words
+}

@@ -1,0 +1,90 @@
+//! The lengths of waits and of holds as histograms with percentiles marked.
+
+use super::{
+    layout::{Layout, MARGIN, PANEL},
+    page::{Align, Face, SMALL},
+    panel::{self, Area, LABELS, Panel, Scale, WORDS, block, log},
+    text,
+    theme::Rgb,
+};
+use crate::{
+    AnalyzeError,
+    output::units,
+    plot::lanes::{Chart, Distribution, RANKS},
+};
+
+/// The words for the percentiles.
+const NAMES: [&str; RANKS.len()] = ["p50", "p90", "p99", "p99.9"];
+const WAITS: Rgb = (86, 180, 233);
+const HOLDS: Rgb = (0, 158, 115);
+
+/// Draws a histogram of the waits and one of the holds, as far as there are any.
+pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+    let Some(top) = layout.histograms else { return Ok(()) };
+    let overall = &chart.overall;
+    let all = [("Waits", &overall.waits, WAITS), ("Holds", &overall.holds, HOLDS)];
+    let shown: Vec<_> = all.into_iter().filter(|(_, times, _)| times.count > 1).collect();
+    let width = (layout.width - 2 * MARGIN) / i32::try_from(shown.len()).unwrap_or(1).max(1);
+    let mut left = MARGIN;
+    for (name, times, colour) in shown {
+        histogram(area, layout, (name, times, colour), (left + 60, left + width - 16), top)?;
+        left += width;
+    }
+    Ok(())
+}
+
+fn histogram(
+    area: &Area<'_>,
+    layout: &Layout,
+    (name, times, colour): (&str, &Distribution, Rgb),
+    sides: (i32, i32),
+    top: i32,
+) -> Result<(), AnalyzeError> {
+    let (Some(first), Some(last)) = (times.bands.first(), times.bands.last()) else { return Ok(()) };
+    let most = times.bands.iter().map(|band| band.count).max().unwrap_or(1);
+    let percentiles = times.percentiles.unwrap_or_default();
+    let named: Vec<String> =
+        NAMES.iter().zip(percentiles).map(|(name, ns)| format!("{name} {}", units::duration(ns))).collect();
+    let place = Panel {
+        theme: layout.theme,
+        sides,
+        labels: LABELS.0,
+        ends: (top + WORDS, top + PANEL - 24),
+        heading: format!(
+            "{name}: {}, {} in total, longest {}",
+            units::count(i64::try_from(times.count).unwrap_or(i64::MAX)),
+            units::duration(times.total_ns),
+            units::duration(times.max_ns)
+        ),
+        detail: text::clean(&named.join(", "), text::fitting(sides.1 - sides.0, SMALL)),
+        x: Scale::of_times(first.from_ns, last.to_ns),
+        y: Scale::of_counts(most),
+    };
+    let axes = place.draw(area)?;
+    for band in &times.bands {
+        let (from, to) = (log(band.from_ns), log(band.to_ns.saturating_add(1)));
+        // A narrow gap tells bars apart.
+        let gap = (to - from) * 0.06;
+        block(&axes, (from, 0.0), ((to - gap).max(from), band.count as f64), colour)?;
+    }
+    let (ink, high) = (layout.theme.ink, place.y.to);
+    let mut marks: Vec<(i32, i64, String)> = Vec::new();
+    for (name, ns) in NAMES.iter().zip(percentiles) {
+        let x = axes.backend_coord(&(log(ns), high)).0;
+        match marks.last_mut() {
+            // Marks at the same pixels share a line of words.
+            Some((last, _, names)) if x - *last < 3 => *names = format!("{names}, {name}"),
+            _ => marks.push((x, ns, (*name).to_owned())),
+        }
+    }
+    for (at, (x, ns, name)) in marks.iter().enumerate() {
+        let pixel = (place.x.to - place.x.from) / f64::from((sides.1 - sides.0).max(1));
+        block(&axes, (log(*ns), 0.0), (log(*ns) + pixel, high), ink)?;
+        let is_right = x + text::width(name, SMALL) + 8 > sides.1;
+        let align = if is_right { Align::Right } else { Align::Left };
+        let face = Face { size: SMALL, colour: ink, bold: false, align };
+        let row = i32::try_from(at).unwrap_or(0);
+        panel::text(area, name, (x + if is_right { -3 } else { 4 }, place.ends.0 + 6 + 11 * row), face)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Draws a chart as SVG.
+//!
+//! A [`Chart`] enters, the text of an SVG file leaves. It depends on nothing else, such as fonts: the same chart gives the same bytes.
+//!
+//! From top to bottom: title and sums, legend, a strip with the holder over time, a strip with its acquisition site, a strip with the
+//! number of waiters, a lane per thread, the time axis; then waits over time, and the lengths of waits and holds.
+//! `docs/pictures.md` says how to read it.
+
+mod axis;
+mod compose;
+mod histograms;
+mod lanes;
+mod latencies;
+mod layout;
+mod legend;
+mod overview;
+mod page;
+mod palette;
+mod panel;
+mod png;
+mod strips;
+#[cfg(test)]
+mod tests;
+mod text;
+mod theme;
+
+pub use compose::svg;
+pub use layout::{DEFAULT_WIDTH, Options, WIDTHS};
+pub use overview::overview_svg;
+pub use png::png;
+pub use theme::Theme;

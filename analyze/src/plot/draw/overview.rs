@@ -1,0 +1,266 @@
+//! Draws an overview of a trace: bars of the locks with the most waiting, their waits over time, and all waits over time.
+
+use super::{
+    axis::Axis,
+    layout::{LINE, MARGIN, Options},
+    page::{self, Align, Face, SMALL, TEXT, TITLE},
+    panel::{Area, Panel, Scale, WORDS, block, log, mark, text as write},
+    text,
+    theme::{Colours, Rgb, mix},
+};
+use crate::{
+    AnalyzeError,
+    output::units,
+    plot::overview::{LockWaits, Overview, Spent, waiting},
+};
+
+/// Height of a lock's row.
+const ROW: i32 = 20;
+/// Height of the charts of all waits over time.
+const CHART: i32 = 110;
+/// Space below the axes, for labels.
+const BELOW: i32 = 26;
+/// Colour of the cells of the heat map and of the area of all waits.
+const SHADE: Rgb = (0, 114, 178);
+
+/// Colour of the longest waits.
+const LONGEST: Rgb = (213, 94, 0);
+
+/// The place of a picture's parts.
+struct Place {
+    theme: &'static Colours,
+    left: i32,
+    right: i32,
+}
+
+/// Draws an overview.
+///
+/// # Errors
+///
+/// [`AnalyzeError::Draw`] if the drawing library fails.
+pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, AnalyzeError> {
+    let theme = options.theme.colours();
+    let width = options.pixels();
+    let place = Place { theme, left: MARGIN + (width / 3).min(330), right: width - MARGIN - 70 };
+    let shown = i32::try_from(overview.locks.len()).unwrap_or(0);
+    let rows = i32::try_from(overview.timeline.series().count()).unwrap_or(0);
+    let lines = i32::try_from(overview.notes.len()).unwrap_or(0);
+    let head = 66 + lines * LINE;
+    let bars_end = head + WORDS + shown.max(1) * ROW + BELOW;
+    let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
+    let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
+    let size = (width.unsigned_abs(), height.unsigned_abs());
+    let title = options.title.clone().unwrap_or_else(|| "Waiting for locks".to_owned());
+    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
+    let facts = facts(overview);
+    let head_body = page::page(size, |page| {
+        page.fill((0, 0), (width, height), theme.paper)?;
+        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
+        page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
+        page.text(&facts, (MARGIN, 43), face)?;
+        let room = text::fitting(width - 2 * MARGIN, TEXT);
+        for (note, line) in overview.notes.iter().zip(1..) {
+            page.text(&text::clean(note, room), (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
+        }
+        if shown == 0 {
+            page.text("No thread waited for a lock.", (MARGIN, head + 16), Face { bold: true, ..face })?;
+        }
+        Ok(())
+    })?;
+    let charts = page::charts(size, |area| {
+        if shown > 0 {
+            bars(area, overview, &place, (head + WORDS, head + WORDS + shown * ROW))?;
+            heat(area, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
+            let first = map_end + WORDS;
+            let second = first + CHART + BELOW + WORDS;
+            waiters(area, overview, &place, (first, first + CHART))?;
+            wait_lengths(area, overview, &place, (second, second + CHART))?;
+        }
+        Ok(())
+    })?;
+    Ok(page::picture(size, &title, &facts, &[&head_body, &charts]))
+}
+
+fn facts(overview: &Overview) -> String {
+    let span = overview.timeline.to_ns - overview.timeline.from_ns;
+    let locks = i64::try_from(overview.locks_total).unwrap_or(i64::MAX);
+    let waited = units::duration(overview.wait_total_ns);
+    let mean = waiting(overview.wait_total_ns, 0, span);
+    let span = units::duration(span);
+    let noun = if locks == 1 { "lock" } else { "locks" };
+    format!("{} {noun} used  ·  {waited} waited in {span}, {mean:.2} threads on average", units::count(locks))
+}
+
+/// The colour and the words for a part of a wait.
+fn look(spent: Spent, theme: &Colours) -> (Rgb, &'static str) {
+    match spent {
+        Spent::Asleep => ((0, 114, 178), "asleep"),
+        Spent::RunQueue => ((230, 159, 0), "ready, without a CPU"),
+        Spent::Spinning => ((0, 158, 115), "spinning"),
+        Spent::Held => ((86, 180, 233), "another thread held the lock"),
+        Spent::HandOff => ((204, 121, 167), "handed over: no thread held it"),
+        Spent::Unknown => (theme.others, "not recorded"),
+    }
+}
+
+/// Draws a bar per lock, in the parts of its waits.
+fn bars(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
+    let locks = &overview.locks;
+    let most = locks.iter().map(|lock| lock.wait_total_ns).max().unwrap_or(1);
+    let panel = Panel {
+        heading: "Locks with the most waiting".to_owned(),
+        x: Scale::of_durations(most),
+        ..rows(place, ends, locks.iter().map(|lock| lock.name.as_str()))
+    };
+    let axes = panel.draw(area)?;
+    for (row, lock) in locks.iter().enumerate() {
+        let top = row as f64;
+        let mut x = 0.0;
+        for (spent, ns) in &lock.parts {
+            let next = x + *ns as f64;
+            block(&axes, (x, top + 0.15), (next, top + 0.85), look(*spent, place.theme).0)?;
+            x = next;
+        }
+        let (x, y) = axes.backend_coord(&(x, top + 0.5));
+        let face = Face { size: SMALL, colour: place.theme.ink, bold: false, align: Align::Left };
+        write(area, &units::duration(lock.wait_total_ns), (x + 5, y), face)?;
+    }
+    legend(area, locks, place, ends.0 - 14)
+}
+
+fn legend(area: &Area<'_>, locks: &[LockWaits], place: &Place, y: i32) -> Result<(), AnalyzeError> {
+    let mut used: Vec<Spent> = locks.iter().flat_map(|lock| &lock.parts).map(|(spent, _)| *spent).collect();
+    used.sort_unstable();
+    used.dedup();
+    let face = Face { size: SMALL, colour: place.theme.faint_ink, bold: false, align: Align::Left };
+    let mut x = MARGIN;
+    for spent in used {
+        let (colour, words) = look(spent, place.theme);
+        mark(area, (x, y - 5), (x + 12, y + 5), colour)?;
+        write(area, words, (x + 17, y), face)?;
+        x += 17 + text::width(words, SMALL) + 16;
+    }
+    Ok(())
+}
+
+/// Returns a panel with a named row per lock.
+fn rows<'n>(place: &Place, ends: (i32, i32), names: impl Iterator<Item = &'n str>) -> Panel {
+    let room = text::fitting(place.left - MARGIN - 24, SMALL);
+    let ticks: Vec<(f64, String)> =
+        names.enumerate().map(|(row, name)| (row as f64 + 0.5, text::clean(name, room))).collect();
+    Panel {
+        theme: place.theme,
+        sides: (place.left, place.right),
+        ends,
+        labels: place.left - MARGIN,
+        heading: String::new(),
+        detail: String::new(),
+        x: Scale { from: 0.0, to: 1.0, ticks: Vec::new() },
+        // The first row is on top.
+        y: Scale { from: ticks.len() as f64, to: 0.0, ticks },
+    }
+}
+
+/// Returns the axis of time of all panels, and its caption.
+fn time(overview: &Overview, place: &Place) -> (Scale, String) {
+    let timeline = &overview.timeline;
+    let wanted = usize::try_from((place.right - place.left) / 64).unwrap_or(1);
+    let axis = Axis::new(timeline.from_ns, timeline.to_ns, 0, wanted);
+    let offset = |ns: i64| (ns - timeline.from_ns) as f64;
+    let ticks = axis.ticks.iter().map(|tick| (offset(tick.ts_ns), tick.label.clone())).collect();
+    (Scale { from: 0.0, to: offset(timeline.to_ns).max(1.0), ticks }, axis.unit_caption())
+}
+
+/// Draws the waits of each lock in each period.
+fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
+    let timeline = &overview.timeline;
+    let (x, unit) = time(overview, place);
+    let names: Vec<String> = timeline.series().map(|series| series.name.clone()).collect();
+    let cells =
+        || timeline.series().enumerate().flat_map(|(row, of)| of.cells.iter().map(move |cell| (row, cell)));
+    let mean = |period: i64, wait_ns: i64| {
+        let (from_ns, to_ns) = timeline.period(period);
+        waiting(wait_ns, from_ns, to_ns)
+    };
+    let most = cells().map(|(_, (period, cell))| mean(*period, cell.wait_ns)).fold(0.0, f64::max);
+    let panel = Panel {
+        heading: "Waiting by lock and time".to_owned(),
+        detail: format!(
+            "darker: more threads waited, at most {most:.2} on average over {}; {unit}",
+            units::duration(timeline.period_ns)
+        ),
+        x,
+        ..rows(place, ends, names.iter().map(String::as_str))
+    };
+    let axes = panel.draw(area)?;
+    for (row, (period, cell)) in cells().filter(|(_, (_, cell))| cell.wait_ns > 0) {
+        let (from_ns, to_ns) = timeline.period(*period);
+        let share = 0.15 + 0.85 * (mean(*period, cell.wait_ns) / most.max(f64::MIN_POSITIVE)).sqrt();
+        let (from, to) = ((from_ns - timeline.from_ns) as f64, (to_ns - timeline.from_ns) as f64);
+        block(
+            &axes,
+            (from, row as f64 + 0.06),
+            (to, row as f64 + 0.94),
+            mix(place.theme.paper, SHADE, share),
+        )?;
+    }
+    Ok(())
+}
+
+/// Draws the mean number of waiting threads in each period.
+fn waiters(
+    area: &Area<'_>,
+    overview: &Overview,
+    place: &Place,
+    ends: (i32, i32),
+) -> Result<(), AnalyzeError> {
+    let (x, unit) = time(overview, place);
+    let most = overview.periods.iter().map(|period| period.waiting).fold(0.0, f64::max);
+    let panel = Panel {
+        heading: "Threads that waited".to_owned(),
+        detail: format!("mean over {}; {unit}", units::duration(overview.timeline.period_ns)),
+        x,
+        y: Scale::of_numbers(most),
+        ..rows(place, ends, std::iter::empty())
+    };
+    let axes = panel.draw(area)?;
+    for period in &overview.periods {
+        let offset = |ns: i64| (ns - overview.timeline.from_ns) as f64;
+        block(&axes, (offset(period.from_ns), 0.0), (offset(period.to_ns), period.waiting), SHADE)?;
+    }
+    Ok(())
+}
+
+/// Draws the mean and the longest wait of the acquisitions in each period.
+fn wait_lengths(
+    area: &Area<'_>,
+    overview: &Overview,
+    place: &Place,
+    ends: (i32, i32),
+) -> Result<(), AnalyzeError> {
+    let (x, unit) = time(overview, place);
+    let waited = || overview.acquired.iter().filter(|row| row.wait_max_ns > 0);
+    let shortest = waited().map(|row| row.wait_avg_ns).min().unwrap_or(1);
+    let longest = waited().map(|row| row.wait_max_ns).max().unwrap_or(1);
+    let panel = Panel {
+        heading: "Wait per acquisition".to_owned(),
+        detail: format!(
+            "thin line: mean of all acquisitions in {}, orange: longest; {unit}",
+            units::duration(overview.timeline.period_ns)
+        ),
+        x,
+        y: Scale::of_times(shortest, longest),
+        ..rows(place, ends, std::iter::empty())
+    };
+    let axes = panel.draw(area)?;
+    let thick = (panel.y.to - panel.y.from) / f64::from(CHART) * 2.0;
+    for row in waited() {
+        let from = (row.from_ns - overview.timeline.from_ns) as f64;
+        let to = from + overview.timeline.period_ns as f64;
+        for (ns, colour) in [(row.wait_avg_ns, place.theme.ink), (row.wait_max_ns, LONGEST)] {
+            let y = log(ns);
+            block(&axes, (from.max(0.0), y), (to, y + thick), colour)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Text for pictures: makes names from a trace safe for XML 1.0 and cuts them to the available width.
+//!
+//! No font is read: widths are generous estimates for a common sans-serif typeface.
+
+use crate::input::names::printable;
+
+/// Width of an average character, in parts of the font size.
+const CHARACTER: f64 = 0.56;
+
+/// Escapes characters that XML forbids or that are invisible, and cuts the text to `limit` characters.
+pub(super) fn clean(text: &str, limit: usize) -> String {
+    // Limits the work on very long texts.
+    let text: String = text.chars().take(4 * limit).collect();
+    let text: String =
+        printable(&text).chars().map(|c| if is_forbidden(c) { '\u{fffd}' } else { c }).collect();
+    cut(&text, limit)
+}
+
+/// Cuts the text to `limit` characters, with an ellipsis.
+fn cut(text: &str, limit: usize) -> String {
+    if text.chars().count() <= limit {
+        return text.to_owned();
+    }
+    text.chars().take(limit.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Whether XML 1.0, section 2.2, excludes it, apart from control characters, which [`printable`] escapes.
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// Returns the width of a text of this font size, in pixels.
+pub(super) fn width(text: &str, size: f64) -> i32 {
+    (text.chars().count() as f64 * size * CHARACTER).ceil() as i32
+}
+
+/// Returns the number of characters of this font size that fit into `pixels`.
+pub(super) fn fitting(pixels: i32, size: f64) -> usize {
+    (f64::from(pixels.max(0)) / (size * CHARACTER)) as usize
+}
+
+/// Joins parts by a middle dot into lines of at most `limit` characters.
+pub(super) fn wrap(parts: &[String], limit: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.chars().count() + 5 <= limit => {
+                line.push_str("  ·  ");
+                line.push_str(part);
+            }
+            _ => lines.push(cut(part, limit)),
+        }
+    }
+    lines
+}
+
+/// Escapes text for the content of an element.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_holds_no_character_that_xml_forbids() {
+        let clean = clean("\u{0}\u{1b}[31m<evil>\u{fffe}\u{ffff}\u{7f}\r\n\u{202e}", 200);
+        assert!(clean.chars().all(|c| !c.is_control() && !is_forbidden(c) && c != '\u{202e}'), "{clean}");
+        assert!(escape(&clean).contains("&lt;evil&gt;"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(clean("Schlösser überall", 8), "Schlöss…");
+        assert_eq!(clean(&"x".repeat(1 << 20), 4), "xxx…");
+    }
+
+    #[test]
+    fn parts_are_joined_until_a_line_is_full() {
+        let parts = ["one".to_owned(), "two".to_owned(), "three".to_owned()];
+        assert_eq!(wrap(&parts, 12), ["one  ·  two", "three"]);
+    }
+}

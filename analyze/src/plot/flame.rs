@@ -1,0 +1,72 @@
+//! Flame graphs: the stacks of waits or holds, drawn by inferno.
+//!
+//! A trace and the weight of a stack enter, the text of an SVG leaves. The stacks are those of `klock export --format folded`.
+
+use inferno::flamegraph::{
+    self,
+    color::{BackgroundColor, Color},
+};
+use trace_format::Trace;
+
+use super::draw::{Options, Theme};
+use crate::{
+    AnalyzeError, Filter,
+    export::{self, folded},
+};
+
+/// Draws the flame graph of a trace.
+///
+/// # Errors
+///
+/// As [`export::write`]; also if there are no stacks with this weight.
+pub fn flame(
+    trace: &Trace,
+    weight: folded::Of,
+    filter: &Filter,
+    options: &Options,
+) -> Result<String, AnalyzeError> {
+    let request = export::Options {
+        format: export::Format::Folded,
+        filter: filter.clone(),
+        allow_loss: true,
+        folded: folded::Options { of: weight, unit: folded::Unit::Ns },
+        ..export::Options::default()
+    };
+    let mut lines = Vec::new();
+    export::write(std::slice::from_ref(trace), &request, &mut lines)?;
+    let lines = String::from_utf8_lossy(&lines);
+    let failed = |detail: String| AnalyzeError::Draw { detail };
+    if lines.is_empty() {
+        return Err(failed(format!("the trace has no stacks with {weight}; give another --flame")));
+    }
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut look(weight, options), lines.lines(), &mut svg)
+        .map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(svg).map_err(|error| failed(error.to_string()))
+}
+
+fn look(weight: folded::Of, options: &Options) -> flamegraph::Options<'static> {
+    let title = match weight {
+        folded::Of::Wait => "Waits by stack",
+        folded::Of::Hold => "Holds by stack",
+        folded::Of::WaitCaused => "Waits of others, by the stack of the hold",
+        folded::Of::Combined => "Waits by stack, and the stack of the hold above",
+        folded::Of::Count => "Acquisitions by stack",
+        folded::Of::Blocked => "Sleep in waits by stack",
+        folded::Of::Sys => "Time in futex calls that was not sleep, by stack",
+        folded::Of::Wakes => "Wake calls by stack",
+        folded::Of::Errors => "Failed calls by stack",
+    };
+    let mut look = flamegraph::Options::default();
+    look.title = options.title.clone().unwrap_or_else(|| title.to_owned());
+    look.count_name = if weight.is_count() { "calls" } else { "ns" }.to_owned();
+    look.font_type = "sans-serif".to_owned();
+    look.image_width = Some(options.pixels() as usize);
+    // Colours depend on names alone.
+    look.hash = true;
+    if options.theme == Theme::Dark {
+        look.bgcolors = Some(BackgroundColor::Flat(Color::new(24, 26, 30)));
+        look.uicolor = Color::new(232, 232, 232);
+    }
+    look
+}

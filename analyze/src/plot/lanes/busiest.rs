@@ -1,0 +1,85 @@
+//! The busiest window of a lock: the one with the most waiting among those with few enough intervals to be drawn one by one.
+
+use super::grid::Grid;
+use crate::engine::{Hold, Wait};
+
+/// Slices of the trace between which a window can begin.
+const SLICES: usize = 1 << 15;
+
+/// The waiting and the number of intervals of each slice of time.
+#[derive(Debug)]
+pub(super) struct Activity {
+    grid: Grid,
+    wait_ns: Vec<i64>,
+    /// Holds and waits that begin in the slice.
+    begun: Vec<u64>,
+}
+
+impl Activity {
+    pub(super) fn new(from_ns: i64, to_ns: i64) -> Self {
+        let grid = Grid::of_slices(from_ns, to_ns, SLICES);
+        Self { grid, wait_ns: vec![0; grid.columns()], begun: vec![0; grid.columns()] }
+    }
+
+    pub(super) fn hold(&mut self, hold: &Hold) {
+        self.begun[self.grid.column_of(hold.start_ns)] += 1;
+    }
+
+    pub(super) fn wait(&mut self, wait: &Wait) {
+        self.begun[self.grid.column_of(wait.start_ns)] += 1;
+        let Some((from_ns, to_ns)) = self.grid.clip(wait.start_ns, wait.end_ns) else { return };
+        self.grid.spread(from_ns, to_ns, |slice, ns| {
+            self.wait_ns[slice] = self.wait_ns[slice].saturating_add(ns);
+        });
+    }
+
+    /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have no more.
+    ///
+    /// Windows are halved until the one with the most waiting is small enough. Without waits, that with the most intervals counts.
+    pub(super) fn busiest(&self, most: u64) -> Option<(i64, i64)> {
+        if self.begun.iter().sum::<u64>() <= most {
+            return None;
+        }
+        let begun: Vec<i64> = self.begun.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
+        let weights = if self.wait_ns.iter().any(|ns| *ns > 0) { &self.wait_ns } else { &begun };
+        let mut length = weights.len();
+        loop {
+            length = (length / 2).max(1);
+            let first = heaviest(weights, length);
+            let count: u64 = self.begun[first..first + length].iter().sum();
+            let (from_ns, to_ns) = (self.grid.begin_of(first), self.grid.begin_of(first + length));
+            if count <= most {
+                return Some((from_ns, to_ns));
+            }
+            if length == 1 {
+                let part = i128::from(to_ns - from_ns) * i128::from(most) / i128::from(count);
+                return Some((from_ns, from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))));
+            }
+        }
+    }
+}
+
+/// Returns the first index of the heaviest run of `length` weights.
+fn heaviest(weights: &[i64], length: usize) -> usize {
+    let mut sum: i128 = weights[..length].iter().map(|ns| i128::from(*ns)).sum();
+    let (mut best, mut at) = (sum, 0);
+    for first in 1..=weights.len() - length {
+        sum += i128::from(weights[first + length - 1]) - i128::from(weights[first - 1]);
+        if sum > best {
+            (best, at) = (sum, first);
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heaviest_run_is_found_and_the_first_of_equal_ones() {
+        assert_eq!(heaviest(&[1, 5, 5, 0, 9, 1], 2), 1);
+        assert_eq!(heaviest(&[0, 0, 0], 1), 0);
+        assert_eq!(heaviest(&[0, 0, 7], 1), 2);
+    }
+}

@@ -1,0 +1,140 @@
+//! Computes the chart of one lock in two passes over its intervals.
+//!
+//! The first pass counts lengths, finds the window and the threads that matter; the second puts every interval of the window into
+//! columns. Neither keeps intervals that are narrower than a column, unless a small window is chosen out of a large trace: then its
+//! intervals are kept, so that the trace is not read a third time.
+
+use trace_format::{LockId, Trace};
+
+use super::{
+    busiest::Activity,
+    chart::{Chart, LockContext},
+    fill::Fill,
+    grid::Grid,
+    kept::Kept,
+    overall::Counting,
+    replay::Replay,
+    survey::Survey,
+};
+use crate::{
+    AnalyzeError,
+    engine::{Hold, Share, Sink, Wait},
+    input::{Input, filter::Filter, locks::LockSelector},
+};
+
+/// The lock, time and resolution of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The lock.
+    pub lock: LockId,
+    /// The window, in ns since the begin of the trace, without its end. It ends with the trace at the latest. `None`: the window with
+    /// the most waiting that has at most an interval per four columns, or all of the trace if it has no more.
+    pub window: Option<(i64, i64)>,
+    /// The number of columns, at most [`MAX_COLUMNS`](super::MAX_COLUMNS): one per pixel of the picture.
+    pub columns: usize,
+}
+
+/// Computes the chart of one lock.
+///
+/// # Errors
+///
+/// The trace cannot be read, holds no events, or does not have the lock.
+pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
+    let filter = Filter { lock: Some(LockSelector::Id(query.lock)), ..Filter::default() };
+    let input = Input::open(trace, 0, &filter)?;
+    let Some(lock) = input.names.lock(query.lock).cloned() else {
+        return Err(AnalyzeError::LockNotFound { wanted: query.lock.to_string(), busiest: Vec::new() });
+    };
+    let context = LockContext {
+        origin_ns: input.selection.start_ns,
+        holds_recorded: input.rules().measures_holds(lock.id),
+        lock,
+        tasks: input.names.tasks(),
+        names: Some(&input.names),
+    };
+    compute(&context, query, &input)
+}
+
+/// Makes the chart in two passes: the first finds the window and the lanes, the second fills them.
+pub(crate) fn compute(
+    context: &LockContext<'_>,
+    query: &Query,
+    intervals: &impl Replay,
+) -> Result<Chart, AnalyzeError> {
+    let since_origin = |ns: i64| context.origin_ns.saturating_add(ns);
+    let window = query.window.map(|(from, to)| (since_origin(from), since_origin(to)));
+    let until = window.map(|(_, to_ns)| to_ns);
+    let mut first = FirstPass::new(context, window);
+    let read = intervals.replay(until, &mut first)?;
+    let most = u64::try_from(query.columns / 4).unwrap_or(u64::MAX).max(1);
+    let busiest = first.activity.as_ref().and_then(|activity| activity.busiest(most));
+    if let Some((from_ns, to_ns)) = busiest {
+        let mut kept = Kept::new(from_ns);
+        kept.end = intervals.replay(Some(to_ns), &mut kept)?;
+        let mut survey = Survey::new(context, busiest);
+        kept.replay(None, &mut survey)?;
+        let grid = Grid::new(from_ns, to_ns, query.columns);
+        return Ok(Chart { busiest: true, ..fill(context, grid, &survey, &first.counting, &kept)? });
+    }
+    let (from_ns, to_ns) = match window {
+        Some((from_ns, to_ns)) => (from_ns, to_ns.min(read.end_ns)),
+        None => first.survey.span(),
+    };
+    fill(context, Grid::new(from_ns, to_ns, query.columns), &first.survey, &first.counting, intervals)
+}
+
+fn fill(
+    context: &LockContext<'_>,
+    grid: Grid,
+    survey: &Survey<'_>,
+    counting: &Counting,
+    intervals: &impl Replay,
+) -> Result<Chart, AnalyzeError> {
+    let mut fill = Fill::new(context, grid, survey);
+    let read = intervals.replay(Some(grid.to_ns()), &mut fill)?;
+    Ok(fill.finish(counting.finish(), read.cut_short))
+}
+
+/// Everything that the first pass collects.
+#[derive(Debug)]
+struct FirstPass<'a> {
+    counting: Counting,
+    survey: Survey<'a>,
+    /// `None` if the window is given.
+    activity: Option<Activity>,
+}
+
+impl<'a> FirstPass<'a> {
+    fn new(context: &'a LockContext<'a>, window: Option<(i64, i64)>) -> Self {
+        let (first_ns, last_ns) = (context.lock.first_ns, context.lock.last_ns.saturating_add(1));
+        let (from_ns, to_ns) = match window {
+            // The lock row knows where an open window ends.
+            Some((from_ns, to_ns)) => (from_ns, to_ns.min(last_ns.max(from_ns.saturating_add(1)))),
+            None => (first_ns, last_ns),
+        };
+        Self {
+            counting: Counting::new(window.map_or(i64::MIN, |(from_ns, _)| from_ns), from_ns, to_ns),
+            survey: Survey::new(context, window),
+            activity: window.is_none().then(|| Activity::new(from_ns, to_ns)),
+        }
+    }
+}
+
+impl Sink for FirstPass<'_> {
+    const SHARES: bool = true;
+
+    fn hold(&mut self, hold: &Hold) {
+        self.counting.hold(hold);
+        self.survey.hold(hold);
+        self.activity.iter_mut().for_each(|activity| activity.hold(hold));
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        self.survey.wait(wait);
+        self.activity.iter_mut().for_each(|activity| activity.wait(wait));
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.survey.share(wait, share);
+    }
+}

@@ -1,0 +1,206 @@
+//! The second pass: puts every interval into its lane and columns.
+//!
+//! The window and the lanes of the [`Survey`] enter, and the intervals again; a [`Chart`] leaves.
+
+use rustc_hash::FxHashMap;
+use trace_format::{Mode, TaskId, TaskRow};
+
+use super::{
+    chart::{Blocker, Chart, Lane, LaneSubject, LockContext, Site, Span, Totals, Track},
+    grid::Grid,
+    holders,
+    overall::Overall,
+    survey::{Survey, is_measured},
+    waiters::WaiterCount,
+};
+use crate::engine::{Hold, HoldState, Outcome, Share, Sink, Wait};
+
+/// The chart while it is filled.
+#[derive(Debug)]
+pub(super) struct Fill<'a> {
+    context: &'a LockContext<'a>,
+    grid: Grid,
+    lanes: Vec<Lane>,
+    lane_of: FxHashMap<TaskId, usize>,
+    /// The lane of all other threads, if there is one.
+    others: Option<usize>,
+    sites: Vec<Site>,
+    site_tracks: Vec<Track>,
+    site_of: FxHashMap<u32, usize>,
+    totals: Totals,
+    waiters: WaiterCount,
+    losses: FxHashMap<usize, i64>,
+    /// Whether any hold was shared, so that holds may overlap.
+    shared: bool,
+}
+
+impl<'a> Fill<'a> {
+    pub(super) fn new(context: &'a LockContext<'a>, grid: Grid, survey: &Survey<'_>) -> Self {
+        let (first, more) = survey.lanes();
+        let rows: Vec<TaskRow> = first.into_iter().map(|id| context.task(id)).collect();
+        let lane_of = rows.iter().enumerate().map(|(lane, row)| (row.id, lane)).collect();
+        let lane = |subject| Lane {
+            subject,
+            totals: Totals::default(),
+            hold: Track::new(&grid),
+            wait: Track::new(&grid),
+            abandoned: vec![0; grid.columns()],
+        };
+        let mut lanes: Vec<Lane> = rows.into_iter().map(|row| lane(LaneSubject::Thread(row))).collect();
+        let others = (more > 0).then_some(lanes.len());
+        lanes.extend((more > 0).then(|| lane(LaneSubject::Others(more))));
+        let (first, more) = survey.sites();
+        let site = |name| Site { name, hold_ns: 0 };
+        let mut sites: Vec<Site> = first.iter().map(|number| site(context.site_name(*number))).collect();
+        sites.extend((more > 0).then(|| site(format!("{more} more sites"))));
+        Self {
+            context,
+            grid,
+            site_tracks: sites.iter().map(|_| Track::new(&grid)).collect(),
+            site_of: first.into_iter().enumerate().map(|(at, number)| (number, at)).collect(),
+            sites,
+            lanes,
+            lane_of,
+            others,
+            totals: Totals::default(),
+            waiters: WaiterCount::new(grid),
+            losses: FxHashMap::default(),
+            shared: false,
+        }
+    }
+
+    fn lane(&self, task: TaskId) -> Option<usize> {
+        self.lane_of.get(&task).copied().or(self.others)
+    }
+
+    fn count(&mut self, lane: usize, add: impl Fn(&mut Totals)) {
+        add(&mut self.totals);
+        add(&mut self.lanes[lane].totals);
+    }
+
+    /// Returns the part of an interval that lies in the window.
+    fn clip(&self, start_ns: i64, end_ns: i64, unseen_end: bool) -> Option<Span> {
+        let (from_ns, to_ns) = self.grid.clip(start_ns, end_ns)?;
+        let (open_start, open_end) = (from_ns > start_ns, unseen_end || to_ns < end_ns);
+        Some(Span { from_ns, to_ns, open_start, open_end, blocker: Blocker::Unknown, woken_ns: None })
+    }
+
+    /// Adds a hold to the track of its site.
+    fn add_site(&mut self, hold: &Hold, span: Span) {
+        let Some(last) = self.sites.len().checked_sub(1) else { return };
+        let at = self.site_of.get(&self.context.site(hold.stack)).copied().unwrap_or(last);
+        let site = &mut self.sites[at];
+        site.hold_ns = site.hold_ns.saturating_add(span.to_ns - span.from_ns);
+        self.site_tracks[at].add(&self.grid, span, true);
+    }
+
+    /// Returns the chart. If the trace was `cut_short` at the end of the window, nothing is known of its end.
+    pub(super) fn finish(mut self, overall: Overall, cut_short: bool) -> Chart {
+        let tracks = self.lanes.iter_mut().flat_map(|lane| [&mut lane.hold, &mut lane.wait]);
+        for track in tracks.chain(&mut self.site_tracks) {
+            track.spans.sort_by_key(|span| (span.from_ns, span.to_ns));
+        }
+        if cut_short {
+            for totals in self.lanes.iter_mut().map(|lane| &mut lane.totals).chain([&mut self.totals]) {
+                (totals.open_holds, totals.open_waits) = (0, 0);
+            }
+        }
+        let context = self.context;
+        let holds: Vec<&Track> = self.lanes.iter().map(|lane| &lane.hold).collect();
+        let holders = holders::shares(&self.grid, &holds, !self.shared);
+        let tracks: Vec<&Track> = self.site_tracks.iter().collect();
+        let site_shares = holders::shares(&self.grid, &tracks, !self.shared);
+        if context.holds_recorded {
+            for (index, lane) in self.lanes.iter_mut().enumerate() {
+                lane.wait.attribute(&self.grid, index, &holders);
+            }
+        }
+        let mut losses: Vec<(usize, i64)> = self.losses.into_iter().collect();
+        losses.sort_unstable();
+        Chart {
+            lock: context.lock.clone(),
+            grid: self.grid,
+            origin_ns: context.origin_ns,
+            busiest: false,
+            overall,
+            holds_recorded: context.holds_recorded,
+            totals: self.totals,
+            lanes: self.lanes,
+            holders,
+            sites: self.sites,
+            site_shares,
+            waiters: self.waiters.finish(),
+            losses,
+        }
+    }
+}
+
+impl Sink for Fill<'_> {
+    const SHARES: bool = true;
+
+    fn hold(&mut self, hold: &Hold) {
+        let Some(lane) = self.lane(hold.task) else { return };
+        if !is_measured(hold) {
+            if self.clip(hold.start_ns, hold.start_ns, false).is_some() {
+                self.count(lane, |totals| totals.unmeasured += 1);
+            }
+            return;
+        }
+        let unseen_end = hold.state != HoldState::Complete;
+        let Some(span) = self.clip(hold.start_ns, hold.end_ns, unseen_end) else { return };
+        self.count(lane, |totals| {
+            totals.holds += 1;
+            totals.hold_ns = totals.hold_ns.saturating_add(span.to_ns - span.from_ns);
+            totals.open_holds += u64::from(hold.state == HoldState::OpenAtEnd);
+            totals.cut += u64::from(hold.state == HoldState::CutByLoss);
+        });
+        self.shared |= hold.mode == Mode::Shared;
+        self.add_site(hold, span);
+        let exact = Some(lane) != self.others;
+        self.lanes[lane].hold.add(&self.grid, span, exact);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let Some(lane) = self.lane(wait.task) else { return };
+        let unseen_end = matches!(wait.outcome, Outcome::OpenAtEnd | Outcome::CutByLoss);
+        let Some(mut span) = self.clip(wait.start_ns, wait.end_ns, unseen_end) else { return };
+        let abandoned = matches!(wait.outcome, Outcome::Abandoned(_)) && !span.open_end;
+        self.count(lane, |totals| {
+            totals.waits += 1;
+            totals.wait_ns = totals.wait_ns.saturating_add(span.to_ns - span.from_ns);
+            totals.abandoned += u64::from(abandoned);
+            totals.open_waits += u64::from(wait.outcome == Outcome::OpenAtEnd);
+            totals.cut += u64::from(wait.outcome == Outcome::CutByLoss);
+        });
+        if let Some(owner) = wait.owner.and_then(|owner| self.lane_of.get(&owner)) {
+            span.blocker = Blocker::Lane(*owner);
+        }
+        let woken_ns = wait.runq_ns.filter(|ns| *ns > 0).map(|ns| wait.end_ns.saturating_sub(ns));
+        span.woken_ns = woken_ns.filter(|ns| (span.from_ns..span.to_ns).contains(ns));
+        self.waiters.add(span.from_ns, span.to_ns);
+        let exact = Some(lane) != self.others;
+        let lane = &mut self.lanes[lane];
+        lane.wait.add(&self.grid, span, exact);
+        if abandoned {
+            let count = &mut lane.abandoned[self.grid.column_of(span.to_ns)];
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn share(&mut self, _: &Wait, share: &Share) {
+        let Some(payer) = share.payer else { return };
+        let end_ns = share.start_ns.saturating_add(share.ns);
+        if let (Some(lane), Some(span)) = (self.lane(payer.task), self.clip(share.start_ns, end_ns, false)) {
+            self.count(lane, |totals| {
+                totals.caused_ns = totals.caused_ns.saturating_add(span.to_ns - span.from_ns);
+            });
+        }
+    }
+
+    fn lost(&mut self, ts_ns: i64, count: i64) {
+        if self.grid.clip(ts_ns, ts_ns).is_some() {
+            let sum = self.losses.entry(self.grid.column_of(ts_ns)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The first pass: finds the time span of the lock, its threads and its acquisition sites. Keeps no interval.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+use trace_format::TaskId;
+
+use super::chart::{LockContext, MAX_LANES, MAX_SITES};
+use crate::engine::{Hold, HoldState, Outcome, Share, Sink, Wait};
+
+/// The times of each thread and each site, and the span of all of them.
+#[derive(Debug)]
+pub(super) struct Survey<'a> {
+    context: &'a LockContext<'a>,
+    window: Option<(i64, i64)>,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    /// Whether an interval is still open at the end of the trace.
+    open: bool,
+    threads: FxHashMap<TaskId, Rank>,
+    sites: FxHashMap<u32, i64>,
+}
+
+/// The order of threads: the wait that it caused first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    caused_ns: i64,
+    hold_ns: i64,
+    wait_ns: i64,
+}
+
+impl<'a> Survey<'a> {
+    /// Returns a survey of a window, or of the whole trace.
+    pub(super) fn new(context: &'a LockContext<'a>, window: Option<(i64, i64)>) -> Self {
+        let (threads, sites) = (FxHashMap::default(), FxHashMap::default());
+        Self { context, window, first_ns: None, last_ns: None, open: false, threads, sites }
+    }
+
+    /// Returns the length of the part in the window.
+    fn part(&self, start_ns: i64, end_ns: i64) -> Option<(i64, i64)> {
+        match self.window {
+            None => Some((start_ns, end_ns)),
+            Some((from, to)) if start_ns < to && (end_ns > from || start_ns >= from) => {
+                Some((start_ns.max(from), end_ns.min(to)))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Widens the span, and returns the times of a thread and the length of the part of its interval that counts.
+    fn add(&mut self, task: TaskId, start_ns: i64, end_ns: i64, open: bool) -> Option<(&mut Rank, i64)> {
+        let (start, end) = self.part(start_ns, end_ns)?;
+        self.first_ns = Some(self.first_ns.unwrap_or(start).min(start));
+        self.last_ns = Some(self.last_ns.unwrap_or(end).max(end));
+        self.open |= open;
+        Some((self.threads.entry(task).or_default(), end.saturating_sub(start)))
+    }
+
+    /// Returns the span from the first interval to the last, with a margin that makes begins and ends visible.
+    pub(super) fn span(&self) -> (i64, i64) {
+        let context = self.context;
+        let first = self.first_ns.unwrap_or(context.lock.first_ns);
+        let last = self.last_ns.unwrap_or(context.lock.last_ns).max(first);
+        let margin = (last.saturating_sub(first) / 64).max(500);
+        // Not before the start of the trace; and no margin after an open end.
+        let from = first.saturating_sub(margin).max(context.origin_ns.min(first));
+        (from, if self.open { last } else { last.saturating_add(margin) })
+    }
+
+    /// Returns the threads that get lanes, the one that caused most waiting first, and the number of others.
+    pub(super) fn lanes(&self) -> (Vec<TaskId>, usize) {
+        // Threads that acquired, but whose interval is not known, come in the end.
+        let mut tasks: Vec<(Rank, TaskId)> = self.threads.iter().map(|(task, rank)| (*rank, *task)).collect();
+        tasks.sort_unstable_by_key(|(rank, task)| (Reverse(*rank), *task));
+        let more = tasks.len().saturating_sub(MAX_LANES);
+        (tasks.into_iter().take(MAX_LANES).map(|(_, task)| task).collect(), more)
+    }
+
+    /// Returns the sites, the one held longest first, and the number of others. None if no site is known.
+    pub(super) fn sites(&self) -> (Vec<u32>, usize) {
+        let mut sites: Vec<(i64, u32)> = self.sites.iter().map(|(site, ns)| (*ns, *site)).collect();
+        if sites.iter().all(|(_, site)| *site == 0) {
+            return (Vec::new(), 0);
+        }
+        sites.sort_unstable_by_key(|(ns, site)| (Reverse(*ns), *site));
+        let kept = if sites.len() > MAX_SITES { MAX_SITES - 1 } else { sites.len() };
+        let more = sites.len() - kept;
+        (sites.into_iter().take(kept).map(|(_, site)| site).collect(), more)
+    }
+}
+
+/// Whether the end of a hold is known.
+pub(super) fn is_measured(hold: &Hold) -> bool {
+    !matches!(hold.state, HoldState::AcquisitionOnly | HoldState::ReleaseUnseen)
+}
+
+impl Sink for Survey<'_> {
+    const SHARES: bool = true;
+
+    fn hold(&mut self, hold: &Hold) {
+        let end_ns = if is_measured(hold) { hold.end_ns } else { hold.start_ns };
+        let open = hold.state == HoldState::OpenAtEnd;
+        let Some((rank, ns)) = self.add(hold.task, hold.start_ns, end_ns, open) else { return };
+        rank.hold_ns = rank.hold_ns.saturating_add(ns);
+        let sum = self.sites.entry(self.context.site(hold.stack)).or_default();
+        *sum = sum.saturating_add(ns);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let open = wait.outcome == Outcome::OpenAtEnd;
+        if let Some((rank, ns)) = self.add(wait.task, wait.start_ns, wait.end_ns, open) {
+            rank.wait_ns = rank.wait_ns.saturating_add(ns);
+        }
+    }
+
+    fn share(&mut self, _: &Wait, share: &Share) {
+        let part = self.part(share.start_ns, share.start_ns.saturating_add(share.ns));
+        if let (Some(payer), Some((from_ns, to_ns))) = (share.payer, part) {
+            let rank = self.threads.entry(payer.task).or_default();
+            rank.caused_ns = rank.caused_ns.saturating_add(to_ns.saturating_sub(from_ns));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The data of a picture of a whole trace: the locks with the most waiting, and their waits over time.
+//!
+//! A trace and a filter enter, an [`Overview`] leaves. Its numbers are those of the report and of the timeline.
+
+use trace_format::Trace;
+
+use crate::{
+    AnalyzeError, Filter,
+    input::trust::Trust,
+    output::units,
+    tables::{
+        key::By,
+        periods,
+        report::{self, Column, Extra},
+        timeline::{self, Cell, Timeline},
+    },
+};
+
+/// The most locks that are shown.
+const MAX_LOCKS: usize = 12;
+/// Periods of the waits over time.
+const PERIODS: i64 = 120;
+
+/// The locks of a trace and their waits over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overview {
+    /// The locks with the most waiting, most first.
+    pub locks: Vec<LockWaits>,
+    /// The number of all locks that were acquired, waited for or tried.
+    pub locks_total: usize,
+    /// The waits of all locks, in ns.
+    pub wait_total_ns: i64,
+    /// The waits by lock and period.
+    pub timeline: Timeline,
+    /// All locks by period.
+    pub periods: Vec<Period>,
+    /// The acquisitions of all locks by period; without periods in which there was none.
+    pub acquired: Vec<periods::Row>,
+    /// The lines above the charts: deadlocks, loss, and idle waits that are left out.
+    pub notes: Vec<String>,
+}
+
+/// The waits for one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWaits {
+    /// Its name; safe to print.
+    pub name: String,
+    /// All its waits that ended with the lock, in ns.
+    pub wait_total_ns: i64,
+    /// The parts of `wait_total_ns`, without empty ones.
+    pub parts: Vec<(Spent, i64)>,
+}
+
+/// A part of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spent {
+    /// The waiter slept.
+    Asleep,
+    /// The waiter was ready to run, without a CPU.
+    RunQueue,
+    /// The waiter ran: it spun.
+    Spinning,
+    /// Another task held the lock; the source does not record what the waiter did.
+    Held,
+    /// No task held the lock; the source does not record what the waiter did.
+    HandOff,
+    /// Nothing more is recorded.
+    Unknown,
+}
+
+/// All locks in one period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Period {
+    /// Its start, in ns since the start of the trace.
+    pub from_ns: i64,
+    /// Its end, in ns since the start of the trace.
+    pub to_ns: i64,
+    /// The waits, the holds, and their times in it.
+    pub sums: Cell,
+    /// The mean number of tasks that waited.
+    pub waiting: f64,
+}
+
+/// Computes the overview of a trace.
+///
+/// # Errors
+///
+/// The trace cannot be read or holds no events, or the filter finds nothing in it.
+pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError> {
+    let traces = std::slice::from_ref(trace);
+    let columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
+    let options = report::Options {
+        columns,
+        sort: Column::WaitTotal,
+        limit: Some(MAX_LOCKS),
+        filter: filter.clone(),
+        allow_loss: true,
+        ..report::Options::default()
+    };
+    let report = report::report(traces, &options)?;
+    let locks = report.rows.iter().filter_map(LockWaits::of).collect();
+    let timeline = timeline(trace, filter)?;
+    Ok(Overview {
+        locks,
+        locks_total: report.rows_total,
+        wait_total_ns: report.totals.wait_total_ns.unwrap_or(0),
+        periods: sums(&timeline),
+        acquired: acquired(trace, filter, timeline.period_ns)?,
+        timeline,
+        notes: notes(&report.trust),
+    })
+}
+
+fn notes(trust: &Trust) -> Vec<String> {
+    let idle = (trust.idle_waits > 0)
+        .then(|| format!("{} of idle waits left out", units::duration(trust.idle_wait_ns)));
+    trust.deadlocks.iter().cloned().chain(trust.warning()).chain(idle).collect()
+}
+
+fn timeline(trace: &Trace, filter: &Filter) -> Result<Timeline, AnalyzeError> {
+    let span_ns = filter.to_ns.unwrap_or(i64::MAX).min(trace.info().span_ns()) - filter.from_ns.unwrap_or(0);
+    let options = timeline::Options {
+        period_ns: (span_ns > 0).then(|| round(span_ns / PERIODS)),
+        limit: Some(MAX_LOCKS),
+        filter: filter.clone(),
+        allow_loss: true,
+        ..timeline::Options::default()
+    };
+    timeline::timeline(std::slice::from_ref(trace), &options)
+}
+
+/// Returns the smallest time that is not shorter and is 1, 2 or 5 times a power of ten.
+fn round(ns: i64) -> i64 {
+    let powers = (0..18).map(|power| 10_i64.pow(power));
+    powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power)).find(|round| *round >= ns).unwrap_or(ns)
+}
+
+fn sums(timeline: &Timeline) -> Vec<Period> {
+    let period = |index: i64| {
+        let (from_ns, to_ns) = timeline.period(index);
+        let cells = timeline.series().filter_map(|series| series.cells.get(&index));
+        let sums = cells.fold(Cell::default(), |sum, cell| sum.merge(*cell));
+        Period { from_ns, to_ns, sums, waiting: waiting(sums.wait_ns, from_ns, to_ns) }
+    };
+    (0..timeline.periods()).map(period).collect()
+}
+
+fn acquired(trace: &Trace, filter: &Filter, period_ns: i64) -> Result<Vec<periods::Row>, AnalyzeError> {
+    let options = periods::Options {
+        by: By::Host,
+        period_ns,
+        sort: "period".to_owned(),
+        filter: filter.clone(),
+        allow_loss: true,
+        ..periods::Options::default()
+    };
+    Ok(periods::periods(std::slice::from_ref(trace), &options)?.rows)
+}
+
+/// Returns the mean number of tasks that waited from `from_ns` to `to_ns`.
+pub fn waiting(wait_ns: i64, from_ns: i64, to_ns: i64) -> f64 {
+    wait_ns as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
+}
+
+impl LockWaits {
+    /// Returns the waits of a row of the report, if there are any.
+    fn of(row: &report::Row) -> Option<Self> {
+        let wait_total_ns = row.columns.wait_total_ns.filter(|ns| *ns > 0)?;
+        let Extra { blocked_ns, runq_ns, spin_ns, .. } = row.columns.extra.unwrap_or_default();
+        let parts = match (blocked_ns, row.columns.gap_ns) {
+            (Some(_), _) => {
+                let known =
+                    [(Spent::Asleep, blocked_ns), (Spent::RunQueue, runq_ns), (Spent::Spinning, spin_ns)];
+                known.map(|(spent, ns)| (spent, ns.unwrap_or(0))).to_vec()
+            }
+            (None, Some(gap_ns)) => vec![(Spent::Held, wait_total_ns - gap_ns), (Spent::HandOff, gap_ns)],
+            (None, None) => Vec::new(),
+        };
+        let known: i64 = parts.iter().map(|(_, ns)| ns).sum();
+        let rest = [(Spent::Unknown, wait_total_ns - known)];
+        let parts = parts.into_iter().chain(rest).filter(|(_, ns)| *ns > 0).collect();
+        Some(Self { name: row.name.clone(), wait_total_ns, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Parts;
+
+    fn example() -> Overview {
+        let test = Parts::parse(
+            "1_000_000 A acquire m a.c:10
+             1_100_000 A acquire other a.c:11
+             1_200_000 B wait m b.c:20
+             1_300_000 C wait m b.c:20
+             2_000_500 A release m
+             2_003_000 B acquire m b.c:20 wait=803_000
+             2_503_999 B release m
+             2_505_000 C acquire m b.c:20 wait=1_205_000
+             2_505_900 C release m
+             2_600_000 A release other",
+        )
+        .write();
+        overview(&test.trace, &Filter::default()).unwrap()
+    }
+
+    #[test]
+    fn parts_of_waits_add_up_to_the_waits_of_the_report() {
+        let overview = example();
+        assert_eq!((overview.wait_total_ns, overview.locks_total), (2_008_000, 2));
+        let [lock] = &overview.locks[..] else { panic!("one lock was waited for") };
+        assert_eq!(lock.wait_total_ns, 2_008_000);
+        assert_eq!(lock.parts, [(Spent::Held, 2_001_999), (Spent::HandOff, 6_001)]);
+    }
+
+    #[test]
+    fn a_picture_names_a_deadlock_and_idle_waits_that_are_left_out() {
+        let test = crate::testing::trace(
+            "lock c condvar\n1 A acquire x a.c:1\n2 B acquire y b.c:1\n3 A wait y a.c:2\n4 B wait x b.c:2
+             5 C wait c c.c:1\n2_005 C acquire c c.c:1 wait=2_000",
+        );
+        let notes = overview(&test.trace, &Filter::default()).unwrap().notes;
+        assert!(notes[0].starts_with("deadlock at the end: A (tid"), "{notes:?}");
+        assert_eq!(notes.last().unwrap(), "2.00 µs of idle waits left out");
+    }
+
+    #[test]
+    fn periods_add_up_to_the_waits_of_the_timeline() {
+        let overview = example();
+        let sum: i64 = overview.periods.iter().map(|period| period.sums.wait_ns).sum();
+        assert_eq!(sum, overview.timeline.keys.iter().map(|series| series.total.wait_ns).sum::<i64>());
+        assert_eq!(sum, 2_008_000);
+        let acquired: i64 = overview.acquired.iter().map(|row| row.wait_total_ns).sum();
+        assert_eq!(acquired, overview.wait_total_ns);
+    }
+}

@@ -1,0 +1,109 @@
+//! The files of a rollup: one of each table and day, below `TABLE/date=2026-11-22/`.
+//!
+//! Their names come from the host and the id of the trace, so writing a trace again replaces its own files. Host and id are also the
+//! first columns of every row: a directory's name would be read as a number where it looks like one.
+
+use std::{collections::BTreeMap, io::Write, path::PathBuf, rc::Rc};
+
+use super::{Rollup, blame, buckets, facts, traces};
+use crate::{
+    error::AnalyzeError,
+    output::{Column, Format, calendar::date, write_rows},
+};
+
+/// Writes the rows of a file.
+type WriteRows<'a> = dyn Fn(&mut (dyn Write + Send)) -> Result<(), AnalyzeError> + 'a;
+
+/// A file to write.
+pub struct File<'a> {
+    /// Its path below the directory of the rollup.
+    pub path: PathBuf,
+    /// The number of rows.
+    pub rows: usize,
+    write: Box<WriteRows<'a>>,
+}
+
+impl std::fmt::Debug for File<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("path", &self.path).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl File<'_> {
+    /// Writes the file as Parquet.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError::Write`] with the error of `out`.
+    pub fn write(&self, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
+        (self.write)(out)
+    }
+}
+
+impl Rollup {
+    /// Returns the files of all tables. Each table has at least one, so that a query finds all tables.
+    pub fn files(&self) -> Vec<File<'_>> {
+        let from_ns = self.trace.from_ns;
+        let mut files = self.table("facts", &self.facts, facts::columns(), |row| row.period_ns);
+        files.extend(self.table("buckets", &self.buckets, buckets::columns(), |row| row.period_ns));
+        files.extend(self.table("blame", &self.blame, blame::columns(), |row| row.period_ns));
+        let trace = std::slice::from_ref(&self.trace);
+        files.extend(self.table("traces", trace, traces::columns(), move |_| from_ns));
+        files.extend(self.table("labels", &self.labels, traces::label_columns(), move |_| from_ns));
+        files
+    }
+
+    /// Returns a file for each day of a table.
+    fn table<'a, R: 'a>(
+        &self,
+        table: &str,
+        rows: &'a [R],
+        columns: Vec<Column<R>>,
+        time_ns: impl Fn(&R) -> i64,
+    ) -> Vec<File<'a>> {
+        let columns: Rc<[Column<R>]> = self.of_trace().into_iter().chain(columns).collect();
+        let mut days: BTreeMap<String, Vec<&'a R>> = BTreeMap::new();
+        // Rows are in the order of their periods.
+        for rows in rows.chunk_by(|row, next| time_ns(row) == time_ns(next)) {
+            days.entry(date(time_ns(&rows[0]))).or_default().extend(rows);
+        }
+        if days.is_empty() {
+            days.insert(date(self.trace.from_ns), Vec::new());
+        }
+        let name = format!("{}-{}.parquet", file_name(&self.trace.host), file_name(&self.trace.trace_id));
+        let file = |(day, rows): (String, Vec<&'a R>)| {
+            let columns = Rc::clone(&columns);
+            let path = PathBuf::from(table).join(format!("date={day}")).join(&name);
+            let height = rows.len();
+            let write = move |out: &mut (dyn Write + Send)| {
+                write_rows(Format::Parquet, &columns, rows.iter().copied(), out)
+            };
+            File { path, rows: height, write: Box::new(write) }
+        };
+        days.into_iter().map(file).collect()
+    }
+
+    /// Declares the columns that every row begins with.
+    fn of_trace<R>(&self) -> [Column<R>; 2] {
+        let constant = |word: &'static str, value: &str, doc| {
+            let value = value.to_owned();
+            Column::text(word, move |_: &R| value.clone().into(), doc)
+        };
+        [
+            constant("host", &self.trace.host, "The name of the machine."),
+            constant("trace_id", &self.trace.trace_id, "The id of the trace."),
+        ]
+    }
+}
+
+/// Returns a part of a file's name: letters, digits, dots and dashes stay, other bytes become `%2F`.
+fn file_name(text: &str) -> String {
+    let mut name = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => name.push(byte.into()),
+            _ => name += &format!("%{byte:02X}"),
+        }
+    }
+    name
+}

@@ -1,0 +1,56 @@
+//! The sums of a key in a period: those of a report, and what else a fleet adds up.
+
+use crate::{
+    engine::Hold,
+    tables::{
+        frame::{Sums as _, sums},
+        report::HoldSums,
+    },
+};
+
+sums! {
+    /// The sums that a report does not have.
+    pub(super) struct MoreSums {
+        /// Waits that ended without the lock.
+        abandoned: Sum,
+        /// Waits of which the source knows what they were spent with, and their length.
+        known_waits: Sum,
+        known_wait_ns: Sum,
+        blocked_ns: Sum,
+        runq_ns: Sum,
+        waiting_ns: Sum,
+        holding_ns: Sum,
+        /// 1 if holds of any of the locks in `waiting_ns` or `holding_ns` are recorded.
+        measured: Max,
+    }
+}
+
+/// The sums of a key in a period.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FactSums {
+    pub(super) holds: HoldSums,
+    pub(super) more: MoreSums,
+}
+
+impl FactSums {
+    /// Adds a hold that is credited.
+    #[inline]
+    pub(super) fn hold(&mut self, hold: &Hold) {
+        self.holds.add(hold);
+        if hold.contended
+            && let (Some(wait_ns), Some(blocked_ns), Some(runq_ns)) =
+                (hold.wait_ns, hold.blocked_ns, hold.runq_ns)
+        {
+            let more = &mut self.more;
+            more.known_waits += 1;
+            more.known_wait_ns = more.known_wait_ns.saturating_add(wait_ns);
+            more.blocked_ns = more.blocked_ns.saturating_add(blocked_ns);
+            more.runq_ns = more.runq_ns.saturating_add(runq_ns);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.holds.merge(&other.holds);
+        self.more.merge(&other.more);
+    }
+}

@@ -1,0 +1,155 @@
+//! `klock analyze blame`: each nanosecond of each wait, charged to the site or the task that held the lock then.
+//!
+//! The engine splits each wait into shares, one per hold that it waited for. They are added up by holder and, for pairs, by waiter,
+//! so memory grows with the number of stacks. All rows add up to all waits. Every hold counts, also one that never ends.
+
+use std::{
+    borrow::Borrow,
+    io::{self, Write},
+};
+
+use serde::Serialize;
+use trace_format::Trace;
+
+use crate::{
+    TextStyle,
+    error::AnalyzeError,
+    input::{
+        Detail, Input, readers,
+        trust::{About, Trust},
+    },
+    output::{Column, layout::STACK_SEPARATOR},
+    tables::{
+        Table,
+        frame::{Lines, failed},
+        rank::order_by,
+        table,
+    },
+};
+
+mod naming;
+mod options;
+mod ranking;
+mod row;
+pub mod states;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use naming::parties;
+pub use options::{By, Options};
+pub use row::{Charged, Row, Totals, columns};
+pub use states::{States, states};
+pub(crate) use sums::{BlameKey, BlameSums, Shares};
+
+use naming::{KEYS, Naming};
+use ranking::{rank_rows, with_stacks};
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Blame {
+    /// The key of a row.
+    pub by: By,
+    /// The number of traces.
+    pub traces: usize,
+    /// The rows, sorted by time and limited.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    /// The sum of all rows.
+    pub totals: Totals,
+    /// The sum of the column that rows are sorted by, if the share in it is not a column.
+    #[serde(skip)]
+    pub sorted_sum: Option<i64>,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// Computes the table of one trace or several.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
+pub fn blame(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError> {
+    let inputs = Input::open_all(traces, 0, &options.filter)?;
+    of_inputs(&inputs, options, readers())
+}
+
+/// Computes the table with this number of readers, which changes nothing in it.
+pub(crate) fn of_inputs(
+    inputs: &[Input<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Blame, AnalyzeError> {
+    let order = order_by(&columns(options.by, 0, false), &options.sort, &["wait_caused_ns"])?;
+    let mut naming = Naming::new(options.by, inputs);
+    let mut lines = Lines::new(KEYS);
+    let sink = |at: usize| Shares::new(options.by, &inputs[at].names, &inputs[at].selection);
+    let how = (Detail::All, readers, options.allow_loss);
+    let trust = Input::read_all(inputs, how, sink, |at, Shares { sums, trust, .. }| {
+        sums.into_iter().for_each(|(key, sums)| lines.push(naming.line(at, key), &sums));
+        trust
+    })?;
+    let ranking = rank_rows(lines, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
+    let (totals, rows_total) = (ranking.totals, ranking.rows_total);
+    let is_by_time = matches!(options.sort.as_str(), "" | "wait_caused" | "wait_caused_ns");
+    let sorted_sum = ranking.sorted_sum().filter(|_| !is_by_time);
+    let rows = with_stacks(ranking, inputs)?;
+    Ok(Blame { by: options.by, traces: inputs.len(), rows, rows_total, totals, sorted_sum, trust })
+}
+
+impl Table for Blame {
+    type Row = Row;
+
+    fn columns(&self) -> Vec<Column<Row>> {
+        columns(self.by, self.totals.waited_ns, self.traces > 1)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
+        self.rows.iter()
+    }
+
+    /// Pairs have both stacks below them, innermost function first.
+    fn below(&self, row: &Row) -> Vec<String> {
+        let line = |what: &str, frames: &[String]| {
+            (self.by == By::Pair && !frames.is_empty())
+                .then(|| format!("  {what:<8}{}", frames.join(STACK_SEPARATOR)))
+        };
+        let stacks = [line("held", &row.holder_stack), line("waited", &row.waiter_stack)];
+        stacks.into_iter().flatten().collect()
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
+        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
+    }
+
+    fn dispensable(&self) -> &'static [&'static str] {
+        &["shares", "longest"]
+    }
+
+    fn sorted_sum(&self) -> Option<i64> {
+        self.sorted_sum
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.rows_total - self.rows.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    fn about(&self) -> About {
+        About::Blame
+    }
+
+    fn nothing(&self) -> Option<String> {
+        (self.rows_total == 0).then(|| {
+            "nobody waited for a lock in what was selected; `klock info` shows what was recorded".to_owned()
+        })
+    }
+
+    fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        self.totals.write(style, out)
+    }
+}

@@ -1,0 +1,193 @@
+//! `klock analyze diff`: recordings of one program before and after a change, lock by lock: what became longer, and whether that is more than
+//! chance.
+//!
+//! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of initialisation, site of acquisition.
+//! Sums are compared as rates, per second of the recording, because recordings differ in length.
+//!
+//! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
+//! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
+//! interval then holds only chance within a recording, and the output says so. The draws are the same each time. The holds and waits are those of
+//! a report. Memory grows with the keys times the periods.
+
+use std::{
+    borrow::Borrow,
+    io::{self, Write},
+    thread,
+};
+
+use trace_format::Trace;
+
+use crate::{
+    TextStyle,
+    error::AnalyzeError,
+    input::{
+        readers,
+        trust::{About, Trust},
+    },
+    output::{Column, Format, Page, column::select, json, write_rows},
+    tables::{Table, table},
+};
+
+mod condition;
+mod measure;
+mod options;
+mod row;
+mod side;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use condition::Condition;
+pub use measure::{Change, DRAWS, ENOUGH, Metric, PERIODS};
+pub use options::{Align, Options};
+pub use row::{ChangeRow, Diff, Resampling, Row, columns};
+pub(crate) use side::{goes_by_itself, label};
+
+use measure::{Draws, Periods};
+use side::{Side, is_gone};
+
+/// Compares the recordings `new` with `base`, at least one each.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
+pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
+    let before = Side::of(base, options);
+    let after = Side::of(new, options);
+    let (before, after) = match (before, after) {
+        // A lock or task that only one trace has is new or gone.
+        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
+        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new)),
+        // An error of the other trace weighs more than a filter that finds nothing in this one.
+        (Err(error), Err(other)) if is_gone(&error) => {
+            return Err(if is_gone(&other) { error } else { other });
+        }
+        (before, after) => (before?, after?),
+    };
+
+    let none = Periods::default();
+    let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let of = |name: &String| {
+        let side =
+            |side: &'_ Side| side.keys.get(name).map(|periods| periods.rate(options.metric, &side.spans_ns));
+        (side(&before).unwrap_or(0.0) - side(&after).unwrap_or(0.0)).abs()
+    };
+    // Positive numbers are in the order of their bits.
+    names.sort_by_cached_key(|name| (std::cmp::Reverse(of(name).to_bits()), *name));
+    let rows_total = names.len();
+    let draws = Draws::new(base.len(), new.len());
+    let row = |name: &str, was: &Periods, is: &Periods| Row {
+        name: name.to_owned(),
+        changes: Metric::ALL
+            .iter()
+            .map(|metric| Change::of(*metric, (was, &before.spans_ns), (is, &after.spans_ns), &draws))
+            .collect(),
+        cut_by_loss: was.cut_by_loss + is.cut_by_loss,
+    };
+    names.truncate(options.limit.unwrap_or(usize::MAX));
+    let row_of = |name: &String| {
+        row(name, before.keys.get(name).unwrap_or(&none), after.keys.get(name).unwrap_or(&none))
+    };
+    let rows = on_all_processors(&names, &|name| row_of(name));
+    let all = row("all", &before.all, &after.all);
+    Ok(Diff {
+        by: options.by,
+        metric: options.metric,
+        recordings: [base.len(), new.len()],
+        resampling: Resampling::of(base.len(), new.len()),
+        all,
+        rows,
+        rows_total,
+        base: before.trust,
+        new: after.trust,
+    })
+}
+
+/// Computes a row of each name, in their order, on all processors: each row takes thousands of draws.
+fn on_all_processors(names: &[&String], row: &(impl Fn(&String) -> Row + Sync)) -> Vec<Row> {
+    let each = names.len().div_ceil(readers()).max(1);
+    thread::scope(|scope| {
+        let make = |names: &[&String]| names.iter().map(|name| row(name)).collect::<Vec<Row>>();
+        let threads: Vec<_> = names.chunks(each).map(|names| scope.spawn(move || make(names))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Vec<Row>>| match thread.join() {
+            Ok(rows) => rows,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}
+
+impl Table for Diff {
+    type Row = ChangeRow;
+
+    fn columns(&self) -> Vec<Column<ChangeRow>> {
+        columns(self.metric)
+    }
+
+    /// Returns every metric of all locks together, then of each key.
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<ChangeRow>> {
+        [&self.all].into_iter().chain(&self.rows).flat_map(|Row { name, changes, cut_by_loss }| {
+            changes.iter().map(|change| ChangeRow {
+                name: name.clone(),
+                change: *change,
+                cut_by_loss: *cut_by_loss,
+            })
+        })
+    }
+
+    /// A key is kept by its change of the chosen metric.
+    fn retain(&mut self, keep: &dyn Fn(&ChangeRow) -> bool, limit: Option<usize>) {
+        let metric = self.metric;
+        let keep = |row: &Row| {
+            let (name, cut_by_loss) = (row.name.clone(), row.cut_by_loss);
+            keep(&ChangeRow { name, change: *row.change(metric), cut_by_loss })
+        };
+        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.rows_total - self.rows.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.new
+    }
+
+    fn about(&self) -> About {
+        About::Diff
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        [&self.base, &self.new].into_iter().filter_map(Trust::warning).collect()
+    }
+
+    fn write_text(
+        &self,
+        _columns: &[Column<ChangeRow>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        text::write(self, page.style, out)
+    }
+
+    fn write_trust(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        text::write_trust(self, style, out)
+    }
+
+    /// Markdown has the chosen metric only.
+    fn write(&self, page: &Page, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
+        let columns = select(self.columns(), &page.columns)?;
+        let is_shown = |row: &ChangeRow| page.format != Format::Md || row.change.metric == self.metric;
+        match page.format {
+            Format::Text => self.write_text(&columns, page, out).map_err(AnalyzeError::Write),
+            Format::Json => json::write_value(self, out),
+            format => write_rows(format, &columns, self.rows().filter(|row| is_shown(row.borrow())), out),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The condition of `--fail-if`: `wait_total > +20%`.
+
+use std::{fmt, str::FromStr};
+
+use super::{Change, Diff, Metric};
+use crate::error::AnalyzeError;
+
+/// A change of all selected locks together that fails a comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    /// The metric.
+    pub metric: Metric,
+    /// Whether the change must be above the limit, or below.
+    pub above: bool,
+    /// The limit: 0.2 is a fifth more.
+    pub limit: f64,
+}
+
+impl Condition {
+    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
+    pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
+        let change = diff.all.change(self.metric);
+        // A metric that was not measured is not 0.
+        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
+        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
+        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
+        let is_met = match change.change {
+            Some(by) => beyond(by) && change.is_certain(),
+            None => has_come && self.above,
+        };
+        is_met.then_some(change)
+    }
+}
+
+impl FromStr for Condition {
+    type Err = AnalyzeError;
+
+    fn from_str(text: &str) -> Result<Self, AnalyzeError> {
+        let bad = || AnalyzeError::BadCondition { text: crate::input::names::printable(text).into_owned() };
+        let at = text.find(['<', '>']).ok_or_else(bad)?;
+        let metric = text[..at].trim().parse()?;
+        let percent = text[at + 1..].trim().strip_suffix('%').ok_or_else(bad)?;
+        let percent: f64 = percent.trim().parse().ok().filter(|n: &f64| n.is_finite()).ok_or_else(bad)?;
+        Ok(Self { metric, above: text[at..].starts_with('>'), limit: percent / 100.0 })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.above { '>' } else { '<' };
+        write!(f, "{} {sign} {:+}%", self.metric, self.limit * 100.0)
+    }
+}

@@ -1,0 +1,24 @@
+//! The tables of `klock analyze`. Each file declares the columns of one [`Table`] and computes its rows.
+
+pub mod blame;
+pub mod diff;
+pub mod hist;
+pub mod info;
+pub mod intervals;
+pub mod offcpu;
+pub mod periods;
+pub mod processes;
+pub mod report;
+pub mod timeline;
+
+pub(crate) mod buckets;
+pub(crate) mod frame;
+pub mod key;
+mod key_columns;
+pub(crate) mod rank;
+pub(crate) mod row_ids;
+pub(crate) mod spans;
+mod table;
+
+pub(crate) use key_columns::{cut_column, key_columns, trace_column};
+pub use table::Table;

@@ -1,0 +1,156 @@
+//! The report: the columns of FreeBSD's LOCK_PROFILING(9) and the waits that each row caused, by lock, by site, or by other keys.
+//!
+//! Traces and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block. Intervals are added to sums
+//! by row (`reading`), which polars merges, sorts and limits (`ranking`). Memory grows with the number of rows, not with the
+//! trace. Every column is credited at the release, to the site of the acquisition, as FreeBSD does it.
+
+use std::{
+    borrow::Borrow,
+    io::{self, Write},
+};
+
+use polars::prelude::{col, lit};
+use trace_format::Trace;
+
+use super::{Table, frame::failed, table};
+use crate::{
+    TextStyle,
+    error::AnalyzeError,
+    input::{
+        Input, readers,
+        trust::{About, Trust},
+    },
+    output::{self, units},
+};
+
+pub mod columns;
+pub mod lockprof;
+
+mod fairness;
+mod hold_sums;
+mod options;
+mod percentiles;
+mod pick;
+mod queueing;
+mod ranking;
+mod reading;
+mod row;
+mod states;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use columns::{Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
+pub(crate) use hold_sums::HoldSums;
+pub use options::Options;
+pub use pick::Pick;
+pub use row::{Report, Row, columns};
+
+use columns::{TEXT, UNFINISHED};
+use reading::{Found, Reading};
+
+/// Makes one report of several traces, at least one. Rows of the same site, class or name are one row.
+///
+/// # Errors
+///
+/// A trace cannot be read, lost too much, or holds no events, or a filter matches no lock or task in any of them. With several traces,
+/// those in which a filter matches nothing are passed over. A filter that leaves no rows is no error: the report is empty.
+pub fn report(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
+    let frames = options.by.frames(options.depth);
+    let inputs = Input::open_all(traces, frames, &options.filter)?;
+    of_inputs(&inputs, options, readers())
+}
+
+/// Makes the report with this number of readers, which changes nothing in it.
+pub(crate) fn of_inputs(
+    inputs: &[Input<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Report, AnalyzeError> {
+    let reading = Reading::new(options, readers);
+    let Found { ids, sums, percentiles, trust } = reading.first_pass(inputs)?;
+    let mut on_request = Vec::new();
+    if let Some(mut percentiles) = percentiles {
+        let wanted = percentiles.wanted().map_err(failed)?;
+        reading.second_pass(inputs, &ids, &mut percentiles, &wanted)?;
+        // A row without an acquisition has no thread that acquired the lock.
+        let filled = vec![col("threads").fill_null(lit(0))];
+        on_request.push((percentiles.extra(wanted).map_err(failed)?, filled));
+    }
+    if options.asks_for(Group::HolderStates) {
+        on_request.push((states::read(reading, inputs, &ids)?, states::filled()));
+    }
+    if options.asks_for(Group::Fairness) {
+        let how = (options.by, options.convoy_min.unwrap_or(fairness::CONVOY_MIN), readers);
+        on_request.push((fairness::read(how, inputs, &ids)?, fairness::filled(options.by)));
+    }
+    let name = |[row]: [i64; 1]| ids.name(row, inputs);
+    let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
+    Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, trust })
+}
+
+impl Table for Report {
+    type Row = Row;
+
+    fn columns(&self) -> Vec<output::Column<Row>> {
+        columns(self.by, self.traces > 1)
+    }
+
+    fn text_columns(&self) -> Vec<String> {
+        let has_none = self.rows.iter().any(|row| row.columns.count == 0);
+        let is_used = |column: &&Column| self.rows.iter().any(|row| row.get(**column).unwrap_or(0) > 0);
+        let unfinished = UNFINISHED.iter().filter(|column| has_none && is_used(column));
+        TEXT.iter().chain(unfinished).map(ToString::to_string).collect()
+    }
+
+    fn terminal_columns(&self, sorted_by: &str) -> Vec<String> {
+        let columns = self.columns();
+        let column = output::column::find(&columns, sorted_by).ok();
+        let column = column.and_then(|column| column.word().parse().ok());
+        row::terminal_columns(column.unwrap_or_default())
+    }
+
+    fn dispensable(&self) -> &'static [&'static str] {
+        &["cnt_hold", "wait_avg", "avg", "cnt_lock", "max", "total", "count", "wait_max"]
+    }
+
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
+        self.rows.iter()
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
+        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.rows_total - self.rows.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    fn about(&self) -> About {
+        About::Report
+    }
+
+    fn nothing(&self) -> Option<String> {
+        let nothing = "no lock was acquired, waited for or tried in what was selected; `klock info` shows what was recorded";
+        self.rows.is_empty().then(|| nothing.to_owned())
+    }
+
+    /// Says what the times of open waits are, and where to look for a deadlock.
+    fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        let waits = self.rows.iter().map(|row| row.columns.open_waits).sum::<i64>();
+        if waits == 0 {
+            return Ok(());
+        }
+        let (plural, were) = if waits == 1 { ("", "was") } else { ("s", "were") };
+        let line = format!(
+            "{} wait{plural} {were} open at the end: -F open_waits,open_wait shows for how long so far, and `klock blame` who holds the \
+             locks",
+            units::exact(waits)
+        );
+        writeln!(out)?;
+        style.wrapped(&line, out)
+    }
+}

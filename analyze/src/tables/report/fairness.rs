@@ -1,0 +1,133 @@
+//! The columns of queues and fairness: convoys, overtaking, and how hold time is divided among tasks.
+//!
+//! They are properties of a lock, so only rows that hold whole locks have them. All waits and holds of the selected locks count.
+
+use polars::prelude::{Expr, LazyFrame, col, lit};
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, TaskId};
+
+use super::queueing::{LockQueue, QueueSums};
+use crate::{
+    engine::{Hold, Sink, Wait},
+    error::AnalyzeError,
+    input::{Detail, Input},
+    tables::{
+        frame::{Lines, Sums as _, failed, masked, sums},
+        key::{By, RowKey},
+        row_ids::RowIds,
+    },
+};
+
+/// The number of acquisitions from which on an episode is a convoy or saturated, if the options name none.
+pub(super) const CONVOY_MIN: u32 = 8;
+
+sums! {
+    /// The columns of a row.
+    struct FairnessSums {
+        convoys: Sum,
+        convoy_wait: Sum,
+        saturated_wait: Sum,
+        overtakes: Sum,
+        overtaken_max: Max,
+        jain: Max,
+        hog: Max,
+    }
+}
+
+/// Reads every trace again and returns the columns by row.
+pub(super) fn read(
+    (by, convoy_min, readers): (By, u32, usize),
+    inputs: &[Input<'_>],
+    ids: &RowIds,
+) -> Result<LazyFrame, AnalyzeError> {
+    // Hold time by task of every trace.
+    let mut rows: FxHashMap<i64, (QueueSums, Vec<i64>)> = FxHashMap::default();
+    for (trace, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
+        let queues = || Queues { min: convoy_min.into(), by_lock: FxHashMap::default() };
+        let (sinks, _) = input.run_apart(Detail::Times, readers, queues)?;
+        let mut held: FxHashMap<(i64, TaskId), i64> = FxHashMap::default();
+        for (lock, mut queue) in sinks.into_iter().flat_map(|sink| sink.by_lock) {
+            queue.finish();
+            let Some(row) = ids.of_trace(trace).get(&RowKey::of(lock, by, &input.names)) else { continue };
+            rows.entry(*row).or_default().0.merge(&queue.sums);
+            for (task, ns) in queue.held {
+                let sum = held.entry((*row, task)).or_default();
+                *sum = sum.saturating_add(ns);
+            }
+        }
+        for ((row, _), ns) in held {
+            rows.entry(row).or_default().1.push(ns);
+        }
+    }
+    let mut lines: Lines<FairnessSums, 1> = Lines::new(["row"]);
+    for (row, (queue, held)) in rows {
+        let QueueSums { convoys, convoy_wait_ns, saturated_wait_ns, overtakes, overtaken_max } = queue;
+        let (convoy_wait, saturated_wait) = (convoy_wait_ns, saturated_wait_ns);
+        let (jain, hog) = (jain(&held), hog(&held));
+        let sums = FairnessSums { convoys, convoy_wait, saturated_wait, overtakes, overtaken_max, jain, hog };
+        lines.push([row], &sums);
+    }
+    lines.merge().map_err(failed)
+}
+
+/// Returns the columns of the rows, and `run_length`. Null where holds are not measured or a row is a part of a lock.
+pub(super) fn filled(by: By) -> Vec<Expr> {
+    let is_known = || col("wait_caused").is_not_null().and(lit(has_columns(by)));
+    let filled = |(name, _): &(&str, _)| masked(col(*name), is_known()).alias(*name);
+    let run_length = masked(col("count") / (col("owner_changes") + lit(1)), is_known()).alias("run_length");
+    FairnessSums::FIELDS.iter().map(filled).chain([run_length]).collect()
+}
+
+/// Whether the rows of this key hold whole locks.
+const fn has_columns(by: By) -> bool {
+    matches!(by, By::Lock | By::Class | By::Kind | By::Host)
+}
+
+/// Returns Jain's index of these times in millionths: 1,000,000 if all are equal, a millionth of that by their number if one has all.
+pub(super) fn jain(times: &[i64]) -> i64 {
+    // Times of hours in ns fit into 43 bits, their squares and a million of those into 128.
+    let wide = |ns: &i64| u128::try_from(*ns).unwrap_or(0);
+    let sum: u128 = times.iter().map(wide).sum();
+    let squares = times.iter().map(|ns| wide(ns).saturating_mul(wide(ns))).fold(0, u128::saturating_add);
+    let divisor = squares.saturating_mul(times.len() as u128);
+    let index = sum.saturating_mul(sum).saturating_mul(1_000_000).checked_div(divisor);
+    index.and_then(|index| i64::try_from(index).ok()).unwrap_or(1_000_000)
+}
+
+/// Returns the greatest share of these times in millionths.
+fn hog(times: &[i64]) -> i64 {
+    let sum: i128 = times.iter().map(|ns| i128::from(*ns)).sum();
+    let most = i128::from(times.iter().copied().max().unwrap_or(0));
+    (most * 1_000_000).checked_div(sum).and_then(|ppm| i64::try_from(ppm).ok()).unwrap_or(0)
+}
+
+/// The queues of the locks of one reader.
+struct Queues {
+    min: i64,
+    by_lock: FxHashMap<LockId, LockQueue>,
+}
+
+impl Queues {
+    fn of(&mut self, lock: LockId) -> &mut LockQueue {
+        let min = self.min;
+        self.by_lock.entry(lock).or_insert_with(|| LockQueue::new(min))
+    }
+}
+
+impl Sink for Queues {
+    fn acquired(&mut self, hold: &Hold) {
+        self.of(hold.lock).acquired(hold);
+    }
+
+    fn wait_begins(&mut self, wait: &Wait) {
+        self.of(wait.lock).wait_begins(wait);
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        self.of(hold.lock).hold(hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        self.of(wait.lock).wait(wait);
+    }
+}

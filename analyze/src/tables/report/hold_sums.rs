@@ -1,0 +1,104 @@
+//! The sums of a row of the report: holds enter one by one.
+
+use crate::{
+    engine::{Hold, HoldState, Outcome, Wait},
+    tables::frame::sums,
+};
+
+sums! {
+    /// The sums of one row.
+    pub(crate) struct HoldSums {
+        max_ns: Max,
+        total_ns: Sum,
+        wait_max_ns: Max,
+        wait_total_ns: Sum,
+        /// Acquisitions.
+        count: Sum,
+        /// Acquisitions in holds whose end was seen.
+        measured: Sum,
+        /// Holds whose wait is known, even if it is 0.
+        waits_known: Sum,
+        cnt_hold: Sum,
+        cnt_lock: Sum,
+        wait_caused_ns: Sum,
+        holds_contended: Sum,
+        gap_ns: Sum,
+        /// Holds of which it is known how much of the wait is charged to no hold, even if it is 0.
+        gaps_known: Sum,
+        owner_changes: Sum,
+        max_waiters: Max,
+        /// Waits that ended without the lock.
+        abandoned: Sum,
+        abandoned_wait_ns: Sum,
+        /// Attempts that found the lock taken and did not wait.
+        try_failed: Sum,
+        /// Holds and waits that were open at the end, and their times until then.
+        open_holds: Sum,
+        open_hold_ns: Sum,
+        open_waits: Sum,
+        open_wait_ns: Sum,
+        /// Holds and waits that events lost in their course keep out of all other sums.
+        cut_by_loss: Sum,
+    }
+}
+
+impl HoldSums {
+    /// Adds a hold whose end was not seen.
+    pub(super) fn add_unfinished(&mut self, hold: &Hold) {
+        match hold.state {
+            HoldState::OpenAtEnd => {
+                self.open_holds += 1;
+                let ns = hold.end_ns.saturating_sub(hold.start_ns);
+                self.open_hold_ns = self.open_hold_ns.saturating_add(ns);
+            }
+            HoldState::CutByLoss => self.cut_by_loss += 1,
+            _ => {}
+        }
+    }
+
+    /// Adds a wait that did not end with the lock. All others are in the sums of the hold that they led to.
+    pub(super) fn add_wait(&mut self, wait: &Wait) {
+        match wait.outcome {
+            Outcome::Acquired => {}
+            Outcome::Abandoned(_) => {
+                self.abandoned += 1;
+                self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(wait.wait_ns);
+            }
+            Outcome::OpenAtEnd => {
+                self.open_waits += 1;
+                self.open_wait_ns = self.open_wait_ns.saturating_add(wait.wait_ns);
+            }
+            Outcome::CutByLoss => self.cut_by_loss += 1,
+        }
+    }
+
+    /// Adds a hold. Most holds keep no task waiting, so the common path is short.
+    #[inline]
+    pub(crate) fn add(&mut self, hold: &Hold) {
+        let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
+        self.max_ns = self.max_ns.max(hold_ns);
+        self.total_ns = self.total_ns.saturating_add(hold_ns);
+        self.count += hold.acquisitions;
+        if hold.state == HoldState::Complete {
+            self.measured += hold.acquisitions;
+        }
+        if let Some(wait_ns) = hold.wait_ns {
+            self.waits_known += 1;
+            self.wait_max_ns = self.wait_max_ns.max(wait_ns);
+            self.wait_total_ns = self.wait_total_ns.saturating_add(wait_ns);
+        }
+        if let Some(gap_ns) = hold.gap_ns {
+            self.gaps_known += 1;
+            self.gap_ns = self.gap_ns.saturating_add(gap_ns);
+        }
+        self.cnt_lock += i64::from(hold.contended);
+        self.owner_changes += i64::from(hold.owner_changed);
+        // A hold that no task waited for is charged nothing.
+        if hold.waits_begun > 0 || hold.max_waiters > 0 || hold.wait_caused_ns != 0 {
+            self.cnt_hold += hold.waits_begun;
+            self.holds_contended += i64::from(hold.waits_begun > 0);
+            self.wait_caused_ns = self.wait_caused_ns.saturating_add(hold.wait_caused_ns);
+            self.max_waiters = self.max_waiters.max(hold.max_waiters);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The passes over one trace that a report needs: intervals enter sinks, one per processor; frames of sums leave.
+
+use polars::frame::DataFrame;
+use rustc_hash::FxHashMap;
+
+use super::{
+    Group, Options, Pick,
+    hold_sums::HoldSums,
+    percentiles::{FirstPass, Percentiles, SecondPass, wanted_of},
+    pick::Picker,
+};
+use crate::{
+    engine::{Hold, HoldState, Outcome, Sink, TryFailure, Wait},
+    error::AnalyzeError,
+    input::{
+        Detail, Input,
+        names::Names,
+        selection::Selection,
+        trust::{Trust, TrustCounter},
+    },
+    tables::{
+        frame::{Lines, failed},
+        key::{By, RowKey, Subject},
+        row_ids::RowIds,
+    },
+};
+
+/// The way in which every trace is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    by: By,
+    pick: Pick,
+    /// Whether columns are asked for that take a second pass.
+    pub(super) with_extra: bool,
+    readers: usize,
+    allow_loss: bool,
+}
+
+/// The lines of all traces.
+pub(super) struct Found {
+    pub(super) ids: RowIds,
+    pub(super) sums: Lines<HoldSums, 1>,
+    pub(super) percentiles: Option<Percentiles>,
+    pub(super) trust: Trust,
+}
+
+impl Reading {
+    pub(super) fn new(options: &Options, readers: usize) -> Self {
+        let Options { by, pick, allow_loss, .. } = *options;
+        let with_extra = options.asks_for(Group::Extra);
+        // Acquisitions that are counted over all locks are counted by one reader.
+        let readers = if pick.is_everything() { readers } else { 1 };
+        Self { by, pick, with_extra, readers, allow_loss }
+    }
+
+    /// Reads every trace once.
+    pub(super) fn first_pass(self, inputs: &[Input<'_>]) -> Result<Found, AnalyzeError> {
+        let (mut ids, mut sums) = (RowIds::new(inputs.len()), Lines::new(["row"]));
+        let mut percentiles = self.with_extra.then(Percentiles::default);
+        let sink = |at: usize| Summing {
+            rows: Rows::new(&inputs[at], self),
+            trace: at,
+            found: FxHashMap::default(),
+            with_extra: self.with_extra,
+            trust: TrustCounter::default(),
+        };
+        let how = (self.detail(), self.readers, self.allow_loss);
+        let trust = Input::read_all(inputs, how, sink, |at, Summing { found, trust, .. }| {
+            for (key, (of_row, times)) in found {
+                let row = ids.id(at, key, inputs);
+                sums.push([row], &of_row);
+                if let (Some(all), Some(times)) = (&mut percentiles, times) {
+                    all.add_first(row, *times);
+                }
+            }
+            trust
+        })?;
+        Ok(Found { ids, sums, percentiles, trust })
+    }
+
+    /// Reads every trace again, for the times around each percentile.
+    pub(super) fn second_pass(
+        self,
+        inputs: &[Input<'_>],
+        ids: &RowIds,
+        all: &mut Percentiles,
+        wanted: &DataFrame,
+    ) -> Result<(), AnalyzeError> {
+        for (trace, input) in inputs.iter().enumerate() {
+            let ids = ids.of_trace(trace);
+            let wanted = wanted_of(wanted, ids).map_err(failed)?;
+            let sink = || Again { rows: Rows::new(input, self), times: SecondPass::new(&wanted) };
+            let (sinks, ..) = input.run_apart(self.detail(), self.readers, sink)?;
+            sinks.into_iter().for_each(|sink| all.add_second(sink.times, ids));
+        }
+        Ok(())
+    }
+
+    const fn detail(self) -> Detail {
+        if self.with_extra { Detail::States } else { Detail::Times }
+    }
+}
+
+/// The rows of one trace, and the holds that count in them.
+pub(super) struct Rows<'a> {
+    names: &'a Names,
+    selection: &'a Selection,
+    by: By,
+    picker: Option<Picker>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(input: &'a Input<'_>, reading: Reading) -> Self {
+        let picker = Picker::new(reading.pick);
+        Self { names: &input.names, selection: &input.selection, by: reading.by, picker }
+    }
+
+    /// Lets the picker count an acquisition, whenever its hold ends.
+    fn acquired(&mut self, hold: &Hold) {
+        if let Some(picker) = &mut self.picker
+            && self.selection.selects_hold_any_time(hold)
+        {
+            picker.acquired(hold, self.names);
+        }
+    }
+
+    pub(super) fn selects(&mut self, hold: &Hold) -> bool {
+        self.picker.as_mut().is_none_or(|picker| picker.takes(hold)) && self.selection.selects_hold(hold)
+    }
+
+    pub(super) fn key(&self, subject: impl Into<Subject>) -> RowKey {
+        RowKey::of(subject, self.by, self.names)
+    }
+}
+
+/// Adds credited holds to the sums of their rows, and the others to the trust counter.
+struct Summing<'a> {
+    rows: Rows<'a>,
+    /// Its index.
+    trace: usize,
+    found: FxHashMap<RowKey, (HoldSums, Option<Box<FirstPass>>)>,
+    with_extra: bool,
+    trust: TrustCounter,
+}
+
+impl Sink for Summing<'_> {
+    fn acquired(&mut self, hold: &Hold) {
+        self.rows.acquired(hold);
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if !self.rows.selects(hold) {
+            return;
+        }
+        self.trust.hold(hold);
+        let is_credited = hold.is_credited();
+        if !is_credited && !matches!(hold.state, HoldState::CutByLoss | HoldState::OpenAtEnd) {
+            return;
+        }
+        let (sums, times) = self.found.entry(self.rows.key(hold)).or_default();
+        if !is_credited {
+            sums.add_unfinished(hold);
+            return;
+        }
+        sums.add(hold);
+        if self.with_extra {
+            times.get_or_insert_default().add(self.trace, hold);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.rows.selection.selects_wait(wait) {
+            self.trust.wait(wait);
+            if wait.outcome != Outcome::Acquired {
+                self.found.entry(self.rows.key(wait)).or_default().0.add_wait(wait);
+            }
+        }
+    }
+
+    fn try_failed(&mut self, failure: &TryFailure) {
+        if self.rows.selection.selects_try_failure(failure) {
+            self.found.entry(self.rows.key(failure)).or_default().0.try_failed += 1;
+        }
+    }
+}
+
+/// Counts the times of the same holds once more.
+struct Again<'a> {
+    rows: Rows<'a>,
+    times: SecondPass<'a>,
+}
+
+impl Sink for Again<'_> {
+    fn acquired(&mut self, hold: &Hold) {
+        self.rows.acquired(hold);
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if self.rows.selects(hold) && hold.is_credited() {
+            self.times.add(self.rows.key(hold), hold);
+        }
+    }
+
+    fn wait(&mut self, _: &Wait) {}
+}

@@ -1,0 +1,113 @@
+//! The columns of the holder's states: each hold's waiting time, parted by the state of its task.
+//!
+//! Only holds that others waited for are kept, until all of their time is known: that of the last part may follow the hold's end.
+
+use polars::prelude::{Expr, LazyFrame, col, lit};
+use rustc_hash::FxHashMap;
+use trace_format::LockId;
+
+use super::reading::{Reading, Rows};
+use crate::{
+    causes::{self, Caused, Payer, Receiver},
+    engine::{Hold, HoldId},
+    error::AnalyzeError,
+    input::Input,
+    tables::{
+        frame::{Lines, Sums as _, failed, masked, sums},
+        key::RowKey,
+        row_ids::RowIds,
+    },
+};
+
+sums! {
+    /// Waiting time by state, in the order of the states.
+    struct StateSums {
+        caused_lock: Sum,
+        caused_idle: Sum,
+        caused_preempted: Sum,
+        caused_uninterruptible: Sum,
+        caused_stopped: Sum,
+        caused_asleep: Sum,
+        caused_ready: Sum,
+        caused_running: Sum,
+        caused_unknown: Sum,
+    }
+}
+
+/// Returns the columns of the rows: 0 where no task waited for a hold of the row, null where holds are not measured.
+pub(super) fn filled() -> Vec<Expr> {
+    let filled = |(name, _): &(&str, _)| {
+        masked(col(*name).fill_null(lit(0)), col("wait_caused").is_not_null()).alias(*name)
+    };
+    StateSums::FIELDS.iter().map(filled).collect()
+}
+
+/// Reads every trace again and returns the columns by row.
+pub(super) fn read(reading: Reading, inputs: &[Input<'_>], ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
+    let mut lines: Lines<StateSums, 1> = Lines::new(["row"]);
+    for (trace, input) in inputs.iter().enumerate() {
+        let holds = HoldStates {
+            rows: Rows::new(input, reading),
+            open: FxHashMap::default(),
+            ended: FxHashMap::default(),
+            found: FxHashMap::default(),
+        };
+        let (holds, _) = causes::of_all_waits(input, holds)?;
+        let ids = ids.of_trace(trace);
+        for (key, sums) in holds.found {
+            if let Some(row) = ids.get(&key) {
+                lines.push([*row], &sums);
+            }
+        }
+    }
+    lines.merge().map_err(failed)
+}
+
+/// Adds the waiting time of each hold to its row, if the row counts the hold.
+struct HoldStates<'a> {
+    rows: Rows<'a>,
+    open: FxHashMap<(LockId, HoldId), StateSums>,
+    /// Holds of which not all time is known: their row, if it counts them, and the missing time.
+    ended: FxHashMap<(LockId, HoldId), (Option<RowKey>, i64)>,
+    found: FxHashMap<RowKey, StateSums>,
+}
+
+impl Receiver for HoldStates<'_> {
+    fn caused(&mut self, caused: &Caused) {
+        let (Payer::Hold(hold), Some(state)) = (caused.payer, caused.state) else { return };
+        let key = (caused.lock, hold);
+        let mut sums = StateSums::default();
+        sums.set(state as usize, caused.ns);
+        match self.ended.get_mut(&key) {
+            Some((row, missing_ns)) => {
+                *missing_ns = missing_ns.saturating_sub(caused.ns);
+                if let Some(row) = row {
+                    self.found.entry(*row).or_default().merge(&sums);
+                }
+                if *missing_ns <= 0 {
+                    self.ended.remove(&key);
+                }
+            }
+            None => self.open.entry(key).or_default().merge(&sums),
+        }
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if hold.wait_caused_ns == 0 {
+            return;
+        }
+        let id = HoldId { task: hold.task, start_ns: hold.start_ns, stack: hold.stack, mode: hold.mode };
+        let key = (hold.lock, id);
+        let counts = self.rows.selects(hold) && hold.is_credited();
+        let row = counts.then(|| self.rows.key(hold));
+        let sums = self.open.remove(&key).unwrap_or_default();
+        let known_ns = (0..StateSums::FIELDS.len()).map(|field| sums.get(field)).sum();
+        if let Some(row) = row {
+            self.found.entry(row).or_default().merge(&sums);
+        }
+        let missing_ns = hold.wait_caused_ns.saturating_sub(known_ns);
+        if missing_ns > 0 {
+            self.ended.insert(key, (row, missing_ns));
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! `klock analyze timeline`: waiting and holding of each key in each period.
+//!
+//! A wait or hold that is longer than a period is split over the periods that it spans, so the cells of a key add up to its
+//! intervals, to the nanosecond; its start counts in one period. An interval that is open at the end counts until then, one that
+//! loss cut short counts nowhere. So abandoned waits and holds without an end are here, unlike in a report. Each of several traces
+//! counts time from its own start.
+//!
+//! Memory grows with the cells that are not empty, at most keys times periods.
+
+use std::{
+    borrow::Borrow,
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use polars::{
+    frame::DataFrame,
+    prelude::{IntoLazy, PolarsResult, SortMultipleOptions, col, lit},
+};
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, Trace};
+
+use crate::{
+    engine::{Hold, HoldState, Outcome, Rules, Sink, Wait},
+    error::AnalyzeError,
+    input::{
+        Detail, Input,
+        filter::Filter,
+        readers,
+        trust::{About, Trust, TrustCounter},
+    },
+    output::{Column, Page},
+    tables::{
+        Table,
+        frame::{Lines, Sums as _, failed, lines, masked, merged, sums, values},
+        key::{self, By, Key, RowKey},
+        key_columns,
+        rank::{OrderBy, Ranked, order_by, rank},
+        row_ids::{NamedRow, RowIds},
+        spans::Periods,
+        trace_column,
+    },
+};
+
+mod series;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use series::{Cell, Series, Timeline};
+
+use series::count;
+
+/// The least number of periods if their length is not given.
+const PERIODS: i64 = 20;
+
+/// The greatest number of periods.
+pub(crate) const MOST_PERIODS: i64 = 100_000;
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The key of a row, in each period.
+    pub by: By,
+    /// The length of a period, in ns; `None` is a round time that gives some twenty periods.
+    pub period_ns: Option<i64>,
+    /// The column that keys are sorted by; empty for the most waiting first.
+    pub sort: String,
+    /// The number of keys; all others are one. `None` is all.
+    pub limit: Option<usize>,
+    /// The number of frames, with [`By::Stack`].
+    pub depth: Option<usize>,
+    /// The part of the traces to read. Intervals are cut at its start and end.
+    pub filter: Filter,
+    /// Whether to rank a trace that lost too many events for the order of keys to mean anything.
+    pub allow_loss: bool,
+}
+
+/// Computes the table of one trace or several.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, a filter finds nothing in any of them, or there would be too many
+/// periods.
+pub fn timeline(traces: &[Trace], options: &Options) -> Result<Timeline, AnalyzeError> {
+    let frames = options.by.frames(options.depth);
+    let inputs = Input::open_all(traces, frames, &options.filter)?;
+    of_inputs(&inputs, options, readers())
+}
+
+/// Computes the table with this number of readers, which changes nothing in it.
+pub(crate) fn of_inputs(
+    inputs: &[Input<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Timeline, AnalyzeError> {
+    let windows = inputs.iter().map(window).collect::<Result<Vec<_>, _>>()?;
+    // The longest trace decides; all start at the same time after the start of their trace.
+    let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
+    let (first, from_ns) = (&inputs[0].selection, windows[0].0);
+    let begin_ns = from_ns.saturating_sub(first.start_ns);
+    let period_ns = options.period_ns.unwrap_or_else(|| round_period(span_ns)).max(1);
+    if count(span_ns, period_ns) > MOST_PERIODS {
+        return Err(AnalyzeError::TooManyPeriods { periods: count(span_ns, period_ns), most: MOST_PERIODS });
+    }
+    let order = order_by(&columns(options.by, false), &options.sort, &["wait_ns", "hold_ns", "holds"])?;
+    let mut ids = RowIds::new(inputs.len());
+    let (mut sums, mut cells) = (Lines::new(["row"]), Lines::new(["row", "period"]));
+    let rules: Vec<Rules> = inputs.iter().map(Input::rules).collect();
+    let sink = |at: usize| Filling {
+        input: &inputs[at],
+        rules: &rules[at],
+        by: options.by,
+        window: windows[at],
+        span_ns,
+        period_ns,
+        keys: FxHashMap::default(),
+        trust: TrustCounter::default(),
+    };
+    let how = (Detail::Times, readers, options.allow_loss);
+    let trust = Input::read_all(inputs, how, sink, |at, Filling { keys, trust, .. }| {
+        for (key, gathered) in keys {
+            let row = ids.id(at, key, inputs);
+            sums.push([row], &gathered.sums);
+            gathered.cells.iter().for_each(|(period, cell)| cells.push([row, *period], cell));
+        }
+        trust
+    })?;
+    let name = |[row]: [i64; 1]| ids.name(row, inputs);
+    let ranked = rank_series(sums, cells, &order, options.limit, name).map_err(failed)?;
+    Ok(Timeline {
+        by: options.by,
+        traces: inputs.len(),
+        period_ns,
+        from_ns: begin_ns,
+        to_ns: begin_ns.saturating_add(span_ns),
+        keys: ranked.keys,
+        others: ranked.others,
+        others_count: ranked.others_count,
+        trust,
+    })
+}
+
+/// Returns the start and the end of the selected part, on the clock of the trace.
+pub(crate) fn window(input: &Input<'_>) -> Result<(i64, i64), AnalyzeError> {
+    let Input { trace, names, selection, .. } = input;
+    let last_ns = match trace.info().clocks_end.monotonic_ns {
+        0 => input.last_event_ns()?,
+        // Events recorded after the clocks were read move the end.
+        end_ns => end_ns.max(names.locks().iter().map(|lock| lock.last_ns).max().unwrap_or(end_ns)),
+    };
+    let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns);
+    Ok((from_ns, selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns)))
+}
+
+sums! {
+    /// The sums of a key in one period.
+    struct CellSums {
+        wait_ns: Sum,
+        hold_ns: Sum,
+        waits: Sum,
+        holds: Sum,
+    }
+}
+
+sums! {
+    /// The sums of a key that are in no cell.
+    struct KeySums {
+        cut_by_loss: Sum,
+        /// 1 if holds of any of the locks in its cells are recorded.
+        measured: Max,
+    }
+}
+
+/// The keys that are shown, and the others as one.
+struct Ranking {
+    keys: Vec<Series>,
+    others: Option<Series>,
+    others_count: usize,
+}
+
+/// Merges the lines of all readers and traces, and sorts the keys.
+fn rank_series(
+    sums: Lines<KeySums, 1>,
+    cells: Lines<CellSums, 2>,
+    order: &[OrderBy],
+    limit: Option<usize>,
+    name: impl Fn([i64; 1]) -> NamedRow,
+) -> PolarsResult<Ranking> {
+    // Where holds are recorded and there is none, the time is 0; where they are not, it is null.
+    let measured = || masked(col("hold_ns"), col("measured").gt(lit(0)));
+    let cells = cells
+        .merge()?
+        .inner_join(sums.merge()?, col("row"), col("row"))
+        .with_columns([measured()])
+        .sort(["row", "period"], SortMultipleOptions::default())
+        .collect()?;
+    let totals = [merged::<CellSums>(), vec![col("cut_by_loss").first(), col("measured").first()]].concat();
+    let rows =
+        cells.clone().lazy().group_by([col("row")]).agg(totals).with_columns([measured()]).collect()?;
+    let Ranked { frame: rows, names, .. } = rank(rows, ["row"], order, None, name)?;
+    let mut of_row: FxHashMap<i64, BTreeMap<i64, Cell>> = FxHashMap::default();
+    for ([row, period], cell) in lines(&cells, ["row", "period"])?.into_iter().zip(cells_of(&cells)?) {
+        of_row.entry(row).or_default().insert(period, cell);
+    }
+    let totals = lines(&rows, ["row", "cut_by_loss"])?.into_iter().zip(cells_of(&rows)?);
+    let series = |(NamedRow { key, name, trace }, ([row, cut], total)): (_, ([i64; 2], _))| Series {
+        name,
+        key: Some(key),
+        trace,
+        total,
+        cut_by_loss: cut.unsigned_abs(),
+        cells: of_row.remove(&row).unwrap_or_default(),
+    };
+    let mut keys: Vec<Series> = names.into_iter().zip(totals).map(series).collect();
+    let others = keys.split_off(limit.unwrap_or(usize::MAX).min(keys.len()));
+    let others_count = others.len();
+    Ok(Ranking { keys, others: others.into_iter().reduce(merge), others_count })
+}
+
+/// Returns the cell of each line of a frame.
+fn cells_of(frame: &DataFrame) -> PolarsResult<Vec<Cell>> {
+    let cell = |([wait_ns, waits, holds], hold_ns): ([i64; 3], _)| Cell { wait_ns, hold_ns, waits, holds };
+    let cells = lines(frame, ["wait_ns", "waits", "holds"])?.into_iter().zip(values(frame, "hold_ns")?);
+    Ok(cells.map(cell).collect())
+}
+
+/// Merges two keys into one.
+fn merge(mut all: Series, other: Series) -> Series {
+    for (period, cell) in other.cells {
+        let sum = all.cells.entry(period).or_default();
+        *sum = sum.merge(cell);
+    }
+    let total = all.total.merge(other.total);
+    let cut_by_loss = all.cut_by_loss + other.cut_by_loss;
+    Series { name: "(others)".to_owned(), key: None, trace: None, total, cut_by_loss, cells: all.cells }
+}
+
+/// Returns a period of 1, 2 or 5 times a power of ten.
+fn round_period(span_ns: i64) -> i64 {
+    let mut period_ns: i64 = 1;
+    for step in [2, 5, 10].into_iter().cycle() {
+        let decade = 10_i64.pow(period_ns.ilog10());
+        let next = decade.saturating_mul(step);
+        if count(span_ns, next.max(1)) < PERIODS || next == i64::MAX {
+            break;
+        }
+        period_ns = next;
+    }
+    period_ns
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    /// By period.
+    cells: FxHashMap<i64, CellSums>,
+    sums: KeySums,
+}
+
+/// Adds intervals to the cells that they span.
+struct Filling<'a> {
+    input: &'a Input<'a>,
+    rules: &'a Rules,
+    by: By,
+    /// The start and the end of this trace.
+    window: (i64, i64),
+    /// The length of the longest trace.
+    span_ns: i64,
+    period_ns: i64,
+    keys: FxHashMap<RowKey, Gathered>,
+    trust: TrustCounter,
+}
+
+impl Filling<'_> {
+    fn key(&self, subject: key::Subject) -> RowKey {
+        RowKey::of(subject, self.by, &self.input.names)
+    }
+
+    /// Adds the parts of an interval to the periods of `key`, and `one` to the period of its start.
+    fn add(
+        &mut self,
+        (lock, key): (LockId, RowKey),
+        (start_ns, end_ns): (i64, i64),
+        of_time: fn(i64) -> CellSums,
+        one: CellSums,
+    ) {
+        let measured = i64::from(self.rules.measures_holds(lock));
+        let (from_ns, to_ns) = self.window;
+        let gathered = self.keys.entry(key).or_default();
+        let periods = Periods { origin_ns: from_ns, length_ns: self.period_ns };
+        if (from_ns..=to_ns).contains(&start_ns) {
+            // An interval that starts with the last nanosecond belongs to the last period.
+            let last = count(self.span_ns, self.period_ns) - 1;
+            gathered.cells.entry(periods.number(start_ns).min(last)).or_default().merge(&one);
+            gathered.sums.measured |= measured;
+        }
+        for (number, ns) in periods.parts(start_ns.max(from_ns), end_ns.min(to_ns)) {
+            gathered.cells.entry(number).or_default().merge(&of_time(ns));
+            gathered.sums.measured |= measured;
+        }
+    }
+}
+
+impl Sink for Filling<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if !self.input.selection.selects_hold_any_time(hold) || hold.end_ns < self.window.0 {
+            return;
+        }
+        self.trust.hold(hold);
+        let key = self.key(hold.into());
+        match hold.state {
+            HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
+                let of_time = |hold_ns| CellSums { hold_ns, ..CellSums::default() };
+                let one = CellSums { holds: 1, ..CellSums::default() };
+                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), of_time, one);
+            }
+            HoldState::CutByLoss => self.keys.entry(key).or_default().sums.cut_by_loss += 1,
+            HoldState::ReleaseUnseen | HoldState::Backwards => {}
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if !self.input.selection.selects_wait_any_time(wait) || wait.end_ns < self.window.0 {
+            return;
+        }
+        self.trust.wait(wait);
+        let key = self.key(wait.into());
+        if wait.outcome == Outcome::CutByLoss {
+            self.keys.entry(key).or_default().sums.cut_by_loss += 1;
+        } else {
+            let of_time = |wait_ns| CellSums { wait_ns, ..CellSums::default() };
+            let one = CellSums { waits: 1, ..CellSums::default() };
+            let times = (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns));
+            self.add((wait.lock, key), times, of_time, one);
+        }
+    }
+}
+
+/// A cell of a key.
+#[derive(Clone, Debug)]
+pub struct PeriodRow {
+    /// The start of the period, in ns since the start of the trace.
+    pub from_ns: i64,
+    /// The end of the period.
+    pub to_ns: i64,
+    /// The sums.
+    pub cell: Cell,
+    /// The name of the key.
+    pub name: String,
+    /// The key; `None` for several keys.
+    pub key: Option<Key>,
+    /// The trace, if there are several and the key belongs to one.
+    pub trace: Option<String>,
+}
+
+/// Declares the columns; rows of several traces have their trace.
+pub fn columns(by: By, several: bool) -> Vec<Column<PeriodRow>> {
+    type Of = Column<PeriodRow>;
+    let mut columns = vec![
+        Of::moment("from", |row| row.from_ns, "Start of the period since the start of the trace.")
+            .not_sortable(),
+        Of::moment("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
+        Of::duration("wait", |row| row.cell.wait_ns, "Time that tasks waited.").sum(),
+        Of::duration("hold", |row| row.cell.hold_ns, "Time that tasks held the lock.").sum(),
+        Of::count("waits", |row| row.cell.waits, "Waits that started.").sum(),
+        Of::count("holds", |row| row.cell.holds, "Holds that started.").sum(),
+        Of::name(by.as_str(), |row| row.name.as_str().into()),
+    ];
+    columns.extend(key_columns(by, "", |row: &PeriodRow| row.key.as_ref()));
+    columns.extend(trace_column(several, |row: &PeriodRow| row.trace.as_deref()));
+    columns
+}
+
+impl Table for Timeline {
+    type Row = PeriodRow;
+
+    fn columns(&self) -> Vec<Column<PeriodRow>> {
+        columns(self.by, self.traces > 1)
+    }
+
+    /// Returns the cells in which something happened, by period, those of a period by waiting.
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<PeriodRow>> {
+        (0..self.periods()).flat_map(|period| {
+            let (from_ns, to_ns) = self.period(period);
+            let cells = self.series().filter_map(|series| Some((*series.cells.get(&period)?, series)));
+            let mut cells: Vec<(Cell, &Series)> = cells.collect();
+            cells.sort_by_key(|(cell, _)| std::cmp::Reverse((cell.wait_ns, cell.hold_ns)));
+            cells.into_iter().map(move |(cell, Series { name, key, trace, .. })| PeriodRow {
+                from_ns,
+                to_ns,
+                cell,
+                name: name.clone(),
+                key: key.clone(),
+                trace: trace.clone(),
+            })
+        })
+    }
+
+    /// A key is kept by its sums over all periods. Keys beyond the limit are one; those that are not kept are left out.
+    fn retain(&mut self, keep: &dyn Fn(&PeriodRow) -> bool, limit: Option<usize>) {
+        let (from_ns, to_ns) = (self.from_ns, self.to_ns);
+        self.keys.retain(|Series { name, key, trace, total, .. }| {
+            let (name, key, trace) = (name.clone(), key.clone(), trace.clone());
+            keep(&PeriodRow { from_ns, to_ns, cell: *total, name, key, trace })
+        });
+        let others = self.keys.split_off(limit.unwrap_or(usize::MAX).min(self.keys.len()));
+        self.others_count = others.len();
+        self.others = others.into_iter().reduce(merge);
+    }
+
+    fn hidden_rows(&self) -> usize {
+        0
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    fn about(&self) -> About {
+        About::Timeline
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn nothing(&self) -> Option<String> {
+        let nothing = "no lock was held or waited for in what was selected";
+        self.keys.is_empty().then(|| nothing.to_owned())
+    }
+
+    fn write_rows(
+        &self,
+        _columns: &[Column<PeriodRow>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        text::write_bars(self, page.style, out)
+    }
+}
