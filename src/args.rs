@@ -1,53 +1,162 @@
-//! The command line, exactly as it was typed: the doc comments here are the help text. Values are parsed, nothing is
-//! opened and nothing decided.
+//! The command line as it is typed. The doc comments are the help texts.
+//!
+//! Arguments are parsed here; the commands turn them into options of the libraries.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{
+    Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind,
+};
+use trace_format::run_info::Version;
+
+use crate::{
+    output,
+    terminal::{self, ColorWhen, Terminal},
+};
 
 #[cfg(feature = "analyze")]
 mod analyze;
 #[cfg(feature = "analyze")]
 mod common;
+mod duration;
 #[cfg(feature = "analyze")]
 mod export;
+mod help;
+mod hints;
 #[cfg(feature = "analyze")]
 mod plot;
 #[cfg(feature = "record")]
 mod record;
+#[cfg(feature = "analyze")]
+mod rollup;
 
+#[cfg(feature = "record")]
+#[cfg(all(feature = "record", feature = "analyze"))]
+pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
 pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record};
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
-    analyze::{Analyze, Blame, Diff, Hist, Periods, Processes, Report, Timeline},
-    common::{Filters, Output, Rows},
+    analyze::{Analyze, Blame, Diff, Hist, Intervals, OffCpu, Periods, Processes, Report, Timeline},
+    common::{Filters, Output, Rows, Table, Traces},
     export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
-    plot::{Info, Plot},
+    plot::{Info, PictureFormat, Plot},
+    rollup::Rollup,
 };
 
-/// Record every acquire, wait and release of locks, and see which lock costs what.
+/// The version and the commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KLOCK_COMMIT"), ")");
+
+/// Returns the version, the parts that were built, and the format of traces.
+fn long_version() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let parts = [("record", cfg!(feature = "record")), ("analyze", cfg!(feature = "analyze"))];
+        let parts: Vec<&str> =
+            parts.into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name).collect();
+        let Version { major, minor } = Version::default();
+        format!("{VERSION}\nfeatures: {}\ntrace format: {major}.{minor}", parts.join(", "))
+    })
+}
+
+/// Record the acquisitions, waits and releases of locks, and see which lock costs how much time.
 ///
-/// klock record writes a trace; klock analyze and klock plot read it, here or on another machine.
+/// klock record writes a trace. klock analyze, klock plot and klock export read it, on the same machine or on another one.
 #[derive(Debug, Parser)]
-#[command(name = "klock", version, max_term_width = 100, help_expected = true)]
+#[command(name = "klock", version = VERSION, long_version = long_version(), help_expected = true)]
 #[command(after_help = "\
 Examples:
-  klock demo                                   see what klock does, on a workload of its own
-  sudo klock record -- ./server --threads 8    record a program's locks into trace.parquet
-  sudo klock record -a -d 10s                  record the whole machine for ten seconds
-  klock analyze report                         which lock cost what
-  klock analyze blame                          who made whom wait
-  klock analyze diff old.parquet new.parquet   what became longer
-  klock plot --lock cache_lock -o lock.svg     one lock as a picture
+  klock demo                                try klock on a built-in workload
+  klock record ./server --threads 8         record a program (trace.parquet)
+  sudo klock record -p 1234 -d 10s          record a running program
+  sudo klock record -a -d 10s               record the machine for 10 seconds
+  klock report                              show the cost of each lock
+  klock blame                               show who made others wait
+  klock diff old.parquet new.parquet        compare two recordings
+  klock plot --lock cache_lock -o lock.svg  draw a picture of one lock
 
-Exit codes: 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here,
-4 the trace lost too much to rank, 5 the disk failed, 6 a --fail-if condition holds. klock record -- COMMAND passes on COMMAND's.")]
+Exit codes:
+  0  done
+  1  nothing found
+  2  bad input or use
+  3  not permitted or not supported on this machine
+  4  the trace lost too many events to rank what is left
+  5  the disk failed
+  6  a condition of --fail-if holds
+klock record COMMAND returns the exit code of COMMAND.
+
+klock report is short for klock analyze report, and so for every table.")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) terminal: Terminal,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Parses the command line. An invalid one ends the program with a message.
+    pub(crate) fn read() -> anyhow::Result<Self> {
+        let words = with_analyze(std::env::args_os().collect());
+        let width = terminal::any_size().map_or(usize::MAX, |size| size.columns);
+        let matches = help::for_width(Self::command(), width)
+            .try_get_matches_from(&words)
+            .map_err(|error| refuse(error, &words, width))?;
+        let args = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        #[cfg(feature = "analyze")]
+        if let (Command::Export(export), Some((_, given))) = (&args.command, matches.subcommand())
+            && let Some(misplaced) = export.misplaced(given)
+        {
+            anyhow::bail!(misplaced);
+        }
+        Ok(args)
+    }
+}
+
+/// Returns the command line with `analyze` before the name of a table: `klock report` is `klock analyze report`.
+fn with_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
+    let commands = Args::command();
+    let mut at = 1;
+    while words.get(at).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        // Of the options before a command, one takes a value.
+        at += if words[at] == "--color" { 2 } else { 1 };
+    }
+    let table = words.get(at).and_then(|word| word.to_str());
+    let is_table = |name| {
+        commands.find_subcommand("analyze").is_some_and(|analyze| analyze.find_subcommand(name).is_some())
+    };
+    if table.is_some_and(|name| name != "help" && commands.find_subcommand(name).is_none() && is_table(name))
+    {
+        words.insert(at, OsString::from("analyze"));
+    }
+    words
+}
+
+/// Returns the error for an invalid command line. Where clap's own words are best, prints them and ends the program.
+fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion) {
+        let has = |option: &str| words.iter().any(|word| word == option);
+        let color = if has("--color=never") { ColorWhen::Never } else { ColorWhen::Auto };
+        terminal::init(&Terminal { color, no_pager: has("--no-pager") });
+        let text = error.render();
+        let text = if terminal::current().color { text.ansi().to_string() } else { text.to_string() };
+        // The reader of a closed pipe has read enough.
+        let _ = output::to_stdout(|out| Ok(out.write_all(help::mend(&text, width).as_bytes())?));
+        std::process::exit(error.exit_code());
+    }
+    let names = words.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+    let names: Vec<&str> = names.take(2).collect();
+    let command = match names.as_slice() {
+        ["analyze", table] => format!("analyze {table}"),
+        [name, ..] => (*name).to_owned(),
+        [] => String::new(),
+    };
+    match hints::hint(&error, &command) {
+        Some(hint) => anyhow::anyhow!(hint),
+        None => error.exit(),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,28 +164,35 @@ pub(crate) enum Command {
     /// Record lock events into a trace.
     #[cfg(feature = "record")]
     Record(Box<Record>),
-    /// Tables from a trace.
+    /// Show tables from a trace.
     #[cfg(feature = "analyze")]
     #[command(subcommand)]
     Analyze(Analyze),
-    /// One lock as a picture (SVG): who held it, who waited, how many at a time.
+    /// Draw all locks, one lock or a flame graph, as SVG or PNG.
     #[cfg(feature = "analyze")]
     Plot(Plot),
-    /// The trace in the language of another tool, or of a viewer.
+    /// Write a trace in the format of another tool or of a viewer.
     #[cfg(feature = "analyze")]
     Export(Export),
-    /// What a trace holds and how it was made.
+    /// Add up traces by period and acquisition site, for many machines.
+    #[cfg(feature = "analyze")]
+    Rollup(Rollup),
+    /// Describe a trace: its content and how it was recorded.
     #[cfg(feature = "analyze")]
     Info(Info),
     /// Finish the trace of a recorder that was killed.
     Recover(Recover),
-    /// What this machine can record, and what is in the way.
+    /// Show what this machine can record, and what prevents the rest.
     #[cfg(feature = "record")]
     Check(Check),
-    /// Record a workload that klock brings along, print its report and draw a picture.
+    /// Record a built-in demo workload, print its report and draw a picture.
     #[cfg(all(feature = "record", feature = "analyze"))]
     Demo(Demo),
-    /// The workload of the demo.
+    /// Print the completions of a shell.
+    Completions(Completions),
+    /// Print a man page, or write all of them.
+    Man(Man),
+    /// Run the workload of the demo.
     #[cfg(all(feature = "record", feature = "analyze"))]
     #[command(hide = true)]
     DemoWorkload(DemoWorkload),
@@ -84,30 +200,44 @@ pub(crate) enum Command {
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-A recorder keeps a journal beside the trace (trace.parquet.journal) while it runs. From both, klock recover makes a
-trace of everything up to less than a second before the recorder was killed.")]
+While klock record runs, it keeps a journal beside the trace (trace.parquet.journal). klock recover \
+makes a complete trace from both. The last second before the recorder was killed may be missing.")]
 pub(crate) struct Recover {
-    /// The trace.
+    /// The unfinished trace.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
+    /// As root, write also where other users can rename files.
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
-/// `500ms`, `10s`, `1.5s`, `2m`, `1h`; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("'{text}' is no time; write 500ms, 10s or 2m");
-    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().ok().ok_or_else(bad)?;
-    let scale = match unit {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(bad()),
-    };
-    Duration::try_from_secs_f64(number * scale).ok().ok_or_else(bad)
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  klock completions bash > /etc/bash_completion.d/klock
+  klock completions zsh > ~/.zfunc/_klock
+  klock completions fish > ~/.config/fish/completions/klock.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  klock man | man -l -
+  klock man analyze report | man -l -
+  klock man -o /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// The command: nothing for klock itself, or for example analyze report.
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+    /// Write the pages of all commands into this directory.
+    #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace existing pages. As root, write also where other users can rename files.
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 #[cfg(test)]
@@ -119,15 +249,5 @@ mod tests {
     #[test]
     fn every_option_has_a_help_text_and_no_two_clash() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn times_take_a_unit_and_default_to_seconds() {
-        let read = |text| duration(text).map(|d| d.as_nanos());
-        assert_eq!(read("500ms"), Ok(500_000_000));
-        assert_eq!(read("1.5s"), Ok(1_500_000_000));
-        assert_eq!(read("2"), Ok(2_000_000_000));
-        assert_eq!(read("2m"), Ok(120_000_000_000));
-        assert!(read("-1s").is_err() && read("soon").is_err() && read("1y").is_err() && read("").is_err());
     }
 }

@@ -1,34 +1,36 @@
-//! Errors to exit codes, and to the one line on stderr that says what is wrong and what to do next.
+//! Exit codes, and the error as one line on stderr.
 //!
-//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too much to
-//! rank, 5 the disk failed, 6 a condition of --fail-if holds. A command that was recorded passes on its own status.
+//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too many events to rank,
+//! 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
 
 use std::{io, process::ExitCode};
 
-use trace_format::FormatError;
+use trace_format::{FormatError, output::OutputError};
 
-/// How klock ends.
+use crate::output;
+
+/// The result of a command, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done.
     Done,
-    /// Nothing was found: no such lock, no event.
-    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis looks for something"))]
+    /// Nothing was found: for example, no such lock or no event.
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis searches"))]
     Nothing,
     /// Bad input or bad use.
     BadInput,
     /// Not permitted, or not supported by this machine.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording needs permissions"))]
     NotPossible,
-    /// The trace lost too much to be ranked.
+    /// The trace lost too many events to rank what is left.
     #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis ranks"))]
     TooMuchLost,
     /// The disk failed.
     Disk,
-    /// A comparison came out as it must not.
+    /// A condition of --fail-if holds.
     #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis compares"))]
     Worse,
-    /// The recorded command's own status.
+    /// The status of the recorded command.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording runs commands"))]
     Command(u8),
 }
@@ -48,12 +50,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints the error as one line, and says how to end. A closed pipe is no error: whoever read has read enough.
+/// Prints the error as one line and returns the exit code. A closed pipe is not an error: the reader has read enough.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if closed_pipe(error) {
         return Exit::Done;
     }
-    eprintln!("klock: {}", one_line(error));
+    output::message(one_line(error));
     exit_of(error)
 }
 
@@ -63,26 +65,30 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
-/// The error and its causes, each by its first line, without a cause that is said already. A cause may be long: the
-/// kernel's verifier explains itself in hundreds of lines.
+/// Joins the first lines of the error and its causes, without repetitions. A cause may be long: messages of the kernel's verifier
+/// have hundreds of lines.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let words = cause.to_string();
         let words = words.lines().next().unwrap_or_default();
-        if line.contains(words) || said_already(cause) && !line.is_empty() {
+        if line.contains(words) || is_reworded(cause) && !line.is_empty() {
             continue;
         }
         if !line.is_empty() {
             line.push_str(": ");
         }
         line.push_str(words);
+        if cause.is::<OutputError>() {
+            // It describes its cause, too.
+            break;
+        }
     }
     line
 }
 
-/// System errors that the libraries put into words of their own.
-fn said_already(cause: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether the libraries already describe this system error in their own words.
+fn is_reworded(cause: &(dyn std::error::Error + 'static)) -> bool {
     use io::ErrorKind::{IsADirectory, NotFound, PermissionDenied, StorageFull};
     cause
         .downcast_ref::<io::Error>()
@@ -92,7 +98,7 @@ fn said_already(cause: &(dyn std::error::Error + 'static)) -> bool {
 fn exit_of(error: &anyhow::Error) -> Exit {
     for cause in error.chain() {
         if let Some(format) = cause.downcast_ref::<FormatError>() {
-            return if format.is_disk() { Exit::Disk } else { Exit::BadInput };
+            return if format.is_disk_failure() { Exit::Disk } else { Exit::BadInput };
         }
         #[cfg(feature = "analyze")]
         if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>()
@@ -108,9 +114,8 @@ fn exit_of(error: &anyhow::Error) -> Exit {
                 record::ErrorClass::Disk => Exit::Disk,
             };
         }
-        #[cfg(feature = "analyze")]
-        if let Some(output) = cause.downcast_ref::<crate::files::OutputError>() {
-            return output.exit();
+        if let Some(output) = cause.downcast_ref::<OutputError>() {
+            return if output.is_disk_failure() { Exit::Disk } else { Exit::BadInput };
         }
     }
     Exit::BadInput

@@ -1,93 +1,114 @@
-//! Results to a file that appears whole or not at all.
-//!
-//! A file that exists is kept unless the caller says otherwise. A new file is written beside its place and renamed, so
-//! that a reader never sees half a picture.
+//! Output files of the commands: the rules for opening them, and their removal when a signal ends klock.
 
 use std::{
-    fs,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    io::{self, IsTerminal as _, Write},
+    path::Path,
+    sync::Once,
+    thread,
 };
 
-use crate::exit::Exit;
+use signal_hook::low_level;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use trace_format::output::OutputOptions;
+use trace_format::{
+    output::{OutputFile, remove_temporaries},
+    text::printable,
+};
 
-/// What can go wrong with an output.
-#[derive(Debug)]
-pub(crate) enum OutputError {
-    /// It is there already.
-    Exists(PathBuf),
-    /// It can't be written.
-    Write(PathBuf, io::Error),
+/// Returns the rules for outputs of a command with or without `--force`.
+pub(crate) fn options(force: bool) -> OutputOptions {
+    OutputOptions { replace: force, keep_old: false, any_directory: force, invoker: invoker(), mode: None }
 }
 
-impl std::fmt::Display for OutputError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exists(path) => write!(
-                f,
-                "{}: the file exists and is kept; give another name with -o, or -f to replace it",
-                path.display()
-            ),
-            Self::Write(path, error) => {
-                write!(f, "{}: can't be written ({error}); give another place with -o", path.display())
-            }
-        }
-    }
+/// Returns the user who became root to run klock, and that user's group.
+fn invoker() -> Option<(u32, u32)> {
+    let number = |name| std::env::var(name).ok()?.parse().ok();
+    let uid = number("SUDO_UID").or_else(|| number("PKEXEC_UID"))?;
+    // Without a group, only that of root is trusted.
+    Some((uid, number("SUDO_GID").unwrap_or(0)))
 }
 
-impl std::error::Error for OutputError {}
-
-impl OutputError {
-    pub(crate) fn exit(&self) -> Exit {
-        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
-        match self {
-            Self::Exists(_) => Exit::BadInput,
-            Self::Write(_, e)
-                if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied | IsADirectory) =>
-            {
-                Exit::BadInput
-            }
-            Self::Write(..) => Exit::Disk,
-        }
-    }
+/// Opens an output. It gets its name when it is finished.
+pub(crate) fn create(path: &Path, options: &OutputOptions) -> anyhow::Result<OutputFile> {
+    static HANDLED: Once = Once::new();
+    HANDLED.call_once(clean_up_on_signals);
+    Ok(OutputFile::create(path, options)?)
 }
 
-/// Refuses a file that is there, unless it may be replaced.
-pub(crate) fn check_new(path: &Path, replace: bool) -> Result<(), OutputError> {
-    if !replace && path.exists() { Err(OutputError::Exists(path.to_owned())) } else { Ok(()) }
-}
-
-/// Writes a whole file: beside its place first, then renamed.
-pub(crate) fn write_file(path: &Path, replace: bool, content: &[u8]) -> Result<(), OutputError> {
-    check_new(path, replace)?;
-    let partial = partial(path);
-    let written = fs::write(&partial, content).and_then(|()| fs::rename(&partial, path));
-    written.map_err(|error| {
-        // The error that matters is the first one; a partial file that can't be removed is only litter.
-        let _ = fs::remove_file(&partial);
-        OutputError::Write(path.to_owned(), error)
-    })
-}
-
-/// The same of what `write` writes piece by piece. An error of `write` comes back as it is, and leaves no file.
-pub(crate) fn stream_file(
+/// Calls `write` with a new output and finishes it. If `write` fails, its error is returned and no file is left.
+pub(crate) fn write(
     path: &Path,
-    replace: bool,
+    options: &OutputOptions,
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    check_new(path, replace)?;
-    let partial = partial(path);
-    let failed = |error| OutputError::Write(path.to_owned(), error);
-    let mut out = BufWriter::new(fs::File::create(&partial).map_err(failed)?);
-    let written = write(&mut out)
-        .and_then(|()| Ok(out.flush().and_then(|()| fs::rename(&partial, path)).map_err(failed)?));
-    written.inspect_err(|_| {
-        let _ = fs::remove_file(&partial);
-    })
+    fill(create(path, options)?, write)
 }
 
-fn partial(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    path.with_file_name(name)
+/// Calls `write` with a file that replaces the present one, and says nothing of it.
+#[cfg(all(feature = "record", feature = "analyze"))]
+pub(crate) fn replace(
+    path: &Path,
+    options: &OutputOptions,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    complete(create(path, options)?, write)
+}
+
+/// Calls `write` with the output and finishes it. A terminal learns the name of the file.
+pub(crate) fn fill(
+    file: OutputFile,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let written = file.regular_path().map(Path::to_owned);
+    complete(file, write)?;
+    if let Some(path) = written.filter(|_| io::stderr().is_terminal()) {
+        eprintln!("wrote {}", printable(&path.to_string_lossy()));
+    }
+    Ok(())
+}
+
+/// Calls `write` with the output and gives it its name. If `write` fails, its error is returned and no file is left.
+fn complete(
+    mut file: OutputFile,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    write(&mut file).map_err(|error| file.error().map_or(error, anyhow::Error::from))?;
+    Ok(file.finish()?)
+}
+
+/// Removes temporary files when a signal ends klock. A signal that is ignored, as by nohup, stays ignored.
+fn clean_up_on_signals() {
+    let signals = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal));
+    // Without it, a signal leaves a temporary file.
+    let Ok(mut signals) = Signals::new(signals) else { return };
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            remove_temporaries(|| {
+                // Ends the process with this signal.
+                let _ = low_level::emulate_default_handler(signal);
+            });
+        }
+    });
+}
+
+/// Whether this process was started with the signal ignored.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: `action` is ours and has the size of the structure; the call changes no action.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all bytes are set, and zeros are valid.
+    result == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// Makes writes beyond the limit on the size of files fail with an error, instead of ending the process.
+///
+/// The handler does nothing: unlike an ignored signal, it is not inherited by a recorded command.
+pub(crate) fn survive_file_size_limit() {
+    if !is_ignored(libc::SIGXFSZ) {
+        // SAFETY: the handler does nothing, which every signal handler may do.
+        let _ = unsafe { low_level::register(libc::SIGXFSZ, || {}) };
+    }
 }

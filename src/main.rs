@@ -1,32 +1,43 @@
-//! The door of klock: arguments in, exit code out. The only room that knows the command line, the terminal and the
-//! exit codes, and the only one that prints; what it prints comes from the libraries as values.
+//! The command-line program: arguments go in, an exit code comes out.
+//!
+//! Only this crate knows the command line, the terminal and the exit codes, and only this crate prints. The libraries return values.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the door is the room that prints")]
+#![warn(missing_docs)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the program prints, the libraries do not")]
 
 mod args;
 mod commands;
 #[cfg(all(feature = "record", feature = "analyze"))]
 mod demo;
 mod exit;
-#[cfg(feature = "analyze")]
 mod files;
 mod output;
-#[cfg(feature = "record")]
+mod pager;
 mod progress;
-
-use clap::Parser;
+#[cfg(feature = "record")]
+mod recording;
+mod terminal;
+mod wrap;
 
 fn main() -> std::process::ExitCode {
-    quiet_about_damage();
-    let args = args::Args::parse();
-    match commands::run(args) {
+    #[cfg(feature = "record")]
+    if let Some(code) = record::run_helper() {
+        std::process::exit(code);
+    }
+    silence_decoder_panics();
+    files::survive_file_size_limit();
+    match args::Args::read().and_then(|args| {
+        terminal::init(&args.terminal);
+        commands::run(args)
+    }) {
         Ok(code) => code.into(),
         Err(error) => exit::report(&error).into(),
     }
 }
 
-/// The Parquet decoder panics on some damaged files; the reader makes an error of that, which is printed once.
-fn quiet_about_damage() {
+/// Suppresses the messages of panics in the Parquet decoder. It panics on some damaged files; the reader turns that into an error,
+/// which is printed once.
+fn silence_decoder_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !trace_format::reader::is_decoding() {

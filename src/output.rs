@@ -1,13 +1,58 @@
-//! Results to stdout, buffered. Errors come back; a closed pipe is among them, and for the door to judge.
+//! The standard output, with a pager where that helps, and messages on the standard error.
+//!
+//! Errors are returned, also that of a closed pipe: the caller decides what they mean.
 
-use std::io::{self, BufWriter, Write};
+use std::{
+    fmt::Display,
+    io::{self, BufWriter, Write},
+};
 
-/// Lets `write` write to stdout, buffered.
+#[cfg(feature = "analyze")]
+use analyze::output::layout::{Notes, TextStyle};
+use trace_format::text::printable;
+
+use crate::{pager::Paged, terminal, wrap::wrap};
+
+/// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. What could drive the terminal is escaped:
+/// messages quote names from traces.
+pub(crate) fn message(message: impl Display) {
+    let text = format!("klock: {}", printable(&message.to_string()));
+    match terminal::size_of(io::stderr()) {
+        Some(size) => eprintln!("{}", wrap(&text, size.columns, 2)),
+        None => eprintln!("{text}"),
+    }
+}
+
+/// Calls `write` with the standard output, and shows what is longer than the screen in a pager.
 pub(crate) fn to_stdout(
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let plan = terminal::current();
+    let (Some(command), Some(size)) = (&plan.pager, plan.size) else { return unpaged(write) };
+    let mut out = Paged::new(command, size);
+    write(&mut out)?;
+    Ok(out.finish()?)
+}
+
+/// Calls `write` with the buffered standard output.
+pub(crate) fn unpaged(
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut out = BufWriter::with_capacity(64 * 1024, io::stdout());
     write(&mut out)?;
     out.flush()?;
     Ok(())
+}
+
+/// Returns the style of text on the standard output.
+#[cfg(feature = "analyze")]
+pub(crate) fn style(full: bool, all_notes: bool) -> TextStyle {
+    let plan = terminal::current();
+    let notes = match plan.size {
+        None => Notes::None,
+        Some(_) if all_notes => Notes::Full,
+        Some(_) => Notes::Folded,
+    };
+    let width = plan.size.map(|size| size.columns);
+    TextStyle { width, full, is_terminal: width.is_some(), color: plan.color, notes }
 }

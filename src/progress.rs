@@ -1,84 +1,84 @@
-//! The recorder's line on a terminal while it runs, and its line at the end. Stderr only; nothing on a pipe but the
-//! last line.
+//! The progress of long work on the terminal behind stderr. Elsewhere nothing is shown.
 
-use std::{io::IsTerminal, path::Path, time::Duration};
+use std::{
+    io::IsTerminal as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use record::{Progress, Summary};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use trace_format::Trace;
 
-/// The line that is rewritten while recording.
-pub(crate) struct Line {
-    bar: ProgressBar,
+/// Work that is done by then shows no progress.
+const DELAY: Duration = Duration::from_millis(500);
+/// Time between two updates.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Returns a line that is rewritten in place, never wider than the terminal. It is shown on a terminal unless `quiet` is set.
+pub(crate) fn line(quiet: bool) -> ProgressBar {
+    let is_shown = !quiet && std::io::stderr().is_terminal();
+    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
 }
 
-impl Line {
-    /// On a terminal a line, elsewhere nothing.
-    pub(crate) fn new(quiet: bool) -> Self {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
+/// Shows how much of some traces is read, until it is dropped.
+pub(crate) struct Reading(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Reading {
+    /// Shows the reading of these traces. Shows nothing if stderr is not a terminal.
+    pub(crate) fn start(traces: &[Trace]) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(None);
         }
-        Self { bar }
-    }
-
-    /// Shows how things are.
-    pub(crate) fn show(&self, progress: &Progress) {
-        self.bar.set_message(format!(
-            "recording {:>4}: {} events, {} events/s, {} lost, {}  (Ctrl-C ends)",
-            seconds(progress.elapsed),
-            grouped(progress.events),
-            grouped(progress.events_per_s),
-            grouped(progress.lost),
-            bytes(progress.bytes),
-        ));
-    }
-
-    /// Takes the line away.
-    pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
+        let total: u64 = traces.iter().map(Trace::event_count).sum();
+        let counters: Vec<Arc<AtomicU64>> = traces.iter().map(Trace::events_read).collect();
+        let (end, ended) = mpsc::channel::<()>();
+        let started = Instant::now();
+        let show = move || {
+            let mut interval = DELAY;
+            let mut bar = None;
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                interval = INTERVAL;
+                let read = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+                bar.get_or_insert_with(|| line(false)).set_message(words(read, total, started.elapsed()));
+            }
+            bar.inspect(ProgressBar::finish_and_clear);
+        };
+        // Without a thread there is no progress, and the work goes on.
+        Self(std::thread::Builder::new().spawn(show).ok().map(|thread| (end, thread)))
     }
 }
 
-/// `[ klock record: 1,234,567 events, 0 lost, 9.6 MB → trace.parquet ]`
-pub(crate) fn summary(summary: &Summary, path: &Path) -> String {
-    format!(
-        "[ klock record: {} events, {} lost, {} → {} ]",
-        grouped(summary.events),
-        grouped(summary.lost),
-        bytes(summary.bytes),
-        path.display()
-    )
-}
-
-fn seconds(elapsed: Duration) -> String {
-    format!("{} s", elapsed.as_secs())
-}
-
-/// Digits in groups of three.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            let _ = thread.join();
         }
-        text.push(digit);
     }
-    text
 }
 
-/// Bytes in the unit that leaves one to three digits before the point.
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
+/// Returns the progress in words. A trace may be read twice: what is left is unknown then.
+fn words(read: u64, total: u64, elapsed: Duration) -> String {
+    if read >= total {
+        return format!("computing: all of {} events are read", HumanCount(total));
     }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    let percent = read * 100 / total.max(1);
+    let left = elapsed.as_secs_f64() * (total - read) as f64 / (read.max(1)) as f64;
+    let left = match read {
+        0 => String::new(),
+        _ => format!(", about {} s left", left.ceil() as u64),
+    };
+    format!("reading {percent} % of {} events{left}", HumanCount(total))
 }
 
 #[cfg(test)]
@@ -86,15 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_by_three() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
-
-    #[test]
-    fn sizes_change_their_unit_before_they_need_four_digits() {
-        assert_eq!(
-            [0, 999, 1000, 999_949, 999_950].map(bytes),
-            ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]
-        );
+    fn what_is_left_follows_from_what_is_done() {
+        let after = Duration::from_secs(3);
+        assert_eq!(words(1_000, 4_000, after), "reading 25 % of 4,000 events, about 9 s left");
+        assert_eq!(words(0, 4_000, after), "reading 0 % of 4,000 events");
+        assert_eq!(words(4_001, 4_000, after), "computing: all of 4,000 events are read");
+        assert_eq!(words(0, 0, after), "computing: all of 0 events are read");
     }
 }

@@ -1,224 +1,225 @@
-//! The tables of `klock analyze`, as they are typed.
+//! Arguments of the tables of `klock analyze`.
 
 use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
 use analyze::{
-    blame::By as BlameBy,
-    by_period::Sort,
-    diff::{Align, Condition, Metric},
-    hist::{Buckets, Of},
-    report::{By, Column},
+    output::{self, help},
+    tables::{
+        blame::{self, By as BlameBy},
+        diff::{self, Align, Condition, Metric},
+        hist::{self, Buckets, Of},
+        intervals::{self, RowKind},
+        key::By,
+        offcpu, periods, processes, report, timeline,
+    },
 };
 use clap::{Args as ClapArgs, Subcommand};
+use trace_format::TaskState;
 
 use super::{
-    common::{Filters, Keys, Output, Rows, Table},
-    duration,
+    common::{Keys, Rows, Table, Traces, key},
+    duration::positive,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Analyze {
     /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
     Report(Report),
-    /// Who made whom wait: every nanosecond of waiting, by who held the lock meanwhile.
+    /// Holders and the waits they caused: every nanosecond of waiting, charged to the holder of the lock.
     Blame(Blame),
-    /// Waiting and holding through time: how much of it lies in each period.
+    /// Waiting and holding over time, period by period.
     Timeline(Timeline),
-    /// Acquisitions by period: the worst ones, how many threads used a lock in each, how its average wait went.
+    /// Acquisitions by period: the worst periods, the threads that used a lock, its average wait over time.
     Periods(Periods),
-    /// One line per process: its threads and locks, how long it waited for them, and apart from that, for others.
+    /// One row per process: its threads and locks, its waits for locks, and its idle waits apart.
     Processes(Processes),
-    /// How long waits or holds are: how many in each power of two, or finer.
+    /// Why tasks were off-CPU, and which task woke them (record with --off-cpu): stacks of both, as bcc's offwaketime shows them.
+    #[command(name = "offcpu", alias = "off-cpu")]
+    OffCpu(OffCpu),
+    /// Histograms of waits or holds, by powers of two or finer.
     Hist(Hist),
-    /// Two recordings of one program, lock by lock: what became longer, and whether that is more than chance.
+    /// Compare two recordings of one program, lock by lock; tells a change from chance.
     Diff(Diff),
     /// The events as they were recorded, with names.
-    #[command(after_help = RAW_HELP)]
-    Events(Rows),
-    /// Every wait: who, for what, from when to when, in whose hold it began.
-    #[command(after_help = RAW_HELP)]
-    Waits(Rows),
-    /// Every hold: who, of what, from when to when, what it made others wait.
-    #[command(after_help = RAW_HELP)]
-    Holds(Rows),
+    #[command(after_help = rows_help(RowKind::Events))]
+    Events(Intervals),
+    /// Every wait: the task, the lock, its start and end, and the hold in which it started.
+    #[command(after_help = rows_help(RowKind::Waits))]
+    Waits(Intervals),
+    /// Every hold: the task, the lock, its start and end, and the waits it caused.
+    #[command(after_help = rows_help(RowKind::Holds))]
+    Holds(Intervals),
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-A wait or hold that is longer than a period is split over those that it lies in; what happens at one moment counts where it
-happens. Waits that were given up count too, and what is still open at the end counts until then.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Intervals {
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&timeline::columns(By::Lock, false), "\
+A wait or hold that is longer than a period is split over the periods that it
+spans; its start counts in one period. Abandoned waits count too, and intervals
+that are open at the end count until then.
 
 Examples:
   klock analyze timeline
   klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
-  klock analyze timeline --format csv > timeline.csv")]
+  klock analyze timeline --format csv > timeline.csv"))]
 pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) keys: Keys,
-    /// How long a period is; a round time that gives some twenty, if not given.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// The length of a period; by default a round time that gives some twenty periods.
+    #[arg(long, value_name = "TIME", value_parser = positive)]
     pub(crate) period: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     #[command(flatten)]
     pub(crate) table: Table,
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-An acquisition with its whole wait is in the period in which it was done; wait_avg is by all of them, not only by those that
-waited. Periods begin at multiples of their length on the trace's clock.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&periods::columns(By::Lock, false), "\
+An acquisition and its whole wait count in the period of the acquisition;
+wait_avg is divided by all acquisitions, not only those that waited; rows are
+sorted by it, or with -k time upwards by period. Periods start at multiples of
+their length on the trace's clock.
 
 Examples:
   klock analyze periods -n 10                              the worst averages of any lock
   klock analyze periods --by task,lock -n 10               of any thread and lock
   klock analyze periods --lock cache_lock --sort time      one lock over time, and how many threads used it
-  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads")]
+  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads"))]
 pub(crate) struct Periods {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// What a row is, in each period: lock, task,lock, site, stack, class, kind, task, process, comm or cgroup.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = By::from_str)]
+    /// The key of a row, in each period: lock, task,lock, site, stack, class, kind, purpose, task, process, comm or cgroup.
+    #[arg(long, value_name = "KEY", default_value_t = periods::Options::default().by, value_parser = key::<By>)]
     pub(crate) by: By,
-    /// How long a period is.
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    /// The length of a period.
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = positive)]
     pub(crate) period: Duration,
-    /// Sort by this, largest first: wait_avg, wait_total, wait_max, count, threads; or time, upwards.
-    #[arg(short = 'k', long, value_name = "ORDER", default_value = "wait_avg", value_parser = Sort::from_str)]
-    pub(crate) sort: Sort,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Columns: waits for locks however they ended, and how long; asleep is the part of it that is known to be sleep; the percents are of the
-time that the threads lived. errors are waits that were given up, attempts that found a lock taken, and failed wake-ups. Waits on
-condition variables, semaphores and barriers are idle, and in no other column.
-
-Examples:
-  klock analyze processes -n 10
-  klock analyze report --by task,lock --task 1234     inside one of them, thread by thread and lock by lock")]
-pub(crate) struct Processes {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  klock analyze hist                            all waits
-  klock analyze hist --of hold --by lock -n 5
-  klock analyze hist --lock cache_lock --buckets hdr
-  klock analyze hist --lock cache_lock --by site --format csv > hist.csv")]
-pub(crate) struct Hist {
-    #[command(flatten)]
-    pub(crate) keys: Keys,
-    /// What is counted: wait (those that ended with the lock) or hold.
-    #[arg(long, value_name = "TIME", default_value = "wait", value_parser = Of::from_str)]
-    pub(crate) of: Of,
-    /// Which times are counted together: log2 (each power of two of nanoseconds), or hdr (a 64th of those).
-    #[arg(long, value_name = "KIND", default_value = "log2", value_parser = Buckets::from_str)]
-    pub(crate) buckets: Buckets,
+    pub(crate) traces: Traces,
     #[command(flatten)]
     pub(crate) table: Table,
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Metrics: wait_total, total (holds), count, cnt_lock, wait_caused, all per second; wait_p50, wait_p99, p50, p99 (of holds).
-Each trace is cut into 40 periods, which are drawn again and again; 95 % of the changes between draws lie in the interval.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&processes::columns(false), "\
+Idle waits (on condition variables, semaphores and barriers, for the end of
+threads, in schedulers) are in no other column.
+
+Examples:
+  klock analyze processes -n 10
+  klock analyze report --by task,lock --task 1234     each lock of each of its threads"))]
+pub(crate) struct Processes {
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&offcpu::columns(offcpu::By::Pair, 0, false), "\
+Text shows a block per pair: the waker, its stack from the root, the stack of the
+task from where it left the CPU, and the task. With -F, and in all other formats,
+pairs are rows.
+
+Examples:
+  klock record -p 1234 --off-cpu -d 10s && klock analyze offcpu -n 5
+  klock analyze offcpu --by waker
+  klock analyze offcpu --by stack --state uninterruptible     I/O and the like
+  klock export --format offwaketime                           folded stacks, for flame graphs"))]
+pub(crate) struct OffCpu {
+    /// The key of a row: pair (task and waker with their stacks), stack, waker, task or state.
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<offcpu::By>)]
+    pub(crate) by: offcpu::By,
+    /// Select tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = TaskState::from_str, help_heading = "Filters")]
+    pub(crate) state: Vec<TaskState>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&hist::columns(None, false), "\
+Examples:
+  klock analyze hist                            all waits
+  klock analyze hist --of hold --by lock -n 5
+  klock analyze hist --lock cache_lock --buckets hdr
+  klock analyze hist --lock cache_lock --by site --format csv > hist.csv"))]
+pub(crate) struct Hist {
+    #[command(flatten)]
+    pub(crate) keys: Keys,
+    /// The times to count: wait (waits that ended with the lock) or hold.
+    #[arg(long, value_name = "TIME", default_value_t, value_parser = Of::from_str)]
+    pub(crate) of: Of,
+    /// The buckets: log2 (one per power of two of nanoseconds) or hdr (64 per power of two).
+    #[arg(long, value_name = "KIND", default_value_t, value_parser = Buckets::from_str)]
+    pub(crate) buckets: Buckets,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&diff::columns(Metric::default()), "\
+The metric (-k) is shown, and rows are sorted by its difference. Metrics:
+wait_total, total (holds), count, cnt_lock, wait_caused, all per second;
+wait_p50, wait_p99, p50, p99 (of holds). With 3 or more traces on each side,
+whole traces are drawn many times, and the interval holds what recordings of one
+program differ by. With fewer, each trace is cut into 40 periods, which are drawn;
+what recordings differ by is then not known.
 
 Examples:
   klock analyze diff before.parquet after.parquet
-  klock analyze diff before.parquet after.parquet --by site --metric wait_p99
-  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so")]
+  klock analyze diff base-*.parquet -- new-*.parquet       several recordings of each
+  klock analyze diff before.parquet after.parquet --by site -k wait_p99
+  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so"))]
 pub(crate) struct Diff {
-    /// The trace to compare with.
-    #[arg(value_name = "BASE")]
-    pub(crate) base: PathBuf,
-    /// The trace to compare.
-    #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
-    /// What is the same in both: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
-    #[arg(long, value_name = "KEY", default_value = "lock", value_parser = Align::from_str)]
+    /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare.
+    #[arg(value_name = "BASE", required = true)]
+    pub(crate) base: Vec<PathBuf>,
+    /// The traces to compare, if there are several on a side.
+    #[arg(value_name = "NEW", last = true)]
+    pub(crate) new: Vec<PathBuf>,
+    /// The key that both traces share: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<Align>)]
     pub(crate) by: Align,
-    /// What to show, and by the difference of what to sort.
-    #[arg(short = 'k', long, value_name = "METRIC", default_value = "wait_total", value_parser = Metric::from_str)]
-    pub(crate) metric: Metric,
-    /// End with 6 if this became of all locks that are looked at together, and is more than chance: 'wait_p99 > +10%'.
+    /// Exit with 6 if all selected locks together changed like this, by more than chance: 'wait_p99 > +10%'.
     #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
     pub(crate) fail_if: Vec<Condition>,
-    /// Show the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) filters: Filters,
-    /// Also if more than 5 % of the events of one of them were lost.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) table: Table,
 }
 
-/// A column that rows can be sorted by.
-fn sort_column(text: &str) -> Result<Column, String> {
-    match text.parse() {
-        Ok(column) if Column::is_part(column) => Err(format!(
-            "{text} is the part of the column that is sorted by; sort by that one, and show {text} with -F"
-        )),
-        Ok(column) => Ok(column),
-        Err(error) => Err(error.to_string()),
-    }
+/// Returns the help text below the options: the columns, then `more`.
+fn with_columns<R>(columns: &[output::Column<R>], more: &str) -> String {
+    format!("{}\n{more}", help(columns, true))
 }
 
-const RAW_HELP: &str = "\
-Text shows what fits; CSV, JSON (an object per line) and Parquet have every column, times in nanoseconds since the trace's begin.
-Rows are written as the trace is read: memory does not grow with it. Waits and holds come in the order in which they end.
+fn rows_help(what: RowKind) -> String {
+    format!("{}\n{ROWS_HELP}", intervals::help(what))
+}
+
+const ROWS_HELP: &str = "\
+Text shows the columns that fit; CSV, JSON (one object per line) and Parquet
+have every column, times in nanoseconds since the start of the trace. Rows are
+written as the trace is read: memory does not grow with it. Waits and holds come
+in the order in which they end.
 
 Examples:
   klock analyze events --lock cache_lock -n 50
   klock analyze waits --min-wait 1ms --from 2s --to 3s
   klock analyze holds --format parquet -o holds.parquet";
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Columns, credited when the lock is released, to the place that took it:
-  max, wait_max      the longest hold, the longest wait
-  total, wait_total  all holds, all waits
-  count              acquisitions
-  avg, wait_avg      total and wait_total divided by count
-  cnt_hold           times that another task began to wait while the lock was held
-  cnt_lock           acquisitions that had to wait
-  wait_caused        how long other tasks waited while the lock was held
-  holds_contended    holds in which another task began to wait; with -F
-  gap                of wait_total: while nobody held the lock; with -F
-  contention         cnt_lock divided by count; with -F
-  owner_changes      holds before which another task had the lock; with -F
-  max_waiters        the most tasks that waited at one time; with -F
-  pct, cum_pct       part of the column that is sorted by: of the row, and of all rows up to it; with -F
-With -F or -k, by reading the trace twice:
-  min, p50, p90, p99, p999     of holds, exact; wait_min, wait_p50 ... of waits
-  spin, blocked, runq          what waits were spent with
-  threads                      threads that acquired
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&report::columns(By::Lock, false), "\
 A dash stands for what the trace's sources could not measure.
 
 Examples:
@@ -227,34 +228,40 @@ Examples:
   klock analyze report --lock 0xffff888104a3c2d8 --by task
   klock analyze report -F wait_total,gap,wait_caused,holds_contended
   klock analyze report -k total -F total,pct,cum_pct,count
+  klock analyze report -F wait_caused,caused_running
+  klock analyze report -F convoys,overtaken_max,jain,hog
   klock analyze report --format csv > report.csv
-  klock analyze report --by host web-*.parquet")]
+  klock analyze report --by host web-*.parquet"))]
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) keys: Keys,
-    /// Sort by this column, largest first; name sorts upwards.
-    #[arg(short = 'k', long, value_name = "COLUMN", default_value = "wait_total", value_parser = sort_column)]
-    pub(crate) sort: Column,
-    /// Show these columns, in this order; CSV has all by default, JSON always.
-    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = Column::from_str)]
-    pub(crate) columns: Vec<Column>,
+    /// With -F convoys: count queues of at least N acquisitions [default: 8].
+    #[arg(long, value_name = "N")]
+    pub(crate) convoy_min: Option<u32>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     #[command(flatten)]
     pub(crate) table: Table,
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Each nanosecond of a wait is charged to the oldest hold that was open then, or to nobody; the rows add up to all that was
-waited, exactly. Where holds are not recorded, the owner that the lock word named is told, and marked as such.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&blame::columns(BlameBy::Site, 0, false), "\
+Each nanosecond of a wait is charged to the oldest hold that was open then, or
+to no task; the rows add up to all waits exactly. Where holds are not recorded,
+the owner that the lock word named is charged, and marked as such.
 
 Examples:
   klock analyze blame
   klock analyze blame --by pair -n 5 --lock cache_lock
-  klock analyze blame busy.parquet --by task --format csv > blame.csv")]
+  klock analyze blame --by state                  what the holders did meanwhile (record with --off-cpu)
+  klock analyze blame busy.parquet --by task --format csv > blame.csv"))]
 pub(crate) struct Blame {
-    /// What a row is: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), or host.
-    #[arg(long, value_name = "KEY", default_value = "site", value_parser = BlameBy::from_str)]
+    /// The key of a row: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), state (the
+    /// holder's site, and whether it ran, slept or waited), or host.
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<BlameBy>)]
     pub(crate) by: BlameBy,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     #[command(flatten)]
     pub(crate) table: Table,
 }

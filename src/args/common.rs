@@ -1,98 +1,166 @@
-//! What all that read a trace take: which part of it, and how and where the result is written.
+//! Arguments that several commands share: traces, filters and output.
 
-use std::{path::PathBuf, str::FromStr as _, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use analyze::{report::By, rows::Format};
+use analyze::{
+    input::names::purposes::Purpose,
+    output::{Format, Having},
+    tables::key::By,
+};
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode};
 
-use super::duration;
+use super::duration::duration;
 
-/// What all that show rows of traces take.
-#[derive(Debug, ClapArgs)]
+/// Arguments of commands that show rows.
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Rows {
-    /// The trace, or several as one: files, directories of them.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
-    /// Show the first N rows, of timeline and hist keys: those with the longest time, in text 3 if not given.
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Show the first N rows; in timeline and hist, the first N keys. Of waits and holds, the longest [default on a terminal: as fit, at most 20; keys in
+    /// text: 3; otherwise all].
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = rows, conflicts_with = "all")]
     pub(crate) limit: Option<usize>,
+    /// Show the rows for which this holds: 'wait_total > 5ms', 'count >= 100', 'contention > 10%'. In timeline and hist, by the sums of a key.
+    #[arg(long, value_name = "CONDITION", value_parser = Having::from_str, help_heading = "Filters")]
+    pub(crate) having: Vec<Having>,
+    /// Show all rows.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Sort by this column, the greatest first; names and times sort upwards [default: what took longest; events as recorded].
+    #[arg(short = 'k', long, alias = "metric", value_name = "COLUMN")]
+    pub(crate) sort: Option<String>,
+    /// Show these columns, in this order; JSON tables always have all, and text with bars has none.
+    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
-/// What all tables take whose rows have an order by cost.
-#[derive(Debug, ClapArgs)]
+/// The traces of a table.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Traces {
+    /// Traces to read: files, or directories of them. Several traces make one table.
+    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
+    pub(crate) traces: Vec<PathBuf>,
+}
+
+/// Arguments of tables that rank rows.
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Table {
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Also if more than 5 % of the events were lost, and the order of rows may mean nothing.
+    /// Rank rows even if more than 5 % of the events were lost.
     #[arg(long)]
     pub(crate) allow_loss: bool,
 }
 
-/// What a row, a timeline or a histogram is of.
-#[derive(Debug, ClapArgs)]
+/// The subject of a row, a timeline or a histogram.
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Keys {
-    /// What there is one of: lock, site (acquisition point), stack, class (kind and name), kind, task, task,lock (each lock of each
-    /// thread), process, comm, cgroup or host. If not given, lock; of histograms, one for all.
-    #[arg(long, value_name = "KEY", value_parser = By::from_str)]
+    /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of waits), task, task,lock (each
+    /// lock of each thread), process, comm, cgroup or host [default: lock; in hist, one group for all].
+    #[arg(long, value_name = "KEY", value_parser = key::<By>)]
     pub(crate) by: Option<By>,
-    /// With --by stack: so many functions of it, from the acquisition point outwards.
-    #[arg(long, value_name = "N")]
+    /// With --by stack, group by N functions of the stack, from the acquisition site outwards.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = depth)]
     pub(crate) depth: Option<usize>,
 }
 
-/// What of a trace a table is about.
-#[derive(Debug, ClapArgs)]
+/// Names of keys in other tools, and those of klock.
+const OTHER_KEYS: &[(&str, &str)] = &[
+    ("pid", "process"),
+    ("tgid", "process"),
+    ("thread", "task"),
+    ("threads", "task"),
+    ("tid", "task"),
+    ("caller", "site"),
+    ("callsite", "site"),
+    ("function", "site"),
+    ("symbol", "site"),
+    ("callchain", "stack"),
+    ("callstack", "stack"),
+    ("command", "comm"),
+    ("type", "kind"),
+    ("addr", "lock"),
+    ("address", "lock"),
+    ("container", "cgroup"),
+];
+
+/// Parses the key of rows, also by the names that other tools have for it.
+pub(super) fn key<K: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<K, String> {
+    let same = OTHER_KEYS.iter().find(|(other, _)| *other == text).and_then(|(_, ours)| ours.parse().ok());
+    same.map_or_else(|| text.parse().map_err(|error: K::Err| error.to_string()), Ok)
+}
+
+/// Parses a number of rows.
+fn rows(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .ok_or_else(|| format!("invalid number of rows '{text}': use a number such as 20, or --all"))
+}
+
+/// Parses a number of functions of a stack.
+fn depth(text: &str) -> Result<usize, String> {
+    let depth = text.parse().ok().filter(|&depth| depth > 0);
+    depth.ok_or_else(|| format!("invalid depth '{text}': use a number of functions, 1 or more"))
+}
+
+/// The selected part of a trace.
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Filters {
-    /// Only this lock: an address, #ID, or a name.
+    /// Select a lock: an address, #ID or a name.
     #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
     pub(crate) lock: Option<String>,
-    /// Only this task: a thread or process id, or a name.
+    /// Select tasks: a thread id, a process id, or a name such as 'worker-*'.
     #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
     pub(crate) task: Option<String>,
-    /// Only threads of these names.
+    /// Select threads by name; '*' stands for any text.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
     pub(crate) comm: Vec<String>,
-    /// Only where a function of the stack has this in its name.
+    /// Select stacks with a function whose name contains NAME.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) symbol: Option<String>,
-    /// Only locks of these kinds: mutex, rwsem, spinlock, futex, pthread_mutex, ...
+    /// Select locks by kind: mutex, rwsem, spinlock, futex, pthread_mutex, ...
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
     pub(crate) kind: Vec<LockKind>,
-    /// Include condition variables, semaphores and barriers, on which waiting is idling.
-    #[arg(long, help_heading = "Filters")]
+    /// Include idle waits: for condition variables, semaphores, barriers, ends of threads, parked threads and idle schedulers.
+    #[arg(long, alias = "all-waits", help_heading = "Filters")]
     pub(crate) idle: bool,
-    /// Only exclusive or only shared holds and waits.
+    /// Select waits by purpose: lock, condvar, exit (of a thread), park, scheduler, semaphore, barrier.
+    #[arg(long, value_name = "PURPOSE", value_delimiter = ',', value_parser = Purpose::from_str, help_heading = "Filters")]
+    pub(crate) purpose: Vec<Purpose>,
+    /// Select exclusive or shared holds and waits.
     #[arg(long, value_name = "MODE", value_parser = Mode::from_str, help_heading = "Filters")]
     pub(crate) mode: Option<Mode>,
-    /// Only waits of at least this time, and what was acquired by them: 100us, 2ms.
+    /// Select waits of at least this length, and the holds that followed them: 100us, 2ms.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
-    /// Only what ended after this time from the trace's begin: 500ms, 1.5s.
+    /// Select what ended at or after this time since the start of the trace: 500ms, 1.5s.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) from: Option<Duration>,
-    /// Only what ended before this time from the trace's begin.
+    /// Select what ended before this time since the start of the trace.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) to: Option<Duration>,
 }
 
-/// How and where a result is written.
-#[derive(Debug, ClapArgs)]
+/// The format and the destination of a result.
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Output {
-    /// How to write it: text, csv, json, md (Markdown), parquet or arrow; but in text, times are in nanoseconds.
+    /// Write this format: text, csv, json, md (Markdown), parquet, arrow or arrows (an Arrow stream, for a pipe). All but text and md have times in nanoseconds.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
     pub(crate) format: Format,
-    /// In text: names in full. Without, template arguments and hashes are left out, and what is too wide loses its middle.
+    /// Show all notes below the rows, and not only their number. Notes of text in a pipe or file go to stderr.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) notes: bool,
+    /// Show full names in text, and on a terminal all columns. By default, template arguments and hashes are left out, long names are
+    /// cut in the middle, and columns for which a terminal has no room are left out.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
     /// Write to FILE instead of stdout.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace a file that exists.
+    /// Replace an existing file. As root, write also where other users can rename files.
     #[arg(short, long, help_heading = "Output")]
     pub(crate) force: bool,
 }

@@ -1,42 +1,80 @@
-//! `klock plot` and `klock info`, as they are typed.
+//! The arguments of `klock plot` and `klock info`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::Args as ClapArgs;
+use analyze::{
+    export::folded::Of,
+    plot::{DEFAULT_WIDTH, Theme, WIDTHS},
+};
+use clap::{Args as ClapArgs, ValueEnum};
 
-use super::duration;
+use super::duration::duration;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Plot {
-    /// The trace.
+    /// The trace to draw.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-    /// Which lock: an address, #ID, or a name, as the report shows them.
+    /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn.
     #[arg(long, value_name = "ADDR|#ID|NAME")]
-    pub(crate) lock: String,
-    /// Write the picture to FILE; - is stdout.
-    #[arg(short, long, value_name = "FILE", default_value = "lock.svg")]
-    pub(crate) output: PathBuf,
-    /// Replace a file that exists.
+    pub(crate) lock: Option<String>,
+    /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys, wakes or errors.
+    #[arg(long, value_name = "WEIGHT", num_args = 0..=1, require_equals = true, default_missing_value = "wait")]
+    pub(crate) flame: Option<Of>,
+    /// Write the picture to FILE (default: lock.svg, locks.svg or flame.svg), or to stdout if FILE is -. The name's ending sets the
+    /// format.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write this format, whatever the name of the file.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<PictureFormat>,
+    /// Use these colours: light or dark.
+    #[arg(long, value_name = "THEME", default_value_t)]
+    pub(crate) theme: Theme,
+    /// Replace an existing file. As root, write also where other users can rename files.
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Begin at this time from the trace's begin: 500ms, 1.5s.
+    /// Begin at this time after the start of the trace: 500ms, 1.5s. Without --from and --to, the busiest part is drawn.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) from: Option<Duration>,
-    /// End at this time from the trace's begin.
+    /// End at this time after the start of the trace.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) to: Option<Duration>,
-    /// Width of the picture.
-    #[arg(long, value_name = "PIXELS", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(400..=10_000))]
+    /// Set the width of the picture.
+    #[arg(long, value_name = "PIXELS", default_value_t = DEFAULT_WIDTH, value_parser = clap::value_parser!(u32).range(i64::from(*WIDTHS.start())..=i64::from(*WIDTHS.end())))]
     pub(crate) width: u32,
+}
+
+impl Plot {
+    /// Returns the file of the picture.
+    pub(crate) fn output(&self) -> &Path {
+        let default = match (&self.lock, self.flame) {
+            (_, Some(_)) => "flame.svg",
+            (Some(_), None) => "lock.svg",
+            (None, None) => "locks.svg",
+        };
+        self.output.as_deref().unwrap_or(Path::new(default))
+    }
+}
+
+/// A format of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PictureFormat {
+    /// Vector graphics.
+    Svg,
+    /// Pixels.
+    Png,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Info {
-    /// The trace.
+    /// The trace to describe.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,148 +1,193 @@
-//! `klock record`, `klock check` and the demo, as they are typed.
+//! The arguments of `klock record`, `klock check` and `klock demo`.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum, builder::NonEmptyStringValueParser};
-use record::LockChoice;
+use record::{LockChoice, Unwind};
 use trace_format::LockKind;
 
-use super::duration;
+use super::duration::{duration, positive};
 
-/// Which locks to record.
+/// The locks to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LockSource {
-    /// Kernel locks: every acquisition and release, from the functions that do it; with --contended-only waits alone.
+    /// Kernel locks: every acquisition and release; with --contended-only, waits only.
     Kernel,
-    /// Waits and wakes of futexes: user locks of any language.
+    /// Futexes: waits and wakes of user locks in any language.
     Futex,
-    /// Every call on a lock of the C library: mutexes, reader-writer locks, spinlocks, condition variables, barriers,
-    /// semaphores. A program that klock starts records itself, running ones are probed.
+    /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables, barriers and semaphores.
+    /// A program that klock starts records itself; running programs are probed.
     Pthread,
 }
 
-/// How calls of pthread functions are recorded.
+/// The way to record calls of pthread functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PthreadProbes {
-    /// A program that klock starts records itself if it can load klock's library, all others are probed.
+    /// preload for COMMAND if it can load the library of klock, uprobe otherwise.
     Auto,
-    /// COMMAND records itself (LD_PRELOAD): tens of nanoseconds a call, no root.
+    /// COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root.
     Preload,
-    /// uprobes on the process's libc: microseconds a call, as root.
+    /// uprobes in the C library of the process: microseconds per call, as root.
     Uprobe,
 }
 
-/// How programs get onto the kernel's functions.
+/// The way to probe functions of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KernelProbes {
-    /// fentry where the kernel does not preempt its tasks, and kprobes elsewhere: neither loses calls.
+    /// fentry on kernels without preemption, kprobes on others; both record every call.
     Auto,
-    /// fentry and fexit (5.5, with BTF), the cheapest way.
+    /// fentry and fexit (Linux 5.5 with BTF), the cheapest way.
     Fentry,
-    /// kprobes at entry and return.
+    /// kprobes at the entry and return of functions.
     Kprobe,
 }
 
+/// Reads a process id.
+fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_error| {
+        format!("invalid process '{text}': expected its number; `pgrep -d, NAME` finds those of a name")
+    })
+}
+
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "\
+klock record [OPTIONS] COMMAND [ARG]...
+       klock record [OPTIONS] -p PID|-t TID|-a|--cgroup PATH")]
 #[command(after_help = "\
 Examples:
-  klock record -- ./prog --its --own --options
+  klock record ./prog --its --own --options
   klock record -p 1234 -d 30s -o busy.parquet
-  klock record -a -d 10s                          waits of the whole machine
-  klock record -a --locks kernel -d 5s            every kernel mutex, rwsem and semaphore
+  klock record -o busy.parquet            record the waits of the whole machine until Ctrl-C
+  klock record -a -d 10s                  ... for 10 seconds
+  klock record -a --locks kernel -d 5s    record mutexes, rwsems, semaphores
   klock record -a --locks kernel --sample 100 --kind mutex,rwsem
   klock record -a --min-wait 1ms --exclude-comm collectl
-  klock record -p 1234 --off-cpu -d 10s           for klock export --format offwaketime")]
-#[command(group(clap::ArgGroup::new("target").required(true).args(["all", "pid", "tid", "cgroup", "command"])))]
+  klock record -p 1234 --off-cpu -d 10s   record why a process is off-CPU")]
+#[command(group(clap::ArgGroup::new("target").args(["all", "pid", "tid", "cgroup", "command"])))]
 pub(crate) struct Record {
-    /// Write the trace to FILE; its side tables go beside it.
+    /// Write the trace to FILE and its side tables beside it.
     #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
     pub(crate) output: PathBuf,
-    /// Replace files that exist.
+    /// Replace an earlier trace of this name, instead of keeping it as trace.old.parquet. As root, write also where other users can
+    /// rename files.
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Record every task of the machine.
-    #[arg(short, long, help_heading = "Whom to record")]
+    /// Give the files of the trace these permissions, in octal [default: 600 for root; the umask decides for other users].
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<u32>,
+    /// Write the addresses of kernel locks and kernel code. By default, an opaque number replaces each of them.
+    #[arg(long)]
+    pub(crate) kernel_addresses: bool,
+    /// Record all tasks of the machine. This is the default without a target.
+    #[arg(short, long, help_heading = "Targets")]
     pub(crate) all: bool,
-    /// Record these processes and the processes that they start.
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Whom to record")]
+    /// Record these processes and the processes they start.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid, help_heading = "Targets")]
     pub(crate) pid: Vec<u32>,
-    /// Record these threads only.
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Whom to record")]
+    /// Record these threads.
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Targets")]
     pub(crate) tid: Vec<u32>,
-    /// Record the tasks of this cgroup (v2) and those below it.
-    #[arg(long, value_name = "PATH", help_heading = "Whom to record")]
+    /// Record the tasks of this cgroup (v2) and of the cgroups below it.
+    #[arg(long, value_name = "PATH", help_heading = "Targets")]
     pub(crate) cgroup: Option<PathBuf>,
-    /// Start COMMAND, record it and the processes that it starts, end with it.
-    #[arg(last = true, value_name = "COMMAND", help_heading = "Whom to record")]
+    /// Start COMMAND and record it and the processes it starts, until it ends. Options of klock come before it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", help_heading = "Targets")]
     pub(crate) command: Vec<OsString>,
-    /// End after this time: 500ms, 10s, 2m, or seconds without a unit.
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    /// Stop after this time: 500ms, 10s, 2m; a number without a unit is seconds.
+    #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(crate) duration: Option<Duration>,
-    /// What to record; by default waits for kernel locks and futexes, and of chosen processes pthread calls too.
+    /// Record these locks. By default, record waits for kernel locks and futexes, and the pthread calls of processes and COMMAND.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
-    /// Record how long tasks are off the CPU, for whatever reason, with their stacks and those of their wakers; locks then only
-    /// with --locks.
+    /// Record how long tasks are off-CPU for any reason, with their stacks and the stacks of their wakers. Locks are then recorded
+    /// only with --locks.
     #[arg(long, help_heading = "Off-CPU time")]
     pub(crate) off_cpu: bool,
-    /// Only off-CPU times of at least this: 10us, 1ms.
+    /// Record only off-CPU times of at least this length: 10us, 1ms.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu", help_heading = "Off-CPU time")]
     pub(crate) min_block: Option<Duration>,
-    /// Of kernel locks record waits only, which costs nothing while nobody waits. The default without --locks.
-    #[arg(long, help_heading = "What of kernel locks")]
+    /// Record only off-CPU times of at most this length.
+    #[arg(long, value_name = "TIME", value_parser = positive, requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) max_block: Option<Duration>,
+    /// Record only the off-CPU time of threads of programs, not of kernel threads.
+    #[arg(long, requires = "off_cpu", conflicts_with = "kernel_threads", help_heading = "Off-CPU time")]
+    pub(crate) user_threads: bool,
+    /// Record only the off-CPU time of kernel threads.
+    #[arg(long, requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) kernel_threads: bool,
+    /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default without --locks.
+    #[arg(long, help_heading = "Kernel locks")]
     pub(crate) contended_only: bool,
-    /// How to get onto the functions that take and give back kernel locks.
+    /// Choose how to probe the functions that acquire and release kernel locks.
     #[arg(
         long,
         value_enum,
         value_name = "WAY",
         default_value = "auto",
         conflicts_with = "contended_only",
-        help_heading = "What of kernel locks"
+        help_heading = "Kernel locks"
     )]
     pub(crate) kernel_probes: KernelProbes,
-    /// How to record the calls of pthread functions.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WAY",
-        default_value = "auto",
-        help_heading = "What of pthread calls"
-    )]
+    /// Choose how to record the calls of pthread functions.
+    #[arg(long, value_enum, value_name = "WAY", default_value = "auto", help_heading = "Pthread calls")]
     pub(crate) pthread_probes: PthreadProbes,
-    /// A thread of COMMAND whose ring is full waits for klock, instead of losing events: nothing is lost, and time is.
-    #[arg(long, requires = "command", help_heading = "What of pthread calls")]
+    /// Let a thread of COMMAND wait while its process's memory for events is full, instead of losing events.
+    #[arg(long, requires = "command", help_heading = "Pthread calls")]
     pub(crate) lossless: bool,
-    /// Only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "What of kernel locks")]
+    /// Record only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "Kernel locks")]
     pub(crate) kind: Vec<LockKind>,
-    /// No locks that spin: spinlock, rwlock.
-    #[arg(long, help_heading = "What of kernel locks")]
+    /// Do not record spinlock and rwlock.
+    #[arg(long, help_heading = "Kernel locks")]
     pub(crate) no_spin: bool,
-    /// One in N acquisitions of each CPU; counts are not scaled.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "What of kernel locks")]
+    /// Record one in N acquisitions, drawn at random. Counts are not scaled.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Kernel locks")]
     pub(crate) sample: u32,
-    /// Only these locks: an address, or the symbol of a variable of the kernel.
+    /// Record only these locks: an address, or the symbol of a kernel variable. Traces have addresses of kernel locks only with
+    /// --kernel-addresses.
     #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
     pub(crate) lock: Vec<LockChoice>,
-    /// Only waits of at least this time: 100us, 2ms. Kernel locks and futexes, no holds and no pthread calls.
+    /// Record only waits of at least this length: 100us, 2ms. Holds and pthread calls are not recorded then.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "kernel_probes", help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
-    /// Only tasks of these names, of which the kernel keeps 15 bytes.
+    /// Record only tasks of these names, of up to 15 bytes as in the kernel.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
     pub(crate) comm: Vec<String>,
-    /// No tasks of these names: monitors, for example.
+    /// Do not record tasks of these names, for example monitors.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
     pub(crate) exclude_comm: Vec<String>,
-    /// Frames per stack, at most 127.
+    /// Record up to N frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
     pub(crate) max_stack: Option<u32>,
-    /// Ring buffer of each CPU, and of each thread that records itself: 1M, 8M, a power of two.
+    /// Find user stacks of futex calls and off-CPU times by frame pointers, or by the unwind tables of the programs, from a copy of
+    /// up to BYTES of each stack [default: dwarf,2048].
+    #[arg(long, value_name = "fp|dwarf[,BYTES]", value_parser = unwind, help_heading = "Sizes")]
+    pub(crate) unwind: Option<Unwind>,
+    /// Set the size of the ring buffer of each CPU, and of the memory for events that all threads of a process that records itself
+    /// share, at least 64k: a power of two such as 1M or 8M.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Sizes")]
     pub(crate) ring: Option<usize>,
-    /// No progress and no summary; errors only.
+    #[cfg(feature = "analyze")]
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+    /// Print errors only, no progress and no summary.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+#[cfg(feature = "analyze")]
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Metrics")]
+pub(crate) struct Metrics {
+    /// Write counters of locks to FILE while recording, for the textfile collector of node_exporter.
+    #[arg(id = "metrics", long = "metrics", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Replace that file every so often: 5s, 1m.
+    #[arg(long, value_name = "TIME", value_parser = positive, default_value = "15s", requires = "metrics")]
+    pub(crate) every: Duration,
+    /// Give N locks series of their own, and add up the others by kind.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = analyze::metrics::DEFAULT_SERIES, requires = "metrics")]
+    pub(crate) series: usize,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -154,30 +199,39 @@ pub(crate) struct Demo {
     /// Write demo.parquet and demo.svg into this directory.
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
-    /// How long the workload runs.
-    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    /// As root, write also where other users can rename files.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Run the workload for this time.
+    #[arg(short, long, value_name = "TIME", value_parser = positive, default_value = "2s")]
     pub(crate) duration: Duration,
 }
 
 #[cfg(feature = "analyze")]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoWorkload {
-    /// How long it runs.
+    /// Run the workload for this time.
     #[arg(value_parser = duration)]
     pub(crate) duration: Duration,
 }
 
-/// A kind of kernel lock.
+/// Parses the permissions of a file: `640`.
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
+    mode.ok_or_else(|| format!("invalid permissions '{text}': use an octal number such as 600 or 644"))
+}
+
+/// Parses a kind of kernel lock.
 fn kernel_kind(text: &str) -> Result<LockKind, String> {
     let kernel: Vec<&str> =
         LockKind::ALL.iter().filter(|kind| kind.is_kernel()).map(|kind| kind.as_str()).collect();
-    let bad = || format!("'{text}' is no kind of kernel lock; choose from {}", kernel.join(", "));
+    let bad = || format!("invalid kind of kernel lock '{text}': use one of {}", kernel.join(", "));
     text.parse().ok().filter(|kind: &LockKind| kind.is_kernel()).ok_or_else(bad)
 }
 
-/// `8M`, `64k`, `65536`: a power of two of at least a page.
+/// Parses `8M`, `64k` or `65536`: a power of two of at least a page.
 fn size(text: &str) -> Result<usize, String> {
-    let bad = || format!("'{text}' is no size; write a power of two such as 64k, 1M or 8M");
+    let bad = || format!("invalid size '{text}': use a power of two such as 64k, 1M or 8M");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale: usize = match unit {
@@ -192,9 +246,34 @@ fn size(text: &str) -> Result<usize, String> {
     if size.is_power_of_two() && (4096..=1 << 30).contains(&size) { Ok(size) } else { Err(bad()) }
 }
 
+/// Parses `fp`, `dwarf` or `dwarf,4096`.
+fn unwind(text: &str) -> Result<Unwind, String> {
+    match text.split_once(',').unwrap_or((text, "")) {
+        ("fp", "") if text == "fp" => Ok(Unwind::FramePointers),
+        ("dwarf", "") if text == "dwarf" => Ok(Unwind::Dwarf(Unwind::DEFAULT_BYTES)),
+        ("dwarf", bytes) => {
+            let bytes = bytes.parse().ok().filter(|bytes| Unwind::BYTES.contains(bytes) && bytes % 8 == 0);
+            bytes.map(Unwind::Dwarf).ok_or_else(|| {
+                format!("invalid number of bytes in '{text}': use a multiple of 8 from 256 to 16384")
+            })
+        }
+        _ => Err(format!("invalid way '{text}': use fp, dwarf or dwarf,BYTES")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_to_unwind_has_a_size() {
+        assert_eq!(unwind("fp"), Ok(Unwind::FramePointers));
+        assert_eq!(unwind("dwarf"), Ok(Unwind::Dwarf(Unwind::DEFAULT_BYTES)));
+        assert_eq!(unwind("dwarf,4096"), Ok(Unwind::Dwarf(4096)));
+        for invalid in ["", "fp,", "fp,8", "dwarf,", "dwarf,1", "dwarf,1001", "dwarf,99999999", "lbr"] {
+            assert!(unwind(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn sizes_are_powers_of_two() {

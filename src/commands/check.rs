@@ -1,37 +1,59 @@
-//! `klock check`: the facts about this machine and the plan that follows from them.
+//! `klock check`: prints facts about this machine, and what can be recorded because of them.
 
-use crate::{exit::Exit, output};
+use std::{fmt::Display, io::Write};
+
+use trace_format::text::printable;
+
+use crate::{exit::Exit, files, output, terminal, wrap::wrap};
 
 pub(super) fn run() -> anyhow::Result<Exit> {
-    let check = record::check();
+    let check = record::check(&files::options(false));
     output::to_stdout(|out| {
         writeln!(out, "facts")?;
         for (label, value) in check.facts.rows() {
-            writeln!(out, "  {label:<28} {value}")?;
+            row(label, value, out)?;
         }
         writeln!(out, "\nplan")?;
         match &check.plan {
             Ok(plan) => {
                 for (label, value) in plan.rows() {
-                    writeln!(out, "  {label:<28} {value}")?;
+                    row(label, value, out)?;
                 }
             }
-            Err(refusal) => writeln!(out, "  {:<28} {refusal}", "nothing of the kernel's")?,
+            Err(refusal) => row("nothing of the kernel's", refusal, out)?,
         }
-        writeln!(out, "  {:<28} {}", "pthread of a command", check.preload)?;
+        row("pthread of a command", &check.preload, out)?;
         if let Some(refusal) = &check.left_out {
-            writeln!(out, "  {:<28} {refusal}", "without kernel locks")?;
+            row("without kernel locks", refusal, out)?;
+        }
+        if !check.weaknesses.is_empty() {
+            writeln!(out, "\nsafety")?;
+        }
+        for line in &check.weaknesses {
+            writeln!(out, "  {}", wrapped(&printable(line), 2))?;
         }
         writeln!(out, "\nwith --locks kernel")?;
         match &check.holds {
             Ok(plan) => {
                 for (label, value) in plan.kernel_rows() {
-                    writeln!(out, "  {label:<28} {value}")?;
+                    row(label, value, out)?;
                 }
             }
-            Err(refusal) => writeln!(out, "  {refusal}")?,
+            Err(refusal) => writeln!(out, "  {}", wrapped(&refusal.to_string(), 2))?,
         }
         Ok(())
     })?;
     Ok(if check.plan.is_ok() { Exit::Done } else { Exit::NotPossible })
+}
+
+/// Writes a fact, whose value may take several lines on a terminal.
+fn row(label: impl Display, value: impl Display, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "  {label:<28} {}", wrapped(&value.to_string(), 31))
+}
+
+/// Breaks a text where the terminal ends, with this indentation of all lines but the first.
+fn wrapped(text: &str, indent: usize) -> String {
+    let Some(size) = terminal::current().size else { return text.to_owned() };
+    let width = size.columns.saturating_sub(indent).max(20);
+    wrap(text, width, 0).replace('\n', &format!("\n{:indent$}", ""))
 }

@@ -1,22 +1,23 @@
-//! `klock demo`: records the workload that klock brings along, prints its report, draws a picture of one lock.
+//! `klock demo`: records a built-in demo workload, prints its report and draws a picture of one lock.
 //!
-//! The workload is a process of its own and recorded as any command: it records its own locks, and where that is permitted the
-//! kernel's locks and futexes are recorded too.
+//! The workload is a separate process and is recorded like any command: it records its own locks. Kernel locks and futexes are
+//! recorded too if that is permitted.
 
 use std::{ffi::OsString, path::Path};
 
-use analyze::report;
+use analyze::{
+    output::Page,
+    tables::{Table as _, report},
+};
 use anyhow::Context as _;
 use record::{Options, Target};
-use trace_format::Trace;
+use trace_format::{Trace, output::OutputOptions, text::printable};
 
-use super::{plot, record as recording, report as reporting};
-use crate::{args, exit::Exit, files, output, progress};
+use super::{plot, record as record_command};
+use crate::{args, exit::Exit, files, output, recording};
 
-/// The lock of the picture.
+/// The lock that is drawn.
 const PICTURED: &str = "convoy_log";
-/// What of the recording the picture shows, in nanoseconds: enough to see the pattern, few enough to see each hold.
-const WINDOW_NS: (i64, i64) = (500_000_000, 600_000_000);
 
 pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     let trace_path = args.output.join("demo.parquet");
@@ -25,34 +26,40 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
 
     let trace = Trace::open(&trace_path)?;
     let options = report::Options { limit: Some(12), allow_loss: true, ..report::Options::default() };
-    let report = report::report(&trace, &options)?;
-    output::to_stdout(|out| reporting::write_text(out, &report))?;
+    let report = report::report(std::slice::from_ref(&trace), &options)?;
+    let page = Page { style: output::style(false, false), ..Page::default() };
+    output::unpaged(|out| Ok(report.write(&page, out)?))?;
 
-    let span = trace.info().span_ns();
-    let window = (span > WINDOW_NS.1).then_some(WINDOW_NS);
-    let svg = plot::draw(&trace, PICTURED, window, 1200)?;
-    files::write_file(&picture_path, true, svg.as_bytes())?;
+    let svg = plot::draw(&trace, PICTURED, None, &analyze::plot::Options::default())?;
+    files::write(&picture_path, &picture_options(args), |out| Ok(out.write_all(svg.as_bytes())?))?;
+    let shown = |path: &Path| printable(&path.display().to_string()).into_owned();
     eprintln!(
         "\nThe picture of {PICTURED} is in {}. Next:\n  klock analyze report {} --by site\n  klock plot {} --lock hot_counter",
-        picture_path.display(),
-        trace_path.display(),
-        trace_path.display()
+        shown(&picture_path),
+        shown(&trace_path),
+        shown(&trace_path)
     );
     Ok(Exit::Done)
 }
 
+/// Returns the rules for the picture of the demo, which replaces that of an earlier one.
+fn picture_options(args: &args::Demo) -> OutputOptions {
+    OutputOptions { replace: true, ..files::options(args.force) }
+}
+
 fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("failed to find klock's own program")?;
+    let program = std::env::current_exe().context("cannot find the program file of klock")?;
     let time = format!("{}ms", args.duration.as_millis());
     let command = [program.into_os_string(), OsString::from("demo-workload"), OsString::from(time)];
     let options = Options {
         output: trace.to_owned(),
-        replace: true,
+        files: OutputOptions { keep_old: true, replace: false, ..files::options(args.force) },
         target: Target::Command(command.into()),
         command_line: std::env::args().collect(),
         ..Options::default()
     };
-    let summary = recording::record(&options, false)?;
-    eprintln!("{}\n", progress::summary(&summary, trace));
+    let summary = record_command::record(&options, false)?;
+    record_command::report_kept(&summary);
+    eprintln!("{}\n", recording::summary(&summary, trace));
     Ok(())
 }

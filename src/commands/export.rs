@@ -1,25 +1,20 @@
-//! `klock export`: the trace in the format that was asked for, to stdout or a file; what it lacks, to stderr.
+//! `klock export`: writes traces in another format to stdout or a file, and notes to stderr.
 
-use std::io::IsTerminal as _;
+use std::fmt::Display;
 
+use super::{filters::filter, out, traces};
+use crate::{args, exit::Exit, files, output, progress::Reading};
 use analyze::export::{self, Options};
-use trace_format::Trace;
-
-use super::filters::filter;
-use crate::{args, exit::Exit, files, output};
 
 mod offwaketime;
 mod older;
 mod viewers;
 
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
-    if let Some(misplaced) = args.misplaced() {
-        anyhow::bail!(misplaced);
-    }
-    let trace = Trace::open(&args.trace)?;
+    let traces = traces::open(&args.traces)?;
     let options = Options {
         format: args.format,
-        filter: filter(&args.filters),
+        filter: filter(&args.filters)?,
         allow_loss: args.allow_loss,
         folded: viewers::folded(&args.folded),
         firefox: viewers::firefox(&args.firefox),
@@ -28,29 +23,27 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         mklockstat: older::mklockstat(&args.mklockstat)?,
         perf_lock: older::perf_lock(&args.perf_lock),
         offwaketime: offwaketime::options(&args.offwaketime),
+        metrics: args
+            .metrics
+            .series
+            .map_or_else(Default::default, |series| export::metrics::Options { series }),
     };
-    if let Some(path) = &args.locktrace.hist {
-        files::check_new(path, args.force)?;
-    }
+    let file_options = files::options(args.force);
+    let histograms =
+        args.locktrace.hist.as_deref().map(|path| files::create(path, &file_options)).transpose()?;
+    let reading = args.output.is_some().then(|| Reading::start(&traces));
     let mut written = export::Written::default();
-    let mut write = |out: &mut (dyn std::io::Write + Send)| {
-        written = export::write(&trace, &options, out)?;
+    let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
+    out::stream(args.output.as_deref(), args.force, binary, |out| {
+        written = export::write(&traces, &options, out)?;
         Ok(())
-    };
-    match &args.output {
-        Some(path) => files::stream_file(path, args.force, &mut write)?,
-        None if args.format.is_binary() && std::io::stdout().is_terminal() => {
-            anyhow::bail!("{} is nothing for a terminal; give -o FILE", args.format)
-        }
-        None => output::to_stdout(&mut write)?,
+    })?;
+    if let Some(file) = histograms {
+        files::fill(file, |out| Ok(export::write_locktrace_histograms(&traces, &options, out)?))?;
     }
-    if let Some(path) = &args.locktrace.hist {
-        files::stream_file(path, args.force, |out| {
-            Ok(export::locktrace::write_hist(&trace, &options, out)?)
-        })?;
-    }
+    drop(reading);
     for note in written.trust.warning().iter().chain(&written.notes) {
-        eprintln!("klock: {note}");
+        output::message(note);
     }
     Ok(if written.items == 0 { Exit::Nothing } else { Exit::Done })
 }

@@ -1,4 +1,4 @@
-//! Filters as they were typed to filters as the analyzer takes them.
+//! Converts filters and times of the command line to those of the library.
 
 use std::time::Duration;
 
@@ -6,14 +6,16 @@ use analyze::Filter;
 
 use crate::args::Filters;
 
-pub(super) fn filter(args: &Filters) -> Filter {
-    // Every word is a lock or task that may be asked for; whether it exists is for the trace to say.
+pub(super) fn filter(args: &Filters) -> anyhow::Result<Filter> {
+    check_window(args.from, args.to)?;
+    // Every word parses; whether such a lock or task exists depends on the trace.
     let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
     let Ok(task) = args.task.as_deref().map(str::parse).transpose();
-    Filter {
+    Ok(Filter {
         lock,
         kinds: args.kind.clone(),
         include_idle: args.idle,
+        purposes: args.purpose.clone(),
         task,
         comms: args.comm.clone(),
         symbol: args.symbol.clone(),
@@ -21,10 +23,20 @@ pub(super) fn filter(args: &Filters) -> Filter {
         min_wait_ns: args.min_wait.map(ns),
         from_ns: args.from.map(ns),
         to_ns: args.to.map(ns),
-    }
+    })
 }
 
-/// Nanoseconds; what is too long for them is the longest.
+/// Refuses a window that ends before it begins.
+pub(super) fn check_window(from: Option<Duration>, to: Option<Duration>) -> anyhow::Result<()> {
+    let (begin, end) = (from.unwrap_or_default(), to.unwrap_or(Duration::MAX));
+    anyhow::ensure!(
+        begin < end,
+        "cannot select from {begin:?} to {end:?}: the end is not after the start; give a --to that is later than --from"
+    );
+    Ok(())
+}
+
+/// Converts a time to nanoseconds, at most `i64::MAX`.
 pub(super) fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,12 +1,11 @@
-//! `klock info`: what a trace holds and how it was made.
+//! `klock info`: describes a trace.
 
-use analyze::info;
-use trace_format::Trace;
+use analyze::tables::info;
 
 use crate::{args, exit::Exit, output};
 
 pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
-    let trace = Trace::open(&args.trace)?;
+    let trace = trace_format::open(&args.trace)?;
     let info = info::info(&trace)?;
     output::to_stdout(|out| {
         if args.json {

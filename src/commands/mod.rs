@@ -1,7 +1,5 @@
-//! From arguments to library calls and from their values to an output, one file per command.
+//! The commands, one file each: they convert arguments to calls of the libraries, and write what those return.
 
-#[cfg(feature = "analyze")]
-mod blame;
 #[cfg(feature = "record")]
 mod check;
 #[cfg(all(feature = "record", feature = "analyze"))]
@@ -13,31 +11,26 @@ mod export;
 #[cfg(feature = "analyze")]
 mod filters;
 #[cfg(feature = "analyze")]
-mod hist;
-#[cfg(feature = "analyze")]
 mod info;
+#[cfg(feature = "analyze")]
+mod intervals;
+mod man;
 #[cfg(feature = "analyze")]
 mod out;
 #[cfg(feature = "analyze")]
-mod periods;
-#[cfg(feature = "analyze")]
 mod plot;
-#[cfg(feature = "analyze")]
-mod processes;
-#[cfg(feature = "analyze")]
-mod raw;
 #[cfg(feature = "record")]
 mod record;
 mod recover;
 #[cfg(feature = "analyze")]
-mod report;
+mod rollup;
 #[cfg(feature = "analyze")]
-mod timeline;
+mod table;
 #[cfg(feature = "analyze")]
 mod traces;
 
 #[cfg(feature = "analyze")]
-use analyze::raw::What;
+use analyze::tables::intervals::RowKind;
 
 #[cfg(feature = "analyze")]
 use crate::args::Analyze;
@@ -46,7 +39,7 @@ use crate::{
     exit::Exit,
 };
 
-/// Carries out the command.
+/// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match args.command {
         #[cfg(feature = "record")]
@@ -58,8 +51,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         #[cfg(feature = "analyze")]
         Command::Export(args) => export::run(&args),
         #[cfg(feature = "analyze")]
+        Command::Rollup(args) => rollup::run(&args),
+        #[cfg(feature = "analyze")]
         Command::Info(args) => info::run(&args),
         Command::Recover(args) => recover::run(&args),
+        Command::Completions(args) => man::completions(args.shell),
+        Command::Man(args) => man::run(&args),
         #[cfg(feature = "record")]
         Command::Check(_) => check::run(),
         #[cfg(all(feature = "record", feature = "analyze"))]
@@ -75,15 +72,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
 #[cfg(feature = "analyze")]
 fn analyze(args: Analyze) -> anyhow::Result<Exit> {
     match args {
-        Analyze::Report(args) => report::run(&args),
-        Analyze::Blame(args) => blame::run(&args),
-        Analyze::Timeline(args) => timeline::run(&args),
-        Analyze::Periods(args) => periods::run(&args),
-        Analyze::Processes(args) => processes::run(&args),
-        Analyze::Hist(args) => hist::run(&args),
+        Analyze::Report(args) => table::report(&args),
+        Analyze::Blame(args) => table::blame(&args),
+        Analyze::Timeline(args) => table::timeline(&args),
+        Analyze::Periods(args) => table::periods(&args),
+        Analyze::Processes(args) => table::processes(&args),
+        Analyze::OffCpu(args) => table::offcpu(&args),
+        Analyze::Hist(args) => table::hist(&args),
         Analyze::Diff(args) => diff::run(&args),
-        Analyze::Events(args) => raw::run(&args, What::Events),
-        Analyze::Waits(args) => raw::run(&args, What::Waits),
-        Analyze::Holds(args) => raw::run(&args, What::Holds),
+        Analyze::Events(args) => intervals::run(&args, RowKind::Events),
+        Analyze::Waits(args) => intervals::run(&args, RowKind::Waits),
+        Analyze::Holds(args) => intervals::run(&args, RowKind::Holds),
     }
 }

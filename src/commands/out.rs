@@ -1,36 +1,89 @@
-//! Where an analysis goes: stdout, or a file that appears whole or not at all, and how a warning gets there.
+//! Opens the destination of a result: stdout, or a file that appears complete or not at all. Prints warnings to stderr for formats
+//! that cannot hold them.
 
-use std::io::{IsTerminal as _, Write};
+use std::{
+    fmt::Display,
+    io::{IsTerminal as _, Write},
+    path::Path,
+};
 
-use analyze::{Look, report::Trust, rows::Format};
+use analyze::{
+    TextStyle,
+    output::{Format, layout::Notes},
+};
 use anyhow::bail;
 
-use super::report::terminal_width;
-use crate::{args::Output, files, output};
+use crate::{
+    args::{Output, Rows},
+    files, output, terminal,
+};
 
-/// Lets `write` write to where the arguments say, and tells it how text is to look there.
+/// The answer to `-n 0`.
+pub(super) const NO_ROW: &str = "nothing to show: no row was asked for (-n 0)";
+
+/// Returns the style of text at the destination.
+pub(super) fn style(args: &Output) -> TextStyle {
+    if args.output.is_some() {
+        TextStyle { full: args.full, notes: Notes::None, ..TextStyle::default() }
+    } else {
+        output::style(args.full, args.notes)
+    }
+}
+
+/// Returns whether text goes to a terminal.
+pub(super) fn is_terminal(args: &Output) -> bool {
+    args.format == Format::Text && style(args).is_terminal
+}
+
+/// Returns the number of rows to show: that of the arguments, or of a screen on a terminal.
+pub(super) fn limit(args: &Rows) -> Option<usize> {
+    match args.limit {
+        None if is_terminal(&args.output) && !args.all => Some(terminal::rows()),
+        limit => limit,
+    }
+}
+
+/// Calls `write` with the destination.
 pub(super) fn write(
     args: &Output,
-    write: impl FnOnce(Look, &mut (dyn Write + Send)) -> anyhow::Result<()>,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let look = |width| Look { width, full: args.full };
-    match &args.output {
-        Some(path) => files::stream_file(path, args.force, |out| write(look(None), out)),
-        None if args.format.is_binary() && std::io::stdout().is_terminal() => {
-            bail!("{} is nothing for a terminal; give -o FILE", args.format)
+    let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
+    stream(args.output.as_deref(), args.force, binary, write)
+}
+
+/// Writes the notes of text to stderr where the text has the rows alone.
+pub(super) fn notes(
+    args: &Output,
+    write: impl FnOnce(TextStyle, &mut (dyn Write + Send)) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    if args.format == Format::Text && style(args).notes == Notes::None {
+        let notes = if args.notes { Notes::Full } else { Notes::Folded };
+        write(TextStyle { notes, ..TextStyle::default() }, &mut std::io::stderr())?;
+    }
+    Ok(())
+}
+
+/// Calls `write` with the file, or with stdout if none is given. Refuses a binary format on a terminal.
+pub(super) fn stream(
+    path: Option<&Path>,
+    force: bool,
+    binary: Option<&dyn Display>,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match (path, binary) {
+        (Some(path), _) => files::write(path, &files::options(force), write),
+        (None, Some(format)) if std::io::stdout().is_terminal() => {
+            bail!("cannot write {format} to a terminal; use -o FILE")
         }
-        None => output::to_stdout(|out| write(look(terminal_width()), out)),
+        (None, _) => output::to_stdout(write),
     }
 }
 
-/// What a table warns of, where its format has no place for it.
+/// Prints a warning to stderr, unless it is part of text on a terminal.
 pub(super) fn warn(args: &Output, warning: Option<String>) {
-    if let Some(warning) = warning.filter(|_| args.format != Format::Text || args.output.is_some()) {
-        eprintln!("klock: {warning}");
+    let is_shown = |_: &String| args.format == Format::Text && style(args).notes != Notes::None;
+    if let Some(warning) = warning.filter(|warning| !is_shown(warning)) {
+        output::message(warning);
     }
-}
-
-/// The same of a table that is finished.
-pub(super) fn warn_of(args: &Output, trust: &Trust) {
-    warn(args, trust.warning());
 }

@@ -1,57 +1,139 @@
-//! `klock record`: arguments to options, signals to a stop request, the summary to one line on stderr.
+//! `klock record`: converts arguments to options and signals to a request to stop, and prints the summary.
 
-use std::{thread, time::Duration};
+use std::{io::IsTerminal as _, thread, time::Duration};
 
 use anyhow::Context as _;
-use record::{CallWay, Filters, KernelDepth, Locks, Options, ProbeWay, Stop, Summary, Target};
+use record::{
+    Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod, Stop, Summary,
+    Target, ThreadSpace, stop::INTERRUPTED,
+};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use trace_format::kernel_functions::kinds;
+use trace_format::{kernel_functions::kinds, output::OutputOptions};
 
 use crate::{
     args::{self, KernelProbes, LockSource, PthreadProbes},
     exit::Exit,
-    progress,
+    files, output, recording,
 };
 
+#[cfg(feature = "analyze")]
+mod metrics;
+
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
-    let summary = record(&options(args), args.quiet)?;
+    let options = options(args);
+    let is_chosen = args.all || options.target != Target::All;
+    if !is_chosen && !args.quiet {
+        let until = if args.duration.is_some() { "" } else { " until Ctrl-C" };
+        output::message(format_args!(
+            "recording the whole machine{until}; give -p PID or a COMMAND to record less"
+        ));
+    }
+    let summary = record_with_metrics(&options, args).map_err(|error| match is_chosen {
+        true => error,
+        false => error.context(
+            "cannot record the whole machine; without root, klock records the pthread calls of a command: klock record COMMAND",
+        ),
+    })?;
     if !args.quiet {
-        eprintln!("{}", progress::summary(&summary, &args.output));
+        report_kept(&summary);
+        eprintln!("{}", recording::summary(&summary, &args.output));
+        if std::io::stderr().is_terminal() {
+            eprint!(
+                "{}",
+                recording::next_steps(&summary, &args.output, !args.off_cpu || !args.locks.is_empty())
+            );
+        }
     }
     Ok(exit_of(&summary))
 }
 
-/// Records with the terminal attached: a progress line, and Ctrl-C ends it.
+/// Reports the new name of an earlier trace.
+pub(super) fn report_kept(summary: &Summary) {
+    if let Some(kept) = &summary.kept {
+        output::message(format_args!("kept the earlier trace as {}", kept.display()));
+    }
+}
+
+/// Records, and writes metrics meanwhile if they are asked for.
+fn record_with_metrics(options: &Options, args: &args::Record) -> anyhow::Result<Summary> {
+    #[cfg(feature = "analyze")]
+    if let Some(file) = metrics_options(args)? {
+        let (metrics, observer) = metrics::Metrics::start(file)?;
+        let summary = record_observed(options, args.quiet, Some(observer));
+        if let Some(error) = metrics.finish().filter(|_| summary.is_ok()) {
+            output::message(format_args!("warning: {error:#}"));
+        }
+        return summary;
+    }
+    record(options, args.quiet)
+}
+
+/// Returns the options of the metrics, if they are asked for.
+#[cfg(feature = "analyze")]
+fn metrics_options(args: &args::Record) -> anyhow::Result<Option<metrics::Options>> {
+    let Some(path) = args.metrics.file.clone() else { return Ok(None) };
+    anyhow::ensure!(
+        path != args.output,
+        "cannot write metrics to {}: the trace is written there; use another name",
+        path.display()
+    );
+    let args::Metrics { every, series, .. } = args.metrics;
+    Ok(Some(metrics::Options { path, every, series, force: args.force }))
+}
+
+/// Records with a progress line on the terminal, until Ctrl-C at the latest.
 pub(super) fn record(options: &Options, quiet: bool) -> anyhow::Result<Summary> {
+    record_observed(options, quiet, None)
+}
+
+fn record_observed(
+    options: &Options,
+    quiet: bool,
+    observer: Option<Box<dyn Observer>>,
+) -> anyhow::Result<Summary> {
     let stop = Stop::new();
     end_on_signals(stop.clone())?;
-    let line = progress::Line::new(quiet);
-    let result = record::record(options, &stop, &mut |progress| line.show(progress));
+    // A command prints to the same terminal.
+    let is_shared = matches!(options.target, Target::Command(_));
+    let line = recording::Line::new(quiet, is_shared);
+    let result = record::record_observed(options, &stop, observer, &mut |progress| line.show(progress));
     line.clear();
     let summary = result?;
     if !quiet {
         for warning in &summary.warnings {
-            eprintln!("klock: warning: {warning}");
+            output::message(format_args!("warning: {warning}"));
         }
     }
     Ok(summary)
 }
 
-/// The first SIGINT or SIGTERM ends the recording and finishes the file; the second one ends klock at once.
+/// Lets the first SIGINT, SIGTERM or SIGHUP end the recording and finish the file. The second one ends klock within a second: what is
+/// not composed yet is counted as lost. If even that hangs, and at the third one, klock exits, and `klock recover` completes the trace.
 fn end_on_signals(stop: Stop) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("failed to watch for signals")?;
+    const URGENT_LIMIT: Duration = Duration::from_millis(900);
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
+    // nohup ignores it.
+    if !files::is_ignored(SIGHUP) {
+        signals.add_signal(SIGHUP).context("cannot handle signals")?;
+    }
     thread::spawn(move || {
-        let mut asked = false;
         for signal in signals.forever() {
-            if asked {
-                // SAFETY: _exit only ends the process; the file keeps what was flushed.
-                unsafe { libc::_exit(128 + signal) };
+            // The file keeps what was flushed.
+            let exit = move || signal_hook::low_level::exit(128 + signal);
+            if stop.is_urgent() {
+                exit();
+            } else if stop.requested().is_some() {
+                stop.make_urgent();
+                thread::spawn(move || {
+                    thread::sleep(URGENT_LIMIT);
+                    exit();
+                });
+            } else {
+                stop.request(if signal == SIGINT { INTERRUPTED } else { "terminated" });
             }
-            asked = true;
-            stop.request(if signal == SIGINT { "interrupted" } else { "terminated" });
         }
     });
     Ok(())
@@ -60,26 +142,28 @@ fn end_on_signals(stop: Stop) -> anyhow::Result<()> {
 fn options(args: &args::Record) -> Options {
     Options {
         output: args.output.clone(),
-        replace: args.force,
+        files: OutputOptions { mode: args.mode, keep_old: true, ..files::options(args.force) },
         target: target(args),
         locks: locks(&args.locks),
         off_cpu: args.off_cpu,
         kernel: depth(args),
-        calls: match args.pthread_probes {
-            PthreadProbes::Auto => CallWay::Auto,
-            PthreadProbes::Preload => CallWay::Preload,
-            PthreadProbes::Uprobe => CallWay::Uprobe,
+        pthread_method: match args.pthread_probes {
+            PthreadProbes::Auto => PthreadMethod::Auto,
+            PthreadProbes::Preload => PthreadMethod::Preload,
+            PthreadProbes::Uprobe => PthreadMethod::Uprobe,
         },
         lossless: args.lossless,
         filters: filters(args),
         duration: args.duration,
         ring_bytes: args.ring,
         max_stack: args.max_stack,
+        unwind: args.unwind.unwrap_or_default(),
+        kernel_addresses: args.kernel_addresses,
         command_line: std::env::args().collect(),
     }
 }
 
-/// Exactly one is given; the parser sees to that.
+/// Returns the target. The parser allows at most one.
 fn target(args: &args::Record) -> Target {
     if !args.pid.is_empty() {
         Target::Processes(args.pid.clone())
@@ -94,23 +178,23 @@ fn target(args: &args::Record) -> Target {
     }
 }
 
-/// Nothing chosen is the default for the target.
-fn locks(chosen: &[LockSource]) -> Option<Locks> {
+/// Returns the chosen locks, or `None` for the default of the target.
+fn locks(chosen: &[LockSource]) -> Option<LockSources> {
     let has = |source| chosen.contains(&source);
-    (!chosen.is_empty()).then(|| Locks {
+    (!chosen.is_empty()).then(|| LockSources {
         kernel: has(LockSource::Kernel),
         futex: has(LockSource::Futex),
         pthread: has(LockSource::Pthread),
     })
 }
 
-/// How much of kernel locks; nothing chosen is the default for the choice of locks.
+/// Returns the chosen detail of kernel locks, or `None` for the default of the chosen locks.
 fn depth(args: &args::Record) -> Option<KernelDepth> {
     match args.kernel_probes {
         _ if args.contended_only => Some(KernelDepth::Waits),
         KernelProbes::Auto => None,
-        KernelProbes::Fentry => Some(KernelDepth::Holds(ProbeWay::Fentry)),
-        KernelProbes::Kprobe => Some(KernelDepth::Holds(ProbeWay::Kprobe)),
+        KernelProbes::Fentry => Some(KernelDepth::Holds(ProbePreference::Fentry)),
+        KernelProbes::Kprobe => Some(KernelDepth::Holds(ProbePreference::Kprobe)),
     }
 }
 
@@ -122,6 +206,12 @@ fn filters(args: &args::Record) -> Filters {
         sample: args.sample,
         min_wait_ns: ns(args.min_wait),
         min_block_ns: ns(args.min_block),
+        max_block_ns: args.max_block.map_or(u64::MAX, |time| ns(Some(time))),
+        threads: match (args.user_threads, args.kernel_threads) {
+            (true, _) => Some(ThreadSpace::User),
+            (_, true) => Some(ThreadSpace::Kernel),
+            _ => None,
+        },
         locks: args.lock.clone(),
         comms: args.comm.clone(),
         not_comms: args.exclude_comm.clone(),
@@ -129,7 +219,7 @@ fn filters(args: &args::Record) -> Filters {
     }
 }
 
-/// The command's own status, as a shell reports it.
+/// Returns the status of the command, as a shell reports it.
 fn exit_of(summary: &Summary) -> Exit {
     match &summary.exit {
         None => Exit::Done,

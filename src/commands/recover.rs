@@ -1,9 +1,11 @@
-//! `klock recover`: finishes the trace of a recorder that was killed.
+//! `klock recover`: completes the trace of a recorder that was killed.
 
-use crate::{args, exit::Exit, output};
+use trace_format::text::printable;
+
+use crate::{args, exit::Exit, files, output};
 
 pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
-    let recovered = trace_format::recover(&args.trace)?;
+    let recovered = trace_format::recover(&args.trace, &files::options(args.force))?;
     let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
     let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
     let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);
@@ -11,7 +13,7 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
         writeln!(
             out,
             "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {:.1} s or up to a second longer",
-            args.trace.display(),
+            printable(&args.trace.to_string_lossy()),
             recovered.events,
             seconds(last_ns),
             seconds(clocks.1.monotonic_ns),

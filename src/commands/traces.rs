@@ -1,10 +1,10 @@
-//! Traces as they were typed: files, and directories of files, of which only events are traces. At least one is opened.
+//! Opens the traces that the command line names: files, and directories of files. Skips side tables among several files.
 
 use std::path::{Path, PathBuf};
 
 use trace_format::{FormatError, Trace};
 
-/// Opens them, in the order in which they were typed, those of a directory by name.
+/// Opens at least one trace. Traces are in the order of the command line, those of a directory in the order of their names.
 pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
     let mut traces = Vec::new();
     for path in paths {
@@ -14,38 +14,42 @@ pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
                 add(&file, true, &mut traces)?;
             }
             if traces.len() == before {
-                anyhow::bail!("{}: no trace in this directory", path.display());
+                anyhow::bail!("cannot read traces from {}: the directory has none", path.display());
             }
         } else {
             add(path, paths.len() > 1, &mut traces)?;
         }
     }
     if traces.is_empty() {
-        anyhow::bail!("{}: no trace among these files; give the file of the events", paths[0].display());
+        anyhow::bail!(
+            "cannot read {}: none of the files is a trace; give the file of the events",
+            paths[0].display()
+        );
     }
     refuse_twice(&traces)?;
     Ok(traces)
 }
 
-/// What is counted twice is not what happened.
+/// Refuses the same recording twice: its events would count twice.
 fn refuse_twice(traces: &[Trace]) -> anyhow::Result<()> {
     for (at, trace) in traces.iter().enumerate() {
         let id = &trace.info().trace_id;
         if let Some(same) = traces[..at].iter().find(|other| !id.is_empty() && other.info().trace_id == *id) {
             let (one, other) = (same.paths().events.display(), trace.paths().events.display());
-            anyhow::bail!("{one} and {other} are the same recording; give it once");
+            anyhow::bail!("cannot read {one} and {other}: they are the same recording; give it once");
         }
     }
     Ok(())
 }
 
-/// The Parquet files of a directory.
+/// Returns the Parquet files of a directory, without earlier traces that `klock record` has kept.
 fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |source| FormatError::Io { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "parquet") {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".parquet") && !name.ends_with(".old.parquet") {
             files.push(path);
         }
     }
@@ -53,11 +57,11 @@ fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A pattern or a directory also means the side tables, which come with their events, and Parquet that is no trace.
-fn add(path: &Path, among_others: bool, traces: &mut Vec<Trace>) -> anyhow::Result<()> {
-    match Trace::open(path) {
+/// Opens a file. If it is one of several, skips a side table and a Parquet file that is not a trace.
+fn add(path: &Path, is_one_of_several: bool, traces: &mut Vec<Trace>) -> anyhow::Result<()> {
+    match trace_format::open(path) {
         Ok(trace) => traces.push(trace),
-        Err(FormatError::SideTable { .. } | FormatError::NotATrace { .. }) if among_others => {}
+        Err(FormatError::SideTable { .. } | FormatError::NotATrace { .. }) if is_one_of_several => {}
         Err(error) => return Err(error.into()),
     }
     Ok(())

@@ -1,6 +1,7 @@
-//! The pthread locks of the demo's workload, as static variables with symbols, so that a recorder finds their names.
+//! The pthread locks of the demo workload, for static variables with symbols, by which a recorder finds their names.
 //!
-//! A lock is the first field of its variable: the variable's address is the lock's. A call is the bare pthread call.
+//! A lock is the first field of its variable, so both have the same address. The calls go to the C library directly: the recorder
+//! probes them there, and no crate wraps them.
 
 use std::cell::UnsafeCell;
 
@@ -26,7 +27,7 @@ impl DemoMutex {
         Self { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER) }
     }
 
-    // Inlined, so that the acquisition point is the line that calls it.
+    // Inlined, so that the acquisition site is the line of the caller.
     #[inline(always)]
     pub(crate) fn lock(&self) {
         // SAFETY: the pointer is that of an initialised, never moved static mutex.

@@ -1,5 +1,5 @@
-//! The demo: a workload with locks of different characters. [`workload`] runs the threads, [`locks`] are the pthread locks that
-//! they use. Its recording is `klock record`'s, of a process of its own.
+//! The workload of `klock demo`: threads with locks that behave differently. [`workload`] runs the threads, [`locks`] wraps the pthread
+//! locks that they use.
 
 pub(crate) mod locks;
 pub(crate) mod workload;

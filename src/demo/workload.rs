@@ -1,5 +1,5 @@
-//! A workload that contends: a few locks of different characters, and threads that use them for a given time. What
-//! each lock is like can be read off its report and its picture; that is what the demo is for.
+//! A workload with contention: a few locks that behave differently, and threads that use them for a given time. The report and the
+//! picture show the behaviour of each lock.
 
 use std::{
     hint::black_box,
@@ -9,27 +9,27 @@ use std::{
 
 use super::locks::{DemoMutex, DemoRwLock};
 
-/// Hot: short holds, very often, by everybody.
+/// Hot: many threads hold it very often, for a short time.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
 pub(crate) static hot_counter: DemoMutex = DemoMutex::new();
 
-/// Long-held: one thread keeps it for many milliseconds, the others need it for a moment.
+/// Long-held: one thread holds it for many milliseconds, the others need it briefly.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
 pub(crate) static long_held_config: DemoMutex = DemoMutex::new();
 
-/// A convoy: everybody sleeps while holding it and comes back at once, so the queue is never empty.
+/// A convoy: each thread sleeps while holding it and asks for it again at once, so the queue is never empty.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
 pub(crate) static convoy_log: DemoMutex = DemoMutex::new();
 
-/// Read often, written seldom.
+/// Read often, written rarely.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the symbol is the name that the report shows")]
 pub(crate) static route_table_rw: DemoRwLock = DemoRwLock::new();
 
-/// A thread of the workload: its name, and what it does again and again.
+/// The name of a thread, and the function that it repeats.
 type Role = (&'static str, fn(u64));
 
 const ROLES: [Role; 11] = [
@@ -58,10 +58,10 @@ pub(crate) fn run(time: Duration) {
             }
         })
     });
-    // Joining waits on a futex, which would be in the report like any other.
+    // Joining earlier would wait on a futex, and the report would show that.
     thread::sleep(time + Duration::from_millis(20));
     for thread in threads.into_iter().flatten() {
-        // A thread that panicked has said so.
+        // A panic has already been reported.
         let _ = thread.join();
     }
 }
@@ -118,7 +118,7 @@ fn change_routes(_round: u64) {
     route_table_rw.unlock();
 }
 
-/// Keeps the CPU busy; a step is about a nanosecond.
+/// Keeps the CPU busy; a step takes about a nanosecond.
 fn compute(steps: u64) {
     let mut sum = 0_u64;
     for step in 0..steps {

@@ -1,4 +1,4 @@
-//! The options of offwaketime's formats, as they were typed, to those of the analyzer.
+//! Converts the options of the offwaketime formats.
 
 use analyze::export::offwaketime::{Options, Space};
 
@@ -6,7 +6,7 @@ use crate::args;
 
 pub(super) fn options(args: &args::Offwaketime) -> Options {
     let default = Options::default();
-    // The parser sees to it that at most one of two is given.
+    // The parser allows only one of them.
     let space = |user: bool, kernel: bool| match (user, kernel) {
         (true, _) => Some(Space::User),
         (_, true) => Some(Space::Kernel),

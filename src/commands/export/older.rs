@@ -1,8 +1,8 @@
-//! The options of the formats of older tools, as they were typed, to those of the analyzer.
+//! Converts the options of the formats of older tools.
 
 use analyze::{
     export::{lock_prof, locktrace, mklockstat, perf_lock},
-    report::Pick,
+    tables::report::Pick,
 };
 
 use super::super::filters::ns;
@@ -28,7 +28,7 @@ pub(super) fn mklockstat(args: &args::Mklockstat) -> anyhow::Result<mklockstat::
     let mode = args.period_mode.unwrap_or_default();
     anyhow::ensure!(
         !args.split || mode == mklockstat::PeriodMode::Exact,
-        "--split spreads waits over exact periods, which --period-mode compat has not; leave one of them out"
+        "cannot use --split with --period-mode compat: it spreads waits over exact periods; leave one of them out"
     );
     Ok(mklockstat::Options {
         mode,

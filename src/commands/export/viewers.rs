@@ -1,4 +1,4 @@
-//! Options of the formats of viewers, as they were typed, to those that the analyzer takes.
+//! Converts the options of the formats of viewers.
 
 use analyze::export::{firefox, folded};
 

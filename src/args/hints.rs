@@ -1,0 +1,165 @@
+//! Answers to a mistyped command line: the option of klock that does what a user of perf or bcc has in mind.
+//!
+//! clap's error goes in; one line with the right way comes out, or nothing if clap's own words are better.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use trace_format::LockKind;
+
+/// Options of perf and bcc that klock does not have, by command, and what to use instead.
+const OPTIONS: &[(&[&str], &[&str], &str)] = &[
+    (
+        &["record"],
+        &["-g", "--call-graph", "-U", "-K"],
+        "call stacks are always recorded; --max-stack sets their depth",
+    ),
+    (
+        &["record"],
+        &["-F", "--freq", "-c", "--count"],
+        "klock records every event, without sampling; --sample N records one acquisition in N",
+    ),
+    (
+        &["record"],
+        &["-e", "--event"],
+        "choose what is recorded with --locks kernel,futex,pthread or --off-cpu",
+    ),
+    (&["record"], &["-G", "--for-each-cgroup"], "record a cgroup with --cgroup PATH"),
+    (
+        &["record"],
+        &["-u", "--uid", "-C", "--cpu"],
+        "choose tasks with -p PID, -t TID, --cgroup PATH or --comm NAME",
+    ),
+    (&["record"], &["--all-cpus"], "record all tasks with -a"),
+    (&["record"], &["-s", "--stat"], "each thread is recorded apart; `klock report --by task` shows them"),
+    (
+        &["record"],
+        &["-i", "--no-inherit"],
+        "processes that the target starts are always recorded; -t TID records one thread",
+    ),
+    (&["record"], &["-m", "--mmap-pages"], "set the size of the ring buffers with --ring 8M"),
+    (&["record"], &["-Y", "--type-filter"], "choose kinds of kernel locks with --kind mutex,rwsem"),
+    (&["record"], &["-L", "--lock-filter"], "choose locks with --lock ADDR|SYMBOL"),
+    (
+        &["record"],
+        &["-n", "-k", "--by"],
+        "this is an option of `klock analyze`, which reads the trace afterwards",
+    ),
+    (
+        &[],
+        &["-g", "--call-graph", "-G"],
+        "group by call stack with --by stack, or by acquisition site with --by site; `klock plot --flame` draws stacks",
+    ),
+    (
+        &["analyze events", "analyze waits", "analyze holds"],
+        &["--by"],
+        "each row is one event, wait or hold; `klock report --by KEY` groups them",
+    ),
+    (&[], &["-i", "--input"], "give the trace without an option: klock report trace.parquet"),
+    (&[], &["-s"], "sort with -k COLUMN, and group with --by KEY"),
+    (
+        &[],
+        &["-t", "--threads", "--tid", "-T"],
+        "group by thread with --by task, or select threads with --task TID",
+    ),
+    (&[], &["-p", "--pid"], "select a process with --task PID, or group with --by process"),
+    (&[], &["-l", "--lock-addr"], "group by lock with --by lock, or select one with --lock ADDR"),
+    (&[], &["-E", "--entries"], "set the number of rows with -n N"),
+    (&[], &["-x", "--field-separator"], "use --format csv"),
+    (&[], &["-F", "--fields", "--field"], "choose columns with -F LIST (--columns)"),
+    (&[], &["--stdio"], "klock always prints text; --no-pager leaves the pager out"),
+    (&[], &["-Y", "--type-filter"], "select kinds of locks with --kind LIST"),
+    (&[], &["-L", "--lock-filter"], "select a lock with --lock ADDR|#ID|NAME"),
+    (&[], &["-S", "--callstack-filter"], "select stacks with --symbol NAME"),
+    (&[], &["-v", "--verbose"], "--notes shows all notes, and --full whole names"),
+    (&[], &["-a", "--all-cpus", "-d", "--duration"], "this is an option of `klock record`"),
+    (&[], &["--owner", "--lock-owner"], "`klock blame` shows the holders that others waited for"),
+    (&[], &["--json"], "use --format json"),
+    (&[], &["--csv"], "use --format csv"),
+];
+
+/// Commands of perf and bcc that klock does not have, and what to use instead.
+const COMMANDS: &[(&str, &str)] = &[
+    ("lock", "klock records with `klock record COMMAND`, and shows sums with `klock report`"),
+    ("contention", "`klock record COMMAND` records, and `klock report` shows the sums"),
+    ("stat", "`klock record COMMAND` records, and `klock report` shows the sums"),
+    ("top", "`klock record COMMAND` records, and `klock report` shows the locks with most waiting"),
+    ("script", "`klock analyze events` shows each event, and `klock export` writes other formats"),
+    ("annotate", "`klock report --by site` shows lines of code"),
+    ("timehist", "`klock waits` shows each wait"),
+    ("chains", "`klock blame` shows who holds the locks that others wait for"),
+];
+
+/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command.
+pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let option = text(ContextKind::InvalidArg)?;
+            let option = option.split('=').next().unwrap_or(option);
+            let known = OPTIONS.iter().find(|(commands, options, _)| {
+                (commands.contains(&command) || commands.is_empty() && command != "record")
+                    && options.contains(&option)
+            });
+            known.map(|(.., advice)| {
+                format!("cannot use {option} with klock {command}: there is no such option; {advice}")
+            })
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand)?;
+            let (_, advice) = COMMANDS.iter().find(|(name, _)| *name == word)?;
+            Some(format!("there is no klock {word}: {advice}"))
+        }
+        // The parsers of klock name the value and the valid form.
+        ErrorKind::ValueValidation => {
+            let words = std::error::Error::source(error)?.to_string();
+            words.starts_with("invalid ").then_some(words)
+        }
+        ErrorKind::InvalidValue if text(ContextKind::InvalidArg)?.starts_with("--locks") => {
+            let word = text(ContextKind::InvalidValue)?;
+            Some(format!("invalid locks '{word}': {}", locks(word)))
+        }
+        ErrorKind::ArgumentConflict if command == "record" => {
+            let ContextValue::Strings(others) = error.get(ContextKind::PriorArg)? else {
+                let (one, other) = (text(ContextKind::InvalidArg)?, text(ContextKind::PriorArg)?);
+                return two_targets(one, other);
+            };
+            two_targets(text(ContextKind::InvalidArg)?, others.first()?)
+        }
+        _ => None,
+    }
+}
+
+/// Returns what to use for a word that `--locks` does not know.
+fn locks(word: &str) -> String {
+    let sources = "use kernel, futex or pthread";
+    match word.parse::<LockKind>() {
+        Ok(kind) if kind.is_kernel() => {
+            format!(
+                "{sources}; for one kind of kernel locks --locks kernel --kind {word}, for mutexes of programs --locks pthread"
+            )
+        }
+        Ok(_) => format!("{sources}; locks of this kind are recorded by --locks pthread"),
+        Err(_) => sources.to_owned(),
+    }
+}
+
+/// Returns the answer to a command line with two targets.
+fn two_targets(one: &str, other: &str) -> Option<String> {
+    let is_target =
+        |word: &str| ["--all", "--pid", "--tid", "--cgroup", "[COMMAND]"].iter().any(|t| word.starts_with(t));
+    if !is_target(one) || !is_target(other) {
+        return None;
+    }
+    let advice = if [one, other].iter().any(|word| word.starts_with("[COMMAND]")) {
+        "; to record running tasks for some time, use -d 10s instead of a command"
+    } else {
+        ""
+    };
+    let name = |word: &str| {
+        if word.starts_with("[COMMAND]") { "COMMAND" } else { word.split(' ').next().unwrap_or(word) }
+            .to_owned()
+    };
+    Some(format!("cannot record {} and {}: give one target{advice}", name(one), name(other)))
+}
