@@ -1,6 +1,6 @@
 -- The report by lock, from the four tables of a trace. For DuckDB, in the directory of trace.parquet.
--- Exact for exclusive locks that are not taken recursively. An epoch ends where events were lost: nothing is paired
--- across it. Kinds of lock without a single release are recorded without holds, and each acquisition stands for itself.
+-- Exact for exclusive locks that are not acquired recursively. An epoch ends where events were lost: nothing is paired
+-- across it. A kind of lock without any release is recorded without holds: each of its acquisitions counts alone.
 WITH events AS (
     SELECT e.*, e.file_row_number AS seq, l.kind,
            count(*) FILTER (event = 'lost') OVER so_far AS epoch,
@@ -12,7 +12,7 @@ WITH events AS (
 measured AS (
     SELECT DISTINCT kind FROM events WHERE event = 'release'
 ),
--- What one task did to one lock, with what it did before and after.
+-- The events of one task on one lock, each with the event before and after it.
 steps AS (
     SELECT *,
            lag(event) OVER step AS before, lag(ts_ns) OVER step AS before_ns,
@@ -34,11 +34,11 @@ acquisitions AS (
     FROM steps
     WHERE event = 'acquire'
 ),
--- Credited at the release; held at the end counts nowhere.
+-- Columns are credited at the release; a hold that is open at the end counts nowhere.
 credited AS (
     SELECT *, end_ns - start_ns AS hold_ns FROM acquisitions WHERE end_ns >= start_ns OR NOT is_measured
 ),
--- Each wait that began is charged to the hold it ran into, if there was one.
+-- Each wait is charged to the hold during which it began, if there was one.
 charged AS (
     SELECT w.lock_id, count(*) AS waits
     FROM (SELECT * FROM steps WHERE event = 'wait' AND before IS DISTINCT FROM 'wait') AS w

@@ -1,8 +1,8 @@
-"""The report by acquisition point, the FreeBSD columns of it, as polars computes it; what report_by_site.sql does, and as exact.
+"""The FreeBSD columns of the report by acquisition site, computed by polars: the same as report_by_site.sql, and as exact.
 
     report_by_site.py DIRECTORY
 
-In the directory of trace.parquet; CSV goes to standard output, how long it took to standard error.
+Reads the trace in DIRECTORY. Writes CSV to standard output and its time in seconds to standard error.
 """
 
 import os
@@ -29,8 +29,8 @@ points = (
     .agg(pl.col("file", "line").first())
 )
 
-# An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
-# unless that had ended; of what has the same time, a release comes first and a wait last, but for one that ended at once.
+# The release of an acquisition is the next release of its task. A wait began in the lock's last hold before it, unless that had ended.
+# Among events of the same time a release comes first and a wait last, except for a wait that ended at once.
 event, ts_ns = pl.col("event"), pl.col("ts_ns")
 of_task = ["lock_id", "task_id"]
 ends_at_once = ts_ns.shift(-1).over(of_task) == ts_ns

@@ -1,14 +1,14 @@
--- The report by acquisition point, the FreeBSD columns of it, from the four tables of a trace; written to be fast. For DuckDB, in the
--- directory of trace.parquet. Exact where locks are exclusive, taken once at a time, and nothing was lost.
--- An acquisition's release is the next one of its task. A wait began in the hold whose acquisition was the last of the lock before it,
--- unless that had ended.
+-- The FreeBSD columns of the report by acquisition site, from the four tables of a trace; written to be fast. For DuckDB, in the
+-- directory of trace.parquet. Exact where locks are exclusive, acquired once at a time, and nothing was lost.
+-- The release of an acquisition is the next release of its task. A wait began in the lock's last hold before it, unless that
+-- had ended.
 WITH points AS (
     SELECT stack_id, coalesce([f FOR f IN frames IF f.file IS NOT NULL], frames)[1] AS frame
     FROM 'trace.stacks.parquet'
 ),
 steps AS (
     SELECT lock_id, ts_ns, event, stack_id, wait_ns,
-           -- Of what has the same time, a release comes first and a wait last, but for one that ended at once.
+           -- Among events of the same time a release comes first and a wait last, except for a wait that ended at once.
            CASE event WHEN 'release' THEN 0 WHEN 'acquire' THEN 2
                       ELSE CASE WHEN lead(ts_ns) OVER of_task = ts_ns THEN 1 ELSE 3 END END AS turn,
            wait_ns > 0 OR coalesce(lag(event) OVER of_task = 'wait', false) AS contended,
