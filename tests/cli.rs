@@ -1,11 +1,15 @@
-//! The command line from outside: the built binary, files in a fresh folder, what comes out and how it ends.
+//! Checks the command line of the built binary: its output, its files and its exit codes.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on stops")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
 #[path = "cli/exports.rs"]
 mod exports;
+#[path = "cli/guide.rs"]
+mod guide;
+#[path = "cli/outputs.rs"]
+mod outputs;
 #[path = "cli/recording.rs"]
 mod recording;
 #[path = "cli/recovery.rs"]
@@ -14,3 +18,5 @@ mod recovery;
 mod reports;
 #[path = "cli/support.rs"]
 mod support;
+#[path = "cli/wrong_input.rs"]
+mod wrong_input;

@@ -1,7 +1,7 @@
-//! The format's contract, from outside: what the writer was given comes back from the reader, whatever it was, and whatever
-//! is wrong with a file is said in one line that names the file and the next step.
+//! Checks the public interface of trace-format: the reader returns the rows that the writer got, and an invalid file gives
+//! one line of error with the file and the next step.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::{
     error::Error,
@@ -11,16 +11,24 @@ use std::{
 };
 
 use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
-use parquet::{arrow::ArrowWriter, file::metadata::KeyValue};
+use parquet::{
+    arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    basic::{BrotliLevel, Compression, GzipLevel},
+    file::{
+        metadata::{KeyValue, ParquetMetaDataWriter},
+        properties::WriterProperties,
+    },
+};
 use tempfile::TempDir;
 use trace_format::{
     Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope,
     Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
+    output::OutputError,
     paths::TracePaths,
     run_info::{KEY, SidecarInfo, Version},
 };
 
-/// Text that breaks what is careless: quotes, separators, control characters, directions, formulas, markup.
+/// Text that needs escaping somewhere: quotes, separators, control characters, text direction, formulas, markup.
 const HOSTILE: &[&str] = &[
     "",
     "a,b;c\td\"e'f",
@@ -34,13 +42,14 @@ const HOSTILE: &[&str] = &[
     "%s%n{}",
 ];
 
-fn event_at_extremes(which: usize) -> Event {
-    let long = |at: usize| [Some(i64::MIN), Some(i64::MAX), Some(0), Some(-1), None][(which + at) % 5];
-    let int = |at: usize| [Some(i32::MIN), None, Some(i32::MAX), Some(0)][(which + at) % 4];
+/// Returns an event with extreme and missing values, which depend on `index`.
+fn event_at_extremes(index: usize) -> Event {
+    let long = |at: usize| [Some(i64::MIN), Some(i64::MAX), Some(0), Some(-1), None][(index + at) % 5];
+    let int = |at: usize| [Some(i32::MIN), None, Some(i32::MAX), Some(0)][(index + at) % 4];
     Event {
         ts_ns: long(0).unwrap_or(1),
-        kind: EventKind::ALL[which % EventKind::ALL.len()],
-        mode: [None, Some(Mode::Exclusive), Some(Mode::Shared)][which % 3],
+        kind: EventKind::ALL[index % EventKind::ALL.len()],
+        mode: [None, Some(Mode::Exclusive), Some(Mode::Shared)][index % 3],
         lock: int(0).map(LockId),
         task: int(1).map(TaskId),
         cpu: Some(int(2).unwrap_or(7)),
@@ -52,7 +61,7 @@ fn event_at_extremes(which: usize) -> Event {
         peer_stack: int(2).map(StackId),
         errno: int(0),
         count: long(4),
-        state: [None, Some(TaskState::Runnable), Some(TaskState::Uninterruptible)][which % 3],
+        state: [None, Some(TaskState::Runnable), Some(TaskState::Uninterruptible)][index % 3],
     }
 }
 
@@ -73,6 +82,7 @@ fn stacks_at_extremes() -> Vec<Stack> {
         file: text,
         line: [Some(i32::MAX), None, Some(i32::MIN)][at % 3],
         inlined: at % 2 == 0,
+        guessed: at % 2 == 1,
         kernel: at % 3 == 0,
     };
     let deep: Vec<Frame> = (0..300).map(|at| frame((at, None))).collect();
@@ -90,6 +100,7 @@ fn locks_at_extremes() -> Vec<LockRow> {
         scope: Scope::ALL[at % 2],
         pid: [None, Some(i32::MAX), Some(i32::MIN)][at % 3],
         name,
+        shared: None,
         init_stack: [None, Some(StackId(i32::MAX))][at % 2],
         first_ns: [i64::MIN, i64::MAX][at % 2],
         last_ns: [i64::MAX, i64::MIN][at % 2],
@@ -131,8 +142,8 @@ fn small_trace() -> (TempDir, TracePaths) {
     (directory, paths)
 }
 
-/// The error's line as a user sees it: with its causes.
-fn words(error: &FormatError) -> String {
+/// Returns the error with its causes, as the program prints it.
+fn error_line(error: &FormatError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -142,7 +153,7 @@ fn words(error: &FormatError) -> String {
     text
 }
 
-/// Reads everything that a trace has.
+/// Reads all tables of a trace and returns the events.
 fn read_all(path: &Path) -> Result<Vec<Event>, FormatError> {
     let trace = Trace::open(path)?;
     trace.stacks()?;
@@ -155,19 +166,19 @@ fn read_all(path: &Path) -> Result<Vec<Event>, FormatError> {
     Ok(events)
 }
 
-/// The error of a trace, which names the file at fault and holds these words.
+/// Checks that reading `trace` gives one line of error that starts with the file `at_fault` and contains `expected`.
 #[track_caller]
 fn assert_error(trace: &Path, at_fault: &Path, expected: &[&str]) {
-    let line = words(&read_all(trace).expect_err("the trace is damaged"));
+    let line = error_line(&read_all(trace).expect_err("the trace is damaged"));
     assert!(
         line.starts_with(&at_fault.display().to_string()),
-        "{line}\ndoes not begin with {}",
+        "{line}\ndoes not start with {}",
         at_fault.display()
     );
     for part in expected {
-        assert!(line.contains(part), "{line}\ndoes not say {part:?}");
+        assert!(line.contains(part), "{line}\ndoes not contain {part:?}");
     }
-    assert!(!line.contains('\n'), "{line}\nis more than a line");
+    assert!(!line.contains('\n'), "{line}\nis more than one line");
 }
 
 fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>, entry: Option<String>) {
@@ -180,17 +191,17 @@ fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>, entry: Option<Stri
     writer.close().unwrap();
 }
 
-/// One row of events, with one column changed or left out, beside side tables that belong to it.
+/// Writes a trace of one event with one column changed or removed.
 fn write_events(path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
-    write_events_of(trace_format::FORMAT_MINOR, path, change);
+    write_events_in_minor(trace_format::FORMAT_MINOR, path, change);
 }
 
-/// The same of a minor version of the format.
-fn write_events_of(minor: u32, path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
+/// Writes a trace of one event, as [`write_events`] does, in a minor version of the format.
+fn write_events_in_minor(minor: u32, path: &Path, change: impl Fn(&str, ArrayRef) -> Option<ArrayRef>) {
     write(path, &some_info(), &[]);
     let int = || Arc::new(Int32Array::from(vec![0])) as ArrayRef;
     let long = || Arc::new(Int64Array::from(vec![0])) as ArrayRef;
-    let text = |word: &str| Arc::new(StringArray::from(vec![word])) as ArrayRef;
+    let text = |value: &str| Arc::new(StringArray::from(vec![value])) as ArrayRef;
     let columns = trace_format::schema::EVENTS.iter().filter_map(|column| {
         let array = match (column.name, column.column_type.name()) {
             ("event", _) => text("acquire"),
@@ -233,7 +244,7 @@ fn every_column_comes_back_as_it_was_written_at_its_extremes() {
 }
 
 #[test]
-fn a_trace_without_a_single_row_is_a_trace() {
+fn a_trace_without_rows_is_valid() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     TraceWriter::create(&path, false).unwrap().finish(&some_info(), &[], &[], &[]).unwrap();
@@ -243,7 +254,7 @@ fn a_trace_without_a_single_row_is_a_trace() {
 }
 
 #[test]
-fn a_row_group_closes_when_it_is_told_to_and_the_file_grows_with_it() {
+fn a_row_group_ends_on_request_and_the_file_grows_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     let mut writer = TraceWriter::create(&path, false).unwrap();
@@ -258,7 +269,7 @@ fn a_row_group_closes_when_it_is_told_to_and_the_file_grows_with_it() {
         sizes.push(writer.bytes());
     }
     assert!(sizes.is_sorted_by(|a, b| a < b), "{sizes:?}");
-    // Nothing was pushed since: this closes no group.
+    // No row was pushed since then, so no row group ends.
     writer.end_row_group().unwrap();
     assert_eq!(writer.rows(), 3_000);
     writer.finish(&some_info(), &[], &[], &[]).unwrap();
@@ -266,22 +277,22 @@ fn a_row_group_closes_when_it_is_told_to_and_the_file_grows_with_it() {
 }
 
 #[test]
-fn a_file_that_is_there_is_kept_unless_it_may_be_replaced() {
+fn an_existing_file_is_kept_unless_it_may_be_replaced() {
     let (_directory, paths) = small_trace();
     let before = fs::read(&paths.events).unwrap();
     let error = TraceWriter::create(&paths.events, false).unwrap_err();
-    assert!(matches!(error, FormatError::Exists { .. }));
-    assert!(words(&error).contains("-f to replace it"));
-    // A side table alone is in the way too.
+    assert!(matches!(error, FormatError::Output(OutputError::Exists { .. })));
+    assert!(error_line(&error).contains("-f to replace it"));
+    // An existing side table alone is an error too.
     let stacks = paths.stacks.with_file_name("u.stacks.parquet");
     fs::copy(&paths.stacks, &stacks).unwrap();
     let error = TraceWriter::create(&paths.events.with_file_name("u.parquet"), false).unwrap_err();
-    assert!(words(&error).starts_with(&stacks.display().to_string()));
+    assert!(error_line(&error).contains(&stacks.display().to_string()));
     assert_eq!(fs::read(&paths.events).unwrap(), before);
 }
 
 #[test]
-fn a_trace_that_was_never_finished_is_not_taken_for_a_whole_one() {
+fn an_unfinished_trace_is_not_read_as_a_complete_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     let mut writer = TraceWriter::create(&path, false).unwrap();
@@ -292,7 +303,7 @@ fn a_trace_that_was_never_finished_is_not_taken_for_a_whole_one() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     assert_error(&path, &path, &["no such file"]);
@@ -323,13 +334,13 @@ fn text_is_not_parquet() {
 }
 
 #[test]
-fn a_trace_cut_off_anywhere_is_an_error_that_names_the_file() {
+fn a_truncated_trace_is_an_error_that_names_the_file() {
     let (_directory, paths) = small_trace();
     for file in paths.all() {
         let whole = fs::read(file).unwrap();
         for length in (0..whole.len()).step_by(97).chain([whole.len() - 1, whole.len() - 4]) {
             fs::write(file, &whole[..length]).unwrap();
-            let line = words(&read_all(&paths.events).expect_err("a part is not a trace"));
+            let line = error_line(&read_all(&paths.events).expect_err("a truncated file is not a trace"));
             assert!(line.starts_with(&file.display().to_string()), "cut at {length}: {line}");
         }
         fs::write(file, whole).unwrap();
@@ -338,37 +349,91 @@ fn a_trace_cut_off_anywhere_is_an_error_that_names_the_file() {
 }
 
 #[test]
-fn a_damaged_footer_is_an_error_and_no_panic() {
+fn a_damaged_footer_is_an_error_and_not_a_panic() {
     let (_directory, paths) = small_trace();
     for file in paths.all() {
         let whole = fs::read(file).unwrap();
         let footer = u32::from_le_bytes(whole[whole.len() - 8..whole.len() - 4].try_into().unwrap());
-        let begin = whole.len() - 8 - usize::try_from(footer).unwrap();
-        for at in (begin..whole.len()).step_by(7) {
+        let start = whole.len() - 8 - usize::try_from(footer).unwrap();
+        for at in (start..whole.len()).step_by(7) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x2a;
             fs::write(file, damaged).unwrap();
-            // Some bytes carry nothing that a reader needs; what counts is that it answers, in a line with the file.
+            // The reader does not need all bytes, so some damage is not detected. An error must name the file.
             if let Err(error) = read_all(&paths.events) {
-                assert!(words(&error).contains(".parquet: "), "byte {at}: {}", words(&error));
+                assert!(error_line(&error).contains(".parquet: "), "byte {at}: {}", error_line(&error));
             }
         }
         fs::write(file, whole).unwrap();
     }
 }
 
-#[test]
-fn somebody_elses_parquet_is_not_a_trace() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("t.parquet");
-    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], None);
-    assert_error(&path, &path, &["no klock trace", "`klock record`"]);
-    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], Some("{\"format\":".to_owned()));
-    assert_error(&path, &path, &["`klock` entry can't be read"]);
+/// Writes a file again with another compression, as other tools do.
+fn rewrite(path: &Path, compression: Compression) {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let (schema, metadata) = (Arc::clone(reader.schema()), Arc::clone(reader.metadata()));
+    let entries = metadata.file_metadata().key_value_metadata().cloned();
+    let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+    let entry = entries.unwrap().into_iter().find(|entry| entry.key == KEY).unwrap();
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), schema, Some(properties)).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.append_key_value_metadata(entry);
+    writer.close().unwrap();
+}
+
+fn files(paths: &TracePaths) -> [&Path; 4] {
+    [&paths.events, &paths.stacks, &paths.locks, &paths.tasks]
 }
 
 #[test]
-fn a_newer_major_version_is_refused_whatever_else_it_says() {
+fn tables_that_were_rewritten_with_another_compression_are_read() {
+    let gzip = Compression::GZIP(GzipLevel::default());
+    for compression in
+        [Compression::SNAPPY, Compression::LZ4_RAW, Compression::LZ4, gzip, Compression::UNCOMPRESSED]
+    {
+        let (_directory, paths) = small_trace();
+        let expected = read_all(&paths.events).unwrap();
+        files(&paths).into_iter().for_each(|path| rewrite(path, compression));
+        assert!(read_all(&paths.events).unwrap() == expected, "{compression}");
+        assert_eq!(Trace::open(&paths.events).unwrap().locks().unwrap(), locks_at_extremes());
+    }
+}
+
+#[test]
+fn a_compression_that_klock_does_not_read_is_an_error_that_names_it() {
+    let brotli = Compression::BROTLI(BrotliLevel::default());
+    for (compression, name) in [(brotli, "brotli"), (Compression::LZO, "lzo")] {
+        let (_directory, paths) = small_trace();
+        // No file of this kind can be written here. What it says of itself is enough.
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&paths.locks).unwrap()).unwrap();
+        let mut metadata = reader.metadata().as_ref().clone().into_builder();
+        let groups = metadata.take_row_groups().into_iter().map(|group| {
+            let mut group = group.into_builder();
+            let columns = group.take_columns().into_iter();
+            let columns = columns.map(|c| c.into_builder().set_compression(compression).build().unwrap());
+            group.set_column_metadata(columns.collect()).build().unwrap()
+        });
+        let metadata = metadata.set_row_groups(groups.collect()).build();
+        let mut bytes = Vec::from(b"PAR1");
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
+        fs::write(&paths.locks, bytes).unwrap();
+        assert_error(&paths.events, &paths.locks, &[name, "zstd", "pyarrow: compression='zstd'"]);
+    }
+}
+
+#[test]
+fn a_foreign_parquet_file_is_not_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], None);
+    assert_error(&path, &path, &["not a klock trace", "`klock record`"]);
+    write_parquet(&path, vec![("a", Arc::new(Int64Array::from(vec![1])))], Some("{\"format\":".to_owned()));
+    assert_error(&path, &path, &["cannot read the footer's `klock` entry"]);
+}
+
+#[test]
+fn a_newer_major_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     let json = format!(r#"{{"format":{{"major":{},"minor":0}},"table":"events"}}"#, FORMAT_MAJOR + 1);
@@ -378,7 +443,7 @@ fn a_newer_major_version_is_refused_whatever_else_it_says() {
 }
 
 #[test]
-fn a_newer_minor_version_is_read_for_what_is_known() {
+fn the_known_columns_of_a_newer_minor_version_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     write_events(&path, |_, array| Some(array));
@@ -386,21 +451,21 @@ fn a_newer_minor_version_is_read_for_what_is_known() {
 }
 
 #[test]
-fn a_column_of_a_later_minor_version_is_null_in_older_traces_and_missed_in_others() {
+fn a_column_of_a_later_minor_version_is_null_in_older_traces_and_required_in_others() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     for column in trace_format::schema::EVENTS.iter().filter(|column| column.since > 0) {
         let without = |name: &str, array: ArrayRef| (name != column.name).then_some(array);
-        write_events_of(column.since - 1, &path, without);
+        write_events_in_minor(column.since - 1, &path, without);
         let events = read_all(&path).unwrap();
         assert_eq!((events.len(), events[0].state), (1, None), "{}", column.name);
-        write_events_of(column.since, &path, without);
+        write_events_in_minor(column.since, &path, without);
         assert_error(&path, &path, &[&format!("column {}", column.name), "found nothing"]);
     }
 }
 
 #[test]
-fn a_missing_side_table_is_named_with_what_to_copy() {
+fn a_missing_side_table_is_named_with_the_file_to_copy() {
     let (_directory, paths) = small_trace();
     for file in &paths.all()[1..] {
         let whole = fs::read(file).unwrap();
@@ -427,17 +492,17 @@ fn a_side_table_of_another_recording_is_refused() {
         assert_error(&paths.events, own, &["ffffffffffffffffffffffffffffffff", "same recording"]);
         fs::write(own, whole).unwrap();
     }
-    // Of the same recording, but another table.
+    // The same recording, but another table.
     fs::copy(&paths.stacks, &paths.locks).unwrap();
     assert_error(&paths.events, &paths.locks, &["(stacks)"]);
 }
 
 #[test]
-fn a_side_table_in_place_of_the_events_is_answered_with_the_events() {
+fn a_side_table_given_as_events_is_an_error_that_names_the_events() {
     let (_directory, paths) = small_trace();
     for (file, table) in paths.all().into_iter().zip(["", "stacks", "locks", "tasks"]).skip(1) {
         let events = paths.events.display().to_string();
-        assert_error(file, file, &[&format!("the {table} table"), &format!("give {events}")]);
+        assert_error(file, file, &[&format!("the {table} table"), &format!("use {events}")]);
     }
 }
 
@@ -456,20 +521,20 @@ fn a_missing_column_and_a_column_of_another_type_are_named() {
 }
 
 #[test]
-fn an_unknown_word_and_a_null_that_may_not_be_are_errors_with_their_place() {
+fn an_unknown_word_and_a_forbidden_null_are_errors_with_their_row() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
     let replaced = |column: &'static str, with: ArrayRef| {
         move |name: &str, array: ArrayRef| Some(if name == column { Arc::clone(&with) } else { array })
     };
     write_events(&path, replaced("event", Arc::new(StringArray::from(vec!["borrow"]))));
-    assert_error(&path, &path, &["row group 0, row 0, column event", "unknown word 'borrow'", "acquire"]);
+    assert_error(&path, &path, &["row group 0, row 0, column event", "invalid value 'borrow'", "acquire"]);
     write_events(&path, replaced("ts_ns", Arc::new(Int64Array::from(vec![None::<i64>]))));
     assert_error(&path, &path, &["row group 0, row 0, column ts_ns", "null"]);
 }
 
 #[test]
-fn ids_that_are_not_dense_are_an_error_with_their_place() {
+fn ids_that_are_not_dense_are_an_error_with_their_row() {
     let (_directory, paths) = small_trace();
     let info =
         SidecarInfo { table: "tasks".to_owned(), trace_id: some_info().trace_id, ..SidecarInfo::default() };
@@ -485,26 +550,26 @@ fn ids_that_are_not_dense_are_an_error_with_their_place() {
         ("exit_ns", long()),
         ("cgroup", text()),
     ];
-    // All-null columns would be left out of the schema's required ones; they stay, as nullable.
+    // Columns of nulls only are written as nullable, so the schema accepts them.
     write_parquet(&paths.tasks, columns, Some(serde_json::to_string(&info).unwrap()));
     assert_error(&paths.events, &paths.tasks, &["row 1, column task_id", "id 5 in row 1"]);
 }
 
 #[test]
-fn a_disk_that_fails_is_told_from_a_file_that_is_wrong() {
+fn a_failing_disk_is_distinguished_from_an_invalid_file() {
     let directory = tempfile::tempdir().unwrap();
     let missing = read_all(&directory.path().join("no.parquet")).unwrap_err();
-    assert!(!missing.is_disk());
+    assert!(!missing.is_disk_failure());
     let full: PathBuf = "/dev/full".into();
     if full.exists() {
-        // The header fits the buffer; the failure comes with the row group or the footer.
+        // The header fits into the buffer: writing the row group or the footer fails.
         let mut writer = TraceWriter::create(&full, true).unwrap();
         writer.push(&event_at_extremes(0)).unwrap();
         let error = match writer.end_row_group() {
             Err(error) => error,
             Ok(()) => writer.finish(&some_info(), &[], &[], &[]).unwrap_err(),
         };
-        assert!(error.is_disk(), "{}", words(&error));
-        assert!(words(&error).contains("no space left"), "{}", words(&error));
+        assert!(error.is_disk_failure(), "{}", error_line(&error));
+        assert!(error_line(&error).contains("no space left"), "{}", error_line(&error));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `KLOCK_BLESS=1 cargo test --test exports` writes those files anew; `git diff` then shows what a change did to them.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ use support::{klock, root, run};
 /// A file in `fixtures/exports`: the trace that it is of, and the options that make it.
 type Golden = (&'static str, &'static str, &'static [&'static str]);
 
-/// All of them. Histograms, which go to a file of their own, are below.
+/// All exports except histograms, which go to a separate file.
 const GOLDEN: &[Golden] = &[
     ("shop.lock-prof", "shop", &["--format", "lock-prof"]),
     ("shop.lock-prof-8", "shop", &["--format", "lock-prof", "--freebsd-compat", "8+", "--contested-only"]),
@@ -82,7 +82,7 @@ fn compare(name: &str, found: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn exports_of_real_traces_are_those_in_the_fixtures_byte_for_byte() {
+fn exports_of_real_traces_equal_the_fixtures_byte_for_byte() {
     let mut wrong = Vec::new();
     for (name, of, options) in GOLDEN {
         let directory = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn exports_of_real_traces_are_those_in_the_fixtures_byte_for_byte() {
 }
 
 #[test]
-fn histograms_of_locktrace_are_those_in_the_fixtures_byte_for_byte() {
+fn histograms_of_locktrace_equal_the_fixtures_byte_for_byte() {
     let mut wrong = Vec::new();
     for (name, options) in
         [("futex.locktrace-hist", &[][..]), ("futex.locktrace-hist-compat", &["--hist-compat"][..])]
@@ -135,7 +135,7 @@ fn locktrace_of_the_real_trace_has_the_counts_that_its_program_printed() {
 }
 
 #[test]
-fn an_option_of_offwaketime_is_refused_with_another_format_and_the_refusal_says_whose_it_is() {
+fn an_option_of_offwaketime_is_refused_with_another_format_and_the_error_names_its_format() {
     for option in [
         &["--delimited"][..],
         &["-U"],
@@ -165,7 +165,7 @@ fn an_option_of_offwaketime_is_refused_with_another_format_and_the_refusal_says_
 }
 
 #[test]
-fn off_cpu_time_makes_no_table_of_locks_and_waits_make_one_of_offwaketime_with_a_note() {
+fn off_cpu_time_has_no_table_of_locks_and_waits_have_one_of_offwaketime_with_a_note() {
     let report = run(klock().args(["analyze", "report"]).arg(trace("off_cpu")));
     assert_eq!(report.status.code(), Some(1), "{}", report.stdout);
     assert!(report.stdout.contains("no lock was acquired"), "{}", report.stdout);
@@ -176,7 +176,7 @@ fn off_cpu_time_makes_no_table_of_locks_and_waits_make_one_of_offwaketime_with_a
 }
 
 #[test]
-fn each_file_among_the_exports_is_compared() {
+fn every_file_among_the_exports_is_compared() {
     let known: Vec<&str> = GOLDEN.iter().map(|(name, ..)| *name).collect();
     let files = fs::read_dir(root().join("fixtures/exports")).unwrap();
     for file in files {

@@ -1,5 +1,5 @@
-//! The edges between the rooms, read from `cargo metadata`: an edge that is not in the tables below fails. What is compiled
-//! only for tests does not count.
+//! Checks the dependencies between packages, read from `cargo metadata`, against the tables below, and the imports
+//! between the files of each package for circles. Code that is compiled only for tests does not count.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,10 +7,15 @@ use std::{
     process::Command,
 };
 
+#[path = "layering/known_circles.rs"]
+mod known_circles;
+#[path = "layering/modules.rs"]
+mod modules;
+
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, PackageId};
 
-/// Every edge between rooms that may exist.
-const ROOM_EDGES: &[(&str, &str)] = &[
+/// All allowed dependencies between packages of the workspace.
+const PACKAGE_EDGES: &[(&str, &str)] = &[
     ("klock", "trace-format"),
     ("klock", "record"),
     ("klock", "analyze"),
@@ -21,21 +26,24 @@ const ROOM_EDGES: &[(&str, &str)] = &[
     ("xtask", "trace-format"),
 ];
 
-/// Crates from outside that only these rooms may name.
+/// External crates that only these packages may depend on.
 const RESERVED: &[(&str, &[&str])] = &[
     ("aya", &["record"]),
     ("aya-obj", &["record"]),
     ("aya-ebpf", &["record-ebpf"]),
     ("blazesym", &["record"]),
     ("btf-rs", &["record"]),
+    ("seccompiler", &["record"]),
     ("polars", &["analyze"]),
     ("plotters", &["analyze"]),
+    ("resvg", &["analyze"]),
+    ("inferno", &["analyze"]),
     ("clap", &["klock", "xtask"]),
     ("anyhow", &["klock", "xtask"]),
     ("indicatif", &["klock"]),
 ];
 
-/// Crates that must not come in by any way, however long.
+/// Crates that a package must not depend on, not even indirectly.
 const OUT_OF_REACH: &[(&str, &[&str])] = &[
     ("trace-format", &["record", "analyze", "klock", "aya", "polars", "clap"]),
     ("record-ebpf", &["record", "analyze", "klock"]),
@@ -53,11 +61,11 @@ fn metadata(options: Option<CargoOpt>) -> Metadata {
     command.exec().expect("cargo metadata describes this workspace")
 }
 
-fn rooms(metadata: &Metadata) -> BTreeSet<String> {
+fn packages(metadata: &Metadata) -> BTreeSet<String> {
     metadata.workspace_packages().iter().map(|package| package.name.to_string()).collect()
 }
 
-/// The dependencies that each room's manifest names, tests aside.
+/// Returns the dependencies in each package's manifest, without those of tests.
 fn named_edges(metadata: &Metadata) -> Vec<(String, String)> {
     let edges = metadata.workspace_packages().into_iter().flat_map(|package| {
         let counted = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
@@ -66,7 +74,7 @@ fn named_edges(metadata: &Metadata) -> Vec<(String, String)> {
     edges.collect()
 }
 
-/// Names of everything that is linked into the package, tests and build scripts aside.
+/// Returns the names of all crates that are linked into the package, without those of tests and build scripts.
 fn reach(metadata: &Metadata, package: &str) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().expect("cargo metadata resolved the dependencies");
     let names: HashMap<&PackageId, String> =
@@ -88,39 +96,42 @@ fn reach(metadata: &Metadata, package: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn rooms_depend_on_each_other_only_along_the_edges_of_the_table() {
+fn packages_depend_on_each_other_only_as_in_the_table() {
     let metadata = metadata(None);
-    let rooms = rooms(&metadata);
+    let packages = packages(&metadata);
     let found: BTreeSet<(String, String)> =
-        named_edges(&metadata).into_iter().filter(|(_, to)| rooms.contains(to)).collect();
+        named_edges(&metadata).into_iter().filter(|(_, to)| packages.contains(to)).collect();
     let allowed: BTreeSet<(String, String)> =
-        ROOM_EDGES.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
+        PACKAGE_EDGES.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
     let unknown: Vec<_> = found.difference(&allowed).collect();
-    assert!(unknown.is_empty(), "edges that the architecture does not have: {unknown:?}");
+    assert!(unknown.is_empty(), "the table does not allow {unknown:?}");
 }
 
 #[test]
-fn a_crate_that_belongs_to_a_room_is_named_by_no_other() {
+fn reserved_crates_are_used_by_their_packages_only() {
     for (from, to) in named_edges(&metadata(None)) {
         if let Some((_, owners)) = RESERVED.iter().find(|(name, _)| *name == to) {
-            assert!(owners.contains(&from.as_str()), "{from} depends on {to}, which belongs to {owners:?}");
+            assert!(
+                owners.contains(&from.as_str()),
+                "{from} depends on {to}, which is reserved for {owners:?}"
+            );
         }
     }
 }
 
 #[test]
-fn no_room_reaches_what_is_not_its_own_by_a_detour() {
+fn no_package_depends_indirectly_on_a_forbidden_crate() {
     let metadata = metadata(None);
-    for (room, forbidden) in OUT_OF_REACH {
-        let reached = reach(&metadata, room);
+    for (package, forbidden) in OUT_OF_REACH {
+        let reached = reach(&metadata, package);
         for name in *forbidden {
-            assert!(!reached.contains(*name), "{room} reaches {name}");
+            assert!(!reached.contains(*name), "{package} depends on {name}");
         }
     }
 }
 
 #[test]
-fn the_library_that_goes_into_programs_names_the_records_layout_and_the_c_librarys_types_only() {
+fn the_preload_library_depends_on_trace_format_and_libc_only() {
     let named: BTreeSet<String> = named_edges(&metadata(None))
         .into_iter()
         .filter(|(from, _)| from == "record-preload")
@@ -130,7 +141,7 @@ fn the_library_that_goes_into_programs_names_the_records_layout_and_the_c_librar
 }
 
 #[test]
-fn a_recorder_alone_links_no_analyzer_and_an_analyzer_alone_no_recorder() {
+fn a_recorder_alone_links_no_analyzer_and_the_reverse() {
     let recorder = reach(&metadata(Some(CargoOpt::SomeFeatures(vec!["record".to_owned()]))), "klock");
     assert!(recorder.contains("record"));
     for name in ["analyze", "polars", "plotters"] {
@@ -151,12 +162,12 @@ fn the_wire_record_has_no_dependency_and_compiles_without_std() {
     assert!(imports.is_empty(), "wire.rs is shared with the kernel side and imports {imports:?}");
 
     let metadata = metadata(None);
-    let ground = metadata
+    let package = metadata
         .workspace_packages()
         .into_iter()
         .find(|p| p.name.as_str() == "trace-format")
         .expect("it exists");
-    let always: Vec<&str> = ground
+    let always: Vec<&str> = package
         .dependencies
         .iter()
         .filter(|d| d.kind == DependencyKind::Normal && !d.optional)
@@ -171,4 +182,38 @@ fn the_wire_record_has_no_dependency_and_compiles_without_std() {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The root files of the packages.
+const ROOTS: [&str; 7] = [
+    "src/main.rs",
+    "trace-format/src/lib.rs",
+    "record/src/lib.rs",
+    "record-ebpf/src/main.rs",
+    "record-preload/src/lib.rs",
+    "analyze/src/lib.rs",
+    "xtask/src/lib.rs",
+];
+
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let mut wrong = String::new();
+    for root in ROOTS {
+        let edges = modules::Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root)).edges();
+        assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 3, "no imports were found in {root}");
+        for circle in modules::circles(&edges) {
+            let is_known = |(of, names): &(&str, &[&str])| {
+                *of == root && circle.iter().all(|name| names.contains(&name.as_str()))
+            };
+            if known_circles::KNOWN_CIRCLES.iter().any(is_known) {
+                continue;
+            }
+            wrong += &format!("\n{root}: a circle of {} files\n", circle.len());
+            for from in &circle {
+                let to: Vec<&str> = edges[from].intersection(&circle).map(String::as_str).collect();
+                wrong += &format!("    {from} -> {}\n", to.join(", "));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
 }

@@ -1,5 +1,7 @@
-//! Records `fixtures/programs/known_locks.c`, which makes every call on every lock of the C library with every outcome: it
-//! behaves as it does alone, and its rows are those that it expects, one for one. Needs root; run by `cargo xtask test`.
+//! Records `fixtures/programs/known_locks.c`, which makes every call on every kind of lock of the C library with every
+//! outcome. The program must behave as it does alone, and the trace must have exactly the rows that it expects.
+//!
+//! needs: root, gcc
 
 use std::{io::Write as _, process::Command, process::Stdio, time::Duration};
 
@@ -35,11 +37,11 @@ fn an_attached_program_has_exactly_the_rows_that_it_expects() {
     let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(&path));
     recorder.until_recording();
     program.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
-    let program = program.end_within(Duration::from_secs(60));
+    let program = program.end_within(Duration::from_secs(180));
     assert!(program.status.success(), "{}", program.stderr);
-    let recorder = recorder.end_within(Duration::from_secs(60));
+    let recorder = recorder.end_within(Duration::from_secs(180));
     assert!(recorder.status.success(), "{}", recorder.stderr);
     let said: Vec<&str> = program.stdout.lines().filter(|line| line.contains(": ")).collect();
-    assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves otherwise when it is recorded");
+    assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves differently when it is recorded");
     assert_conforms(&path, &Expected::read(&program.stdout));
 }

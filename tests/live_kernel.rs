@@ -1,7 +1,8 @@
-//! Records the whole machine under load: contended kernel locks, futexes, loss, and the ways to end. Needs root and
-//! stress-ng; run by `cargo xtask test`.
+//! Records the whole machine under load: contended kernel locks, futexes, loss, and the ways to end a recording.
+//!
+//! needs: root, stress-ng
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ fn load(seconds: u32) -> Running {
 
 fn stop(mut load: Running) {
     load.signal("INT");
-    load.ends_within(Duration::from_secs(10));
+    load.ends_within(Duration::from_secs(180));
 }
 
 fn read(path: &Path) -> (Trace, Vec<Event>) {
@@ -44,7 +45,7 @@ fn cannot_run() -> Option<&'static str> {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_busy_machine_shows_waits_for_kernel_locks_and_futexes() {
+fn a_recording_of_a_busy_machine_has_waits_for_kernel_locks_and_futexes() {
     if let Some(reason) = cannot_run() {
         return skip(reason);
     }
@@ -66,12 +67,12 @@ fn a_busy_machine_shows_waits_for_kernel_locks_and_futexes() {
     assert!(kinds.contains(&LockKind::Futex), "{kinds:?}");
     assert_eq!(trace.info().events, events.len() as u64);
     let span = trace.info().span_ns();
-    assert!((1_900_000_000..6_000_000_000).contains(&span), "{span} ns");
+    assert!((1_900_000_000..60_000_000_000).contains(&span), "{span} ns");
 }
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn times_grow_waits_add_up_and_every_id_has_its_row() {
+fn times_do_not_decrease_waits_add_up_and_every_id_has_its_row() {
     if let Some(reason) = cannot_run() {
         return skip(reason);
     }
@@ -109,7 +110,7 @@ fn times_grow_waits_add_up_and_every_id_has_its_row() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_ring_too_small_for_the_load_loses_events_and_says_how_many_and_where() {
+fn a_ring_that_is_too_small_loses_events_and_reports_how_many_and_where() {
     if let Some(reason) = cannot_run() {
         return skip(reason);
     }
@@ -123,7 +124,7 @@ fn a_ring_too_small_for_the_load_loses_events_and_says_how_many_and_where() {
     let rows: i64 = events.iter().filter(|e| e.kind == EventKind::Lost).filter_map(|e| e.count).sum();
     assert!(loss.ring_full > 0, "{loss:?}\n{}", ended.stderr);
     assert!(rows > 0, "{loss:?}");
-    // What a CPU lost after its last event has no event that could announce it.
+    // No event follows the last loss of a CPU, so no row reports it.
     assert!(rows.cast_unsigned() <= loss.events(), "{rows} in the rows, {} in the footer", loss.events());
     let by_program: u64 = loss.by_program.iter().map(|counters| counters.ring_full).sum();
     assert!(by_program >= loss.ring_full, "{loss:?}");
@@ -131,7 +132,7 @@ fn a_ring_too_small_for_the_load_loses_events_and_says_how_many_and_where() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn an_interrupted_recorder_finishes_the_file_and_is_not_in_it() {
+fn an_interrupted_recorder_finishes_its_file_and_does_not_record_itself() {
     if let Some(reason) = cannot_run() {
         return skip(reason);
     }
@@ -144,7 +145,7 @@ fn an_interrupted_recorder_finishes_the_file_and_is_not_in_it() {
         recorder.until_recording();
         thread::sleep(Duration::from_secs(1));
         recorder.signal(signal);
-        let ended = recorder.end_within(Duration::from_secs(60));
+        let ended = recorder.end_within(Duration::from_secs(180));
         stop(load);
         assert!(ended.status.success(), "SIG{signal}: {:?} {}", ended.status, ended.stderr);
         let (trace, events) = read(&path);

@@ -1,9 +1,10 @@
-//! Loss adds up: a program that makes a known number of calls (`fixtures/programs/known_calls.c`) is recorded through rings
-//! of three sizes while the recorder is stopped for 0, 1 and 5 seconds. What the trace has and what it says it lost must
-//! be the number of calls, without a remainder, and the gaps must stand where the calls are missing. Needs root; run by
-//! `cargo xtask test`.
+//! Checks that loss adds up: a program that makes a known number of calls (`fixtures/programs/known_calls.c`) is recorded
+//! through rings of three sizes while the recorder is stopped for 0, 1 and 5 seconds. The rows of the trace and its
+//! reported loss must add up to the number of calls, and the gaps must be where calls are missing.
+//!
+//! needs: root, gcc
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "what was lost in each case is worth reading")]
 
 use std::{
@@ -22,16 +23,16 @@ use support::{Running, cannot_record, fixture, klock, skip};
 
 const RINGS: [&str; 3] = ["4k", "64k", "8M"];
 const STOPS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-/// How many words the program goes around on, and how large one is.
+/// Number of words that the program cycles through, and the size of one.
 const WORDS: u64 = 1024;
 const WORD_BYTES: u64 = 4;
 
-/// A recording of three rounds of calls; the recorder is stopped before the second one, and goes on after it.
+/// A recording of three rounds of calls. The recorder is stopped during the second.
 struct Recorded {
     trace: Trace,
     events: Vec<Event>,
     locks: Vec<LockRow>,
-    /// Calls of all threads together.
+    /// Calls of all threads.
     calls: u64,
 }
 
@@ -58,12 +59,10 @@ fn record(what: &str, threads: u64, calls: u64, ring: &str, stop: Duration) -> R
     thread::sleep(stop);
     if !stop.is_zero() {
         recorder.signal("CONT");
-        // The rings are drained again before the last round begins.
-        thread::sleep(Duration::from_millis(300));
     }
     round(3);
     recorder.signal("INT");
-    let recorder = recorder.end_within(Duration::from_secs(60));
+    let recorder = recorder.end_within(Duration::from_secs(180));
     assert!(recorder.status.success(), "{}", recorder.stderr);
     let trace = Trace::open(&path).expect("the recorder left a trace");
     let mut events = Vec::new();
@@ -83,7 +82,7 @@ impl Recorded {
         self.events.iter().filter(|event| event.kind == kind).count() as u64
     }
 
-    /// What the rows say is missing, by CPU.
+    /// Adds up the loss that the rows report, by CPU.
     fn lost_in_rows(&self) -> BTreeMap<Option<u32>, u64> {
         let mut lost = BTreeMap::new();
         for event in self.events.iter().filter(|event| event.kind == EventKind::Lost) {
@@ -93,7 +92,7 @@ impl Recorded {
         lost
     }
 
-    /// What the footer says is missing, by CPU.
+    /// Adds up the loss that the footer reports, by CPU.
     fn lost_in_footer(&self) -> BTreeMap<Option<u32>, u64> {
         let mut lost = BTreeMap::new();
         for row in &self.loss().by_program {
@@ -103,20 +102,21 @@ impl Recorded {
         lost
     }
 
-    /// How often a program had something to record: what it delivered, and what it could not.
+    /// Counts the records that a program made, delivered or lost.
     fn attempts(&self, program: &str) -> u64 {
         let rows = self.loss().by_program.iter().filter(|row| row.program == program);
         rows.map(|row| row.delivered + row.ring_full + row.guard + row.no_place).sum()
     }
 
-    /// The number of the word that a row is about: its place in the thread's page.
+    /// Returns the index of a row's word in the thread's page.
     fn word(&self, event: &Event) -> u64 {
         let lock = event.lock.expect("a wake is about a lock");
         let address = self.locks[usize::try_from(lock.0).unwrap()].address.expect("a futex has an address");
         address % (WORDS * WORD_BYTES) / WORD_BYTES
     }
 
-    /// With one thread on each CPU, every wake must be about the next word, after a loss about that many words later.
+    /// Checks, with one thread on each CPU, that every wake is for the next word and that a loss skips as many words as it
+    /// reports.
     fn assert_gaps_stand_where_calls_are_missing(&self) {
         let mut next: BTreeMap<Option<i32>, u64> = BTreeMap::new();
         for (row, event) in self.events.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Recorded {
                     assert_eq!(self.word(event), *next % WORDS, "row {row}: {event:?}");
                     *next += 1;
                 }
-                other => panic!("row {row}: nothing but wakes was called, {other}"),
+                other => panic!("row {row}: {other}, but the program makes only wakes"),
             }
         }
         assert_eq!(next.values().sum::<u64>(), self.calls, "{next:?}");
@@ -141,7 +141,7 @@ impl Recorded {
     }
 }
 
-/// Every ring with every stop.
+/// Runs a test for each ring and each stop.
 fn in_every_case(test: impl Fn(&str, Duration)) {
     for ring in RINGS {
         for stop in STOPS {
@@ -150,7 +150,7 @@ fn in_every_case(test: impl Fn(&str, Duration)) {
     }
 }
 
-fn tell(what: &str, ring: &str, stop: Duration, recorded: &Recorded) {
+fn print(what: &str, ring: &str, stop: Duration, recorded: &Recorded) {
     let loss = recorded.loss();
     println!(
         "{what}, ring {ring}, stopped {} s: {} calls, ring full {}, guard {}, recursion {}, late {}",
@@ -165,7 +165,7 @@ fn tell(what: &str, ring: &str, stop: Duration, recorded: &Recorded) {
 
 fn futex_case(threads: u64, calls: u64, ring: &str, stop: Duration) -> Recorded {
     let recorded = record("futex", threads, calls, ring, stop);
-    tell("futex", ring, stop, &recorded);
+    print("futex", ring, stop, &recorded);
     recorded.assert_rows_and_footer_agree();
     let loss = recorded.loss();
     assert_eq!(recorded.attempts("futex_exit") + loss.recursion_misses, recorded.calls, "{loss:?}");
@@ -178,12 +178,12 @@ fn futex_case(threads: u64, calls: u64, ring: &str, stop: Duration) -> Recorded 
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn every_wake_call_is_a_row_or_counted_as_lost_at_the_place_where_it_is_missing() {
+fn every_wake_call_is_a_row_or_is_counted_as_lost_where_it_is_missing() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
     in_every_case(|ring, stop| {
-        // More than the largest ring takes while the recorder is stopped.
+        // More than fit into the largest ring while the recorder is stopped.
         let calls = if ring == "8M" { 100_000 } else { 30_000 };
         futex_case(2, calls, ring, stop).assert_gaps_stand_where_calls_are_missing();
     });
@@ -191,7 +191,7 @@ fn every_wake_call_is_a_row_or_counted_as_lost_at_the_place_where_it_is_missing(
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn eight_threads_make_millions_of_wake_calls_and_none_is_unaccounted_for() {
+fn millions_of_wake_calls_of_eight_threads_are_all_accounted_for() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -208,7 +208,7 @@ fn every_call_of_a_probed_function_is_delivered_or_counted_as_lost() {
     }
     in_every_case(|ring, stop| {
         let recorded = record("mutex", 8, 2_000, ring, stop);
-        tell("mutex", ring, stop, &recorded);
+        print("mutex", ring, stop, &recorded);
         recorded.assert_rows_and_footer_agree();
         let loss = recorded.loss();
         // A lock is a call and a return, an unlock is a call.

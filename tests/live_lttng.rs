@@ -1,6 +1,8 @@
-//! Counts the acquisitions of each mutex of one program (`fixtures/programs/known_counts.c`) three times: by what the program says,
-//! by what it records of itself under klock, and by LTTng's wrapper of the pthread functions, which shares no code with klock. The
-//! three must be equal. Runs as an ordinary user, with a session daemon of LTTng's of its own.
+//! Compares three counts of the acquisitions of each mutex of a program (`fixtures/programs/known_counts.c`): its own,
+//! klock's in-process recorder's, and that of LTTng's wrapper of the pthread functions, which shares no code with klock. Runs as an
+//! ordinary user, with a session daemon of its own.
+//!
+//! needs: gcc
 
 use std::{collections::BTreeMap, path::PathBuf, process::Command, thread, time::Duration};
 
@@ -14,14 +16,14 @@ use support::{
     run, skip,
 };
 
-/// Threads, acquisitions of each, and attempts in vain.
+/// Threads, acquisitions of each, and failed attempts.
 const ARGUMENTS: [&str; 3] = ["4", "20000", "5"];
 const WRAPPER: &str = "liblttng-ust-pthread-wrapper.so.1";
 
 /// Acquisitions by mutex.
 type Counts = BTreeMap<String, u64>;
 
-/// A session daemon with its home in the place; gone when it is dropped.
+/// A session daemon with its home in the place. Dropping it ends it.
 struct Lttng<'a> {
     place: &'a Place,
     home: PathBuf,
@@ -35,7 +37,7 @@ impl<'a> Lttng<'a> {
             place.command("lttng-sessiond").arg("--no-kernel").current_dir("/").env("LTTNG_HOME", &home),
         );
         let lttng = Self { place, home, _daemon: daemon };
-        for _ in 0..100 {
+        for _ in 0..1000 {
             if run(&mut lttng.command(&["list"])).status.success() {
                 return lttng;
             }
@@ -56,7 +58,7 @@ impl<'a> Lttng<'a> {
         assert!(ended.status.success(), "lttng {arguments:?}: {}", ended.stderr);
     }
 
-    /// What the program printed, and LTTng's events of it as text.
+    /// Runs a program. Returns its output and LTTng's events as text.
     fn trace(&self, program: &mut Command) -> (String, String) {
         let output = self.home.join("trace");
         self.must(&["create", "count", "--output", &output.to_string_lossy()]);
@@ -73,14 +75,14 @@ impl<'a> Lttng<'a> {
     }
 }
 
-/// The mutexes by their addresses in the run that printed this.
+/// Reads the addresses of the mutexes from the output of a run.
 fn addresses(stdout: &str) -> BTreeMap<u64, String> {
     let lines = stdout.lines().filter_map(|line| line.strip_prefix("ADDRESS ")?.split_once(" 0x"));
     lines.map(|(name, address)| (u64::from_str_radix(address, 16).expect("hex"), name.to_owned())).collect()
 }
 
-/// What the program says: each worker's own mutex is `own` there.
-fn said(stdout: &str) -> Counts {
+/// Reads the counts that the program prints; it calls each worker's own mutex `own`.
+fn by_program(stdout: &str) -> Counts {
     let mut counts = Counts::new();
     for line in stdout.lines().filter_map(|line| line.strip_prefix("COUNT ")) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -95,7 +97,7 @@ fn by_lttng(stdout: &str, events: &str) -> Counts {
     let names = addresses(stdout);
     let mut counts = Counts::new();
     for line in events.lines() {
-        // A request is an event of its own; one that failed has a status.
+        // A request is an event of its own, and a failure has a status.
         let taken = line.contains(":pthread_mutex_lock_acq:") || line.contains(":pthread_mutex_trylock:");
         if !taken || !line.contains("status = 0 ") {
             continue;
@@ -121,27 +123,23 @@ fn by_klock(stdout: &str, recorded: &Recorded) -> Counts {
     counts
 }
 
-/// With the workers' own mutexes together, as the program counts them.
-fn together(counts: &Counts) -> Counts {
-    let mut together = Counts::new();
+/// Merges the workers' own mutexes, as the program counts them.
+fn merge(counts: &Counts) -> Counts {
+    let mut merged = Counts::new();
     for (name, count) in counts {
         let name = name.split('[').next().unwrap_or(name);
-        *together.entry(name.to_owned()).or_default() += count;
+        *merged.entry(name.to_owned()).or_default() += count;
     }
-    together
+    merged
 }
 
 fn missing() -> Option<&'static str> {
-    let has = |program: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    };
-    ["lttng", "lttng-sessiond", "babeltrace"].into_iter().find(|program| !has(program))
+    ["lttng", "lttng-sessiond", "babeltrace"].into_iter().find(|program| !xtask::process::has(program))
 }
 
 #[test]
 #[ignore = "needs LTTng; run by cargo xtask test"]
-fn each_mutex_is_acquired_as_often_by_lttngs_count_by_klocks_and_by_its_own() {
+fn lttng_klock_and_the_program_count_the_same_acquisitions_of_each_mutex() {
     if let Some(missing) = missing() {
         return skip(&format!("the comparison with LTTng needs {missing}"));
     }
@@ -150,7 +148,7 @@ fn each_mutex_is_acquired_as_often_by_lttngs_count_by_klocks_and_by_its_own() {
     let lttng = Lttng::start(&place);
     let (stdout, events) = lttng.trace(place.command(&program).args(ARGUMENTS));
     let lttngs = by_lttng(&stdout, &events);
-    assert_eq!(together(&lttngs), said(&stdout), "LTTng's events:\n{}", first_lines(&events));
+    assert_eq!(merge(&lttngs), by_program(&stdout), "LTTng's events:\n{}", first_lines(&events));
 
     let (recorded, ended) = place.run(&mut place.record(&[], &program, &ARGUMENTS));
     assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);

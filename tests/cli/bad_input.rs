@@ -1,11 +1,11 @@
-//! Bad input gets one line that names the file and the place, the next step, and the right exit code.
+//! Checks that invalid input gives one line with the file, the location and the next step, and the right exit code.
 
 use std::fs;
 
 use crate::support::{Folder, one_wait, write_trace};
 
 #[test]
-fn a_trace_that_is_not_there_is_named() {
+fn a_missing_trace_is_named() {
     let folder = Folder::new();
     for args in [&["analyze", "report"][..], &["info"], &["plot", "--lock", "#0"]] {
         folder.klock(args).fails(2, &["trace.parquet", "no such file", "klock record"]);
@@ -13,7 +13,7 @@ fn a_trace_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_folder_and_an_empty_file_and_text_are_no_traces() {
+fn a_directory_an_empty_file_and_text_are_not_traces() {
     let folder = Folder::new();
     fs::create_dir(folder.path("folder")).unwrap();
     folder.klock(&["info", "folder"]).fails(2, &["folder", "directory"]);
@@ -26,7 +26,7 @@ fn a_folder_and_an_empty_file_and_text_are_no_traces() {
 }
 
 #[test]
-fn a_trace_that_was_cut_off_is_never_taken_for_the_whole() {
+fn a_truncated_trace_is_never_read_as_a_complete_one() {
     let folder = Folder::new().with_trace(&one_wait());
     let whole = fs::read(folder.path("trace.parquet")).unwrap();
     fs::write(folder.path("trace.parquet"), &whole[..whole.len() / 2]).unwrap();
@@ -34,7 +34,7 @@ fn a_trace_that_was_cut_off_is_never_taken_for_the_whole() {
 }
 
 #[test]
-fn a_side_table_is_told_from_the_events() {
+fn a_side_table_is_distinguished_from_the_events() {
     let folder = Folder::new().with_trace(&one_wait());
     folder.klock(&["info", "trace.locks.parquet"]).fails(2, &["locks table", "trace.parquet"]);
 }
@@ -76,18 +76,18 @@ fn an_unknown_lock_is_answered_with_the_busiest_ones() {
 }
 
 #[test]
-fn a_column_and_a_kind_that_do_not_exist_are_answered_with_those_that_do() {
+fn an_unknown_column_or_kind_is_answered_with_the_known_ones() {
     let folder = Folder::new().with_trace(&one_wait());
     for (option, value, known) in [("--sort", "speed", "wait_total"), ("--kind", "padlock", "pthread_mutex")]
     {
-        let ended = folder.klock(&["analyze", "report", option, value]);
-        assert_eq!(ended.code, Some(2));
-        assert!(ended.stderr.contains(value) && ended.stderr.contains(known), "{}", ended.stderr);
+        let outcome = folder.klock(&["analyze", "report", option, value]);
+        assert_eq!(outcome.code, Some(2));
+        assert!(outcome.stderr.contains(value) && outcome.stderr.contains(known), "{}", outcome.stderr);
     }
 }
 
 #[test]
-fn a_picture_that_exists_is_kept_unless_it_may_be_replaced() {
+fn an_existing_picture_is_kept_unless_it_may_be_replaced() {
     let folder = Folder::new().with_trace(&one_wait());
     fs::write(folder.path("lock.svg"), "precious").unwrap();
     folder.klock(&["plot", "--lock", "cache_lock"]).fails(2, &["lock.svg", "exists", "-f"]);
@@ -97,7 +97,7 @@ fn a_picture_that_exists_is_kept_unless_it_may_be_replaced() {
 }
 
 #[test]
-fn an_output_in_a_folder_that_is_not_there_is_named() {
+fn an_output_in_a_missing_directory_is_named() {
     let folder = Folder::new().with_trace(&one_wait());
     folder.klock(&["plot", "--lock", "cache_lock", "-o", "none/lock.svg"]).fails(2, &["none/lock.svg"]);
 }
@@ -112,8 +112,8 @@ fn a_damaged_footer_is_one_line_and_never_a_panic() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         fs::write(&path, damaged).unwrap();
-        let ended = folder.klock(&["analyze", "report"]);
-        assert!(matches!(ended.code, Some(0..=2)), "byte {at}: {}", ended.stderr);
-        assert!(ended.stderr.lines().count() <= 1, "byte {at}: {}", ended.stderr);
+        let outcome = folder.klock(&["analyze", "report"]);
+        assert!(matches!(outcome.code, Some(0..=2)), "byte {at}: {}", outcome.stderr);
+        assert!(outcome.stderr.lines().count() <= 1, "byte {at}: {}", outcome.stderr);
     }
 }

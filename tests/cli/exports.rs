@@ -1,4 +1,4 @@
-//! Exports from outside: what goes to stdout and what to stderr, which options belong to which format, and how it ends.
+//! Checks `klock export`: its standard output and error, the options of each format, and the exit codes.
 
 use super::{
     reports::mostly_lost,
@@ -6,7 +6,7 @@ use super::{
 };
 
 #[test]
-fn standard_output_has_the_format_alone_and_notes_go_to_standard_error() {
+fn standard_output_has_only_the_export_and_notes_go_to_standard_error() {
     let folder = Folder::new().with_trace(&one_wait());
     let table = folder.klock(&["export", "--format", "lock-prof"]);
     assert!(table.succeeds().starts_with("\n     max  wait_max "), "{}", table.stdout);
@@ -38,8 +38,8 @@ fn an_option_of_one_format_is_refused_with_another() {
         ("locktrace", &["-x", ","]),
         ("mklockstat", &["--key", "contended"]),
     ] {
-        let ended = folder.klock(&[&["export", "--format", format], options].concat());
-        ended.fails(2, &[options[0], "is an option of --format", &format!("not of {format}")]);
+        let outcome = folder.klock(&[&["export", "--format", format], options].concat());
+        outcome.fails(2, &[options[0], "is an option of --format", &format!("not of {format}")]);
     }
     assert!(!folder.path("h.txt").exists());
     let split = ["export", "--format", "mklockstat", "--split", "--period-mode", "compat"];
@@ -47,7 +47,7 @@ fn an_option_of_one_format_is_refused_with_another() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused() {
+fn invalid_values_are_refused() {
     let folder = Folder::new().with_trace(&one_wait());
     for options in [
         &["--format", "mklockstat", "--period", "0"][..],
@@ -57,13 +57,13 @@ fn values_that_mean_nothing_are_refused() {
         &["--format", "perf-lock", "--aggr", "cgroup"],
         &["--format", "locktrace", "--hist-compat"],
     ] {
-        let ended = folder.klock(&[&["export"], options].concat());
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{options:?}: {}", ended.stderr);
+        let outcome = folder.klock(&[&["export"], options].concat());
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{options:?}: {}", outcome.stderr);
     }
 }
 
 #[test]
-fn what_lost_too_much_is_not_ranked_in_another_format_either() {
+fn a_trace_that_lost_too_much_is_not_ranked_in_any_format() {
     let folder = Folder::new().with_trace(&mostly_lost());
     for options in [&["--format", "lock-prof"][..], &["--format", "perf-lock", "--kind", "pthread_mutex"]] {
         let words = ["94.1 %", "--allow-loss"];
@@ -72,7 +72,7 @@ fn what_lost_too_much_is_not_ranked_in_another_format_either() {
         assert!(!allowed.succeeds().contains("warning"), "{}", allowed.stdout);
         assert!(allowed.stderr.contains("warning: 94.1 %"), "{}", allowed.stderr);
     }
-    // In the order of time nothing is ranked.
+    // A log is in the order of time, so its rows are not ranked.
     let log = folder.klock(&["export", "--format", "mklockstat"]);
     assert!(
         log.succeeds().starts_with("t,0,work\n") && log.stderr.contains("warning: 94.1 %"),
@@ -82,7 +82,7 @@ fn what_lost_too_much_is_not_ranked_in_another_format_either() {
 }
 
 #[test]
-fn what_the_trace_has_not_is_said_and_not_made_up() {
+fn data_that_the_trace_lacks_is_reported_as_missing() {
     let folder = Folder::new().with_trace(&one_wait());
     let words = ["no futex call", "--locks futex", "--approx"];
     folder.klock(&["export", "--format", "locktrace"]).fails(2, &words);
@@ -92,13 +92,13 @@ fn what_the_trace_has_not_is_said_and_not_made_up() {
         "{}",
         approximate.stdout
     );
-    // perf knows kernel locks alone, of which there is none.
+    // perf supports kernel locks only, and the trace has none.
     let perf = folder.klock(&["export", "--format", "perf-lock"]);
     assert_eq!((perf.code, perf.stdout.lines().count()), (Some(1), 2), "{}", perf.stdout);
 }
 
 #[test]
-fn histograms_go_to_a_file_of_their_own_that_is_not_replaced() {
+fn histograms_go_to_a_separate_file_that_is_not_replaced() {
     let folder = Folder::new().with_trace(&one_wait());
     let hist = ["export", "--format", "locktrace", "--approx", "--hist", "hist.txt"];
     folder.klock(&hist).succeeds();

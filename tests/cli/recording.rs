@@ -1,12 +1,14 @@
-//! What `klock record` says before it records anything. Recording itself is tested by the live tests.
+//! Checks the errors of `klock record` before it records. The live tests check recordings.
 
 use std::{
     fs,
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     process::{Command, Stdio},
 };
 
-use crate::support::{Ended, Folder};
+use trace_format::Trace;
+
+use crate::support::{Folder, Outcome};
 
 #[test]
 fn a_command_that_does_not_exist_is_named_and_leaves_no_file() {
@@ -18,40 +20,154 @@ fn a_command_that_does_not_exist_is_named_and_leaves_no_file() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_named() {
+fn a_process_that_has_ended_is_named() {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let pid = child.id().to_string();
     let folder = Folder::new();
-    folder.klock(&["record", "-p", &pid]).fails(2, &[&pid, "no process"]);
+    folder.klock(&["record", "-p", &pid]).fails(2, &["cannot record process", &pid, "does not exist"]);
     assert!(!folder.path("trace.parquet").exists());
 }
 
+/// The four files of a trace and of the one before it.
+const FILES: [&str; 8] = [
+    "trace.locks.parquet",
+    "trace.old.locks.parquet",
+    "trace.old.parquet",
+    "trace.old.stacks.parquet",
+    "trace.old.tasks.parquet",
+    "trace.parquet",
+    "trace.stacks.parquet",
+    "trace.tasks.parquet",
+];
+
 #[test]
-fn a_trace_that_exists_is_kept() {
+fn a_second_recording_keeps_the_first_with_all_its_files() {
     let folder = Folder::new();
-    fs::write(folder.path("trace.parquet"), "precious").unwrap();
-    folder.klock(&["record", "--", "true"]).fails(2, &["trace.parquet", "exists", "-f"]);
-    assert_eq!(fs::read_to_string(folder.path("trace.parquet")).unwrap(), "precious");
+    let command_of = |trace: &str| Trace::open(&folder.path(trace)).unwrap().info().command_line.clone();
+    for round in ["first", "second", "third"] {
+        let recorded = folder.klock(&["record", "true", round]);
+        assert_eq!(recorded.code, Some(0), "{}", recorded.stderr);
+        assert_eq!(recorded.stderr.contains("trace.old.parquet"), round != "first", "{}", recorded.stderr);
+    }
+    assert_eq!(folder.files(), FILES);
+    assert_eq!(command_of("trace.parquet")[3], "third");
+    assert_eq!(command_of("trace.old.parquet")[3], "second");
+    folder.klock(&["info", "trace.old.parquet"]).succeeds();
+    // A directory of traces is read without them: they would count twice.
+    let report = folder.klock(&["info", "."]);
+    assert!(report.stderr.contains("directory"), "{}", report.stderr);
+    folder.klock(&["record", "-q", "-f", "true", "fourth"]).succeeds();
+    assert_eq!(
+        (command_of("trace.parquet")[5].as_str(), command_of("trace.old.parquet")[3].as_str()),
+        ("fourth", "second")
+    );
 }
 
 #[test]
-fn a_target_must_be_given_and_only_one() {
+fn a_recording_that_does_not_begin_leaves_the_earlier_trace_in_place() {
     let folder = Folder::new();
-    assert_eq!(folder.klock(&["record"]).code, Some(2));
+    fs::write(folder.path("trace.parquet"), "precious").unwrap();
+    fs::write(folder.path("script"), "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(folder.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
+    folder.klock(&["record", "./script"]).fails(2, &["script", "interpreter"]);
+    assert_eq!(fs::read_to_string(folder.path("trace.parquet")).unwrap(), "precious");
+    assert!(!folder.path("trace.old.parquet").exists());
+}
+
+#[test]
+fn a_link_in_place_of_a_kept_trace_is_refused_and_nothing_moves() {
+    let folder = Folder::new();
+    fs::write(folder.path("trace.parquet"), "first").unwrap();
+    fs::write(folder.path("target"), "precious").unwrap();
+    std::os::unix::fs::symlink("target", folder.path("trace.old.stacks.parquet")).unwrap();
+    folder.klock(&["record", "true"]).fails(2, &["trace.old.stacks.parquet", "symbolic link"]);
+    assert_eq!(fs::read_to_string(folder.path("trace.parquet")).unwrap(), "first");
+    assert_eq!(fs::read_to_string(folder.path("target")).unwrap(), "precious");
+}
+
+#[test]
+fn a_name_without_the_ending_of_a_trace_is_kept_too() {
+    let folder = Folder::new();
+    for _ in 0..2 {
+        folder.klock(&["record", "-q", "-o", "run", "true"]).succeeds();
+    }
+    for trace in ["run", "run.old"] {
+        folder.klock(&["info", trace]).succeeds();
+    }
+}
+
+#[test]
+fn the_demo_keeps_an_earlier_trace() {
+    let folder = Folder::new();
+    fs::write(folder.path("demo.parquet"), "precious").unwrap();
+    as_nobody(&folder, &["demo", "-d", "100ms"]).succeeds();
+    assert_eq!(fs::read_to_string(folder.path("demo.old.parquet")).unwrap(), "precious");
+}
+
+#[test]
+fn a_command_needs_no_dashes_and_keeps_its_own_options() {
+    let folder = Folder::new();
+    let recorded = folder.klock(&["record", "-q", "sh", "-c", "exit 7", "-n", "--depth"]);
+    assert_eq!((recorded.code, recorded.stderr.as_str()), (Some(7), ""));
+    assert_eq!(folder.klock(&["record", "-q", "--", "sh", "-c", "exit 6"]).code, Some(6));
+    // An option before the command is klock's own, also a mistyped one.
+    let mistyped = folder.klock(&["record", "--lokcs", "pthread", "true"]);
+    assert!(mistyped.code == Some(2) && mistyped.stderr.contains("--locks"), "{}", mistyped.stderr);
+}
+
+#[test]
+fn a_program_that_cannot_run_is_answered_with_the_next_step() {
+    let folder = Folder::new();
+    fs::write(folder.path("notes"), "text").unwrap();
+    folder.klock(&["record", "./notes"]).fails(2, &["./notes", "chmod +x ./notes"]);
+}
+
+#[test]
+fn exactly_one_target_must_be_given() {
+    let folder = Folder::new();
     assert_eq!(folder.klock(&["record", "-a", "-p", "1"]).code, Some(2));
+}
+
+#[test]
+fn a_recording_without_a_target_is_one_of_the_whole_machine_and_says_so() {
+    let folder = Folder::new();
+    let outcome = as_nobody(&folder, &["record", "-o", "t.parquet"]);
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("recording the whole machine until Ctrl-C"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("without root, klock records the pthread calls of a command"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(!folder.path("t.parquet").exists());
+}
+
+#[test]
+fn controls_of_kernel_locks_are_refused_for_other_locks_and_never_ignored() {
+    let folder = Folder::new();
+    for (locks, control, named) in [
+        ("pthread", &["--sample", "8"][..], "--sample"),
+        ("kernel,futex", &["--sample", "8"], "--sample"),
+        ("pthread", &["--no-spin"], "--no-spin"),
+        ("futex", &["--kind", "mutex"], "--kind"),
+    ] {
+        let record = [&["record", "--locks", locks][..], control, &["--", "true"]].concat();
+        folder.klock(&record).fails(2, &[&format!("cannot apply {named} to "), "--locks kernel alone"]);
+        assert!(!folder.path("trace.parquet").exists());
+    }
 }
 
 #[test]
 fn a_kernel_lock_that_the_kernel_does_not_list_is_named() {
     let folder = Folder::new();
     let record = ["record", "-a", "-d", "1", "--contended-only", "--lock", "no_such_lock_anywhere"];
-    folder.klock(&record).fails(2, &["no_such_lock_anywhere", "no variable", "address"]);
+    folder.klock(&record).fails(2, &["no_such_lock_anywhere", "no such variable", "address"]);
     assert!(!folder.path("trace.parquet").exists());
 }
 
 #[test]
-fn pthread_calls_are_not_left_out_by_the_length_of_their_wait() {
+fn pthread_calls_cannot_be_filtered_by_the_length_of_their_wait() {
     let folder = Folder::new();
     let record = ["record", "--locks", "pthread", "--min-wait", "1ms", "--", "true"];
     folder.klock(&record).fails(2, &["pthread", "--locks", "--min-wait"]);
@@ -59,7 +175,7 @@ fn pthread_calls_are_not_left_out_by_the_length_of_their_wait() {
 }
 
 #[test]
-fn a_filter_that_means_nothing_is_answered_with_what_it_takes() {
+fn an_invalid_filter_is_answered_with_the_valid_form() {
     let folder = Folder::new();
     for (option, value, known) in [
         ("--kind", "futex", "percpu_rwsem"),
@@ -69,28 +185,28 @@ fn a_filter_that_means_nothing_is_answered_with_what_it_takes() {
         ("--min-wait", "soon", "500ms"),
         ("--kernel-probes", "uprobe", "kprobe"),
     ] {
-        let ended = folder.klock(&["record", "-a", option, value]);
-        assert_eq!(ended.code, Some(2), "{option} {value}: {}", ended.stderr);
-        assert!(ended.stderr.contains(value) && ended.stderr.contains(known), "{}", ended.stderr);
+        let outcome = folder.klock(&["record", "-a", option, value]);
+        assert_eq!(outcome.code, Some(2), "{option} {value}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(value) && outcome.stderr.contains(known), "{}", outcome.stderr);
     }
 }
 
 #[test]
-fn waits_alone_need_no_way_onto_functions_so_none_can_be_chosen() {
+fn the_kind_of_kernel_probe_cannot_be_chosen_for_waits_alone() {
     let folder = Folder::new();
     for waits in [&["--contended-only"][..], &["--min-wait", "1ms"]] {
-        let ended = folder.klock(&[&["record", "-a", "--kernel-probes", "kprobe"], waits].concat());
-        assert_eq!(ended.code, Some(2));
+        let outcome = folder.klock(&[&["record", "-a", "--kernel-probes", "kprobe"], waits].concat());
+        assert_eq!(outcome.code, Some(2));
         assert!(
-            ended.stderr.contains("--kernel-probes") && ended.stderr.contains(waits[0]),
+            outcome.stderr.contains("--kernel-probes") && outcome.stderr.contains(waits[0]),
             "{}",
-            ended.stderr
+            outcome.stderr
         );
     }
 }
 
 #[test]
-fn who_may_not_record_is_told_which_capability_is_missing() {
+fn a_user_who_may_not_record_gets_the_name_of_the_missing_capability() {
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         let folder = Folder::new();
@@ -102,23 +218,44 @@ fn who_may_not_record_is_told_which_capability_is_missing() {
     assert!(!folder.path("trace.parquet").exists());
 }
 
-/// As root, the test becomes nobody for the command; the binary has to be where nobody can run it.
-fn as_nobody(folder: &Folder, args: &[&str]) -> Ended {
+#[test]
+fn a_program_that_cannot_be_read_or_run_is_named_with_the_reason() {
+    let folder = Folder::new();
+    let mode = |name: &str, mode| {
+        fs::set_permissions(folder.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    fs::copy("/bin/true", folder.path("secret")).unwrap();
+    mode("secret", 0o644);
+    folder.klock(&["record", "./secret"]).fails(2, &["cannot run", "secret", "chmod +x"]);
+    fs::create_dir(folder.path("directory")).unwrap();
+    let directory = folder.klock(&["record", "./directory"]);
+    directory.fails(2, &["cannot run", "directory", "it is a directory"]);
+    assert!(!directory.stderr.contains("chmod"), "{}", directory.stderr);
+    // From here on everybody can write into the folder.
+    mode("secret", 0o711);
+    as_nobody(&folder, &["record", "./secret"])
+        .fails(3, &["cannot read", "secret", "permission denied", "sudo"]);
+}
+
+/// Runs klock as an ordinary user: as root, a copy of it as the user `nobody`.
+fn as_nobody(folder: &Folder, args: &[&str]) -> Outcome {
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         return folder.klock(args);
     }
     let binary = folder.path("klock");
     fs::copy(env!("CARGO_BIN_EXE_klock"), &binary).unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(binary.parent().unwrap(), open).unwrap();
+    let everyone = PermissionsExt::from_mode(0o777);
+    fs::set_permissions(binary.parent().unwrap(), everyone).unwrap();
+    let home = xtask::home::of_user(65534).unwrap().expect("a home for another user");
     let mut command = Command::new(&binary);
     command.args(args).current_dir(folder.path("")).uid(65534).gid(65534).stdin(Stdio::null());
-    Ended::from(command.output().unwrap())
+    command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
+    Outcome::from(command.output().unwrap())
 }
 
 #[test]
-fn a_process_that_runs_already_does_not_record_itself() {
+fn a_running_process_cannot_record_itself() {
     let folder = Folder::new();
     let record = ["record", "-p", "1", "--pthread-probes", "preload"];
     folder.klock(&record).fails(2, &["klock starts", "--pthread-probes"]);
@@ -126,7 +263,7 @@ fn a_process_that_runs_already_does_not_record_itself() {
 }
 
 #[test]
-fn a_program_that_loads_no_library_is_refused_by_its_name_when_nothing_else_is_possible() {
+fn a_program_that_loads_no_library_is_refused_if_nothing_else_is_possible() {
     let folder = Folder::new();
     fs::write(folder.path("empty.c"), "int main(void) { return 0; }\n").unwrap();
     let program = folder.path("static");
@@ -134,8 +271,8 @@ fn a_program_that_loads_no_library_is_refused_by_its_name_when_nothing_else_is_p
     assert!(gcc.expect("gcc is installed").success());
     let program = program.to_str().unwrap();
     as_nobody(&folder, &["record", "--", program]).fails(3, &["static", "linked statically", "sudo"]);
-    let asked = ["record", "--pthread-probes", "preload", "--", program];
-    folder.klock(&asked).fails(3, &["static", "linked statically", "--locks futex"]);
+    let preload = ["record", "--pthread-probes", "preload", "--", program];
+    folder.klock(&preload).fails(3, &["static", "linked statically", "--locks futex"]);
     assert!(!folder.path("trace.parquet").exists());
 }
 
@@ -146,6 +283,22 @@ fn check_prints_facts_and_the_plan() {
     assert!(matches!(check.code, Some(0 | 3)), "{}", check.stderr);
     for word in ["kernel", "BTF", "CAP_BPF"] {
         assert!(check.stdout.contains(word), "no '{word}' in: {}", check.stdout);
+    }
+}
+
+#[test]
+fn check_warns_of_a_weaker_setup() {
+    let folder = Folder::new();
+    let check = as_nobody(&folder, &["check"]);
+    let safety: Vec<&str> = check
+        .stdout
+        .lines()
+        .skip_while(|line| *line != "safety")
+        .take_while(|line| !line.is_empty())
+        .collect();
+    for words in ["CAP_CHECKPOINT_RESTORE", "CAP_SETUID"] {
+        let is_there = safety.iter().any(|line| line.contains(words) && line.contains("; "));
+        assert!(is_there, "no '{words}' in: {}", check.stdout);
     }
 }
 

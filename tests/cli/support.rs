@@ -1,4 +1,4 @@
-//! A folder, the binary in it, and a small trace made by hand: two threads, one mutex, one wait.
+//! A temporary folder to run klock in, and a small trace in it: two threads, one mutex, one wait.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,11 +12,11 @@ use trace_format::{
     run_info::{Clocks, Source},
 };
 
-/// A folder of its own for each test.
+/// A temporary folder, one per test.
 pub(crate) struct Folder(TempDir);
 
-/// How a command ended.
-pub(crate) struct Ended {
+/// The result of a command.
+pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -31,20 +31,28 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    pub(crate) fn klock(&self, args: &[&str]) -> Ended {
-        Ended::from(
+    pub(crate) fn klock(&self, args: &[&str]) -> Outcome {
+        Outcome::from(
             Command::new(env!("CARGO_BIN_EXE_klock")).current_dir(self.0.path()).args(args).output().unwrap(),
         )
     }
 
-    /// The trace of `events` under `trace.parquet`.
+    /// Returns the names of the files in the folder, sorted.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Writes `events` to `trace.parquet`.
     pub(crate) fn with_trace(self, events: &[Event]) -> Self {
         write_trace(&self.path("trace.parquet"), "0123456789abcdef0123456789abcdef", events);
         self
     }
 }
 
-impl From<Output> for Ended {
+impl From<Output> for Outcome {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -54,14 +62,14 @@ impl From<Output> for Ended {
     }
 }
 
-impl Ended {
-    /// Checks that it ended with `code` and exactly one line on stderr, which contains all `words`.
-    pub(crate) fn fails(&self, code: i32, words: &[&str]) {
+impl Outcome {
+    /// Checks that the exit code is `code`, and that stderr is one line that contains all `parts`.
+    pub(crate) fn fails(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         assert_eq!(self.stdout, "");
         assert_eq!(self.stderr.lines().count(), 1, "not one line: {}", self.stderr);
-        for word in words {
-            assert!(self.stderr.contains(word), "no '{word}' in: {}", self.stderr);
+        for part in parts {
+            assert!(self.stderr.contains(part), "no '{part}' in: {}", self.stderr);
         }
     }
 
@@ -76,7 +84,7 @@ fn event(ts_ns: i64, kind: EventKind, task: i32) -> Event {
     Event { mode, lock, task: Some(TaskId(task)), stack, ..Event::new(ts_ns, kind, 0) }
 }
 
-/// Thread a holds from 1 ms to 2 ms, b waits from 1.2 ms to 2.1 ms and holds until 2.5 ms.
+/// Returns the events of two threads: a holds from 1 ms to 2 ms, b waits from 1.2 ms to 2.1 ms and holds until 2.5 ms.
 pub(crate) fn one_wait() -> Vec<Event> {
     vec![
         Event { wait_ns: Some(0), ..event(1_000_000, EventKind::Acquire, 0) },
@@ -109,7 +117,7 @@ pub(crate) fn run_info(trace_id: &str) -> RunInfo {
     }
 }
 
-/// The rows of the side tables.
+/// Returns the rows of the side tables.
 pub(crate) fn side_rows() -> SideRows {
     let frame = Frame {
         module: Some("/bin/app".to_owned()),
@@ -125,6 +133,7 @@ pub(crate) fn side_rows() -> SideRows {
         scope: Scope::Process,
         pid: Some(10),
         name: Some("cache_lock".to_owned()),
+        shared: None,
         init_stack: None,
         first_ns: 1_000_000,
         last_ns: 2_500_000,
@@ -145,7 +154,7 @@ pub(crate) fn side_rows() -> SideRows {
     }
 }
 
-/// A trace that is being written: the events are in its buffer.
+/// Starts to write a trace; the events are in the writer's buffer.
 pub(crate) fn begin_trace(path: &Path, events: &[Event]) -> TraceWriter {
     let mut writer = TraceWriter::create(path, true).unwrap();
     for event in events {

@@ -10,12 +10,12 @@ use super::{Program, Recorded, cannot_run_stress, end, record, stress, support::
 const ROUNDS: usize = 300;
 
 /// The whole machine under load, with these options; and the PID of the program with the mutex.
-fn under_load(options: &[&str]) -> (Recorded, i32) {
+fn under_load(locks: &str, options: &[&str]) -> (Recorded, i32) {
     let load = stress();
     let mut program = Program::fixture("known_mutex", &[&ROUNDS.to_string()]);
     let mut futexes = Program::fixture("known_waits", &["5", "5"]);
     let pid = program.pid();
-    let options = [&["-a", "--locks", "kernel,futex", "--contended-only"], options].concat();
+    let options = [&["-a", "--locks", locks, "--contended-only"], options].concat();
     let recorded = record(&options, || {
         program.go();
         futexes.go();
@@ -33,15 +33,14 @@ fn waits_for_the_mutex(recorded: &Recorded, pid: i32) -> usize {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn of_the_chosen_kinds_nothing_is_missing_and_no_other_kind_is_there() {
+fn the_selected_kinds_are_complete_and_no_other_kind_is_recorded() {
     if let Some(reason) = cannot_run_stress() {
         return skip(reason);
     }
-    let (recorded, pid) = under_load(&["--kind", "mutex,rwsem"]);
+    let (recorded, pid) = under_load("kernel", &["--kind", "mutex,rwsem"]);
     let kinds = recorded.kernel_kinds();
     assert!(kinds.is_subset(&BTreeSet::from([LockKind::Mutex, LockKind::RwSem])), "{kinds:?}");
     assert_eq!(waits_for_the_mutex(&recorded, pid), ROUNDS);
-    assert!(recorded.kinds().contains(&LockKind::Futex), "the kind is one of kernel locks");
     recorded.assert_waits_end();
     recorded.assert_says(LockKind::Mutex, "only mutex, rwsem are recorded");
     assert!(recorded.info.source_of(LockKind::SpinLock).is_none(), "{:?}", recorded.info.sources);
@@ -49,11 +48,11 @@ fn of_the_chosen_kinds_nothing_is_missing_and_no_other_kind_is_there() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn without_locks_that_spin_mutexes_and_futexes_stay() {
+fn mutexes_and_futexes_are_recorded_without_spinning_locks() {
     if let Some(reason) = cannot_run_stress() {
         return skip(reason);
     }
-    let (recorded, pid) = under_load(&["--no-spin"]);
+    let (recorded, pid) = under_load("kernel,futex", &["--no-spin"]);
     let kinds = recorded.kinds();
     assert!(!kinds.contains(&LockKind::SpinLock) && !kinds.contains(&LockKind::RwLock), "{kinds:?}");
     assert!(kinds.contains(&LockKind::Futex), "{kinds:?}");
@@ -64,16 +63,16 @@ fn without_locks_that_spin_mutexes_and_futexes_stay() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn spinlocks_alone_are_recorded_without_the_mutexes_beside_them() {
+fn spinlocks_are_recorded_without_mutexes() {
     if let Some(reason) = cannot_run_stress() {
         return skip(reason);
     }
-    let (all, pid) = under_load(&[]);
+    let (all, pid) = under_load("kernel,futex", &[]);
     assert_eq!(waits_for_the_mutex(&all, pid), ROUNDS);
     if !all.kinds().contains(&LockKind::SpinLock) {
         return skip("needs a machine that shows waits for spinlocks");
     }
-    let (recorded, pid) = under_load(&["--kind", "spinlock"]);
+    let (recorded, pid) = under_load("kernel", &["--kind", "spinlock"]);
     assert_eq!(recorded.kernel_kinds(), BTreeSet::from([LockKind::SpinLock]));
     assert_eq!(waits_for_the_mutex(&recorded, pid), 0);
     recorded.assert_waits_end();

@@ -34,7 +34,7 @@ fn count(recorded: &Recorded, kind: EventKind) -> usize {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn the_waits_on_the_chosen_words_are_all_there_and_no_others() {
+fn all_waits_on_the_selected_words_are_recorded_and_no_others() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -50,7 +50,7 @@ fn the_waits_on_the_chosen_words_are_all_there_and_no_others() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn the_calls_on_the_chosen_mutex_are_all_there_and_the_returns_of_others_are_nothing() {
+fn all_calls_on_the_selected_mutex_are_recorded_and_returns_of_others_are_not() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -68,14 +68,14 @@ fn the_calls_on_the_chosen_mutex_are_all_there_and_the_returns_of_others_are_not
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_kernel_mutex_is_chosen_by_the_address_that_an_earlier_trace_shows() {
+fn a_kernel_mutex_is_selected_by_its_address_in_an_earlier_trace() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
     let rounds = 200;
     let mut program = Program::fixture("known_mutex", &[&rounds.to_string()]);
     let pid = program.pid.clone();
-    let whole = ["-p", &pid, "--locks", "kernel", "--contended-only"];
+    let whole = ["-p", &pid, "--locks", "kernel", "--contended-only", "--kernel-addresses"];
     let all = record(&whole, || {
         program.go();
         program.running.line_after(&format!("waited {rounds}"));

@@ -12,7 +12,7 @@ use super::{
 
 const ROUNDS: usize = 5;
 
-/// The program under other names.
+/// Copies of the program with other names.
 struct Copies(TempDir);
 
 impl Copies {
@@ -27,7 +27,7 @@ impl Copies {
     }
 }
 
-/// Both programs at once on a recorded machine: PID and word of each.
+/// Records the whole machine while both programs run. Returns the process ID and the word of each.
 fn both(names: [&str; 2], options: &[&str]) -> (Recorded, [(i32, String); 2]) {
     let copies = Copies::new();
     let mut programs = names.map(|name| Program::start(&copies.called(name), &[&ROUNDS.to_string(), "5"]));
@@ -41,7 +41,7 @@ fn both(names: [&str; 2], options: &[&str]) -> (Recorded, [(i32, String); 2]) {
     (recorded, known)
 }
 
-/// How many of the waits that the program knows are in the trace.
+/// Counts the program's known waits in the trace.
 fn known_waits(recorded: &Recorded, (pid, word): &(i32, String)) -> usize {
     let events = recorded.of_lock(word).into_iter();
     events.filter(|event| event.kind == EventKind::Abandon && recorded.task(event).pid == *pid).count()
@@ -76,7 +76,7 @@ fn tasks_with_an_excluded_name_are_not_recorded_and_all_others_are() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn of_a_long_name_the_kernel_keeps_fifteen_bytes_and_they_are_compared() {
+fn long_names_are_compared_by_the_fifteen_bytes_that_the_kernel_keeps() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -91,7 +91,7 @@ fn of_a_long_name_the_kernel_keeps_fifteen_bytes_and_they_are_compared() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_name_that_is_wanted_and_excluded_is_excluded_and_the_other_wanted_one_stays() {
+fn a_name_that_is_both_selected_and_excluded_is_excluded() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -103,7 +103,7 @@ fn a_name_that_is_wanted_and_excluded_is_excluded_and_the_other_wanted_one_stays
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_command_of_another_name_is_followed_to_the_child_that_has_the_name() {
+fn a_command_with_another_name_is_followed_to_a_child_with_the_name() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }

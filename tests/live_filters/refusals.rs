@@ -1,10 +1,10 @@
-//! What this machine can't record is refused in one line, and nothing is written.
+//! Recordings that are impossible here are refused in one line, and no file is written.
 
 use super::support::{cannot_record, klock, run, skip};
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn holds_of_kernel_locks_are_refused_where_no_program_gets_onto_functions() {
+fn holds_of_kernel_locks_are_refused_where_functions_cannot_be_probed() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }

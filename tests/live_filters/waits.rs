@@ -26,7 +26,7 @@ fn waits(recorded: &Recorded) -> Vec<&Event> {
     recorded.events.iter().filter(waited).collect()
 }
 
-/// The process with its three words, and what the program says about itself.
+/// Records the program. Returns the recording, the addresses of its three words, and its own count of long waits.
 fn known_waits(options: &[&str]) -> (Recorded, [String; 3], usize) {
     let limit = LIMIT_MS.to_string();
     let mut program = Program::fixture("known_waits", &[&ROUNDS.to_string(), &limit]);
@@ -42,7 +42,7 @@ fn known_waits(options: &[&str]) -> (Recorded, [String; 3], usize) {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn futex_waits_of_the_limit_and_more_are_recorded_and_shorter_ones_are_not() {
+fn only_futex_waits_as_long_as_the_limit_are_recorded() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -72,7 +72,7 @@ fn futex_waits_of_the_limit_and_more_are_recorded_and_shorter_ones_are_not() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn waits_for_a_mutex_of_the_limit_and_more_are_recorded_and_shorter_ones_are_not() {
+fn only_waits_for_a_mutex_as_long_as_the_limit_are_recorded() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }

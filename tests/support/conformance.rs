@@ -1,7 +1,7 @@
-//! What `fixtures/programs/known_locks.c` says that it did, held against what a trace has of it. However it was recorded: a
-//! launched program and an attached one have to give the same rows.
+//! Compares the rows that `fixtures/programs/known_locks.c` expects with the rows of its trace. A launched program and an
+//! attached one must give the same rows.
 
-#![allow(unreachable_pub, reason = "each test program uses its own part of it")]
+#![allow(unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,21 +11,21 @@ use std::{
 
 use trace_format::{Event, EventKind, LockKind, LockRow, TaskRow, Trace};
 
-/// A row in words: what happened to one lock.
+/// A row: one event of one lock, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
-    /// Which thread, by the program's name for it or, in a trace, by its id.
+    /// The thread, by its name in the program or, in a trace, by its ID.
     thread: String,
     event: String,
     mode: String,
     errno: String,
-    /// `0`: free; `+`: waited; `-`: no such thing.
+    /// `0` for no wait, `+` for a wait, `-` if the event has none.
     waited: String,
-    /// The peer of a wait; `?` is anything.
+    /// The peer of a wait; `?` is any.
     owner: String,
 }
 
-/// A lock that the program told, in the order in which they came to be.
+/// A lock of the program.
 #[derive(Debug)]
 struct Lock {
     name: String,
@@ -33,7 +33,7 @@ struct Lock {
     address: u64,
 }
 
-/// What the program printed.
+/// The output of the program: locks in the order of their creation, and the rows of each.
 #[derive(Debug, Default)]
 pub struct Expected {
     locks: Vec<Lock>,
@@ -41,7 +41,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// From the lines of `known_locks --expected`.
+    /// Reads the lines of `known_locks --expected`.
     pub fn read(stdout: &str) -> Self {
         let mut expected = Self::default();
         for line in stdout.lines() {
@@ -61,13 +61,12 @@ impl Expected {
                 _ => {}
             }
         }
-        assert!(expected.locks.len() > 20, "the program said nothing: {stdout}");
+        assert!(expected.locks.len() > 20, "the program printed no locks: {stdout}");
         expected
     }
 }
 
-/// The trace of a run of that program has exactly the rows that the program expects, lock by lock, and no other rows at the
-/// addresses of its locks.
+/// Checks that a trace has exactly the expected rows of each lock, and no other rows at the addresses of the locks.
 #[track_caller]
 pub fn assert_conforms(trace: &Path, expected: &Expected) {
     let trace = Trace::open(trace).expect("the recorder left a trace");
@@ -95,7 +94,7 @@ pub fn assert_conforms(trace: &Path, expected: &Expected) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Each lock of the program with its row: those of one address in the order in which they came to be.
+/// Pairs each lock of the program with its row. Locks at one address are in the order of their creation.
 fn joined<'a>(
     expected: &'a Expected,
     locks: &'a [LockRow],
@@ -121,15 +120,15 @@ fn is_at_one(expected: &Expected, row: &LockRow) -> bool {
     expected.locks.iter().any(|lock| row.address == Some(lock.address))
 }
 
-/// Which thread of the trace is which of the program's, found as they come.
+/// Threads of the trace and their names in the program, learnt from the rows.
 #[derive(Debug, Default)]
 struct Threads {
     named: HashMap<i32, String>,
 }
 
 impl Threads {
-    /// Whether a thread of the trace can be that of the program. A name belongs to one thread, but for the robust mutexes'
-    /// owners, who die and whose ids may be used again.
+    /// Returns whether a thread of the trace can be the one of this name. Owners of robust mutexes exit, and their IDs may be
+    /// reused.
     fn agree(&mut self, tid: i32, name: &str) -> bool {
         if !["a", "b"].contains(&name) {
             return true;
@@ -149,7 +148,7 @@ fn compare(
     let tid = |task: Option<trace_format::TaskId>| {
         task.and_then(|id| tasks.get(usize::try_from(id.0).ok()?)).map(|task| task.tid)
     };
-    // Two threads leave a barrier in any order.
+    // Threads leave a barrier in any order.
     let each_alone = lock.kind == "barrier";
     let mut wanted = wanted.to_vec();
     let mut events = events.to_vec();

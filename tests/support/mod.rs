@@ -1,22 +1,27 @@
-//! What the outer tests share: running klock with a bound on its time, building the fixture programs, and saying why a test
-//! can't run here.
+//! Helpers of the outer tests: running klock and the fixture programs, with a bound on every wait, and reporting a skip.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
-#![allow(clippy::print_stdout, reason = "a skip is told to the test command")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(clippy::print_stdout, reason = "cargo xtask test reads the reasons for skips")]
 
 use std::{
-    collections::BTreeSet,
-    fs::{self, File},
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write as _,
+    ops::{Deref, DerefMut},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     sync::{Mutex, OnceLock, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use tempfile::TempDir;
+pub use xtask::process::Ended;
+use xtask::process::Running as Process;
 
+pub mod arena;
 pub mod conformance;
+pub mod known_counts;
 pub mod place;
 
 /// The workspace.
@@ -29,138 +34,141 @@ pub fn klock() -> Command {
     Command::new(env!("CARGO_BIN_EXE_klock"))
 }
 
-/// Says that the test can't run here. `cargo xtask test` reads the line and lists the reason.
+/// The Python of `cargo xtask setup`, if it is installed.
+pub fn python() -> Option<PathBuf> {
+    let python = root().join("target/tools/python/bin/python3");
+    python.exists().then_some(python)
+}
+
+/// Reports that the test cannot run here. `cargo xtask test` reads the line and lists the reason.
 pub fn skip(reason: &str) {
     println!("\nskipped: {reason}");
     assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "skipped under CI=true: {reason}");
 }
 
-/// CLOCK_MONOTONIC in nanoseconds, as a trace has it.
+/// Reads CSV with a header: the fields of each line, by the name of their column.
+pub fn csv_rows(text: &str) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head = reader.headers().expect("CSV has a header").clone();
+    let row = |record: Result<csv::StringRecord, csv::Error>| {
+        let record = record.expect("every line has as many fields as the header");
+        head.iter().map(str::to_owned).zip(record.iter().map(str::to_owned)).collect()
+    };
+    reader.records().map(row).collect()
+}
+
+/// Returns CLOCK_MONOTONIC in nanoseconds, the clock of a trace.
 pub fn monotonic_ns() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is ours and lives through the call.
+    // SAFETY: `now` is ours and outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Kills a process; one that is gone already stays so.
+/// Waits until something holds, and fails after the limit.
+#[track_caller]
+pub fn soon(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets the permissions of a file.
+#[track_caller]
+pub fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+}
+
+/// Kills a process, if it still exists.
 pub fn kill(pid: i32) {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call involves no memory.
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// A program that runs, with its output in files; killed when it is dropped.
+/// A program in the background, of the shared process runner. Every failure is one of the test.
 #[derive(Debug)]
-pub struct Running {
-    pub child: Child,
-    words: String,
-    output: TempDir,
+pub struct Running(Process);
+
+impl Deref for Running {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.0
+    }
 }
 
-/// How a program ended.
-#[derive(Debug)]
-pub struct Ended {
-    pub status: ExitStatus,
-    pub stdout: String,
-    pub stderr: String,
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.0
+    }
 }
 
 impl Running {
     /// Starts it.
     pub fn start(command: &mut Command) -> Self {
-        let output = tempfile::tempdir().expect("a temporary directory");
-        let file = |name: &str| File::create(output.path().join(name)).expect("a temporary file");
-        let child = command
-            .stdout(file("stdout"))
-            .stderr(file("stderr"))
-            .spawn()
-            .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
-        Self { child, words: format!("{command:?}"), output }
+        Self(passed(Process::start(command)))
     }
 
-    /// Sends a signal: `INT`, `TERM`.
+    /// Sends a signal: `INT`, `TERM`, `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(status.is_ok_and(|s| s.success()), "{} is gone", self.words);
+        let signal = match name {
+            "INT" => libc::SIGINT,
+            "TERM" => libc::SIGTERM,
+            "STOP" => libc::SIGSTOP,
+            "CONT" => libc::SIGCONT,
+            "KILL" => libc::SIGKILL,
+            _ => panic!("invalid signal '{name}'"),
+        };
+        passed(self.0.signal(signal));
     }
 
-    /// Whether it ended by itself within this time.
+    /// Returns whether it ends by itself within this time.
     pub fn ends_within(&mut self, limit: Duration) -> bool {
-        let begin = Instant::now();
-        while begin.elapsed() < limit {
-            if self.child.try_wait().expect("the child is ours").is_some() {
-                return true;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        false
+        passed(self.0.ends_within(limit))
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub fn end_within(mut self, limit: Duration) -> Ended {
-        let in_time = self.ends_within(limit);
-        let read = |name: &str| fs::read(self.output.path().join(name)).unwrap_or_default();
-        let text = |name| String::from_utf8_lossy(&read(name)).into_owned();
-        let (stdout, stderr) = (text("stdout"), text("stderr"));
-        assert!(in_time, "{} did not end within {limit:?}\n{stdout}\n{stderr}", self.words);
-        Ended { status: self.child.wait().expect("the child is ours"), stdout, stderr }
+    pub fn end_within(self, limit: Duration) -> Ended {
+        passed(self.0.end_within(limit))
     }
 
-    /// Waits until it printed a line that begins so, and returns the rest of the line.
-    pub fn line_after(&self, begin: &str) -> String {
-        let since = Instant::now();
-        loop {
-            let text = fs::read_to_string(self.output.path().join("stdout")).unwrap_or_default();
-            let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
-            if let Some(rest) = whole_lines.lines().find_map(|line| line.strip_prefix(begin)) {
-                return rest.trim().to_owned();
-            }
-            assert!(since.elapsed() < Duration::from_secs(20), "{} never printed {begin:?}", self.words);
-            thread::sleep(Duration::from_millis(10));
-        }
+    /// Waits until it has printed a line that begins with `prefix`, and returns the rest of the line.
+    #[track_caller]
+    pub fn line_after(&self, prefix: &str) -> String {
+        passed(self.0.line_after(prefix))
     }
 
-    /// Waits until a recorder records: it holds attachments, and its main thread sleeps between two rounds.
+    /// Lets a program that waits for a line on its standard input go on to its `done`.
+    #[track_caller]
+    pub fn go(&mut self) {
+        let stdin = self.child.stdin.as_mut().expect("its standard input is a pipe");
+        stdin.write_all(b"go\n").expect("it reads");
+        self.line_after("done");
+    }
+
+    /// Waits until a recorder records.
+    #[track_caller]
     pub fn until_recording(&mut self) {
-        let begin = Instant::now();
-        while !is_recording(self.child.id()) {
-            let ended = self.child.try_wait().expect("the child is ours");
-            assert!(
-                ended.is_none() && begin.elapsed() < Duration::from_secs(60),
-                "{}: {ended:?}",
-                self.words
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+        passed(self.0.until_recording());
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is fine.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// Unwraps a result whose error reads well.
+#[track_caller]
+fn passed<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-/// Attaching waits for the kernel in many ways, but never for a timer.
-fn is_recording(pid: u32) -> bool {
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
-    let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-    let attached =
-        links.any(|link| ["bpf", "perf_event"].iter().any(|word| link.to_string_lossy().contains(word)));
-    attached
-        && fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep"))
-}
-
-/// Runs it to its end, within a minute.
+/// Runs it to its end, within three minutes.
 #[track_caller]
 pub fn run(command: &mut Command) -> Ended {
-    Running::start(command.stdin(Stdio::null())).end_within(Duration::from_secs(60))
+    Running::start(command.stdin(Stdio::null())).end_within(Duration::from_secs(180))
 }
 
-/// Why nothing can be recorded here, in klock's own words; `None` if it can.
+/// Returns why nothing can be recorded here, in klock's words; `None` if it can.
 pub fn cannot_record() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
     let answer = ANSWER.get_or_init(|| {
@@ -174,16 +182,50 @@ pub fn cannot_record() -> Option<&'static str> {
     answer.as_deref()
 }
 
-/// Builds a fixture program.
+/// Bound on a recording of a program; generous, because the machine may be busy.
+const SESSION: Duration = Duration::from_secs(180);
+
+/// Starts a program that prints `ready PID`, records it from a line on its standard input to its `done`, and returns what it
+/// printed.
+///
+/// # Panics
+/// If the recording fails.
+#[track_caller]
+pub fn record_between(program: &mut Command, options: &[&str], trace: &Path) -> String {
+    let mut running = Running::start(program.stdin(Stdio::piped()));
+    let pid = running.line_after("ready ");
+    let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(trace).args(options));
+    recorder.until_recording();
+    running.go();
+    recorder.signal("INT");
+    let ended = recorder.end_within(SESSION);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    drop(running.child.stdin.take());
+    running.end_within(SESSION).stdout
+}
+
+/// Runs a `klock record` of such a program, and returns what both printed.
+///
+/// # Panics
+/// If the recording fails.
+#[track_caller]
+pub fn record_whole(record: &mut Command) -> Ended {
+    let mut recorder = Running::start(record.stdin(Stdio::piped()));
+    recorder.line_after("ready ");
+    recorder.go();
+    drop(recorder.child.stdin.take());
+    let ended = recorder.end_within(SESSION);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    ended
+}
+
+/// Builds a fixture program, once in a test program.
 pub fn fixture(name: &str) -> PathBuf {
     static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if built.insert(name.to_owned()) {
-        let source = root().join("fixtures/programs").join(format!("{name}.c"));
-        let flags = ["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread"];
-        let status = Command::new("gcc").args(flags).arg(source).arg("-o").arg(&program).status();
-        assert!(status.expect("gcc is installed").success(), "gcc could not build {name}");
+        passed(xtask::fixture::build(name, directory, &[]));
     }
-    program
+    directory.join(name)
 }

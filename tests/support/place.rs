@@ -1,10 +1,10 @@
-//! A folder in which an ordinary user records programs that record themselves: `klock record` as nobody where the tests run as
-//! root, its trace read back whole, and what it left in its folder for temporary files. Nothing outside the folder is touched.
+//! A folder in which an ordinary user records programs: `klock record` runs as nobody if the tests run as root, its trace
+//! is read back, and its temporary files are checked. Nothing outside the folder is touched.
 
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -14,19 +14,21 @@ use std::{
 use tempfile::TempDir;
 use trace_format::{Event, LockRow, Stack, TaskRow, Trace};
 
-use super::{Ended, Running, fixture};
+use super::{Ended, Running, fixture, set_mode};
 
-/// Nobody's user and group id on Debian and most others.
+/// The user and group ID of `nobody` on Debian and most other systems.
 const NOBODY: u32 = 65534;
 
-/// A folder in which an ordinary user may write, with klock in it, and a place for its temporary files.
+/// A folder in which an ordinary user may write, with klock and a directory for its temporary files.
 #[derive(Debug)]
 pub struct Place {
     folder: TempDir,
+    /// The home of nobody; `None` for the user's own.
+    home: Option<TempDir>,
     klock: PathBuf,
 }
 
-/// A trace, read back.
+/// The tables of a trace.
 #[derive(Debug)]
 pub struct Recorded {
     pub trace: Trace,
@@ -39,8 +41,9 @@ pub struct Recorded {
 impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let place = Self { klock: folder.path().join("klock"), folder };
-        open_to_all(place.folder.path());
+        let home = xtask::home::of_user(NOBODY).expect("root can write /var/lib");
+        let place = Self { klock: folder.path().join("klock"), home, folder };
+        set_mode(place.folder.path(), 0o777);
         fs::copy(env!("CARGO_BIN_EXE_klock"), &place.klock).expect("klock is built");
         place.directory("tmp");
         place
@@ -50,21 +53,21 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// A directory in the folder, in which anybody may write.
+    /// Makes a world-writable directory in the folder.
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).expect("a directory");
-        open_to_all(&path);
+        set_mode(&path, 0o777);
         path
     }
 
-    /// The fixture where anybody can run it.
+    /// Copies a fixture program into the folder.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.take_in(&fixture(name))
+        self.copy(&fixture(name))
     }
 
-    /// A copy of this file where anybody can run it.
-    pub fn take_in(&self, file: &Path) -> PathBuf {
+    /// Copies a file into the folder.
+    pub fn copy(&self, file: &Path) -> PathBuf {
         let copy = self.path(&file.file_name().expect("a file").to_string_lossy());
         if !copy.exists() {
             fs::copy(file, &copy).expect("a copy");
@@ -72,11 +75,14 @@ impl Place {
         copy
     }
 
-    /// A command in the folder, as nobody where that is possible.
+    /// Returns a command in the folder, as nobody if possible.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("TMPDIR", self.path("tmp")).env("HOME", self.folder.path());
+        command.env("TMPDIR", self.path("tmp"));
+        if let Some(home) = &self.home {
+            command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
+        }
         // SAFETY: the call has no preconditions.
         if unsafe { libc::geteuid() } == 0 {
             command.uid(NOBODY).gid(NOBODY);
@@ -84,7 +90,7 @@ impl Place {
         command
     }
 
-    /// `klock record`, as nobody where that is possible.
+    /// Returns `klock record`, as nobody if possible.
     pub fn record(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Command {
         let mut command = self.command(&self.klock);
         command.args(["record", "-f", "-o"]).arg(self.path("t.parquet")).args(options).arg("--");
@@ -92,17 +98,17 @@ impl Place {
         command
     }
 
-    /// Records a fixture to its end, which is a good one, and nothing is left.
+    /// Records a fixture program, which must succeed and leave nothing behind.
     #[track_caller]
     pub fn run_fixture(&self, options: &[&str], name: &str, arguments: &[&str]) -> (Recorded, Ended) {
         let program = self.program(name);
         self.run(&mut self.record(options, &program, arguments))
     }
 
-    /// Runs a recorder to its end, which is a good one, and nothing is left.
+    /// Runs a recorder, which must succeed and leave nothing behind.
     #[track_caller]
     pub fn run(&self, recorder: &mut Command) -> (Recorded, Ended) {
-        let ended = Running::start(recorder).end_within(Duration::from_secs(120));
+        let ended = Running::start(recorder).end_within(Duration::from_secs(180));
         assert!(ended.status.success(), "{}", ended.stderr);
         self.assert_nothing_is_left();
         (self.recorded(), ended)
@@ -118,18 +124,18 @@ impl Place {
         entries.map(|entry| entry.expect("an entry").path()).collect()
     }
 
-    /// No temporary file, and soon no process that works in the folder; a socket ends with its process.
+    /// Checks that no temporary file is left and that all processes in the folder end soon; sockets end with them.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         assert_eq!(self.left(), Vec::<PathBuf>::new());
         let begun = Instant::now();
         while let processes @ [_, ..] = &self.processes()[..] {
-            assert!(begun.elapsed() < Duration::from_secs(5), "{processes:?} are left");
+            assert!(begun.elapsed() < Duration::from_secs(180), "{processes:?} are left");
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// The processes that work in the folder, as far as we may see them.
+    /// Returns the visible processes that work in the folder.
     fn processes(&self) -> Vec<PathBuf> {
         let all = fs::read_dir("/proc").expect("a directory").filter_map(|entry| Some(entry.ok()?.path()));
         let here = |process: &PathBuf| {
@@ -140,7 +146,7 @@ impl Place {
 }
 
 impl Recorded {
-    /// A trace that is complete.
+    /// Reads a complete trace.
     #[track_caller]
     pub fn read(path: &Path) -> Self {
         let trace = Trace::open(path).expect("the recorder left a trace");
@@ -154,12 +160,8 @@ impl Recorded {
         Self { trace, events, locks, tasks, stacks }
     }
 
-    /// The lock that the event is about.
+    /// Returns the lock of an event.
     pub fn lock(&self, event: &Event) -> Option<&LockRow> {
         self.locks.get(usize::try_from(event.lock?.0).ok()?)
     }
-}
-
-fn open_to_all(path: &Path) {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("permissions");
 }

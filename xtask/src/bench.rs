@@ -1,9 +1,9 @@
-//! Measures what the budgets of a recording are about: bytes of an event, the recorder's own cost of an event. Each number comes
-//! with the command that made it. The time of a report is `speed`'s.
+//! `cargo xtask bench`: measures the bytes of an event, the recorder's cost of an event and the start of klock, against
+//! the budgets. `speed` measures reports.
 //!
 //! The recorder's cost is the processor time of its process (user and system, from /proc/PID/stat) over a few seconds
-//! in the middle of a recording, after its start-up, by the rows that the trace has of those seconds. What the probes cost the
-//! recorded tasks is not in it.
+//! in the middle of a recording, divided by the rows that the trace has of those seconds. The cost of the probes to the
+//! recorded tasks is not included.
 
 use std::{
     fmt::Write as _,
@@ -19,42 +19,33 @@ use clap::Args;
 use trace_format::{Trace, paths::TracePaths};
 
 use crate::{
-    host, overhead,
-    process::{Background, Run, has, klock, root, scratch},
+    fixture,
+    harness::{self, Common, Harness, ROOT},
+    overhead,
+    process::Run,
     table,
 };
 
-/// What to measure with.
+/// Measure recording.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Seconds of each recording.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Write the tables into docs/benchmarks.md.
-    #[arg(long)]
-    write: bool,
-    /// Take this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const STRESS: &str = "exec timeout 120 stress-ng --quiet --futex 2 --mmap 2 --pipe 2 --switch 2";
-/// The kernel's clock ticks per second, as /proc/PID/stat counts them; the same on every Linux that klock runs on.
+/// The kernel's clock ticks per second in /proc/PID/stat; the same on every Linux that klock runs on.
 const TICKS: f64 = 100.0;
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(host::is_root(), "the benchmarks record the whole machine: sudo -E cargo xtask bench");
-    for program in ["stress-ng", "gcc", "python3"] {
-        ensure!(has(program), "the benchmarks need {program}; cargo xtask setup installs it");
-    }
-    let bench = Bench {
-        klock: klock(options.klock.as_deref())?,
-        directory: scratch("bench")?,
-        seconds: options.seconds,
-    };
+    let harness = Harness::new("bench", &options.common, &[ROOT, "stress-ng", "gcc", "python3"])?;
+    let bench = Bench { harness, seconds: options.seconds };
     let mut verdicts = Vec::new();
-    let mut text = format!("`cargo xtask bench --seconds {}` on {}.\n", options.seconds, host::describe());
+    let mut text = String::new();
 
     let demo = bench.demo()?;
     let (stress, contended) = bench.under_stress()?;
@@ -78,19 +69,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "\n### Budgets\n\n{}",
         table::markdown(&["what", "measured", "budget", "reached"], &verdicts)
     )?;
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/benchmarks.md"), "bench", &text)?;
-    }
-    overhead::run(&overhead::Options::part(&bench.klock, options.write))
+    bench.harness.publish(
+        &format!("bench --seconds {}", options.seconds),
+        "benchmarks.md",
+        "bench",
+        text.trim(),
+    )?;
+    overhead::run(&overhead::Options::part(&bench.harness.klock, options.common.write))
 }
 
 fn verdict(what: &str, measured: f64, unit: &str, budget: f64) -> Vec<String> {
-    let reached = if measured <= budget { "yes" } else { "**no**" };
-    vec![what.to_owned(), format!("{measured:.1} {unit}"), format!("{budget} {unit}"), reached.to_owned()]
+    harness::verdict(what, format!("{measured:.1} {unit}"), format!("{budget} {unit}"), measured <= budget)
 }
 
-/// What the sizes of a trace's files are.
+/// The sizes of a trace's files.
 struct Sizes {
     name: String,
     events: u64,
@@ -162,7 +154,7 @@ fn size_part(text: &mut String, all: &[Sizes]) -> Result<()> {
     Ok(())
 }
 
-/// A few seconds in the middle of a recording.
+/// Measurements of a few seconds in the middle of a recording.
 #[derive(Clone, Copy, Debug)]
 struct Middle {
     wall_s: f64,
@@ -204,18 +196,18 @@ fn cost_part(
         text,
         "### Cost of the recorder's host side\n\n\
          Processor time of the klock process over the middle {:.0} s of each recording (/proc/PID/stat, ticks of 10 ms), by the \
-         rows that the trace has of that time; what it takes on an idle machine is in it, and in a line of its own. Names of stacks are found on a thread of their \
-         own, once for each stack: a column of its own, which falls as a recording gets longer. What the probes cost the \
-         recorded tasks is not in it.\n\n{}",
+         rows that the trace has of that time; this includes the cost on an idle machine, which has a line of its own. A thread of its own finds the names of \
+         stacks, once for each stack: that column falls as a recording gets longer. The cost of the probes to the \
+         recorded tasks is not included.\n\n{}",
         loads.first().map_or(0.0, |(_, middle)| middle.wall_s),
         table::markdown(&head, &rows)
     )?;
     Ok(())
 }
 
-/// What a user waits for before anything happens.
+/// Measures the start of klock.
 fn start_part(bench: &Bench, trace: &Path, verdicts: &mut Vec<Vec<String>>) -> Result<()> {
-    let klock = bench.klock.display().to_string();
+    let klock = bench.harness.klock.display().to_string();
     let help = fastest(&[&klock, "--help"], 3)?;
     let info = fastest(&[&klock, "info", &trace.display().to_string()], 3)?;
     verdicts.push(verdict("`klock --help`", help.seconds * 1e3, "ms", 20.0));
@@ -223,7 +215,7 @@ fn start_part(bench: &Bench, trace: &Path, verdicts: &mut Vec<Vec<String>>) -> R
     Ok(())
 }
 
-/// One run of a whole program.
+/// The cost of a run of a whole program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub(crate) seconds: f64,
@@ -231,9 +223,9 @@ pub(crate) struct Timed {
     pub(crate) mib: f64,
 }
 
-/// The fastest of so many runs, and its peak memory.
+/// Returns the fastest of some runs.
 pub(crate) fn fastest(words: &[&str], runs: u32) -> Result<Timed> {
-    // Started and measured by a small program: its children's peak memory is the command's alone.
+    // A small program starts the command, so that the peak memory of its children is the command's alone.
     let measure = "import resource, subprocess, sys, time\n\
                    begin = time.perf_counter()\n\
                    code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode\n\
@@ -252,35 +244,28 @@ pub(crate) fn fastest(words: &[&str], runs: u32) -> Result<Timed> {
     best.context("nothing was run")
 }
 
-/// Where things are.
 struct Bench {
-    klock: PathBuf,
-    directory: PathBuf,
+    harness: Harness,
     seconds: u32,
 }
 
 impl Bench {
     fn demo(&self) -> Result<PathBuf> {
-        Run::new(&self.klock, &["demo", "-o"]).arg(&self.directory).must()?;
-        Ok(self.directory.join("demo.parquet"))
+        Run::new(&self.harness.klock, &["demo", "-o"]).arg(&self.harness.directory).must()?;
+        Ok(self.harness.directory.join("demo.parquet"))
     }
 
     fn under_stress(&self) -> Result<(PathBuf, Middle)> {
-        let _load = Background::start("sh", &["-c", STRESS])?;
+        let _load = harness::load(STRESS)?;
         thread::sleep(Duration::from_secs(1));
         self.record("stress", &["-a"])
     }
 
     fn pthread(&self) -> Result<(PathBuf, Middle)> {
-        let program = self.directory.join("known_counts");
-        let flags =
-            ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "fixtures/programs/known_counts.c", "-o"];
-        Run::new("gcc", &flags).arg(&program).must()?;
-        let load =
-            Background::start("timeout", &["120", &program.display().to_string(), "2", "2000000000", "0"])?;
+        let program = fixture::build("known_counts", &self.harness.directory, &[])?;
+        let load = harness::load(&format!("exec {} 2 2000000000 0", program.display()))?;
         thread::sleep(Duration::from_secs(1));
-        let pid = Run::new("pgrep", &["-P", &load.pid().to_string()]).read()?;
-        self.record("pthread", &["-p", pid.trim()])
+        self.record("pthread", &["-p", &load.pid().to_string()])
     }
 
     fn idle(&self) -> Result<Middle> {
@@ -290,12 +275,9 @@ impl Bench {
 
     /// Records for some seconds and measures the middle of it.
     fn record(&self, name: &str, target: &[&str]) -> Result<(PathBuf, Middle)> {
-        let path = self.directory.join(format!("{name}.parquet"));
-        let output = path.display().to_string();
-        let arguments = [&["record", "--quiet", "-f", "-o", &output], target].concat();
-        let mut recorder = Background::start(&self.klock, &arguments)?;
-        recorder.until_recording()?;
-        // Start-up is over when the symbols of what runs are read.
+        let path = self.harness.directory.join(format!("{name}.parquet"));
+        let recorder = self.harness.record(&path, target)?;
+        // Start-up ends when the symbols of the running programs are read.
         thread::sleep(Duration::from_secs(3));
         let (begin, cost, since) = (Instant::now(), Cost::of(recorder.pid())?, uptime_ns()?);
         thread::sleep(Duration::from_secs(u64::from(self.seconds)));
@@ -308,7 +290,7 @@ impl Bench {
     }
 }
 
-/// Rows of the trace in a span of CLOCK_BOOTTIME.
+/// Counts the rows of the trace in a span of CLOCK_BOOTTIME.
 fn rows_within(trace: &Trace, boottime_ns: Range<i64>) -> Result<u64> {
     let clocks = trace.info().clocks_start;
     let asleep = clocks.boottime_ns - clocks.monotonic_ns;
@@ -326,7 +308,7 @@ fn uptime_ns() -> Result<i64> {
     Ok((seconds * 1e9) as i64)
 }
 
-/// Processor time, by what it went into.
+/// Processor time of a recorder.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     /// Draining the rings and writing the events.
@@ -336,7 +318,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// That of a klock process so far.
+    /// Reads the cost of a klock process so far.
     fn of(pid: u32) -> Result<Self> {
         let names_s = names_thread(pid)?.map_or(Ok(0.0), |task| cpu_seconds(&task))?;
         Ok(Self { events_s: cpu_seconds(&format!("/proc/{pid}"))? - names_s, names_s })
@@ -347,7 +329,7 @@ impl Cost {
     }
 }
 
-/// The directory of the thread that finds names.
+/// Returns the directory of the thread that finds names.
 fn names_thread(pid: u32) -> Result<Option<String>> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let path = task?.path();
@@ -358,11 +340,11 @@ fn names_thread(pid: u32) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// User and system time of a process, all threads and those that ended included, or of one thread.
+/// Returns the user and system time of a process, including threads that have ended, or of one thread.
 fn cpu_seconds(directory: &str) -> Result<f64> {
     let path = format!("{directory}/stat");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-    // The name in parentheses may hold anything; the fields after it are counted from 3.
+    // The name in parentheses may contain anything; the first field after it is number 3.
     let (_, fields) = text.rsplit_once(')').with_context(|| path.clone())?;
     let field = |number: usize| -> Option<f64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };
     let (user, system) = (field(14).context("utime")?, field(15).context("stime")?);

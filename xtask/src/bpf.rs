@@ -1,9 +1,9 @@
-//! Builds the kernel side: the sources of `record-ebpf` in, one object for each architecture in `record/bpf/` out, with a
-//! note on what it was built with. The objects are committed, so that building klock takes stable Rust only.
+//! `cargo xtask bpf`: builds the kernel side, `record-ebpf`, into one object for each architecture in `record/bpf/`, with
+//! a note of the tools. The objects are committed, so that klock builds with stable Rust alone.
 //!
-//! Any rustc with the source of its library will do, where RUSTC_BOOTSTRAP=1 stands for nightly: Debian's rustc-web
-//! with rust-web-src, or a rustup nightly with rust-src. bpf-linker has to be built against rustc's LLVM. The same
-//! compiler makes the same bytes from any directory, which `--check` relies on.
+//! Any rustc with the source of its library will do, with RUSTC_BOOTSTRAP=1 instead of nightly: Debian's rustc-web
+//! with rust-web-src, or a rustup nightly with rust-src. bpf-linker must be built against the LLVM of rustc. The same
+//! compiler makes the same bytes in any directory, which `--check` relies on.
 
 use std::{
     fs,
@@ -14,23 +14,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     host,
-    process::{Run, has, root, target},
+    process::{Run, find, root, say, target},
+    setup,
 };
 
-/// One object.
+/// An object to build.
 #[derive(Clone, Copy, Debug)]
 struct Build {
-    /// What comes between `klock.` and `.bpf.o`.
+    /// The middle of its file name, between `klock.` and `.bpf.o`.
     name: &'static str,
     /// The uprobe programs read registers by name, so every architecture needs an object of its own.
     architecture: &'static str,
-    /// The virtual machine's version: the third has atomic operations that return a value, which kernels know since 5.12.
+    /// The version of the instruction set. v3 has atomic operations that return a value, for kernels since 5.12.
     cpu: &'static str,
-    /// How the sources are told of it.
+    /// The flag that selects it in the sources.
     flag: Option<&'static str>,
 }
 
-/// `aarch64` builds from the same sources; it comes here once klock has been run on such a machine.
+/// `aarch64` builds from the same sources; it is added once klock has been run on such a machine.
 const BUILDS: &[Build] = &[
     Build { name: "x86_64", architecture: "x86_64", cpu: "v3", flag: None },
     Build { name: "x86_64.old", architecture: "x86_64", cpu: "v2", flag: Some("--cfg=bpf_without_fetch") },
@@ -39,14 +40,14 @@ const BUILDS: &[Build] = &[
 /// Debian's compiler with the source of its library.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
-/// bpf-linker, as cargo understands versions.
+/// Version of bpf-linker, as cargo writes it.
 const LINKER: &str = "~0.13";
 
-/// What makes an object from the sources.
+/// The tools that build an object.
 #[derive(Debug)]
 struct Tools {
     rustc: PathBuf,
-    /// Its version, as the note tells it.
+    /// Its version, as in the note.
     version: String,
     /// Major version of its LLVM.
     llvm: u32,
@@ -56,18 +57,18 @@ struct Tools {
     objcopy: PathBuf,
 }
 
-/// Rebuilds the objects; with `check`, compares them with those that are there instead of replacing them.
+/// Rebuilds the objects. With `check`, compares them with the committed ones instead of replacing them.
 pub(crate) fn run(check: bool) -> Result<()> {
     let tools = match tools()? {
         Ok(tools) => tools,
         Err(missing) if check => {
-            println!("skipped: {missing}");
+            say(&format!("skipped: {missing}"));
             return Ok(());
         }
         Err(missing) => bail!("{missing}"),
     };
     let directory = root().join("record/bpf");
-    fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     for what in BUILDS {
         let object = directory.join(format!("klock.{}.bpf.o", what.name));
         let note = directory.join(format!("klock.{}.txt", what.name));
@@ -84,12 +85,11 @@ pub(crate) fn run(check: bool) -> Result<()> {
         }
         let bytes = build(&tools, *what)?;
         if !check {
-            fs::write(&object, &bytes).with_context(|| format!("failed to write {}", object.display()))?;
-            fs::write(&note, &words).with_context(|| format!("failed to write {}", note.display()))?;
+            fs::write(&object, &bytes).with_context(|| format!("cannot write {}", object.display()))?;
+            fs::write(&note, &words).with_context(|| format!("cannot write {}", note.display()))?;
             println!("{}: {} bytes", name(&object), bytes.len());
-        } else if fs::read(&object).with_context(|| format!("failed to read {}", object.display()))? != bytes
-        {
-            bail!("{} is not what the sources make; run `cargo xtask bpf` and commit it", name(&object));
+        } else if fs::read(&object).with_context(|| format!("cannot read {}", object.display()))? != bytes {
+            bail!("{} differs from a fresh build; run `cargo xtask bpf` and commit it", name(&object));
         }
     }
     Ok(())
@@ -103,15 +103,11 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     let mut flags = vec![
         format!("-Clinker={}", tools.linker.display()),
         format!("-Ctarget-cpu={}", what.cpu),
-        "-Copt-level=3".to_owned(),
-        "-Ccodegen-units=1".to_owned(),
-        // Debug information is what BTF is made from; it is dropped afterwards.
-        "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
         format!("--cfg=bpf_target_arch=\"{}\"", what.architecture),
     ];
     flags.extend(what.flag.map(str::to_owned));
-    // BTF names the source lines: no path of this machine may be among them. The last match counts.
+    // BTF has source lines: no path of this machine may be among them. The last match wins.
     let mut remap =
         |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     remap(&tools.library, "rust/library");
@@ -122,7 +118,7 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     }
     remap(&root(), "klock");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What the cargo around this program set for its own compiler must not reach another one.
+    // The cargo around this program sets these for its own compiler, not for another one.
     let unset =
         ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "AYA_BPF_TARGET_ARCH"];
     let mut run = Run::new("env", &[]);
@@ -130,7 +126,9 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
         run = run.arg("-u").arg(variable);
     }
     run = run.arg(cargo);
-    for argument in ["build", "--release", "--package", "record-ebpf", "--target", "bpfel-unknown-none"] {
+    for argument in
+        ["build", "--profile", "bpf", "--package", "record-ebpf", "--target", "bpfel-unknown-none"]
+    {
         run = run.arg(argument);
     }
     run.arg("-Zbuild-std=core")
@@ -140,25 +138,25 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_INCREMENTAL", "0")
         .must()?;
-    let linked = made.join("bpfel-unknown-none/release/klock-bpf");
+    let linked = made.join("bpfel-unknown-none/bpf/klock-bpf");
     let object = made.join("klock.bpf.o");
     Run::new(&tools.objcopy, &["--strip-debug"]).arg(&linked).arg(&object).must()?;
-    fs::read(&object).with_context(|| format!("failed to read {}", object.display()))
+    fs::read(&object).with_context(|| format!("cannot read {}", object.display()))
 }
 
 impl Tools {
-    /// What a change of the object may come from, other than its sources.
+    /// Returns the versions that, besides the sources, decide the bytes of an object.
     fn note(&self) -> Result<String> {
         let linker = Run::new(&self.linker, &["--version"]).read()?;
         Ok(format!("{}\n{}\n", self.version, linker.trim()))
     }
 }
 
-/// The tools, installed if need be; or what is missing, and what to do.
+/// Returns the tools, installed if need be, or what is missing and how to get it.
 fn tools() -> Result<Result<Tools, String>> {
     let mut compiler = compiler();
-    if compiler.is_none() && host::is_root() && has("apt-get") {
-        apt(&["rustc-web", "rust-web-src"])?;
+    if compiler.is_none() && host::is_root() {
+        setup::install(&["rustc-web", "rust-web-src"])?;
         compiler = self::compiler();
     }
     let Some((rustc, version, llvm, library)) = compiler else {
@@ -173,8 +171,8 @@ fn tools() -> Result<Result<Tools, String>> {
         let found = prefix.join("bin/llvm-objcopy");
         found.is_file().then_some(found)
     };
-    if objcopy().is_none() && host::is_root() && has("apt-get") {
-        apt(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
+    if objcopy().is_none() && host::is_root() {
+        setup::install(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
     }
     let Some(objcopy) = objcopy() else {
         return Ok(Err(format!(
@@ -184,7 +182,7 @@ fn tools() -> Result<Result<Tools, String>> {
     let installed = target().join("tools/bin/bpf-linker");
     let linker = if installed.is_file() {
         installed
-    } else if let Some(found) = on_path("bpf-linker") {
+    } else if let Some(found) = find("bpf-linker") {
         found
     } else {
         let feature = format!("llvm-{llvm}");
@@ -221,7 +219,7 @@ impl Tools {
     }
 }
 
-/// A compiler that has the source of its library: its path, version, LLVM and that source.
+/// Finds a compiler that has the source of its library. Returns its path, version, LLVM and that source.
 fn compiler() -> Option<(PathBuf, String, u32, PathBuf)> {
     let nightly = Run::new("rustup", &["which", "rustc", "--toolchain", "nightly"]).read().ok();
     let candidates = [Some(PathBuf::from(DEBIAN_RUSTC)), nightly.map(|path| PathBuf::from(path.trim()))];
@@ -234,24 +232,11 @@ fn compiler() -> Option<(PathBuf, String, u32, PathBuf)> {
     })
 }
 
-/// From `rustc -vV`: the first line and the major version of LLVM.
+/// Reads the first line and the major version of LLVM from `rustc -vV`.
 fn version(words: &str) -> Option<(String, u32)> {
     let llvm = words.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     let major = llvm.split('.').next()?.trim().parse().ok()?;
     Some((words.lines().next()?.to_owned(), major))
-}
-
-fn apt(packages: &[&str]) -> Result<bool> {
-    let get = |arguments: &[&str]| {
-        Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
-    };
-    let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
-    Ok(get(&["-qq", "update"])?.ok && get(&arguments)?.ok)
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 fn name(path: &Path) -> String {
@@ -267,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiler_says_which_llvm_its_linker_has_to_be_built_against() {
+    fn the_llvm_for_the_linker_is_read_from_the_compilers_version() {
         let words = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nLLVM version: 22.1.8\n";
         assert_eq!(version(words), Some(("rustc 1.96.0 (ac68faa20 2026-05-25)".to_owned(), 22)));
         assert_eq!(version("rustc 1.96.0\n"), None);

@@ -1,14 +1,15 @@
-//! Records the same load with perf and with klock at the same time and compares how many waits of each kind of kernel lock
-//! they saw. Both use the contention tracepoints, so they must agree: within 1 % and what each reports as lost.
+//! `cargo xtask compare-perf`: records the same load with perf and klock at the same time, and compares the number of
+//! waits of each kind of kernel lock. Both use the contention tracepoints, so they must agree within 1 % and the loss
+//! that each reports.
 //!
-//! What is counted: waits that ended while both were recording, by the clock that both use (CLOCK_MONOTONIC). A wait
-//! is from the first begin to the end: a mutex says begin again when it stops spinning and sleeps. Waits of perf's and
-//! klock's own processes are left out of both.
+//! A wait counts if it ended while both recorded, by the clock that both use (CLOCK_MONOTONIC). It lasts from the first
+//! begin to the end: a mutex has a second begin when it stops spinning and sleeps. Waits of perf's and klock's own
+//! processes do not count.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fmt::Write as _,
-    path::{Path, PathBuf},
+    path::Path,
+    process::Command,
     thread,
     time::Duration,
 };
@@ -18,35 +19,31 @@ use clap::Args;
 use trace_format::{EventKind, Trace};
 
 use crate::{
-    host,
-    process::{Background, Run, has, klock, root, scratch},
+    harness::{self, Common, Harness, ROOT},
+    process::{Run, Running},
     table,
 };
 
-/// How to compare.
+/// Compare with perf.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long to record each load.
+    /// Seconds of each recording.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Write the table into docs/benchmarks.md.
-    #[arg(long)]
-    write: bool,
-    /// Take this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// The loads, as commands of the shell; each runs until it is stopped.
+/// The loads, as shell commands that run until they are killed.
 const LOADS: &[(&str, &str)] = &[
     ("stress-ng", "exec timeout 120 stress-ng --quiet --futex 2 --mmap 2 --pipe 2 --switch 2"),
     ("sched messaging", "exec timeout 120 perf bench sched messaging -g 8 -l 1000000"),
 ];
 
-/// A difference of so many parts of the larger number is agreement.
+/// The largest difference that counts as agreement, as a part of the larger number.
 const TOLERANCE: f64 = 0.01;
 
-/// One end of a wait for a kernel lock.
+/// The end of a wait for a kernel lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ended {
     ts_ns: i64,
@@ -54,7 +51,7 @@ struct Ended {
     kind: &'static str,
 }
 
-/// What one tool saw.
+/// The waits that one tool recorded.
 #[derive(Debug, Default)]
 struct Seen {
     waits: Vec<Ended>,
@@ -63,18 +60,13 @@ struct Seen {
     lost: u64,
 }
 
-/// Records, compares, prints. Whether all kinds agree.
+/// Records, compares and prints. Returns whether all kinds agree.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    ensure!(host::is_root(), "the comparison needs root: sudo -E cargo xtask compare-perf");
-    for program in ["perf", "stress-ng"] {
-        ensure!(has(program), "the comparison needs {program}; cargo xtask setup installs it");
-    }
-    let klock = klock(options.klock.as_deref())?;
-    let directory = scratch("compare-perf")?;
+    let harness = Harness::new("compare-perf", &options.common, &[ROOT, "perf", "stress-ng"])?;
     let mut rows = Vec::new();
     let mut agree = true;
     for (name, load) in LOADS {
-        let (perf, klock) = record(&klock, &directory, load, options.seconds)?;
+        let (perf, klock) = record(&harness, load, options.seconds)?;
         let compared = compare(&perf, &klock);
         ensure!(!compared.is_empty(), "{name}: no wait for a kernel lock while both recorded");
         for line in compared {
@@ -83,70 +75,30 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     let head = ["load", "kind", "perf", "klock", "difference", "perf lost", "klock lost", "within"];
-    let mut text = format!(
-        "`cargo xtask compare-perf --seconds {}` on {}:\n\n{}\n",
-        options.seconds,
-        host::describe(),
-        table::markdown(&head, &rows)
-    );
-    writeln!(text, "{}", if agree { "All kinds agree." } else { "**Not all kinds agree.**" })?;
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/benchmarks.md"), "compare-perf", &text)?;
-    }
+    let verdict = if agree { "All kinds agree." } else { "**Not all kinds agree.**" };
+    let text = format!("{}\n{verdict}\n", table::markdown(&head, &rows));
+    let command = format!("compare-perf --seconds {}", options.seconds);
+    harness.publish(&command, "benchmarks.md", "compare-perf", &text)?;
     Ok(agree)
 }
 
-fn record(klock: &Path, directory: &Path, load: &str, seconds: u32) -> Result<(Seen, Seen)> {
-    let (trace, data) = (directory.join("trace.parquet"), directory.join("perf.data"));
-    let (trace_name, data_name) = (trace.display().to_string(), data.display().to_string());
-    let _load = Background::start("sh", &["-c", load])?;
+fn record(harness: &Harness, load: &str, seconds: u32) -> Result<(Seen, Seen)> {
+    let (trace, data) = (harness.directory.join("trace.parquet"), harness.directory.join("perf.data"));
+    let _load = harness::load(load)?;
     thread::sleep(Duration::from_secs(1));
-    let mut recorder = Background::start(
-        klock,
-        &[
-            "record",
-            "-a",
-            "--locks",
-            "kernel",
-            "--contended-only",
-            "--quiet",
-            "--ring",
-            "16M",
-            "-f",
-            "-o",
-            &trace_name,
-        ],
-    )?;
-    recorder.until_recording()?;
+    let options = ["-a", "--locks", "kernel", "--contended-only", "--ring", "16M"];
+    let recorder = harness.record(&trace, &options)?;
     let recorder_pid = recorder.pid();
-    let span = seconds.to_string();
-    let mut perf = Background::start(
-        "perf",
-        &[
-            "lock",
-            "record",
-            "-a",
-            "-q",
-            "-k",
-            "CLOCK_MONOTONIC",
-            "-m",
-            "64M",
-            "-o",
-            &data_name,
-            "--",
-            "sleep",
-            &span,
-        ],
-    )?;
-    let perf_pid = perf.pid();
-    perf.wait(Duration::from_secs(u64::from(seconds) + 60))?;
+    let mut perf = Command::new("perf");
+    perf.args(["lock", "record", "-a", "-q", "-k", "CLOCK_MONOTONIC", "-m", "64M", "-o"]).arg(&data);
+    let perf = Running::start(perf.args(["--", "sleep", &seconds.to_string()]))?;
+    let own = HashSet::from([recorder_pid, perf.pid()]);
+    perf.succeed_within(Duration::from_secs(u64::from(seconds) + 60))?;
     recorder.interrupt()?;
-    let own = HashSet::from([recorder_pid, perf_pid]);
     Ok((of_perf(&data, &own)?, of_klock(&trace, &own)?))
 }
 
-/// The waits in perf.data.
+/// Reads the waits of perf.data.
 fn of_perf(data: &Path, own: &HashSet<u32>) -> Result<Seen> {
     let fields = ["script", "--ns", "--show-lost-events", "-F", "pid,tid,cpu,time,event,trace", "-G", "-i"];
     let text = Run::new("perf", &fields).arg(data).read()?;
@@ -155,7 +107,7 @@ fn of_perf(data: &Path, own: &HashSet<u32>) -> Result<Seen> {
     for line in text.lines() {
         if line.contains("PERF_RECORD_LOST") {
             let number = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).next_back();
-            seen.lost += number.with_context(|| format!("perf script: how much was lost? {line}"))?;
+            seen.lost += number.with_context(|| format!("cannot read the loss from perf script: {line}"))?;
             continue;
         }
         let Some(sample) = Sample::of_line(line) else { continue };
@@ -180,7 +132,7 @@ fn of_perf(data: &Path, own: &HashSet<u32>) -> Result<Seen> {
     Ok(seen)
 }
 
-/// One line of `perf script`.
+/// A line of `perf script`.
 #[derive(Debug, PartialEq, Eq)]
 struct Sample<'a> {
     pid: u32,
@@ -188,12 +140,12 @@ struct Sample<'a> {
     cpu: u32,
     ts_ns: i64,
     address: &'a str,
-    /// Of a begin.
+    /// Only a begin has flags.
     flags: Option<&'a str>,
 }
 
 impl<'a> Sample<'a> {
-    /// `4987/4987  [000]  3460.344699213: lock:contention_begin: 0xffff8881003c63ec (flags=SPIN)`
+    /// Parses `4987/4987  [000]  3460.344699213: lock:contention_begin: 0xffff8881003c63ec (flags=SPIN)`
     fn of_line(line: &'a str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (pid, tid) = words.next()?.split_once('/')?;
@@ -216,7 +168,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The kind that the flags of a begin stand for (`include/trace/events/lock.h`, `LCB_F_*`).
+/// Returns the kind of lock for the flags of a begin (`include/trace/events/lock.h`, `LCB_F_*`).
 fn kind_of(flags: &str) -> Result<&'static str> {
     let words: HashSet<&str> = flags.split('|').collect();
     let has = |word| words.contains(word);
@@ -233,7 +185,7 @@ fn kind_of(flags: &str) -> Result<&'static str> {
     })
 }
 
-/// The waits in a trace.
+/// Reads the waits of a trace.
 fn of_klock(path: &Path, own: &HashSet<u32>) -> Result<Seen> {
     let trace = Trace::open(path)?;
     let (locks, tasks) = (trace.locks()?, trace.tasks()?);
@@ -288,7 +240,7 @@ impl Line {
     }
 }
 
-/// Counts by kind over the time that both recorded, without a tenth of a second at either end.
+/// Counts by kind over the time that both recorded, less a tenth of a second at either end.
 fn compare(perf: &Seen, klock: &Seen) -> Vec<Line> {
     let margin = 100_000_000;
     let window = perf.first_ns.max(klock.first_ns) + margin..perf.last_ns.min(klock.last_ns) - margin;
@@ -307,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_perf_script_is_taken_apart() {
+    fn a_line_of_perf_script_is_parsed() {
         let line =
             " 4987/4988  [001]  3460.344699213: lock:contention_begin: 0xffff8881003c63ec (flags=SPIN|MUTEX)";
         let sample = Sample::of_line(line).unwrap();
@@ -319,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_name_the_kind_of_lock() {
+    fn flags_give_the_kind_of_lock() {
         let kinds = ["SPIN", "SPIN|MUTEX", "MUTEX", "READ", "WRITE|PERCPU", "RT", "SPIN|READ", "0"];
         let expected =
             ["spinlock", "mutex", "mutex", "rwsem", "percpu_rwsem", "rtmutex", "rwlock", "semaphore"];
@@ -328,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_agreement_within_one_percent_and_the_loss() {
+    fn counts_agree_within_one_percent_and_the_loss() {
         let line = Line { kind: "mutex", perf: 1000, klock: 985 };
         assert!(!line.agrees(0, 0));
         assert!(line.agrees(0, 5));

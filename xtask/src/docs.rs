@@ -1,34 +1,160 @@
-//! The generated parts of the documentation: the tables of columns and the SQL query in `docs/trace-format.md`, from
-//! the schema in code and from the file that the tests run.
+//! The generated parts of the documentation: the tables of columns and the SQL query in `docs/trace-format.md`, and the
+//! samples of klock's output.
+//!
+//! A sample stands between `<!-- klock ... -->` and `<!-- /klock ... -->`: the marker is the command line that prints it,
+//! run by a shell in the root of the repository.
 
-use std::fs;
+use std::{env, ffi::OsString, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{process::root, table};
+use crate::{
+    process::{Run, root, target},
+    table,
+};
 
-/// Writes them, or compares.
-pub(crate) fn run(check: bool) -> Result<()> {
-    let path = root().join("docs/trace-format.md");
+/// The documents with samples of klock's output.
+const WITH_SAMPLES: [&str; 3] = ["README.md", "docs/first-problem.md", "docs/reading-a-report.md"];
+
+/// Writes the generated parts, or compares them. The samples come from the given klock, or from a debug build.
+pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
+    let mut stale = Vec::new();
+    if update("docs/trace-format.md", check, trace_format_parts)? {
+        stale.push("docs/trace-format.md");
+    }
+    check_named_tests()?;
+    let path = path_with(klock)?;
+    for document in WITH_SAMPLES {
+        if update(document, check, |text| samples(text, &path))? {
+            stale.push(document);
+        }
+    }
+    if stale.is_empty() {
+        println!("the generated parts of the documentation are up to date");
+    } else if check {
+        bail!("out of date: {}; run `cargo xtask docs`", stale.join(", "));
+    } else {
+        println!("written: {}", stale.join(", "));
+    }
+    Ok(())
+}
+
+/// The document that names the test of each attack.
+const ATTACKS: &str = "docs/security.md";
+
+/// Checks that each row of an attack names a test, and that each named test exists in `tests/`.
+fn check_named_tests() -> Result<()> {
+    let text = fs::read_to_string(root().join(ATTACKS)).with_context(|| ATTACKS.to_owned())?;
+    let mut sources = String::new();
+    for directory in ["tests", "tests/cli"] {
+        for file in fs::read_dir(root().join(directory))? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                sources += &fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            }
+        }
+    }
+    let wrong = rows_without_test(&text, &sources);
+    if wrong.is_empty() { Ok(()) } else { bail!("{ATTACKS} names no existing test: {}", wrong.join("; ")) }
+}
+
+/// Returns the rows of tables whose last column is `test` that name no test, or one that is not in `sources`.
+fn rows_without_test<'a>(text: &'a str, sources: &str) -> Vec<&'a str> {
+    let mut names_tests = false;
+    let mut wrong = Vec::new();
+    for line in text.lines() {
+        let Some((_, last)) = line.trim_end().trim_end_matches('|').rsplit_once('|') else {
+            names_tests = false;
+            continue;
+        };
+        if last.trim() == "test" {
+            names_tests = true;
+        } else if names_tests && !line.starts_with("|---") {
+            let exists = |name: &str| {
+                // A test is a function, or is named in a macro.
+                [format!("fn {name}("), format!("    {name}(")].iter().any(|text| sources.contains(text))
+            };
+            if !last.split(',').map(str::trim).all(|name| !name.is_empty() && exists(name)) {
+                wrong.push(line);
+            }
+        }
+    }
+    wrong
+}
+
+/// A generated part: the name of its marker, and its text.
+type Part = (String, String);
+
+/// Brings the generated parts of one document up to date, on disk unless `check`. Returns whether any was stale.
+fn update(name: &str, check: bool, parts: impl Fn(&str) -> Result<Vec<Part>>) -> Result<bool> {
+    let path = root().join(name);
     let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut wanted = found.clone();
+    for (marker, part) in parts(&found).with_context(|| name.to_owned())? {
+        wanted = table::with_part(&wanted, &marker, &part).with_context(|| name.to_owned())?;
+    }
+    if wanted != found && !check {
+        fs::write(&path, &wanted).with_context(|| path.display().to_string())?;
+    }
+    Ok(wanted != found)
+}
+
+/// The tables of columns, from the schema, and the query that the tests run.
+fn trace_format_parts(_: &str) -> Result<Vec<Part>> {
     let query = root().join("docs/sql/report_by_lock.sql");
     let query = fs::read_to_string(&query).with_context(|| query.display().to_string())?;
-    let parts = [
-        ("columns", trace_format::schema::markdown()),
-        ("report_by_lock.sql", format!("```sql\n{}\n```", query.trim())),
-    ];
-    let mut wanted = found.clone();
-    for (name, part) in &parts {
-        wanted = table::with_part(&wanted, name, part).with_context(|| path.display().to_string())?;
+    Ok(vec![
+        ("columns".to_owned(), trace_format::schema::markdown()),
+        ("report_by_lock.sql".to_owned(), format!("```sql\n{}\n```", query.trim())),
+    ])
+}
+
+/// The output of each command line that `text` has a marker for.
+fn samples(text: &str, path: &OsString) -> Result<Vec<Part>> {
+    command_lines(text)
+        .map(|line| {
+            let output = Run::new("sh", &["-c", line]).env("PATH", path).read()?;
+            let output = output.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            Ok((line.to_owned(), format!("```\n$ {line}\n{}\n```", output.trim_end())))
+        })
+        .collect()
+}
+
+/// The command lines of the opening markers, in their order.
+fn command_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("<!-- ")?.strip_suffix(" -->"))
+        .filter(|line| line.starts_with("klock "))
+}
+
+/// Returns a PATH on which the given klock, or a debug build of it, comes first.
+fn path_with(klock: Option<&Path>) -> Result<OsString> {
+    let directory = match klock.and_then(Path::parent) {
+        Some(directory) => directory.to_owned(),
+        None => {
+            Run::cargo(&["build", "--quiet", "--package", "klock"]).minutes(25).must()?;
+            target().join("debug")
+        }
+    };
+    let rest = env::var_os("PATH").unwrap_or_default();
+    Ok(env::join_paths([directory].into_iter().chain(env::split_paths(&rest)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_attacks_without_an_existing_test_are_found() {
+        let text = "| attack | klock | test |\n|---|---|---|\n| a | b | first, second |\n| a | b | third |\n| a | b | |\n\n\
+                    | question | section |\n| a | b |\n";
+        let sources = "fn first() {}\nattacks! {\n    second(\"idle\", 30, false) no_region;\n}";
+        assert_eq!(rows_without_test(text, sources), ["| a | b | third |", "| a | b | |"]);
     }
-    if wanted == found {
-        println!("docs/trace-format.md is up to date");
-        return Ok(());
+
+    #[test]
+    fn a_marker_that_starts_with_klock_is_a_command_line() {
+        let text = "<!-- klock info x -->\n\n<!-- /klock info x -->\n<!-- speed -->\nsee <!-- klock y -->\n";
+        assert_eq!(command_lines(text).collect::<Vec<_>>(), ["klock info x"]);
     }
-    if check {
-        bail!("docs/trace-format.md is not what the schema and the query make; run `cargo xtask docs`");
-    }
-    fs::write(&path, wanted).with_context(|| path.display().to_string())?;
-    println!("docs/trace-format.md written");
-    Ok(())
 }

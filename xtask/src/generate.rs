@@ -1,6 +1,6 @@
-//! An invented program's trace: 64 tasks take 256 mutexes, some far more often than others, about 7 % of the attempts find
-//! the lock taken, some waits are given up, some attempts don't wait. Every history is one that could have
-//! happened; the same numbers make the same trace. For tests that want a known large trace, and for benchmarks.
+//! Writes the trace of an invented program, for benchmarks and for tests that need a large trace with known properties.
+//! 64 tasks take 256 mutexes, some far more often than others. About 7 % of the attempts find the lock taken, some waits
+//! time out, and some attempts do not wait. Each history is possible, and the same options give the same trace.
 
 use std::{
     cmp::Reverse,
@@ -20,26 +20,64 @@ const TASKS: usize = 64;
 const STACKS: usize = 32;
 const CPUS: usize = 8;
 const PID: i32 = 4242;
-/// When the trace begins, in nanoseconds.
+/// Start of the trace, in nanoseconds.
 const BEGIN: u64 = 1_000_000_000;
 /// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
 /// it makes about 7 % of the attempts wait.
 const THINK_NS: f64 = 34_000.0;
+/// The lock whose holds are longer on a slow machine.
+const SLOW_LOCK: usize = 20;
 const EBUSY: i32 = 16;
 const ETIMEDOUT: i32 = 110;
 
-/// Writes the trace, which replaces one that is there.
+/// A machine that the invented program runs on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The name of the host.
+    pub host: String,
+    /// The wall clock at the start of the trace, in ns since 1970; 0 if it has none.
+    pub begun_ns: i64,
+    /// The part of the events that are missing, in runs, with a row at the place of each run: one in this number. 0 is none.
+    pub lost_one_in: u64,
+    /// Whether releases are recorded.
+    pub holds: bool,
+    /// The factor by which holds of one of the locks, `lock_020`, are longer.
+    pub slow: u64,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { host: "invented".to_owned(), begun_ns: 0, lost_one_in: 0, holds: true, slow: 1 }
+    }
+}
+
+/// Writes the trace; an existing one is replaced.
 ///
-/// With `lossy`, about one event in a hundred is missing, in runs, and announced where it is.
-pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
+/// With `lossy`, about one event in a hundred is missing, in runs, and a row at its place reports it.
+///
+/// # Errors
+/// If the trace cannot be written.
+pub fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
+    let lost_one_in = if lossy { 100 } else { 0 };
+    run_on(output, events, seed, &Machine { lost_one_in, ..Machine::default() })
+}
+
+/// Writes the trace of a machine; an existing one is replaced.
+///
+/// # Errors
+/// If the trace cannot be written.
+pub fn run_on(output: &Path, events: u64, seed: u64, machine: &Machine) -> Result<()> {
     let mut writer = TraceWriter::create(output, true)?;
     let mut program = Program::new(seed);
+    program.slow = machine.slow;
     let mut luck = Random(seed + 1);
+    // A run has 30 events on average.
+    let lossless = 30 * machine.lost_one_in;
     let mut lost = 0;
     let mut group_end = BEGIN + 1_000_000_000;
     while writer.rows() < events {
         if let Some(event) = program.step() {
-            if lossy && luck.below(3_000) == 0 {
+            if lossless > 0 && luck.below(lossless) == 0 {
                 let run = 1 + luck.below(60);
                 for _ in 0..run {
                     program.step();
@@ -53,14 +91,16 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<
                 })?;
                 continue;
             }
-            writer.push(&event)?;
+            if machine.holds || event.kind != EventKind::Release {
+                writer.push(&event)?;
+            }
             if program.now >= group_end {
                 group_end += 1_000_000_000;
                 writer.end_row_group()?;
             }
         }
     }
-    let mut info = run_info(program.now, seed);
+    let mut info = run_info(program.now, seed, machine);
     info.loss.ring_full = lost;
     let written = writer.finish(&info, &stacks(), &program.lock_rows(), &tasks(program.now))?;
     let contended = 100.0 * program.waits as f64 / program.attempts as f64;
@@ -74,7 +114,7 @@ pub(crate) fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<
     Ok(())
 }
 
-/// What a task does next.
+/// The next step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Attempt {
@@ -89,7 +129,7 @@ enum Step {
         task: usize,
         lock: usize,
     },
-    /// A waiter's time is up, if it is still the wait with this number.
+    /// A waiter's time-out, unless the wait with this number has already ended.
     Timeout {
         task: usize,
         lock: usize,
@@ -107,7 +147,7 @@ struct Waiter {
 #[derive(Debug, Default)]
 struct Lock {
     owner: Option<usize>,
-    /// The lock is on its way to this waiter; its last owner is the waker.
+    /// The waiter to which the lock is being handed, and its last owner, which is the waker.
     handed: Option<(Waiter, usize)>,
     queue: VecDeque<Waiter>,
     seen: Option<(u64, u64)>,
@@ -122,7 +162,7 @@ impl Lock {
 #[derive(Debug)]
 struct Program {
     random: Random,
-    /// Time of the last event; the next is later.
+    /// Time of the last event.
     now: u64,
     steps: BinaryHeap<Reverse<(u64, u64, Step)>>,
     scheduled: u64,
@@ -130,6 +170,8 @@ struct Program {
     popularity: Vec<f64>,
     waits: u64,
     attempts: u64,
+    /// The factor by which holds of the slow lock are longer.
+    slow: u64,
 }
 
 impl Program {
@@ -148,6 +190,7 @@ impl Program {
             scheduled: 0,
             locks: (0..LOCKS).map(|_| Lock::default()).collect(),
             popularity,
+            slow: 1,
             waits: 0,
             attempts: 0,
         };
@@ -179,7 +222,7 @@ impl Program {
         }
     }
 
-    /// The next thing that happens, if it leaves an event.
+    /// Makes the next step and returns its event, if it has one.
     fn step(&mut self) -> Option<Event> {
         let Reverse((time, _, step)) = self.steps.pop()?;
         self.now = time.max(self.now + 1);
@@ -218,7 +261,8 @@ impl Program {
 
     fn own(&mut self, task: usize, lock: usize) {
         self.locks[lock].owner = Some(task);
-        let delay = 200 + self.random.around(600.0);
+        let factor = if lock == SLOW_LOCK { self.slow } else { 1 };
+        let delay = (200 + self.random.around(600.0)) * factor;
         self.after(delay, Step::Release { task, lock });
     }
 
@@ -230,7 +274,7 @@ impl Program {
         event
     }
 
-    /// Wakes the first waiter, who owns the lock when it runs.
+    /// Wakes the first waiter, which owns the lock when it runs.
     fn hand_on(&mut self, lock: usize, waker: usize) {
         let next = self.locks[lock].queue.pop_front();
         self.locks[lock].handed = next.map(|waiter| (waiter, waker));
@@ -285,6 +329,7 @@ impl Program {
                 scope: Scope::Process,
                 pid: Some(PID),
                 name: Some(format!("lock_{at:03}")),
+                shared: None,
                 init_stack: None,
                 first_ns: first.cast_signed(),
                 last_ns: last.cast_signed(),
@@ -314,6 +359,7 @@ fn stacks() -> Vec<Stack> {
         line: Some(id(line)),
         inlined: false,
         kernel: false,
+        guessed: false,
     };
     let stack = |at: usize| Stack {
         id: StackId(id(at)),
@@ -339,14 +385,17 @@ fn tasks(end: u64) -> Vec<TaskRow> {
     (0..TASKS).map(row).collect()
 }
 
-fn run_info(end: u64, seed: u64) -> RunInfo {
-    let clocks =
-        |now: u64| Clocks { monotonic_ns: now.cast_signed(), realtime_ns: 0, boottime_ns: now.cast_signed() };
+fn run_info(end: u64, seed: u64, machine: &Machine) -> RunInfo {
+    let clocks = |now: u64| {
+        let since_begin_ns = (now - BEGIN).cast_signed();
+        let realtime_ns = if machine.begun_ns > 0 { machine.begun_ns + since_begin_ns } else { 0 };
+        Clocks { monotonic_ns: now.cast_signed(), realtime_ns, boottime_ns: now.cast_signed() }
+    };
     RunInfo {
         trace_id: format!("{seed:032x}"),
         klock: env!("CARGO_PKG_VERSION").to_owned(),
         host: Host {
-            name: "invented".to_owned(),
+            name: machine.host.clone(),
             kernel: "6.12.0".to_owned(),
             arch: "x86_64".to_owned(),
             cpus: CPUS as u32,
@@ -359,7 +408,7 @@ fn run_info(end: u64, seed: u64) -> RunInfo {
             name: "pthread_uprobe".to_owned(),
             kinds: vec![LockKind::PthreadMutex.as_str().to_owned()],
             uncontended: true,
-            holds: true,
+            holds: machine.holds,
             limits: Vec::new(),
         }],
         complete: true,
@@ -368,7 +417,7 @@ fn run_info(end: u64, seed: u64) -> RunInfo {
     }
 }
 
-/// splitmix64: small, and the same everywhere.
+/// splitmix64: small, and equal on all machines.
 #[derive(Debug)]
 struct Random(u64);
 
@@ -385,12 +434,12 @@ impl Random {
         self.next() % bound
     }
 
-    /// From 0 up to, not including, 1.
+    /// Returns a number from 0 up to, but excluding, 1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A time with this mean and a long tail. No logarithm: its last bit differs between machines.
+    /// Returns a time with this mean and a long tail. A logarithm would differ in its last bit between machines.
     fn around(&mut self, mean: f64) -> u64 {
         let u = self.unit();
         (mean * 0.25 * (u + u / (1.02 - u))) as u64 + 1
@@ -407,12 +456,12 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_history() {
+    fn the_same_seed_gives_the_same_history() {
         assert_eq!(history(5_000), history(5_000));
     }
 
     #[test]
-    fn a_lock_has_one_owner_at_a_time_and_times_grow() {
+    fn a_lock_has_one_owner_at_a_time_and_times_increase() {
         let mut owner = [None; LOCKS];
         let mut last = 0;
         for event in history(50_000) {

@@ -1,12 +1,10 @@
-//! What recording every lock and unlock costs a program whose locks are free: the same program (fixtures/programs/lock_pairs.c)
-//! alone, with klock's library in it, with LTTng's wrapper of the pthread functions, and with klock attached by uprobes, one
-//! after the other, round after round. The library's reader is one that throws the records away
-//! (record-preload/examples/skim.rs), LTTng's a ring that is written over (a snapshot session): so that what is measured is the
-//! program's side alone. Stated is the median of the differences to the run alone of the same round, with the interval that
-//! holds the true median with 95 %.
+//! `cargo xtask preload-bench`: measures what recording each lock and unlock costs a program whose locks are free
+//! (`fixtures/programs/lock_pairs.c`). Each round runs it alone, with klock's library, with LTTng's wrapper of the
+//! pthread functions, and with klock attached by uprobes. The library's reader throws the records away
+//! (`record-preload/examples/skim.rs`) and LTTng's ring is overwritten (a snapshot session), so that only the program's
+//! side is measured.
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,20 +16,21 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::{
+    fixture,
+    harness::{Common, Difference, Harness, median, rounds},
     host,
-    overhead::{busy, interval, median},
-    process::{Background, Run, has, klock, root, scratch, target},
+    process::{Run, Running, has, target},
     table,
 };
 
 const ROUNDS: u32 = 15;
 const PAIRS: u64 = 2_000_000;
-/// A traced pair takes tens of microseconds.
+/// A pair that uprobes trace takes tens of microseconds.
 const UPROBE_SHARE: u64 = 100;
 const SESSION: &str = "klock-preload-bench";
 const LTTNG_WRAPPER: &str = "liblttng-ust-pthread-wrapper.so";
 
-/// How to measure.
+/// Measure the cost of recording each lock and unlock.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Rounds of one run of each way.
@@ -40,12 +39,8 @@ pub(crate) struct Options {
     /// Pairs of lock and unlock of each thread in a run; with uprobes a hundredth.
     #[arg(long, default_value_t = PAIRS)]
     pairs: u64,
-    /// Write the table into docs/benchmarks.md.
-    #[arg(long)]
-    write: bool,
-    /// Attach this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// A way to record the program.
@@ -67,7 +62,7 @@ impl Way {
         }
     }
 
-    /// What it records of each call.
+    /// Returns the operations that it records of each pair.
     fn records(self) -> &'static str {
         match self {
             Self::Alone => "nothing",
@@ -77,72 +72,56 @@ impl Way {
     }
 }
 
-/// What the runs need.
+/// The programs that the runs need.
 #[derive(Debug)]
 struct Bench {
-    directory: PathBuf,
+    harness: Harness,
     program: PathBuf,
     skim: PathBuf,
     library: PathBuf,
-    klock: Option<PathBuf>,
     pairs: u64,
 }
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(has("gcc"), "the measurement needs gcc; cargo xtask setup installs it");
-    ensure!(options.rounds >= 6, "less than 6 rounds say nothing");
-    let load = busy()?;
-    let bench = prepare(options)?;
+    ensure!(options.rounds >= 6, "invalid --rounds '{}': 6 or more", options.rounds);
+    let bench = Bench::new(options)?;
     let mut ways = vec![Way::Alone, Way::Library];
-    let session = Lttng::start(&bench.directory);
+    let session = Lttng::start(&bench.harness.directory);
     match &session {
         Ok(_) => ways.push(Way::Lttng),
         Err(reason) => println!("without LTTng: {reason:#}"),
     }
-    if bench.klock.is_some() {
+    if host::is_root() {
         ways.push(Way::Uprobes);
     } else {
         println!("without uprobes: they need root");
     }
     let mut rows = Vec::new();
     for threads in [1, 2] {
-        let mut runs = vec![Vec::new(); ways.len()];
-        for _ in 0..options.rounds {
-            for (way, runs) in ways.iter().zip(&mut runs) {
-                runs.push(bench.once(*way, threads)?);
-            }
-        }
+        let runs = rounds(options.rounds, &ways, |way| bench.once(way, threads))?;
         rows.extend(ways.iter().zip(&runs).map(|(way, of_way)| row(*way, threads, &runs[0], of_way)));
     }
-    let text = text(options, &load, &rows)?;
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/benchmarks.md"), "preload-bench", &text)?;
-    }
-    Ok(())
-}
-
-fn prepare(options: &Options) -> Result<Bench> {
-    let directory = scratch("preload-bench")?;
-    let program = directory.join("lock_pairs");
-    let flags = ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "fixtures/programs/lock_pairs.c", "-o"];
-    Run::new("gcc", &flags).arg(&program).must()?;
-    Run::cargo(&["build", "-p", "record-preload", "--profile", "preload"]).must()?;
-    Run::cargo(&["build", "-p", "record-preload", "--release", "--example", "skim"]).must()?;
-    let klock = if host::is_root() { Some(klock(options.klock.as_deref())?) } else { None };
-    Ok(Bench {
-        skim: target().join("release/examples/skim"),
-        library: target().join("preload/librecord_preload.so"),
-        directory,
-        program,
-        klock,
-        pairs: options.pairs,
-    })
+    let head = ["threads", "recorded by", "what", "ns per pair", "added, median", "95 % interval"];
+    let command = format!("preload-bench --rounds {} --pairs {}", options.rounds, options.pairs);
+    bench.harness.publish(&command, "benchmarks.md", "preload-bench", &table::markdown(&head, &rows))
 }
 
 impl Bench {
-    /// ns per pair of one run.
+    fn new(options: &Options) -> Result<Self> {
+        let harness = Harness::new("preload-bench", &options.common, &["gcc"])?;
+        Run::cargo(&["build", "-p", "record-preload", "--profile", "preload"]).must()?;
+        Run::cargo(&["build", "-p", "record-preload", "--release", "--example", "skim"]).must()?;
+        Ok(Self {
+            program: fixture::build("lock_pairs", &harness.directory, &[])?,
+            skim: target().join("release/examples/skim"),
+            library: target().join("preload/librecord_preload.so"),
+            harness,
+            pairs: options.pairs,
+        })
+    }
+
+    /// Returns the nanoseconds per pair of one run.
     fn once(&self, way: Way, threads: u32) -> Result<f64> {
         let words = [threads.to_string(), self.pairs.to_string()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -160,31 +139,26 @@ impl Bench {
         number.and_then(|number| number.parse().ok()).with_context(|| format!("no pair_ns in {printed}"))
     }
 
-    /// What the program prints that ran while klock was attached to it.
+    /// Runs the program with klock attached and returns its output.
     fn attached(&self, threads: u32) -> Result<String> {
-        let klock = self.klock.as_ref().context("no klock to attach")?;
         let pairs = (self.pairs / UPROBE_SHARE).max(1000);
         let child = Command::new(&self.program)
             .args([threads.to_string(), pairs.to_string(), "stop".to_owned()])
             .stdout(Stdio::piped())
             .spawn()
-            .context("the program does not start")?;
+            .context("cannot start the program")?;
         let child = Stopped(child);
         child.until_stopped()?;
-        let output = self.directory.join("attached.parquet").display().to_string();
+        let output = self.harness.directory.join("attached.parquet");
         let pid = child.0.id().to_string();
-        let mut recorder = Background::start(
-            klock,
-            &["record", "--quiet", "-f", "-p", &pid, "--locks", "pthread", "-o", &output],
-        )?;
-        recorder.until_recording()?;
+        let recorder = self.harness.record(&output, &["-p", &pid, "--locks", "pthread"])?;
         let printed = child.go_on()?;
         recorder.interrupt()?;
         Ok(printed)
     }
 }
 
-/// A program that stopped itself; killed when it is dropped.
+/// A program that stops itself after its start. Dropping it kills it.
 #[derive(Debug)]
 struct Stopped(Child);
 
@@ -220,11 +194,11 @@ impl Drop for Stopped {
     }
 }
 
-/// A session of LTTng that records the wrapper's events; over when it is dropped.
+/// A session of LTTng that records the wrapper's events. Dropping it ends it.
 #[derive(Debug)]
 struct Lttng {
     home: PathBuf,
-    _daemon: Option<Background>,
+    _daemon: Option<Running>,
 }
 
 impl Lttng {
@@ -234,7 +208,7 @@ impl Lttng {
         fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
         let mut session = Self { home, _daemon: None };
         if session.lttng(&["list"]).is_err() {
-            session._daemon = Some(Background::start("lttng-sessiond", &["--no-kernel"])?);
+            session._daemon = Some(Running::start(Command::new("lttng-sessiond").arg("--no-kernel"))?);
             let begin = Instant::now();
             while session.lttng(&["list"]).is_err() && begin.elapsed() < Duration::from_secs(10) {
                 thread::sleep(Duration::from_millis(100));
@@ -270,33 +244,16 @@ impl Drop for Lttng {
 }
 
 fn row(way: Way, threads: u32, alone: &[f64], of_way: &[f64]) -> Vec<String> {
-    let mut added: Vec<f64> = of_way.iter().zip(alone).map(|(with, alone)| with - alone).collect();
-    added.sort_by(f64::total_cmp);
-    let (low, high) = interval(&added);
-    let mut row = vec![
+    let Difference { median: added, low, high } =
+        Difference::of(of_way.iter().zip(alone).map(|(with, alone)| with - alone));
+    let is_base = way == Way::Alone;
+    let unless_base = |text: String| if is_base { String::new() } else { text };
+    vec![
         threads.to_string(),
         way.name().to_owned(),
         way.records().to_owned(),
-        format!("{:.1}", median(of_way.to_vec())),
-    ];
-    if way == Way::Alone {
-        row.extend([String::new(), String::new()]);
-    } else {
-        row.extend([format!("{:+.1}", median(added)), format!("{low:+.1} to {high:+.1}")]);
-    }
-    row
-}
-
-fn text(options: &Options, load: &str, rows: &[Vec<String>]) -> Result<String> {
-    let head = ["threads", "recorded by", "what", "ns per pair", "added, median", "95 % interval"];
-    let mut text = String::new();
-    writeln!(
-        text,
-        "`cargo xtask preload-bench --rounds {} --pairs {}` on {}; load average before it: {load}.\n\n{}",
-        options.rounds,
-        options.pairs,
-        host::describe(),
-        table::markdown(&head, rows)
-    )?;
-    Ok(text)
+        format!("{:.1}", median(of_way)),
+        unless_base(format!("{added:+.1}")),
+        unless_base(format!("{low:+.1} to {high:+.1}")),
+    ]
 }

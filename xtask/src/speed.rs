@@ -1,16 +1,10 @@
-//! How fast a report is, beside DuckDB and polars on the same file and the same columns: who gives other numbers is out.
+//! `cargo xtask speed`: measures the time of a report, and of the same query in DuckDB and polars on the same file.
+//! All three tables must have the same numbers.
 //!
-//! klock's time is that of the whole program, those of the others are of their query alone, without their start. All have the machine's
-//! processors. Of each the fastest of some rounds counts; in a round all run one after the other, so that a busy moment
-//! hits whom it hits.
+//! klock's time is that of the whole program; the others' is that of their query alone. All use every processor. The
+//! fastest of some rounds counts.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    thread,
-};
+use std::{collections::BTreeMap, fs, path::Path, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -18,97 +12,81 @@ use trace_format::Trace;
 
 use crate::{
     bench::{Timed, fastest},
-    generate, host, overhead,
-    process::{Run, has, klock, root, scratch},
+    fixture, generate,
+    harness::{Common, Harness, verdict},
+    process::{Run, root, scratch},
     setup, table,
 };
 
-/// What to measure with.
+/// Measure reports.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Events of the invented trace.
     #[arg(long, default_value_t = 20_000_000)]
     events: u64,
-    /// Events of a second one, of which only klock's time and memory are measured; 0 is none.
+    /// Events of a second invented trace, for klock's time and memory alone; 0 for none.
     #[arg(long, default_value_t = 200_000_000)]
     long: u64,
-    /// Rounds.
+    /// Number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Write the tables into docs/benchmarks.md.
-    #[arg(long)]
-    write: bool,
-    /// Take this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// Measures and prints. False if a budget is missed.
+/// Measures and prints. Returns whether every budget is reached.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    ensure!(has("gcc"), "the real trace is of a C program; cargo xtask setup installs gcc");
-    ensure!(setup::python().exists(), "DuckDB and polars are needed: cargo xtask setup");
-    let klock = klock(options.klock.as_deref())?;
-    let threads = thread::available_parallelism()?.get();
-    let mut text = format!(
-        "`cargo xtask speed --events {} --long {} --rounds {}` on {}; load average before it: {}.\n",
-        options.events,
-        options.long,
-        options.rounds,
-        host::describe(),
-        overhead::busy()?
+    ensure!(
+        setup::python().exists(),
+        "cannot run DuckDB and polars: no Python environment; run cargo xtask setup"
     );
+    let harness = Harness::new("speed", &options.common, &["gcc"])?;
+    let klock = &harness.klock;
+    let threads = thread::available_parallelism()?.get();
 
     let invented = scratch("speed-invented")?;
     generate::run(&invented.join("trace.parquet"), options.events, 1, false)?;
     let real = scratch("speed-real")?;
-    record(&klock, &real)?;
+    record(klock, &real)?;
     let mut rows = Vec::new();
     let mut verdicts = Vec::new();
     for (name, directory) in [("invented", &invented), ("real", &real)] {
-        let measured = Measured::of(&klock, directory, threads, options.rounds)?;
+        let measured = Measured::of(klock, directory, threads, options.rounds)?;
         measured.rows(name, directory, &mut rows)?;
         measured.verdicts(name, &mut verdicts);
     }
     if options.long > 0 {
         let long = scratch("speed-long")?;
         generate::run(&long.join("trace.parquet"), options.long, 1, false)?;
-        let report = report(&klock, &long, &[])?;
+        let report = report(klock, &long, &[])?;
         rows.push(row("long", &long, "klock analyze report --by site", report.seconds, Some(report.mib))?);
-        let spread = report_of(&klock, &long, &["-F", "count,p50,p99,wait_p99"])?;
+        let spread = report_of(klock, &long, &["-F", "count,p50,p99,wait_p99"])?;
         rows.push(row("long", &long, "the same with -F p50,p99,wait_p99", spread.seconds, Some(spread.mib))?);
-        let mib = report.mib.max(spread.mib);
-        verdicts.push(verdict(
-            "memory for the long trace",
-            mib <= 286.0,
-            &format!("{mib:.0} MiB"),
-            "286 MiB",
-        ));
+        verdicts.push(memory("memory for the long trace", report.mib.max(spread.mib)));
     }
     let head = ["trace", "events", "what", "seconds", "ns per event", "peak MiB"];
-    writeln!(text, "\n{}", table::markdown(&head, &rows))?;
-    writeln!(text, "{}", table::markdown(&["what", "measured", "budget", "reached"], &verdicts))?;
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/benchmarks.md"), "speed", &text)?;
-    }
+    let budgets = table::markdown(&["what", "measured", "budget", "reached"], &verdicts);
+    let text = format!("{}\n{budgets}", table::markdown(&head, &rows));
+    let command =
+        format!("speed --events {} --long {} --rounds {}", options.events, options.long, options.rounds);
+    harness.publish(&command, "benchmarks.md", "speed", &text)?;
     Ok(verdicts.iter().all(|verdict| verdict[3] == "yes"))
 }
 
-/// Records a real program: four threads, ten million events and more, about half of them on one mutex.
+fn memory(what: &str, mib: f64) -> Vec<String> {
+    verdict(what, format!("{mib:.0} MiB"), "286 MiB".to_owned(), mib <= 286.0)
+}
+
+/// Records a real program: four threads and over ten million events, about half of them on one mutex.
 fn record(klock: &Path, directory: &Path) -> Result<()> {
-    let program = directory.join("known_counts");
-    let flags =
-        ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "fixtures/programs/known_counts.c", "-o"];
-    Run::new("gcc", &flags).arg(&program).must()?;
+    let program = fixture::build("known_counts", directory, &[])?;
     let trace = directory.join("trace.parquet");
     let record = Run::new(klock, &["record", "--quiet", "--lossless", "--locks", "pthread", "-f", "-o"]);
-    let arguments = ["4", "1400000", "3"];
-    let load = arguments.iter().fold(record.arg(&trace).arg("--").arg(&program), |run, word| run.arg(word));
-    load.must()?;
+    record.arg(&trace).arg("--").arg(&program).args(["4", "1400000", "3"]).must()?;
     let trace = Trace::open(&trace)?;
     let (events, lost) = (trace.event_count(), trace.info().loss.events());
-    ensure!(lost == 0, "{lost} events of the real trace were lost, so that the queries are not exact");
-    ensure!(events >= 10_000_000, "the real trace has {events} events only");
+    ensure!(lost == 0, "cannot compare the queries: {lost} events of the real trace were lost");
+    ensure!(events >= 10_000_000, "cannot measure: the real trace has only {events} events");
     Ok(())
 }
 
@@ -156,27 +134,15 @@ impl Measured {
 
     fn verdicts(&self, name: &str, verdicts: &mut Vec<Vec<String>>) {
         let (duckdb, sum) = (self.duckdb_s / self.report.seconds, self.report.seconds / self.sum_s);
-        let times = |what: &str| format!("{what}, {name} trace");
-        verdicts.push(verdict(
-            &times("as fast as DuckDB's query"),
-            duckdb >= 4.0,
-            &format!("{duckdb:.1} times"),
-            "4 times",
-        ));
-        verdicts.push(verdict(
-            &times("time against DuckDB's sum of every column"),
-            sum <= 3.0,
-            &format!("{sum:.2} times"),
-            "3 times",
-        ));
-        let mib = self.report.mib;
-        verdicts.push(verdict(&times("memory"), mib <= 286.0, &format!("{mib:.0} MiB"), "286 MiB"));
+        let of_trace = |what: &str| format!("{what}, {name} trace");
+        for (what, measured, budget, reached) in [
+            ("as fast as DuckDB's query", format!("{duckdb:.1} times"), "4 times", duckdb >= 4.0),
+            ("time against DuckDB's sum of every column", format!("{sum:.2} times"), "3 times", sum <= 3.0),
+        ] {
+            verdicts.push(verdict(&of_trace(what), measured, budget.to_owned(), reached));
+        }
+        verdicts.push(memory(&of_trace("memory"), self.report.mib));
     }
-}
-
-fn verdict(what: &str, reached: bool, measured: &str, budget: &str) -> Vec<String> {
-    let reached = if reached { "yes" } else { "**no**" };
-    [what, measured, budget, reached].map(str::to_owned).to_vec()
 }
 
 fn row(name: &str, directory: &Path, what: &str, seconds: f64, mib: Option<f64>) -> Result<Vec<String>> {
@@ -191,7 +157,7 @@ fn row(name: &str, directory: &Path, what: &str, seconds: f64, mib: Option<f64>)
     ])
 }
 
-/// One run of klock, whose table stays in the directory.
+/// Runs klock once and keeps its table in the directory.
 fn report(klock: &Path, directory: &Path, more: &[&str]) -> Result<Timed> {
     let csv = directory.join("klock.csv").display().to_string();
     report_of(klock, directory, &[&["--format", "csv", "-f", "-o", &csv], more].concat())
@@ -203,7 +169,7 @@ fn report_of(klock: &Path, directory: &Path, more: &[&str]) -> Result<Timed> {
     fastest(&[&[&*klock, "analyze", "report", &trace, "--by", "site"], more].concat(), 1)
 }
 
-/// The seconds of a query in DuckDB.
+/// Returns the seconds of a query in DuckDB.
 fn sql(directory: &Path, query: &str, table: &str, threads: usize) -> Result<f64> {
     let script = root().join("tests/python/run_sql.py").display().to_string();
     let query = root().join("docs/sql").join(query).display().to_string();
@@ -230,7 +196,7 @@ fn python(words: &[&str], directory: &Path, table: &str) -> Result<f64> {
     errors.trim().parse().with_context(|| format!("{}: no seconds in '{errors}'", words.join(" ")))
 }
 
-/// Whether the three tables say the same, in the columns that all of them have.
+/// Checks that the columns that all three tables have are equal.
 fn same(directory: &Path) -> Result<()> {
     let klock = rows(&directory.join("klock.csv"))?;
     for other in ["duckdb.csv", "polars.csv"] {
@@ -254,8 +220,8 @@ fn same(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Up to one in ten thousand: which hold a wait began in that has the time of an acquisition or a release, to the nanosecond, klock sorts
-/// out and the queries only nearly do.
+/// Compares up to one in ten thousand. A wait may begin in the same nanosecond as an acquisition or a release; klock
+/// knows to which hold it belongs, and the queries guess.
 fn nearly(ours: &str, theirs: &str) -> bool {
     match (ours.parse::<i64>(), theirs.parse::<i64>()) {
         (Ok(ours), Ok(theirs)) => (ours - theirs).abs() <= ours / 10_000,
@@ -263,10 +229,10 @@ fn nearly(ours: &str, theirs: &str) -> bool {
     }
 }
 
-/// The place of `cnt_hold` among the numbers of a row.
+/// The index of `cnt_hold` among the numbers of a row.
 const CNT_HOLD: usize = 7;
 
-/// By place and lock, the columns of FreeBSD.
+/// Reads the columns of FreeBSD's lock profile by site and lock.
 fn rows(path: &Path) -> Result<BTreeMap<Vec<String>, Vec<String>>> {
     const KEY: [&str; 4] = ["file", "line", "kind", "lock_name"];
     const NUMBERS: [&str; 9] = [

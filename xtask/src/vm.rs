@@ -1,12 +1,12 @@
-//! `cargo xtask vm`: boots the kernels of the matrix under software emulation, lets klock record in each, and checks what it
-//! recorded; the machine's own kernel is one more row. Ends with a table, one row per kernel.
+//! `cargo xtask vm`: boots the kernels of the matrix in an emulator, records in each with klock, and checks the
+//! recordings. The machine's own kernel is one more row. Ends with a table of one row per kernel.
 //!
-//! Packages come from [`packages`], the guest's files from [`initramfs`], QEMU is [`boot`]'s, what is tried and what must
-//! come out of it is in [`scenarios`], and the table in [`matrix`].
+//! [`packages`] downloads, [`initramfs`] makes the files of a guest, [`boot`] runs QEMU, [`scenarios`] lists the tests and
+//! [`matrix`] makes the table. A guest boots once and runs all scenarios, the lockdown of its kernel last.
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -18,65 +18,62 @@ use self::{
     boot::{Emulator, Guest},
     matrix::Row,
     packages::{KERNELS, Kernel},
-    scenarios::{Files, Finding, Place, SCENARIOS, Scenario, Setting},
+    scenario::{Files, Finding, Place, Scenario, Setting},
+    scenarios::SCENARIOS,
 };
 use crate::{
+    fixture,
+    harness::{self, Common},
     host,
-    process::{self, Run, root, scratch},
-    table,
+    process::{Run, say, scratch},
 };
 
 mod boot;
 mod initramfs;
 mod matrix;
 mod packages;
+mod scenario;
 mod scenarios;
 
-/// What to boot and how long.
+/// Run the matrix of kernels.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only these: 5.10, 6.1, 6.12, 7.2, native.
+    /// Kernels to boot: 5.10, 6.1, 6.12, 7.2, native.
     kernels: Vec<String>,
-    /// Only the scenarios whose name contains one of these words. Costs, which want a quiet machine, are measured only so:
-    /// `--only cost --at-once 1`. Alone, `cost`, `soak` and `off-cpu` have parts of their own in the table.
+    /// Only the scenarios whose names contain one of these words. Costs need a quiet machine and are measured only by
+    /// `--only cost --at-once 1`. Alone, `cost`, `soak` and `off-cpu` have parts of their own in the document.
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
     /// Minutes of contention in the soak.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// All as short as it is still worth something; half a minute of soak.
+    /// The shortest useful time for each scenario; half a minute of soak.
     #[arg(long)]
     short: bool,
-    /// How many guests run at a time, of four processors each.
+    /// Number of guests at a time, of four processors each.
     #[arg(long, default_value_t = 2)]
     at_once: usize,
-    /// Write the table into docs/kernels.md.
-    #[arg(long)]
-    write: bool,
-    /// Take this klock instead of building one.
-    #[arg(long, value_name = "FILE")]
-    klock: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// The scenario that is measured by itself.
+/// The scenario that runs only if it is asked for.
 const COST: &str = "cost";
 
-/// The machine's own kernel among the names.
+/// The name of the machine's own kernel.
 const NATIVE: &str = "native";
 
-/// Boots, records, checks. Whether all was as it must be.
+/// Boots, records and checks. Returns whether nothing was wrong.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if let Some(program) = initramfs::missing_program() {
-        println!("skipped: needs {program}");
+        say(&format!("skipped: needs {program}"));
         return Ok(true);
     }
     let known = |name: &String| name == NATIVE || KERNELS.iter().any(|kernel| kernel.name == *name);
     if let Some(unknown) = options.kernels.iter().find(|name| !known(name)) {
-        bail!("no kernel {unknown} in the matrix");
+        bail!("invalid kernel '{unknown}': 5.10, 6.1, 6.12, 7.2 or native");
     }
-    let klock = process::klock(options.klock.as_deref())?;
-    let emulator = Emulator::find()?;
-    let initramfs = initramfs::build(&klock)?;
+    let klock = harness::klock(options.common.klock.as_deref())?;
     let setting = |kernel: Option<Kernel>| Setting {
         kernel,
         soak_minutes: if options.short { 0.5 } else { options.minutes },
@@ -90,6 +87,25 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
 
     let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| wanted(kernel.name)).collect();
+    let mut rows =
+        if kernels.is_empty() { Vec::new() } else { in_guests(options, &kernels, &setting, &chosen)? };
+    if wanted(NATIVE) && host::is_root() {
+        rows.push((NATIVE, here(&setting(None), &chosen)?));
+    }
+    let rows: Vec<Row> =
+        rows.into_iter().map(|(kernel, finding)| Row { kernel: kernel.to_owned(), finding }).collect();
+    conclude(options, &rows)
+}
+
+/// Boots the kernels, some at a time, and returns what was found in each, in the order of the matrix.
+fn in_guests(
+    options: &Options,
+    kernels: &[Kernel],
+    setting: &(impl Fn(Option<Kernel>) -> Setting + Sync),
+    chosen: &(impl Fn(&&Scenario) -> bool + Sync),
+) -> Result<Vec<(&'static str, Finding)>> {
+    let emulator = Emulator::find()?;
+    let initramfs = initramfs::build(&setting(None).klock)?;
     let rows = Mutex::new(Vec::new());
     let next = Mutex::new(kernels.iter());
     thread::scope(|scope| {
@@ -100,11 +116,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
                         return;
                     };
                     let mut finding = Finding::default();
-                    if let Err(error) = in_guests(
+                    if let Err(error) = in_guest(
                         &setting(Some(*kernel)),
                         *kernel,
                         (&emulator, &initramfs),
-                        &chosen,
+                        chosen,
                         &mut finding,
                     ) {
                         finding.faults.push(format!("{error:#}"));
@@ -116,15 +132,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     });
     let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     rows.sort_by_key(|(name, _)| KERNELS.iter().position(|kernel| kernel.name == *name));
-    if wanted(NATIVE) && host::is_root() {
-        rows.push((NATIVE, here(&setting(None), &chosen)?));
-    }
-    let rows: Vec<Row> =
-        rows.into_iter().map(|(kernel, finding)| Row { kernel: kernel.to_owned(), finding }).collect();
-    conclude(options, &rows)
+    Ok(rows)
 }
 
-/// Prints the table and what is wrong, and writes the table where it is asked for.
+/// Prints the table and the faults, and writes the table if wanted.
 fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
     let alone = ["cost", "soak", "off-cpu"].into_iter().find(|name| options.only == [*name]);
     let how = match (options.short, alone) {
@@ -139,22 +150,19 @@ fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
         host::describe(),
         matrix::markdown(rows)
     );
-    println!("\n{text}");
+    let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
+    harness::publish("kernels.md", &part, &text, options.common.write)?;
     let mut faults = 0;
     for (row, fault) in rows.iter().flat_map(|row| row.finding.faults.iter().map(move |fault| (row, fault))) {
         println!("fault: {}: {fault}", row.kernel);
         faults += 1;
     }
     println!("{} kernels, {faults} faults", rows.len());
-    if options.write {
-        let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
-        table::write_part(&root().join("docs/kernels.md"), &part, &text)?;
-    }
     Ok(faults == 0)
 }
 
-/// One boot for the scenarios, and one with the kernel locked down.
-fn in_guests(
+/// Boots a kernel and runs the scenarios.
+fn in_guest(
     setting: &Setting,
     kernel: Kernel,
     (emulator, initramfs): (&Emulator, &Path),
@@ -162,46 +170,36 @@ fn in_guests(
     finding: &mut Finding,
 ) -> Result<()> {
     let image = kernel.image()?;
-    for (name, words, locked_down) in
-        [("plain", "", false), ("locked-down", "lockdown=confidentiality", true)]
-    {
-        let fits = |scenario: &&Scenario| (scenario.place == Place::LockedDown) == locked_down;
-        let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).filter(fits).collect();
-        if scenarios.is_empty() {
-            continue;
+    let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).collect();
+    let directory = scratch(&format!("vm-{}", kernel.name))?;
+    let scripts: Vec<_> = scenarios
+        .iter()
+        .map(|scenario| {
+            // Beside other work a guest is several times slower than alone.
+            (scenario.name.to_owned(), 2 * (scenario.seconds)(setting), (scenario.script)(setting))
+        })
+        .collect();
+    let seconds: u32 = scripts.iter().map(|(_, seconds, _)| seconds).sum();
+    let initramfs = initramfs::with_job(initramfs, &scripts, &directory)?;
+    let guest = Guest { emulator, image: &image, initramfs: &initramfs, minutes: seconds / 60 + 5 };
+    let out = guest.run(&directory)?;
+    let mut complaints = 0;
+    for scenario in scenarios {
+        let files = Files::of(&out.join(scenario.name));
+        check(scenario, &files, setting, finding);
+        let dmesg = files.text("dmesg");
+        let found = matrix::complaints(&dmesg);
+        // The log grows from scenario to scenario.
+        for line in found.iter().skip(complaints) {
+            finding.faults.push(format!("{}: the kernel reports: {line}", scenario.name));
         }
-        let directory = scratch(&format!("vm-{}-{name}", kernel.name))?;
-        let scripts: Vec<_> = scenarios
-            .iter()
-            .map(|scenario| {
-                (scenario.name.to_owned(), (scenario.seconds)(setting), (scenario.script)(setting))
-            })
-            .collect();
-        let seconds: u32 = scripts.iter().map(|(_, seconds, _)| seconds).sum();
-        let initramfs = initramfs::with_job(initramfs, &scripts, &directory)?;
-        let guest =
-            Guest { emulator, image: &image, initramfs: &initramfs, words, minutes: seconds / 60 + 3 };
-        let out = guest.run(&directory)?;
-        let mut complaints = 0;
-        for scenario in scenarios {
-            let files = Files::of(&out.join(scenario.name));
-            check(scenario, &files, setting, finding);
-            let dmesg = files.text("dmesg");
-            let found = matrix::complaints(&dmesg);
-            // The log grows from scenario to scenario.
-            for line in found.iter().skip(complaints) {
-                finding.faults.push(format!("{}: the kernel says: {line}", scenario.name));
-            }
-            complaints = found.len().max(complaints);
-        }
-        if name == "plain" {
-            finding.figure("facts", "complaints of the kernel", complaints.to_string());
-        }
+        complaints = found.len().max(complaints);
     }
+    finding.figure("facts", "complaints of the kernel", complaints.to_string());
     Ok(())
 }
 
-/// A check that can't be made is a fault; the others go on.
+/// Checks the files of a scenario. A check that cannot be made is a fault; the others go on.
 fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Finding) {
     let mut own = Finding::default();
     if let Err(error) = (scenario.check)(files, setting, &mut own) {
@@ -211,14 +209,12 @@ fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Fi
     finding.faults.extend(own.faults.iter().map(|fault| format!("{}: {fault}", scenario.name)));
 }
 
-/// The scenarios that disturb nobody, on the machine itself.
+/// Runs the scenarios that disturb nothing on the machine itself.
 fn here(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Finding> {
     let mut finding = Finding::default();
     let programs = scratch("vm-native-bin")?;
-    let flags = ["-O1", "-static", "-pthread", "-o"];
     for program in initramfs::PROGRAMS {
-        let source = packages::fixtures().join(format!("{program}.c"));
-        Run::new("gcc", &flags).arg(programs.join(program)).arg(source).must()?;
+        fixture::build(program, &programs, &["-static"])?;
     }
     std::os::unix::fs::symlink(initramfs::tool_of_libbpf("offcputime")?, programs.join("offcputime"))?;
     std::os::unix::fs::symlink(&setting.klock, programs.join("klock"))?;

@@ -1,5 +1,5 @@
-//! Boots a kernel in QEMU under software emulation, lets it run its scripts, and unpacks what it sends back. A guest that
-//! hangs ends itself, or is ended when its time is up, and its console says how far it came.
+//! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it sends. A guest
+//! that hangs is ended by its own kernel or when its time is up; the error has the end of its console.
 
 use std::{
     fs,
@@ -11,29 +11,28 @@ use anyhow::{Context, Result, bail};
 use super::packages::unpacked;
 use crate::process::Run;
 
-/// What a guest gets on its command line besides what the scenario asks for. A kernel that hangs shows where each of its
-/// CPUs is, and ends. It does not measure how long its delays take: an emulator that loses its processor meanwhile makes them
-/// many times too long, and the guest as slow.
+/// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. `lpj` replaces the calibration of
+/// delays: an emulator that is preempted meanwhile would make them many times too long. `no_timer_check` leaves out the check that
+/// the timer interrupts in time, which such an emulator fails.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
-                            softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000";
+                            softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000 no_timer_check";
 
-/// How many lines of a console tell why a guest ended.
+/// Number of lines of a console in an error.
 const CONSOLE_LINES: usize = 60;
 
 /// The emulator.
 #[derive(Debug)]
 pub(super) struct Emulator {
-    /// The program and where its firmware is.
+    /// The program and the options for its firmware.
     words: Vec<String>,
 }
 
 impl Emulator {
-    /// That of the machine, unless it is too old; then a newer one, unpacked from Debian's backports.
+    /// Returns the machine's emulator or, if that is too old, one unpacked from Debian's backports.
     ///
-    /// Before 8.1 QEMU may translate an instruction while another processor patches it, and keep the old one for ever
-    /// (accel/tcg: "Always lock pages before translation"). A kernel patches its functions whenever a program is attached to
-    /// one, and with such a QEMU its processors then hang in breakpoints that are no more, or it dies of one (6.1 and 6.12
-    /// did, with 7.2).
+    /// QEMU before 8.1 may translate an instruction while another processor patches it, and keep the old one (accel/tcg:
+    /// "Always lock pages before translation"). A kernel patches a function whenever a program is attached to it; with
+    /// such a QEMU its processors hang in breakpoints that no longer exist, or it crashes in one (6.1 and 6.12 with 7.2).
     pub(super) fn find() -> Result<Self> {
         const PROGRAM: &str = "qemu-system-x86_64";
         let said = Run::new(PROGRAM, &["--version"]).read()?;
@@ -61,29 +60,27 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A guest to be.
+/// A guest to boot.
 #[derive(Debug)]
 pub(super) struct Guest<'a> {
-    /// Where it runs.
+    /// The emulator.
     pub(super) emulator: &'a Emulator,
     /// The kernel's image.
     pub(super) image: &'a Path,
-    /// The archive it boots into.
+    /// Its initial file system.
     pub(super) initramfs: &'a Path,
-    /// More words for the kernel's command line.
-    pub(super) words: &'a str,
-    /// When it is ended.
+    /// Time limit.
     pub(super) minutes: u32,
 }
 
 impl Guest<'_> {
-    /// Boots it. What it sent is below `directory`, one directory for each script.
+    /// Boots it. Returns the directory below `directory` that has a directory of files for each script.
     pub(super) fn run(&self, directory: &Path) -> Result<PathBuf> {
         let (console, sent) = (directory.join("console"), directory.join("sent.tar.gz"));
         let serial = |path: &Path| format!("file:{}", path.display());
         let words: Vec<&str> = self.emulator.words[1..].iter().map(String::as_str).collect();
         let run = Run::new(&self.emulator.words[0], &words);
-        // A kernel that sees a hypervisor without help for spinlocks takes ones that nobody can watch.
+        // A kernel that sees a hypervisor without paravirtual spinlocks uses spinlocks that cannot be traced.
         let run = ["-accel", "tcg,thread=multi", "-cpu", "max,hypervisor=off", "-smp", "4", "-m", "1536"]
             .into_iter()
             .chain(["-nodefaults", "-display", "none", "-no-reboot"])
@@ -94,7 +91,7 @@ impl Guest<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .arg("-append")
-            .arg(format!("{COMMAND_LINE} {}", self.words))
+            .arg(COMMAND_LINE)
             .arg("-serial")
             .arg(serial(&console))
             .arg("-serial")
@@ -107,11 +104,11 @@ impl Guest<'_> {
             bail!(
                 "the guest did not end within {} minutes; its console: {}",
                 self.minutes,
-                last_words(&text)
+                console_end(&text)
             );
         }
         if !text.contains("klock-vm: done") {
-            bail!("the guest ended early; its console: {}", last_words(&text));
+            bail!("the guest ended early; its console: {}", console_end(&text));
         }
         let out = directory.join("out");
         fs::create_dir_all(&out)?;
@@ -120,14 +117,14 @@ impl Guest<'_> {
             .arg("--directory")
             .arg(&out)
             .must()
-            .context("what the guest sent")?;
+            .context("cannot unpack the files of the guest")?;
         fs::remove_file(&sent).ok();
         Ok(out)
     }
 }
 
-/// The lines of a console from where something went wrong, or the last ones.
-fn last_words(console: &str) -> String {
+/// Returns the lines of a console from the first error on, or the last lines.
+fn console_end(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
     let wrong = |line: &&str| ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| line.contains(word));
     let from = lines.iter().position(wrong).unwrap_or(lines.len().saturating_sub(12));
@@ -145,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn a_console_is_shown_from_where_it_went_wrong() {
-        let text = last_words("a\n[1.0] BUG: soft lockup\nb\n");
+    fn a_console_is_shown_from_its_first_error() {
+        let text = console_end("a\n[1.0] BUG: soft lockup\nb\n");
         assert_eq!(text, "\n   [1.0] BUG: soft lockup\n   b");
     }
 }

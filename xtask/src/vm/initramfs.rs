@@ -1,5 +1,6 @@
-//! What a guest boots into: an archive with busybox, klock, the load programs, the tools to compare with, and the libraries
-//! that those need. It is made once; each boot appends a small archive with its own scripts, which the kernel unpacks on top.
+//! Makes the initial file system of a guest: an archive with busybox, klock, the load programs, the tools to compare
+//! with, and their libraries. It is made once; each boot appends a small archive with its scripts, which the kernel
+//! unpacks on top.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +11,14 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::packages::{fixtures, store, unpacked};
-use crate::process::{Run, has, scratch};
+use super::packages::{store, unpacked};
+use crate::{
+    fixture,
+    process::{Run, find, has, scratch},
+};
 
-/// The first process of the guest: runs each script of /job in a directory of its own, and sends all back over the second
-/// serial port. A number after the script's name bounds its seconds.
+/// The first process of the guest: runs each script of /job in a directory of its own, and sends their files over the
+/// second serial port. /job/list has the names of the scripts, each with its time limit in seconds.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/opt/bin:/bin HOME=/root WORK=/work
@@ -45,7 +49,7 @@ cd /out
 echo "klock-vm: sending"
 stty -F /dev/ttyS1 raw -echo
 tar cz . > /dev/ttyS1
-# Setting a line waits until all is sent; a machine that is off sends no more.
+# Setting the line waits until everything is sent; powering off does not.
 stty -F /dev/ttyS1 raw -echo
 sleep 1
 echo "klock-vm: done"
@@ -57,12 +61,12 @@ pub(super) const PROGRAMS: [&str; 2] = ["known_kernel", "known_sleeps"];
 /// The tools of libbpf-tools to compare with.
 const TOOLS: [&str; 2] = ["klockstat", "offcputime"];
 
-/// Where a tool of libbpf-tools is.
+/// Returns the path of a tool of libbpf-tools.
 pub(super) fn tool_of_libbpf(tool: &str) -> Result<PathBuf> {
     Ok(unpacked("bookworm", "libbpf-tools")?.join("usr/sbin").join(tool))
 }
 
-/// Makes the archive with everything that does not change from boot to boot.
+/// Makes the archive that all boots share.
 pub(super) fn build(klock: &Path) -> Result<PathBuf> {
     let tree = scratch("vm-initramfs")?;
     for directory in ["bin", "opt/bin", "proc", "sys", "dev", "etc"] {
@@ -72,18 +76,16 @@ pub(super) fn build(klock: &Path) -> Result<PathBuf> {
     fs::copy("/usr/bin/busybox", tree.join("bin/busybox")).context("/usr/bin/busybox")?;
     let guest = tree.join("opt/bin");
     Run::new("strip", &["--strip-debug", "-o"]).arg(guest.join("klock")).arg(klock).must()?;
-    let flags = ["-O1", "-static", "-pthread", "-o"];
     for program in PROGRAMS {
-        let source = fixtures().join(format!("{program}.c"));
-        Run::new("gcc", &flags).arg(guest.join(program)).arg(source).must()?;
+        fixture::build(program, &guest, &["-static"])?;
     }
     for tool in TOOLS {
         let path = tool_of_libbpf(tool)?;
         fs::copy(&path, guest.join(tool)).with_context(|| path.display().to_string())?;
     }
     for program in ["stress-ng", "setpriv", "nice"] {
-        let path = Run::new("sh", &["-c", "command -v \"$1\"", "sh", program]).read()?;
-        fs::copy(path.trim(), guest.join(program)).with_context(|| program.to_owned())?;
+        let path = find(program).with_context(|| format!("cannot find {program}"))?;
+        fs::copy(path, guest.join(program)).with_context(|| program.to_owned())?;
     }
     for program in fs::read_dir(&guest)? {
         libraries(&program?.path(), &tree)?;
@@ -95,7 +97,7 @@ pub(super) fn build(klock: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The archive of one boot: the common one, and the scripts by their names, each with its bound in seconds.
+/// Makes the archive of one boot: the common one, and scripts with their names and time limits in seconds.
 pub(super) fn with_job(
     common: &Path,
     scripts: &[(String, u32, String)],
@@ -121,7 +123,7 @@ pub(super) fn with_job(
     Ok(whole)
 }
 
-/// Whether the programs that make and boot an archive are here; the first that is not.
+/// Returns the first missing program of those that make and boot an archive.
 pub(super) fn missing_program() -> Option<&'static str> {
     ["qemu-system-x86_64", "busybox", "cpio", "strip", "gcc", "stress-ng", "setpriv", "dpkg", "apt-get"]
         .into_iter()
@@ -133,9 +135,9 @@ fn executable(path: &Path, text: &str) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).with_context(|| path.display().to_string())
 }
 
-/// Copies the libraries of a program to where it looks for them.
+/// Copies the libraries of a program to the same paths in the tree.
 fn libraries(program: &Path, tree: &Path) -> Result<()> {
-    // A static program has none, and ldd says so by failing.
+    // ldd fails for a static program.
     let Ok(list) = Run::new("ldd", &[]).arg(program).read() else { return Ok(()) };
     let paths: BTreeSet<&str> = list.split_whitespace().filter(|word| word.starts_with('/')).collect();
     for path in paths {
@@ -145,7 +147,7 @@ fn libraries(program: &Path, tree: &Path) -> Result<()> {
         }
         fs::copy(path, &to).with_context(|| path.to_owned())?;
     }
-    // The loader's name in every program begins with /lib64; the libraries' directory is /lib or /usr/lib.
+    // The loader's path begins with /lib64 in every program; libraries are in /lib or /usr/lib.
     let usr = tree.join("usr/lib");
     if !usr.exists() {
         fs::create_dir_all(tree.join("usr"))?;

@@ -1,19 +1,19 @@
-//! The table of the matrix: a part for each subject, in it a row for each kernel and a column for each figure, in the order in
-//! which they were found.
+//! The tables of the matrix: one for each subject, with a row for each kernel and a column for each figure, in the order
+//! of discovery.
 
-use super::scenarios::Finding;
+use super::scenario::Finding;
 use crate::table;
 
-/// What was found in one kernel.
+/// The findings in one kernel.
 #[derive(Debug)]
 pub(super) struct Row {
     /// Its name in the matrix.
     pub(super) kernel: String,
-    /// All its scenarios together.
+    /// Findings of all its scenarios.
     pub(super) finding: Finding,
 }
 
-/// All parts, as Markdown.
+/// Returns all tables as Markdown.
 pub(super) fn markdown(rows: &[Row]) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for (part, ..) in rows.iter().flat_map(|row| &row.finding.figures) {
@@ -54,7 +54,7 @@ fn capital(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + characters.as_str())
 }
 
-/// The lines of a kernel's log that tell of something wrong with the kernel, whoever caused it.
+/// Returns the lines of a kernel's log that report an error of the kernel, whatever caused it.
 pub(super) fn complaints(dmesg: &str) -> Vec<&str> {
     const WORDS: [&str; 12] = [
         "WARNING:",

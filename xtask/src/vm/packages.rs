@@ -1,5 +1,6 @@
-//! The kernels of the matrix, and the Debian packages that bring them: looked up in the archive's own index, downloaded
-//! once, unpacked below `target/vm`. Nothing is installed, and the machine's own package lists are not touched.
+//! The kernels of the matrix, and the Debian packages that bring them and the other programs of a guest. Packages come
+//! by name through apt-get, from the mirror that this machine uses, with lists and downloads of their own below
+//! `target/vm`; they are unpacked, not installed. The machine's package lists stay as they are.
 
 use std::{
     fs,
@@ -8,24 +9,22 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{Run, root, target};
+use crate::process::{Run, target};
 
-const MIRROR: &str = "http://deb.debian.org/debian";
-const SECURITY: &str = "http://deb.debian.org/debian-security";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A kernel to boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kernel {
-    /// Its series, as it is asked for.
+    /// Its series, as on the command line.
     pub(super) name: &'static str,
-    /// The Debian release whose archive has it.
+    /// The Debian release that has it.
     suite: &'static str,
-    /// What its package's name begins and ends with.
+    /// The beginning and the end of its package's name; the newest such package is taken.
     package: (&'static str, &'static str),
-    /// It has `lock:contention_begin`.
+    /// Whether it has `lock:contention_begin`.
     pub(super) contention: bool,
-    /// klockstat of libbpf-tools 0.26 works on it.
+    /// Whether klockstat of libbpf-tools 0.26 works on it.
     pub(super) klockstat: bool,
 }
 
@@ -61,13 +60,13 @@ pub(super) const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Where downloads and what was unpacked are kept.
+/// Returns the directory of downloads and unpacked packages.
 pub(super) fn store() -> PathBuf {
     target().join("vm")
 }
 
 impl Kernel {
-    /// Its image, downloaded if it is not there yet.
+    /// Returns its image, downloaded if need be.
     pub(super) fn image(&self) -> Result<PathBuf> {
         let directory = store().join("kernels").join(self.name);
         if let Some(image) = find_image(&directory) {
@@ -80,16 +79,20 @@ impl Kernel {
     }
 }
 
-/// A directory with the files of a package, unpacked, not installed.
+/// Returns a directory with the unpacked files of a package.
 pub(super) fn unpacked(suite: &str, package: &str) -> Result<PathBuf> {
     let directory = store().join("packages").join(suite).join(package);
+    // The matrix and the machine's own kernel may be recorded by two processes at a time, which share the store.
+    fs::create_dir_all(store())?;
+    let lock = fs::File::create(store().join("lock")).context("cannot create the lock of the packages")?;
+    lock.lock().context("cannot lock the packages")?;
     if !directory.exists() {
         Index::of(suite)?.unpack(package, &directory)?;
     }
     Ok(directory)
 }
 
-/// Debian kept it in /boot, and since 7.x beside the modules.
+/// Finds the image in /boot or, since 7.x, beside the modules.
 fn find_image(directory: &Path) -> Option<PathBuf> {
     let below =
         |path: PathBuf| fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -100,7 +103,7 @@ fn find_image(directory: &Path) -> Option<PathBuf> {
     in_boot.chain(beside_modules).find(is_image)
 }
 
-/// apt's lists of one release, apart from the machine's.
+/// apt's lists of one release, apart from those of the machine.
 struct Index {
     options: Vec<String>,
     directory: PathBuf,
@@ -111,9 +114,10 @@ impl Index {
         let directory = store().join("apt").join(suite);
         fs::create_dir_all(directory.join("lists/partial"))?;
         fs::create_dir_all(directory.join("cache/archives/partial"))?;
-        let mut sources = format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n");
-        if !suite.contains("sid") && !suite.contains("backports") {
-            sources += &format!("deb [signed-by={KEYRING}] {SECURITY} {suite}-security main\n");
+        let (mirror, security) = mirrors()?;
+        let mut sources = format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
+        if let Some(security) = security.filter(|_| !suite.contains("sid") && !suite.contains("backports")) {
+            sources += &format!("deb [signed-by={KEYRING}] {security} {suite}-security main\n");
         }
         fs::write(directory.join("sources.list"), sources)?;
         let set = |name: &str, value: &Path| format!("{name}={}", value.display());
@@ -122,7 +126,7 @@ impl Index {
             "Dir::Etc::sourceparts=-".to_owned(),
             set("Dir::State::lists", &directory.join("lists")),
             set("Dir::Cache", &directory.join("cache")),
-            // Old releases are no longer signed anew.
+            // Old releases are not signed again.
             "Acquire::Check-Valid-Until=false".to_owned(),
             "APT::Sandbox::User=root".to_owned(),
         ];
@@ -139,32 +143,27 @@ impl Index {
         Run::new(program, &options.chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// The newest package of these names that is not the one with debug symbols.
+    /// Returns the newest package whose name begins and ends so, which excludes those with debug symbols.
     fn newest(&self, (begin, end): (&str, &str)) -> Result<String> {
         let names = self.apt("apt-cache", &["pkgnames", begin]).read()?;
         let mut fitting: Vec<&str> = names.lines().filter(|name| name.ends_with(end)).collect();
         fitting.sort_by_cached_key(|name| numbers(name));
         match fitting.last() {
             Some(name) => Ok((*name).to_owned()),
-            None => bail!("no package {begin}*{end} in the archive"),
+            None => bail!("cannot find a package {begin}*{end} in Debian"),
         }
     }
 
     fn unpack(&self, package: &str, into: &Path) -> Result<()> {
         let downloads = self.directory.join("downloads");
         fs::create_dir_all(&downloads)?;
-        let script = "cd \"$1\" && rm -f \"$2\"_*.deb && shift && shift && apt-get \"$@\"";
-        let mut fetch = Run::new("sh", &["-c", script, "sh"]).arg(&downloads).arg(package).minutes(10);
-        for option in &self.options {
-            fetch = fetch.arg("-o").arg(option);
-        }
-        fetch.arg("-qq").arg("download").arg(package).must()?;
+        self.apt("apt-get", &["-qq", "download", package]).directory(&downloads).minutes(10).must()?;
         let prefix = format!("{package}_");
         let archive = fs::read_dir(&downloads)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)))
-            .with_context(|| format!("apt-get brought no {package}"))?;
-        // Whole or not at all: what is there is not looked at again.
+            .with_context(|| format!("apt-get did not download {package}"))?;
+        // Unpacked elsewhere and then renamed: a directory that exists is taken to be complete.
         let partial = downloads.join(package);
         if partial.exists() {
             fs::remove_dir_all(&partial)?;
@@ -179,19 +178,39 @@ impl Index {
     }
 }
 
-/// The numbers in a name, which order versions.
+/// Returns the numbers in a name, which order versions.
 fn numbers(name: &str) -> Vec<u64> {
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// The directory of fixtures.
-pub(super) fn fixtures() -> PathBuf {
-    root().join("fixtures/programs")
+/// Returns the mirrors of Debian and of its security updates that this machine's apt uses.
+fn mirrors() -> Result<(String, Option<String>)> {
+    let release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).unwrap_or("sid");
+    let uris = Run::new("apt-get", &["--print-uris", "update"]).read()?;
+    let archive = |suite: &str| archive(&uris, &format!("{codename}{suite}"));
+    let mirror = archive("-updates").or_else(|| archive(""));
+    let mirror = mirror.context("cannot find a Debian mirror among apt's sources; add one")?;
+    Ok((mirror.to_owned(), archive("-security").map(str::to_owned)))
+}
+
+/// Returns the archive that has a suite, from lines such as `'MIRROR/dists/SUITE/InRelease' ...`.
+fn archive<'a>(uris: &'a str, suite: &str) -> Option<&'a str> {
+    let end = format!("/dists/{suite}/InRelease");
+    uris.lines().find_map(|line| line.split('\'').nth(1)?.strip_suffix(end.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mirror_is_found_by_its_suite() {
+        let uris = "'http://m/debian/dists/trixie/InRelease' a 0 \n'http://m/sec/dists/trixie-security/InRelease' b 0 \n";
+        assert_eq!(archive(uris, "trixie"), Some("http://m/debian"));
+        assert_eq!(archive(uris, "trixie-security"), Some("http://m/sec"));
+        assert_eq!(archive(uris, "trixie-updates"), None);
+    }
 
     #[test]
     fn the_tenth_update_is_newer_than_the_ninth() {

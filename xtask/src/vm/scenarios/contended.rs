@@ -1,22 +1,22 @@
-//! Waits of a busy machine: recorded in the guest, reported on there and here, and both reports must be the same.
+//! Records the waits of a busy guest. The reports made in the guest and on the host must be equal.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use trace_format::{EventKind, LockKind, Trace};
 
-use super::{Files, Finding, Place, Scenario, Setting, thousands};
 use crate::process::Run;
+use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, thousands};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "waits", place: Place::Everywhere, seconds: |_| 240, script, check };
 
-/// What keeps a machine busy in these scenarios.
+/// The load of these scenarios.
 pub(super) const LOAD: &str = "nice -n 10 stress-ng --quiet --temp-path $WORK --futex 1 --mmap 2 --mmap-bytes 4m --pipe 1 --switch 1 --dentry 2 --dentries 64";
 
 const PART: &str = "waits";
 
-/// Where there are no contention tracepoints, waits come with the whole record.
+/// Without contention tracepoints, waits are part of the full recording.
 fn script(setting: &Setting) -> String {
     let depth = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
     let seconds = if setting.short { 3 } else { 8 };
@@ -81,9 +81,4 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
 
 fn is_kernel(kind: &str) -> bool {
     kind.parse::<LockKind>().is_ok_and(LockKind::is_kernel)
-}
-
-/// The last line that is not empty.
-pub(super) fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)")
 }

@@ -1,12 +1,13 @@
-//! What recording costs the recorded task: one thread takes an uncontended mutex again and again, alone, under klock and
-//! under klockstat, several times each; medians of runs, and of each run the first decile of its thousands of calls: an emulated
-//! processor is half as fast when its neighbour works. Recording of waits alone must cost nothing: it is measured in pairs of
-//! runs next to each other, without, with, with, without. The times compare, and say nothing of a real processor.
+//! Measures the cost of recording to the recorded task: one thread takes an uncontended mutex repeatedly, alone, under
+//! klock and under klockstat. The result is the median over the runs of the first decile of each run's thousands of calls,
+//! because an emulated processor is half as fast while its neighbour works. Recording waits alone must cost nothing; its
+//! runs are paired in the order alone, beside, beside, alone. The times can be compared with each other, but not with
+//! those of a real processor.
 
 use anyhow::{Context as _, Result};
 
-use super::{Files, Finding, Place, Scenario, Setting, klockstat::SETTLED, median, time};
-use crate::overhead;
+use crate::harness::{Difference, median};
+use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, time};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "cost", place: Place::Guests, seconds: |_| 900, script, check };
@@ -16,7 +17,7 @@ const PART: &str = "cost of an acquisition";
 /// Recording of waits, of kernel locks and futexes.
 const WAITS: &str = "klock record -a --contended-only -q -f -o t.parquet";
 
-/// Who records every acquisition, and how it is started.
+/// Recorders of every acquisition, and their commands.
 const RECORDERS: &[(&str, &str)] = &[
     ("klock, fentry", "klock record -a --locks kernel --kernel-probes fentry -q -f -o t.parquet"),
     ("klock, kprobe", "klock record -a --locks kernel --kernel-probes kprobe -q -f -o t.parquet"),
@@ -62,7 +63,7 @@ fn script(setting: &Setting) -> String {
 /// Runs of which the quickest counts: an emulated processor is slow for a whole run now and then.
 const TRIES: usize = 3;
 
-/// By how many per cent each run beside a recorder took longer than its neighbour, from smallest to largest.
+/// Returns the slowdown in per cent of each run beside a recorder, from smallest to largest.
 fn differences(printed: &str) -> Vec<f64> {
     let runs = runs(printed);
     let (tries, _) = runs.as_chunks::<TRIES>();
@@ -83,16 +84,15 @@ fn check_pairs(files: &Files, finding: &mut Finding) {
     let percent = differences(&files.text("pairs"));
     if percent.is_empty() {
         let said = files.text("recorder.waits");
-        finding.faults.push(format!("no pair of runs: {}", super::contended::last_line(&said)));
+        finding.faults.push(format!("no pair of runs: {}", last_line(&said)));
         return;
     }
     let statuses = files.text("pairs.status");
     finding.must(statuses.lines().all(|status| status == "0"), || {
         format!("recording waits ended with {}", statuses.replace('\n', " "))
     });
-    let (low, high) = overhead::interval(&percent);
     let pairs = percent.len();
-    let middle = overhead::median(percent);
+    let Difference { median: middle, low, high } = Difference::of(percent);
     finding.figure(PART, "klock, waits", format!("{middle:+.1} % ({low:+.1} to {high:+.1}, {pairs} pairs)"));
     // The interval leaves nothing out by chance alone once in forty runs; a cost that is there is a larger one.
     finding.must(low < 2.0, || format!("recording waits costs {low:+.1} to {high:+.1} %"));
@@ -100,12 +100,13 @@ fn check_pairs(files: &Files, finding: &mut Finding) {
 
 /// Nanoseconds per call, from the lines that the program ends with.
 fn per_call(printed: &str) -> Option<f64> {
-    median(runs(printed))
+    let runs = runs(printed);
+    (!runs.is_empty()).then(|| median(&runs))
 }
 
-/// The same of each run.
+/// Returns the nanoseconds per call of each run.
 fn runs(printed: &str) -> Vec<f64> {
-    /// What the program measures at a time.
+    /// Calls in one measurement of the program.
     const CHUNK: f64 = 1000.0;
     let quick = |line: &str| line.strip_prefix("QUICK ")?.split_once(' ')?.1.parse::<f64>().ok();
     printed.lines().filter_map(quick).map(|ns| ns / CHUNK).collect()
@@ -126,10 +127,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
             _ => true,
         };
         finding.must(with.is_some() || !expected, || {
-            format!(
-                "{name} did not record: {}",
-                super::contended::last_line(&files.text(&format!("recorder.{at}")))
-            )
+            format!("{name} did not record: {}", last_line(&files.text(&format!("recorder.{at}"))))
         });
     }
     Ok(())

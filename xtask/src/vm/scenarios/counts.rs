@@ -1,15 +1,15 @@
-//! Known counts: `fixtures/programs/known_kernel.c` says how often each of its threads took which lock; the trace must say
-//! the same, acquisitions and releases, to one. Of its futex word: waits in vain, and wake calls.
+//! Compares the acquisitions and releases of a trace with the counts that `fixtures/programs/known_kernel.c` prints for
+//! each thread and lock; for its futex word, the abandoned waits and the wakes. They must be equal.
 //!
-//! A kernel that is preemptible inside itself may skip programs while another task of any kind is put off the CPU in the
-//! middle of a BPF call. It counts that, for all tasks together; a recording that it happened to is made again.
+//! A preemptible kernel may skip programs while another task is preempted in the middle of a BPF call. It counts the
+//! skips of all tasks together, and a recording that has any is repeated.
 
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context as _, Result};
 use trace_format::{EventKind, LockKind, Mode, Trace, run_info::Loss};
 
-use super::{Files, Finding, Place, Scenario, Setting, contended::last_line, thousands};
+use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const FENTRY: Scenario = Scenario {
     name: "counts-fentry",
@@ -30,7 +30,7 @@ pub(super) const KPROBE: Scenario = Scenario {
 const FENTRY_PART: &str = "counts, fentry";
 const THREADS: u32 = 4;
 const ATTEMPTS: u32 = 3;
-/// What `klock check` says of the way that it would take.
+/// The kinds of kernel probe, in the words of `klock check`.
 const BY_FENTRY: &str = "by fentry";
 const BY_KPROBES: &str = "by kprobes";
 
@@ -52,7 +52,7 @@ fn script(setting: &Setting, way: &str) -> String {
     )
 }
 
-/// What a thread did to a lock.
+/// The operations of a thread on a lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) acquired: u64,
@@ -93,7 +93,7 @@ pub(super) fn counts(printed: &str) -> Result<Vec<Count>> {
         .collect()
 }
 
-/// What each thread did to each lock, by kind and mode.
+/// Operations of each thread on each lock, by kind and mode.
 type ByLock = HashMap<(i32, u32, LockKind, Mode), Done>;
 
 /// Adds up a trace.
@@ -131,7 +131,7 @@ pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
 }
 
 impl Done {
-    /// How often the operation was done, by the one record of it and by the other.
+    /// Number of operations, by each of the two records.
     fn calls(&self, kind: LockKind) -> [u64; 2] {
         if kind == LockKind::Futex { [self.abandoned, self.wakes] } else { [self.acquired, self.released] }
     }
@@ -164,8 +164,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     }
     let trace = Trace::open(&files.path("t.parquet"))?;
     let lost = trace.info().loss.events();
-    // The kernel counts recursion of all tasks and programs together; whether any of it was of these locks, the counts tell.
-    let lost_here = lost - trace.info().loss.recursion_misses;
+    let lost_here = lost_here(&trace.info().loss);
     // Asked for a way that it would not take here, klock may miss what it then counts as lost.
     let own_way = files.text("check").contains(if part == FENTRY_PART { BY_FENTRY } else { BY_KPROBES });
     let other_ways_loss = part == FENTRY_PART && !own_way;
@@ -196,7 +195,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
             all.hold_ns += done.hold_ns;
         }
         let expected: u64 = own.iter().map(|count| count.calls).sum();
-        // Who gives the consoles back takes them again if there is something to print.
+        // A task that gives the consoles back takes them again if there is something to print.
         let may_print = name == "console" && missing == 0 && difference <= printed;
         finding.must(difference == 0 || may_print || (other_ways_loss && difference <= lost), || {
             format!("{name}: {} records of lock #{lock} in the trace, {expected} calls", all.acquired)
@@ -210,7 +209,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
         finding.must(all.hold_ns > 0, || format!("{name}: no hold"));
         waits.waits += all.waits;
         waits.wait_ns += all.wait_ns;
-        let average = super::time(all.hold_ns as f64 / all.acquired.max(1) as f64);
+        let average = time(all.hold_ns as f64 / all.acquired.max(1) as f64);
         let column = match name {
             "lseek" => "lseek: mutex",
             "fchmod" => "fchmod: rwsem, write",
@@ -225,13 +224,19 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     Ok(())
 }
 
-/// How many lines the kernel's log grew by.
+/// Returns the number of lines added to the kernel's log.
 fn printed_lines(lines: &str) -> u64 {
     let counts: Vec<u64> = lines.lines().filter_map(|line| line.trim().parse().ok()).collect();
     counts.last().unwrap_or(&0).saturating_sub(*counts.first().unwrap_or(&0))
 }
 
-/// What was lost, by cause and program.
+/// Returns the lost events of the load. The kernel counts recursion of all tasks and programs; the counts show whether those of the
+/// load are affected.
+pub(super) fn lost_here(loss: &Loss) -> u64 {
+    loss.events() - loss.recursion_misses
+}
+
+/// Returns the loss by cause and program.
 pub(super) fn causes(loss: &Loss) -> String {
     let mut words = Vec::new();
     for of in &loss.by_program {

@@ -1,8 +1,8 @@
-//! What klock says about the kernel: facts, plan, and what recording kernel locks whole would load.
+//! Reads `klock check`: facts about the kernel, the plan, and the programs for recording kernel locks in full.
 
 use anyhow::Result;
 
-use super::{Files, Finding, Place, Scenario, Setting};
+use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "facts",
@@ -41,12 +41,12 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     Ok(())
 }
 
-/// What stands behind a label in the lines of `klock check`.
+/// Returns the text after a label in the lines of `klock check`.
 fn fact<'a>(said: &'a str, label: &str) -> Option<&'a str> {
     said.lines().find_map(|line| line.trim_start().strip_prefix(label).map(str::trim))
 }
 
-/// The lines below a heading, with single spaces.
+/// Returns the lines below a heading, with single spaces.
 fn section(said: &str, heading: &str) -> Vec<String> {
     let lines = said.lines().skip_while(|line| *line != heading).skip(1);
     let own = lines.take_while(|line| line.starts_with(' '));

@@ -1,46 +1,35 @@
-//! klockstat of libbpf-tools and klock watch the same process at the same time: how often it took mutexes and rwsems, and how
-//! long the lock was held on average that its load is about. The load holds one mutex for tens of milliseconds in each call, so that what the two cost each other is small
-//! beside it: each measures some of the other's programs, too, once per hold, and emulated they take tens of microseconds.
-//! klockstat tells no lock from another; its lines are places in the code, which some kernels merge.
+//! Compares klockstat of libbpf-tools and klock on the same process at the same time: the acquisitions of mutexes and
+//! rwsems, and the average hold of the lock that the load contends for. Each call holds one mutex for tens of milliseconds,
+//! so that the cost of the tools is small beside it: each measures some of the other's programs once per hold, and
+//! emulated they take tens of microseconds. klockstat does not distinguish locks; its lines are sites, which some kernels merge.
+//!
+//! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`), which
+//! is chance: addresses differ from boot to boot. If the load's lock is not in its tables, both record again while the load
+//! takes it by another system call, so from another stack.
 
 use anyhow::{Context as _, Result};
 use trace_format::{LockKind, Trace};
 
-use super::{
-    Files, Finding, Place, Scenario, Setting,
-    contended::last_line,
-    counts::{by_lock, counts, lock_of},
-    thousands, time,
-};
+use super::counts::{by_lock, counts, lock_of};
+use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const SCENARIO: Scenario =
-    Scenario { name: "klockstat", place: Place::Guests, seconds: |_| 240, script, check };
-
-/// Waits until a recorder has attached everything: its file descriptors for it are some, and no more are added. A
-/// shell's background programs ignore Ctrl-C until they ask for it, which both do.
-pub(super) const SETTLED: &str = r#"
-settled() {
-    before=0; same=0
-    while [ $same -lt 3 ] && [ -d /proc/$1 ]; do
-        sleep 1
-        now=$(ls -l /proc/$1/fd | grep -c -e bpf -e perf_event)
-        if [ $now = $before ] && [ $now -gt 4 ]; then same=$((same + 1)); else same=0; fi
-        before=$now
-    done
-}
-"#;
+    Scenario { name: "klockstat", place: Place::Guests, seconds: |_| 480, script, check };
 
 const PART: &str = "klockstat";
 const THREADS: u32 = 4;
-/// How far the two averages may be apart, as a part of the hold, beside the last digit that klockstat prints.
+/// The operations of `known_kernel` that are tried until klockstat knows the lock's site.
+const OPERATIONS: &str = "read readv";
+/// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
 const APART: f64 = 0.02;
 
 fn script(setting: &Setting) -> String {
-    let calls = if setting.short { 250 } else { 1000 };
+    let calls: u64 = if setting.short { 250 } else { 1000 };
     format!(
         "{SETTLED}\n\
-         mkfifo go\n\
-         known_kernel --wait $WORK read {THREADS} {calls} < go > known &\n\
+         for operation in {OPERATIONS}; do\n\
+         rm -f go; mkfifo go\n\
+         known_kernel --wait $WORK $operation {THREADS} {calls} < go > known &\n\
          load=$!\n\
          exec 3> go\n\
          until grep -q ready known; do sleep 0.1; done\n\
@@ -56,16 +45,21 @@ fn script(setting: &Setting) -> String {
          wait $load\n\
          sleep 1\n\
          kill -INT $ours; wait $ours; echo $? > record.status\n\
-         kill -INT $theirs; wait $theirs; echo $? > klockstat.status\n"
+         kill -INT $theirs; wait $theirs; echo $? > klockstat.status\n\
+         echo $operation >> operations\n\
+         awk '{{ for (i = 3; i < NF; i++) if ($i + 0 >= {all} && $(i - 1) ~ /^m?s$/) found = 1 }} \
+         END {{ exit !found }}' klockstat && break\n\
+         done\n",
+        all = u64::from(THREADS) * calls
     )
 }
 
-/// A line of klockstat: how often, and how long in all.
+/// A line of klockstat: count and total time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     count: u64,
     total_ns: f64,
-    /// Half of the last digit that it prints of the total.
+    /// Largest difference of `total_ns` from the true sum, because klockstat prints one decimal.
     grain_ns: f64,
 }
 
@@ -75,26 +69,39 @@ fn holds(printed: &str) -> Vec<Line> {
     table.lines().skip(1).take_while(|line| !line.contains("Avg ")).filter_map(line).collect()
 }
 
-/// `caller  1.2 us  8000  3.4 ms  5.6 s  ...`: average, count, longest, total.
+/// `caller  1.2 us  8000  3.4 ms  5.6 s  ...`: average, count, longest, total. The total is taken from the average where
+/// that is the finer of the two: a total of more than a minute is printed to a tenth of a minute.
 fn line(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|word| unit(word).is_some())?;
-    let (total, unit) = (words.get(at + 4)?, unit(words.get(at + 5)?)?);
-    let decimals = total.split_once('.').map_or(0, |(_, digits)| digits.len());
-    let grain_ns = unit * 0.1_f64.powi(i32::try_from(decimals).ok()?) / 2.0;
-    Some(Line {
-        count: words.get(at + 1)?.parse().ok()?,
-        total_ns: total.parse::<f64>().ok()? * unit,
-        grain_ns,
+    let (average_ns, average_grain_ns) = duration(words.get(at.checked_sub(1)?)?, words[at])?;
+    let count: u64 = words.get(at + 1)?.parse().ok()?;
+    let (total_ns, grain_ns) = duration(words.get(at + 4)?, words.get(at + 5)?)?;
+    let times = count as f64;
+    Some(if average_grain_ns * times < grain_ns {
+        Line { count, total_ns: average_ns * times, grain_ns: average_grain_ns * times }
+    } else {
+        Line { count, total_ns, grain_ns }
     })
 }
 
+/// Returns the nanoseconds of a number with a unit, and half of its last digit.
+fn duration(number: &str, word: &str) -> Option<(f64, f64)> {
+    let unit_ns = unit(word)?;
+    let decimals = number.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let grain_ns = unit_ns * 0.1_f64.powi(i32::try_from(decimals).ok()?) / 2.0;
+    Some((number.parse::<f64>().ok()? * unit_ns, grain_ns))
+}
+
+/// Returns the nanoseconds of a unit of klockstat.
 fn unit(word: &str) -> Option<f64> {
     match word {
         "ns" => Some(1.0),
         "us" => Some(1e3),
         "ms" => Some(1e6),
         "s" => Some(1e9),
+        "m" => Some(60e9),
+        "h" => Some(3600e9),
         _ => None,
     }
 }
@@ -133,6 +140,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     let apart = 100.0 * (all as f64 - theirs_all as f64) / theirs_all as f64;
     let (ours_ns, theirs_ns) = (hold_ns as f64 / calls as f64, longest.total_ns / calls as f64);
     let longer_ns = ours_ns - theirs_ns;
+    finding.figure(PART, "recordings", files.text("operations").lines().count().to_string());
     finding.figure(PART, "calls", thousands(calls));
     finding.figure(PART, "klock", thousands(count));
     finding.figure(PART, "all, klockstat", thousands(theirs_all));
@@ -160,13 +168,14 @@ mod tests {
     const PRINTED: &str = "\n               Caller  Avg Wait    Count   Max Wait   Total Wait\n\
                            __fdget_pos+0x4a     1.2 us     9000     3.0 ms      2.2 s\n\
                            \n               Caller  Avg Hold    Count   Max Hold   Total Hold\n\
-                           __fdget_pos+0x4a    12.5 us     8000     3.0 ms      2.2 s\n\
-                           pipe_write+0x4a      1.5 us        8     3.0 ms      2.2 s\n";
+                           __fdget_pos+0x4a    71.2 ms     1000    90.0 ms      1.2 m\n\
+                           pipe_write+0x4a    275.0 us     8000     3.0 ms      2.2 s\n";
 
     #[test]
-    fn the_lines_of_the_table_of_holds_are_read() {
+    fn the_lines_of_the_table_of_holds_are_read_in_every_unit_to_their_finest_digit() {
         let lines = holds(PRINTED);
-        assert_eq!(lines.iter().map(|line| line.count).collect::<Vec<_>>(), [8000, 8]);
-        assert!((lines[0].total_ns - 2.2e9).abs() < 1.0 && (lines[0].grain_ns - 5e7).abs() < 1.0);
+        assert_eq!(lines.iter().map(|line| line.count).collect::<Vec<_>>(), [1000, 8000]);
+        assert!((lines[0].total_ns - 71.2e9).abs() < 1.0 && (lines[0].grain_ns - 50e6).abs() < 1.0);
+        assert!((lines[1].total_ns - 2.2e9).abs() < 1.0 && (lines[1].grain_ns - 400e3).abs() < 1.0);
     }
 }

@@ -1,29 +1,28 @@
-//! Off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time: threads that sleep, that wait for
-//! each other, and more that burn the CPU than there are CPUs, so that all are preempted. Both measure from tracepoint to tracepoint,
-//! each with the other's programs in between: some microseconds of milliseconds, and more where the host takes a processor away from the guest
-//! between the two. So it is measured a few times, and the round in which they are closest counts. In a guest every switch that the kernel
-//! counted must be a row, too; a machine may have tasks of its own whose switches its kernel hides.
+//! Compares off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time: threads that
+//! sleep, threads that wait for each other, and more busy threads than CPUs, so that all are preempted. Both tools measure
+//! from tracepoint to tracepoint with the other's programs in between, which costs microseconds, or more if the host
+//! preempts the guest there. The closest of a few rounds counts. In a guest every switch that the kernel counted must also
+//! be a row; a machine may have tasks of its own whose switches its kernel hides.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use trace_format::{EventKind, Trace};
 
-use super::{
-    Files, Finding, Place, Scenario, Setting, contended::last_line, klockstat::SETTLED, thousands, time,
-};
+use super::counts::{causes, lost_here};
+use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "off-cpu", place: Place::Everywhere, seconds: |_| 200 * ROUNDS, script, check };
 
 const PART: &str = "off-CPU time";
-/// How often it is measured.
+/// Number of measurements.
 const ROUNDS: u32 = 3;
-/// How far the two sums may be apart, as a part of offcputime's: those of all threads, and those of threads of one name, which are
-/// some hundred times of some milliseconds.
+/// The largest difference of the two sums, as a part of offcputime's: of all threads, and of the threads of one name, which
+/// are a few hundred intervals of milliseconds.
 const APART: f64 = 0.02;
 const APART_BY_NAME: f64 = 0.05;
-/// The same as klock's rows and the kernel's count of switches may be where the machine hides some.
+/// The largest part of the switches that a machine may hide.
 const HIDDEN: f64 = 0.05;
 
 fn script(setting: &Setting) -> String {
@@ -60,7 +59,7 @@ fn script(setting: &Setting) -> String {
 /// Microseconds by the name of the thread.
 type Sums = BTreeMap<String, u64>;
 
-/// What offcputime printed: stacks, and below each `-  comm (pid)` and the microseconds.
+/// Reads offcputime's output: stacks, and below each `-  comm (pid)` and the microseconds.
 fn theirs(printed: &str) -> Sums {
     let mut sums = Sums::new();
     let mut lines = printed.lines();
@@ -74,7 +73,7 @@ fn theirs(printed: &str) -> Sums {
     sums
 }
 
-/// What `klock export --format offwaketime` printed: `comm;frames us`.
+/// Reads the output of `klock export --format offwaketime`: `comm;frames us`.
 fn ours(folded: &str) -> Sums {
     let mut sums = Sums::new();
     for line in folded.lines() {
@@ -86,7 +85,7 @@ fn ours(folded: &str) -> Sums {
     sums
 }
 
-/// What the program says of its threads: `name tid begin end switches`.
+/// Reads the program's lines about its threads: `name tid begin end switches`.
 fn known(said: &str) -> BTreeMap<i32, (i64, i64, usize)> {
     let thread = |line: &str| {
         let mut words = line.split(' ').skip(1);
@@ -97,7 +96,7 @@ fn known(said: &str) -> BTreeMap<i32, (i64, i64, usize)> {
     said.lines().filter_map(thread).collect()
 }
 
-/// Rows of each of these threads between its times.
+/// Counts the rows of these threads between their times.
 fn rows(trace: &Trace, known: &BTreeMap<i32, (i64, i64, usize)>) -> Result<usize> {
     let tasks = trace.tasks()?;
     let mut rows = 0;
@@ -114,14 +113,14 @@ fn rows(trace: &Trace, known: &BTreeMap<i32, (i64, i64, usize)>) -> Result<usize
     Ok(rows)
 }
 
-/// What a round says of offcputime's sums and of klock's.
+/// The sums of offcputime and klock in one round.
 struct Round {
     theirs: Sums,
     ours: Sums,
 }
 
 impl Round {
-    /// How far klock's sum is from offcputime's, as a part of it: of the threads of one name, or of all.
+    /// Returns the difference of klock's sum from offcputime's, as a part of it: of the threads of one name, or of all.
     fn apart(&self, name: Option<&str>) -> f64 {
         let sum = |sums: &Sums| -> u64 {
             sums.iter().filter(|(of, _)| name.is_none_or(|name| name == *of)).map(|(_, us)| us).sum()
@@ -130,7 +129,7 @@ impl Round {
     }
 }
 
-/// Every switch that the kernel counted is a row, in each round.
+/// Checks that every switch that the kernel counted is a row, in each round.
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
     let (mut rounds, mut counts) = (Vec::new(), [0; 3]);
     for round in 1..=ROUNDS {
@@ -149,14 +148,15 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         let known = known(&files.text(&file("known")));
         let switches: usize = known.values().map(|(.., switches)| switches).sum();
         let found = rows(&trace, &known)?;
-        let lost = trace.info().loss.events();
+        let loss = &trace.info().loss;
+        let lost = loss.events();
         for (sum, count) in counts.iter_mut().zip([switches as u64, found as u64, lost]) {
             *sum += count;
         }
         let missing = switches as f64 - found as f64;
         let bound = if setting.kernel.is_some() { 0.0 } else { HIDDEN * switches as f64 };
-        finding.must(lost == 0 && missing >= 0.0 && missing <= bound, || {
-            format!("{found} rows of {switches} switches, {lost} lost")
+        finding.must(lost_here(loss) == 0 && missing >= 0.0 && missing <= bound, || {
+            format!("{found} rows of {switches} switches, {lost} lost: {}", causes(loss))
         });
         let (theirs, ours) = (theirs(&files.text(&file("offcputime"))), ours(&files.text(&file("folded"))));
         if theirs.is_empty() {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_tables_are_added_up_by_name() {
+    fn both_tables_are_summed_by_name() {
         let printed = "Tracing off-CPU time (us) of ...\n    __schedule\n    schedule\n    -                my thread (7)\n        \
                        2919029\n\n    schedule\n    -                my thread (8)\n        1\n";
         assert_eq!(theirs(printed), Sums::from([("my thread".to_owned(), 2_919_030)]));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_says_how_often_its_threads_were_switched() {
+    fn the_switches_of_the_programs_threads_are_read() {
         let said = "ready 4\nsleeper 7 100 900 3\nslept 110 120\ndone\n";
         assert_eq!(known(said), BTreeMap::from([(7, (100, 900, 3))]));
     }

@@ -1,18 +1,22 @@
-//! What can't be recorded is refused with exit code 3 and one line, and what is recorded with less says so in a line: one
-//! thing is taken away at a time.
+//! Takes away one privilege or one facility of the kernel at a time. A recording that is impossible must be refused with
+//! exit code 3 and one line; a recording that lacks something must have a warning of one line.
 
 use anyhow::Result;
 
-use super::{Files, Finding, Place, Scenario, Setting};
+use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "refusals", place: Place::Guests, seconds: |_| 200, script, check };
 
 pub(super) const LOCKED_DOWN: Scenario = Scenario {
     name: "lockdown",
-    place: Place::LockedDown,
+    place: Place::Guests,
     seconds: |_| 60,
-    script: |_| format!("{TRY}\ntry lockdown klock record -a -d 1s -f -o t.parquet\ntry check klock check\n"),
+    script: |_| {
+        format!(
+            "{TRY}\necho confidentiality > /sys/kernel/security/lockdown\ntry lockdown klock record -a -d 1s -f -o t.parquet\ntry check klock check\n"
+        )
+    },
     check: |files, _, finding| {
         one(files, finding, "lockdown", Must::Refuse("lockdown"));
         Ok(())
@@ -22,18 +26,18 @@ pub(super) const LOCKED_DOWN: Scenario = Scenario {
 const PART: &str = "taken away";
 const TRY: &str = "try() { name=$1; shift; \"$@\" > $name 2>&1; echo $? > $name.status; rm -f t.*parquet; }";
 
-/// What must come out when something is taken away.
+/// The expected outcome.
 #[derive(Clone, Copy, Debug)]
 enum Must {
-    /// Exit code 3, and one line that has this word.
+    /// Exit code 3, and one line with this word.
     Refuse(&'static str),
-    /// Recorded, and a line has this word.
+    /// Recorded, with this word in a line.
     Warn(&'static str),
     /// Refused in one line, or recorded.
     Either,
 }
 
-/// The cases: a name, the script, and what must come out. busybox has a setpriv of its own, which can't do this.
+/// The cases: a name, a script, and the expected outcome. The setpriv of busybox cannot do this.
 const CASES: &[(&str, &str, Must)] = &[
     (
         "kptr_restrict",

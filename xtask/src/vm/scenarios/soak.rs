@@ -1,19 +1,16 @@
-//! Contention for minutes, while klock records all of it in slices, in each of its ways: nothing may hang, the kernel may
-//! complain of nothing, and in a long one some programs must have run inside others, or the guard was never tried.
+//! Records minutes of contention in slices, with each kind of probe. Nothing may hang and the kernel may not complain. In
+//! a long soak some programs must be nested in others, or the guard was never tested.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{
-    Files, Finding, Place, Scenario, Setting,
-    contended::{LOAD, last_line},
-    thousands,
-};
+use super::contended::LOAD;
+use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, thousands};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "soak",
     place: Place::Guests,
-    // Attaching and finishing take their time in each slice.
+    // Attaching and finishing take time in each slice.
     seconds: |setting| (setting.soak_minutes * 60.0) as u32 * 2 + 420,
     script,
     check,
@@ -24,7 +21,7 @@ const PART: &str = "soak";
 fn script(setting: &Setting) -> String {
     let seconds = (setting.soak_minutes * 60.0) as u32;
     let slice = (seconds / 3).clamp(3, 30);
-    // Waits alone are what another scenario records under the same load.
+    // Another scenario records waits alone under the same load.
     let least = if setting.short { 2 } else { 3 };
     let waits = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
     format!(
@@ -77,8 +74,8 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         finding.figure(PART, counter, thousands(of(counter)));
     }
     finding.must(of("events") > 0, || "no events".to_owned());
-    // Interrupts meet contended locks now and then: four in half a minute on 6.1. Without the tracepoints there are only
-    // functions that may sleep, which no interrupt calls.
+    // Interrupts sometimes contend for locks: four in half a minute on 6.1. Without the tracepoints only functions that may
+    // sleep are probed, which no interrupt calls.
     let expected = setting.contention() && !setting.short;
     finding
         .must(!expected || of("nested") + of("guard") > 0, || "no program ran inside another one".to_owned());
@@ -86,7 +83,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     Ok(())
 }
 
-/// A counter of the trace, at the top or in the part about loss.
+/// Returns a counter of the trace, at the top or in its loss.
 fn number(info: &Value, name: &str) -> u64 {
     let places = [&info["loss"][name], &info["run"]["loss"][name], &info["run"][name], &info[name]];
     places.into_iter().find_map(Value::as_u64).unwrap_or(0)

@@ -1,0 +1,93 @@
+//! Checks what leads a new user to the answer: help, version, completions and man pages, rows that are easy to choose.
+
+use crate::support::{Folder, one_wait};
+
+#[test]
+fn the_version_names_the_commit_the_parts_and_the_format_of_traces() {
+    let folder = Folder::new();
+    let version = folder.klock(&["--version"]);
+    let lines: Vec<&str> = version.succeeds().lines().collect();
+    assert!(lines[0].starts_with("klock 0.") && lines[0].ends_with(')'), "{lines:?}");
+    assert_eq!(lines[1..], ["features: record, analyze", "trace format: 1.2"]);
+    assert_eq!(folder.klock(&["-V"]).succeeds().lines().count(), 1);
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command_and_option() {
+    let folder = Folder::new();
+    for (shell, part) in
+        [("bash", "complete -F _klock"), ("zsh", "#compdef klock"), ("fish", "complete -c klock")]
+    {
+        let script = folder.klock(&["completions", shell]);
+        for word in [part, "report", "min-wait", "exclude-comm"] {
+            assert!(script.succeeds().contains(word), "no {word} for {shell}");
+        }
+    }
+    let bash = std::process::Command::new("bash")
+        .args(["-n", "-c", folder.klock(&["completions", "bash"]).succeeds()])
+        .status();
+    assert!(bash.unwrap().success());
+    let page = folder.klock(&["man", "analyze", "report"]);
+    for word in [".TH klock-analyze-report 1", "wait_caused", "min\\-wait"] {
+        assert!(page.succeeds().contains(word), "no {word} in {}", page.stdout);
+    }
+    std::fs::create_dir(folder.path("man1")).unwrap();
+    folder.klock(&["man", "-o", "man1"]).succeeds();
+    for name in ["klock.1", "klock-record.1", "klock-analyze-blame.1"] {
+        assert!(folder.path("man1").join(name).exists(), "no {name}");
+    }
+    assert!(!folder.path("man1/klock-demo-workload.1").exists());
+    folder.klock(&["man", "-o", "man1"]).fails(2, &["exists", "-f"]);
+    folder.klock(&["man", "reprot"]).fails(2, &["invalid command 'reprot'", "record"]);
+}
+
+#[test]
+fn a_pipe_gets_all_rows_and_nothing_else() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for table in ["report", "blame", "periods", "processes", "waits", "holds", "events"] {
+        let text = folder.klock(&["analyze", table]);
+        assert!(!text.succeeds().contains("trust") && !text.stdout.contains('\x1b'), "{}", text.stdout);
+        assert_eq!(text.stderr.lines().count(), 1, "{table}: {}", text.stderr);
+        let all = folder.klock(&["analyze", table, "--notes"]);
+        assert_eq!(all.stdout, text.stdout);
+        folder.klock(&["analyze", table, "-o", table]).succeeds();
+        assert_eq!(std::fs::read_to_string(folder.path(table)).unwrap(), text.stdout);
+        let csv = folder.klock(&["analyze", table, "--format", "csv"]);
+        assert_eq!((csv.code, csv.stderr.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn waits_and_holds_are_sorted_and_have_the_columns_that_are_chosen() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let holds = |args: &[&str]| {
+        let csv = folder.klock(&[&["holds", "--format", "csv", "-F", "hold,task"][..], args].concat());
+        csv.succeeds().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(holds(&[]), ["hold_ns,task", "1000000,a 10", "400000,b 11"]);
+    assert_eq!(holds(&["-k", "begin", "-n", "1"]), ["hold_ns,task", "1000000,a 10"]);
+    assert_eq!(holds(&["-k", "wait"])[1], "400000,b 11");
+    assert_eq!(holds(&["-n", "1"])[1], "1000000,a 10");
+    let waits = folder.klock(&["waits"]);
+    assert!(waits.succeeds().lines().next().unwrap().contains("holder") && waits.stdout.contains("a 10"));
+    let text = folder.klock(&["waits", "-F", "wait,outcome,holder", "-k", "wait"]);
+    assert!(text.succeeds().contains("acquired"), "{}", text.stdout);
+    folder.klock(&["waits", "-k", "speed"]).fails(2, &["sort key 'speed'", "wait"]);
+    folder.klock(&["waits", "-F", "speed"]).fails(2, &["column 'speed'", "holder"]);
+}
+
+#[test]
+fn keys_have_the_names_of_other_tools_and_tasks_are_selected_by_patterns() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for (other, ours) in
+        [("pid", "process"), ("thread", "task"), ("tid", "task"), ("caller", "site"), ("type", "kind")]
+    {
+        let by = |key| folder.klock(&["report", "--by", key]).succeeds().to_owned();
+        assert_eq!(by(other), by(ours), "{other}");
+    }
+    folder.klock(&["blame", "--by", "thread"]).succeeds();
+    let selected = folder.klock(&["report", "--by", "task", "--task", "?"]);
+    assert_eq!(selected.succeeds().lines().count(), 3, "{}", selected.stdout);
+    assert_eq!(folder.klock(&["report", "--by", "task", "--task", "a*"]).succeeds().lines().count(), 2);
+    folder.klock(&["report", "--task", "worker-*"]).fails(1, &["'worker-*'", "no such task"]);
+}

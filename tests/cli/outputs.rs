@@ -1,0 +1,350 @@
+//! Checks the files that klock writes: devices, pipes and links, signals, limits and permissions.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::{
+        fs::{FileTypeExt as _, PermissionsExt as _, symlink},
+        net::UnixListener,
+        process::{CommandExt as _, ExitStatusExt as _},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use trace_format::{Event, Trace};
+
+use crate::support::{Folder, Outcome, one_wait, side_rows, write_trace};
+
+/// Longest time for anything that must not hang.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Arguments of an export with several lines.
+const CSV: [&str; 3] = ["export", "--format", "csv"];
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+fn klock(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_klock"));
+    command.current_dir(folder.path("")).stdin(Stdio::null());
+    command
+}
+
+/// Returns the names of the files in the folder that a trace does not consist of.
+fn other_files(folder: &Folder) -> Vec<String> {
+    let names = fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| !name.starts_with("trace."));
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "not within a minute: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: the call involves no memory.
+    unsafe { libc::kill(child.id().cast_signed(), signal) };
+}
+
+#[test]
+fn a_pipe_is_written_into_and_stays_a_pipe() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let expected = folder.klock(&CSV).succeeds().to_owned();
+    let pipe = folder.path("pipe");
+    make_fifo(&pipe);
+    for force in [&[][..], &["-f"]] {
+        let reader = {
+            let pipe = pipe.clone();
+            thread::spawn(move || fs::read_to_string(pipe).unwrap())
+        };
+        folder.klock(&[&CSV[..], &["-o", "pipe"], force].concat()).succeeds();
+        assert_eq!(reader.join().unwrap(), expected);
+        assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    }
+}
+
+#[test]
+fn a_socket_is_written_into() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let expected = folder.klock(&CSV).succeeds().to_owned();
+    let listener = UnixListener::bind(folder.path("socket")).unwrap();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+        text
+    });
+    folder.klock(&[&CSV[..], &["-f", "-o", "socket"]].concat()).succeeds();
+    assert_eq!(reader.join().unwrap(), expected);
+    assert!(fs::symlink_metadata(folder.path("socket")).unwrap().file_type().is_socket());
+}
+
+#[test]
+fn the_standard_output_can_be_given_by_its_path() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let expected = folder.klock(&CSV).succeeds().to_owned();
+    for path in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let export = [&CSV[..], &["-o", path]].concat();
+        assert_eq!(folder.klock(&export).succeeds(), expected, "{path}");
+        let file = fs::File::create(folder.path("out")).unwrap();
+        assert!(klock(&folder).args(&export).stdout(file).status().unwrap().success());
+        assert_eq!(fs::read_to_string(folder.path("out")).unwrap(), expected, "{path}");
+    }
+    let script = format!("{} {} -o >(cat > copied)", env!("CARGO_BIN_EXE_klock"), CSV.join(" "));
+    let shell = Command::new("bash").args(["-c", &script]).current_dir(folder.path("")).status();
+    assert!(shell.unwrap().success());
+    soon("the copy", || fs::read_to_string(folder.path("copied")).is_ok_and(|text| text == expected));
+}
+
+#[test]
+fn a_full_device_is_a_disk_failure_that_names_it() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&[&CSV[..], &["-o", "/dev/full"]].concat()).fails(5, &["/dev/full", "no space left"]);
+    let plot = ["plot", "--lock", "cache_lock", "-o", "/dev/full"];
+    folder.klock(&plot).fails(5, &["/dev/full", "no space left"]);
+}
+
+#[test]
+fn a_symbolic_link_is_refused_and_its_target_kept() {
+    let folder = Folder::new().with_trace(&one_wait());
+    fs::write(folder.path("precious"), "precious").unwrap();
+    for (link, target) in [("a.svg", "precious"), ("b.svg", "nothing"), ("c.svg", "/dev/null")] {
+        symlink(target, folder.path(link)).unwrap();
+        for force in [&[][..], &["-f"]] {
+            let plot = [&["plot", "--lock", "cache_lock", "-o", link][..], force].concat();
+            folder.klock(&plot).fails(2, &[link, "symbolic link"]);
+            let record = [&["record", "-o", link][..], force, &["--", "true"]].concat();
+            folder.klock(&record).fails(2, &[link, "symbolic link"]);
+        }
+    }
+    assert_eq!(fs::read_to_string(folder.path("precious")).unwrap(), "precious");
+    assert_eq!(other_files(&folder), ["a.svg", "b.svg", "c.svg", "precious"]);
+}
+
+#[test]
+fn a_link_in_place_of_any_file_of_a_trace_is_refused_and_its_target_kept() {
+    for name in ["t.parquet.journal", "t.stacks.parquet", "t.locks.parquet", "t.tasks.parquet"] {
+        let folder = Folder::new();
+        fs::write(folder.path("precious"), "precious").unwrap();
+        symlink("precious", folder.path(name)).unwrap();
+        folder.klock(&["record", "-f", "-o", "t.parquet", "--", "true"]).fails(2, &[name, "symbolic link"]);
+        assert_eq!(fs::read_to_string(folder.path("precious")).unwrap(), "precious");
+        assert!(!folder.path("t.parquet").exists());
+    }
+}
+
+#[test]
+fn reports_follow_the_umask_and_a_trace_the_mode_option() {
+    let folder = Folder::new();
+    let shell = |words: &str| {
+        let script = format!("umask 026; {} {words}", env!("CARGO_BIN_EXE_klock"));
+        let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path("")).output().unwrap();
+        Outcome::from(output).succeeds().to_owned()
+    };
+    let mode = |name: &str| fs::metadata(folder.path(name)).unwrap().permissions().mode() & 0o777;
+    shell("record --mode 604 -o open.parquet -- true");
+    shell("record -o default.parquet -- true");
+    // SAFETY: geteuid has no preconditions.
+    let default = if unsafe { libc::geteuid() } == 0 { 0o600 } else { 0o640 };
+    for table in ["", ".stacks", ".locks", ".tasks"] {
+        assert_eq!(mode(&format!("open{table}.parquet")), 0o604);
+        assert_eq!(mode(&format!("default{table}.parquet")), default);
+    }
+    write_trace(&folder.path("trace.parquet"), "ab", &one_wait());
+    shell("plot --lock cache_lock");
+    shell("export --format csv -o events.csv");
+    assert_eq!((mode("lock.svg"), mode("events.csv")), (0o640, 0o640));
+    for bad in ["1777", "rw", "9"] {
+        let outcome = folder.klock(&["record", "--mode", bad, "--", "true"]);
+        assert!(outcome.code == Some(2) && outcome.stderr.contains("octal"), "{}", outcome.stderr);
+    }
+}
+
+/// Returns a folder with a trace of several waits; 30,000 take a while to read.
+fn long_trace(waits: i64) -> Folder {
+    let events: Vec<Event> = (0..waits)
+        .flat_map(|round| {
+            one_wait().into_iter().map(move |event| Event { ts_ns: event.ts_ns + round * 3_000_000, ..event })
+        })
+        .collect();
+    Folder::new().with_trace(&events)
+}
+
+#[test]
+fn a_signal_leaves_no_temporary_file() {
+    let folder = long_trace(30_000);
+    let temporary = |folder: &Folder| other_files(folder).iter().any(|name| name.ends_with(".tmp"));
+    let commands: [&[&str]; 3] = [
+        &["export", "--format", "csv", "-o", "out"],
+        &["analyze", "events", "-o", "out"],
+        &["plot", "--lock", "cache_lock", "-o", "out"],
+    ];
+    for (command, number) in commands.into_iter().zip([libc::SIGINT, libc::SIGTERM, libc::SIGHUP]) {
+        let mut child = klock(&folder).args(command).stderr(Stdio::null()).spawn().unwrap();
+        soon("the temporary file", || temporary(&folder));
+        signal(&child, number);
+        assert_eq!(child.wait().unwrap().signal(), Some(number), "{command:?}");
+        assert_eq!(other_files(&folder), [""; 0], "{command:?}");
+    }
+}
+
+#[test]
+fn the_next_output_removes_the_temporary_file_of_a_klock_that_was_killed() {
+    let folder = long_trace(30_000);
+    let args = ["export", "--format", "csv", "-o", "out"];
+    let mut killed = klock(&folder).args(args).stderr(Stdio::null()).spawn().unwrap();
+    soon("the temporary file", || !other_files(&folder).is_empty());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = other_files(&folder);
+    assert!(left.len() == 1 && left[0].ends_with(".tmp"), "{left:?}");
+    folder.klock(&args).succeeds();
+    assert_eq!(other_files(&folder), ["out"]);
+}
+
+#[test]
+fn a_hang_up_that_is_ignored_does_not_end_an_export() {
+    let folder = long_trace(30_000);
+    let mut command = klock(&folder);
+    command.args(["export", "--format", "csv", "-o", "out"]);
+    // SAFETY: signal is safe to call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        })
+    };
+    let mut child = command.spawn().unwrap();
+    soon("the temporary file", || !other_files(&folder).is_empty());
+    signal(&child, libc::SIGHUP);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(other_files(&folder), ["out"]);
+}
+
+#[test]
+fn a_failed_output_leaves_no_file() {
+    let folder = long_trace(2_000);
+    let mut command = klock(&folder);
+    command.args(["export", "--format", "csv", "-o", "out"]);
+    limit_files(&mut command, 64 * 1024);
+    Outcome::from(command.output().unwrap()).fails(5, &["out", "limit on the size of files", "ulimit -f"]);
+    assert_eq!(other_files(&folder), [""; 0]);
+}
+
+/// Limits the size of the files that the program can write.
+fn limit_files(command: &mut Command, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: setrlimit is safe to call between fork and exec; `limit` is a copy.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+}
+
+/// Starts to record a program that sleeps, and waits until the trace has a first checkpoint.
+fn recorder(folder: &Folder, words: &[&str]) -> Child {
+    let mut command = klock(folder);
+    command.args(["record", "-q"]).args(words).args(["--", "sleep", "60"]);
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    soon("a checkpoint", || {
+        fs::metadata(folder.path("trace.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
+    });
+    child
+}
+
+fn end(child: Child) -> Outcome {
+    Outcome::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_second_recorder_of_the_same_output_is_refused() {
+    let folder = Folder::new();
+    let first = recorder(&folder, &[]);
+    let busy = ["trace.parquet", "another klock is recording into it"];
+    folder.klock(&["record", "-f", "--", "true"]).fails(2, &busy);
+    folder.klock(&["recover"]).fails(2, &busy);
+    folder.klock(&["record", "--", "true"]).fails(2, &busy);
+    signal(&first, libc::SIGTERM);
+    let first = end(first);
+    assert_eq!(first.stderr, "");
+    assert!(Trace::open(&folder.path("trace.parquet")).unwrap().info().complete);
+    folder.klock(&["record", "-q", "-f", "--", "true"]).succeeds();
+}
+
+#[test]
+fn a_hang_up_ends_a_recording_with_a_whole_trace() {
+    let folder = Folder::new();
+    let child = recorder(&folder, &[]);
+    signal(&child, libc::SIGHUP);
+    assert_eq!(end(child).stderr, "");
+    assert!(Trace::open(&folder.path("trace.parquet")).unwrap().info().complete);
+    assert!(!folder.path("trace.parquet.journal").exists());
+}
+
+#[test]
+fn a_folder_that_is_removed_during_a_recording_is_reported() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("gone")).unwrap();
+    let mut command = klock(&folder);
+    // klock has created all files when it starts the command.
+    command.args(["record", "-q", "-o", "gone/trace.parquet", "--", "sh", "-c", "touch started; sleep 3"]);
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    soon("the command", || folder.path("started").exists());
+    soon("its end", || fs::remove_dir_all(folder.path("gone")).is_ok());
+    end(child).fails(5, &["gone/trace.parquet", "the file was removed"]);
+}
+
+#[test]
+fn a_missing_folder_is_named_with_the_next_step() {
+    let folder = Folder::new();
+    let record = ["record", "-o", "none/t.parquet", "--", "true"];
+    folder.klock(&record).fails(2, &["none/t.parquet", "its directory does not exist", "create it"]);
+    fs::create_dir(folder.path("gone")).unwrap();
+    let script = format!("cd gone; rmdir ../gone; exec {} record -- true", env!("CARGO_BIN_EXE_klock"));
+    let shell = Command::new("sh").args(["-c", &script]).current_dir(folder.path("")).output().unwrap();
+    Outcome::from(shell).fails(2, &["trace.parquet", "its directory was removed"]);
+}
+
+#[test]
+fn names_that_could_drive_a_terminal_are_escaped_on_stderr() {
+    let folder = Folder::new();
+    let name = "\u{1b}[2J\u{9b}31m.parquet";
+    let outcome = folder.klock(&["info", name]);
+    assert!(outcome.stderr.contains("\\u{1b}[2J\\u{9b}31m.parquet"), "{:?}", outcome.stderr);
+    assert!(!outcome.stderr.contains(['\u{1b}', '\u{9b}']));
+    // Two locks of one name, which is quoted in the refusal to choose one of them.
+    let mut side = side_rows();
+    side.locks[0].name = Some("a\u{1b}]0;title\u{7}b".to_owned());
+    let second =
+        trace_format::LockRow { id: trace_format::LockId(1), address: Some(7), ..side.locks[0].clone() };
+    side.locks.push(second);
+    let path = folder.path("trace.parquet");
+    let mut writer = trace_format::TraceWriter::create(&path, false).unwrap();
+    for event in one_wait() {
+        writer.push(&event).unwrap();
+    }
+    writer.finish(&crate::support::run_info("ab"), &side.stacks, &side.locks, &side.tasks).unwrap();
+    let outcome = folder.klock(&["plot", "--lock", "a\u{1b}]0;title\u{7}b"]);
+    assert!(outcome.code != Some(0) && !outcome.stderr.contains(['\u{1b}', '\u{7}']), "{:?}", outcome.stderr);
+}
+
+#[test]
+fn long_names_need_no_longer_temporary_names() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let name = "n".repeat(255);
+    folder.klock(&[&CSV[..], &["-o", &name]].concat()).succeeds();
+    assert!(folder.path(&name).exists());
+    let longer = "n".repeat(256);
+    folder.klock(&[&CSV[..], &["-o", &longer]].concat()).fails(2, &["too long"]);
+}

@@ -1,0 +1,131 @@
+//! Checks that a mistyped command line, or one of perf or bcc, is answered with one line that leads to the right one.
+
+use crate::support::{Folder, one_wait};
+
+/// Checks that the command fails with one line that contains all parts, and writes no trace.
+#[track_caller]
+fn refused(args: &[&str], parts: &[&str]) {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(args).fails(2, parts);
+    assert!(!folder.path("trace.old.parquet").exists());
+}
+
+#[test]
+fn a_recording_of_no_time_is_refused() {
+    for args in
+        [["record", "-d", "0", "-a"], ["record", "--duration", "0ms", "true"], ["demo", "-d", "0", "-f"]]
+    {
+        refused(&args, &["invalid duration '0", "above 0", "10s"]);
+    }
+}
+
+#[test]
+fn a_negative_number_of_rows_is_refused_and_none_is_not_an_empty_trace() {
+    refused(&["analyze", "report", "-n", "-1"], &["invalid number of rows '-1'", "--all"]);
+    let folder = Folder::new().with_trace(&one_wait());
+    for table in
+        ["report", "blame", "timeline", "periods", "processes", "hist", "offcpu", "events", "waits", "holds"]
+    {
+        let none = folder.klock(&["analyze", table, "-n", "0"]);
+        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{table}");
+        assert!(none.stderr.contains("no row was asked for (-n 0)"), "{table}: {}", none.stderr);
+        folder.klock(&["analyze", table, "-n", "0", "--format", "csv"]).succeeds();
+    }
+}
+
+#[test]
+fn a_window_that_ends_before_it_begins_is_refused() {
+    for command in
+        [&["analyze", "report"][..], &["analyze", "waits"], &["export", "--format", "csv"], &["plot"]]
+    {
+        refused(
+            &[command, &["--from", "2s", "--to", "1s"]].concat(),
+            &["from 2s to 1s", "later than --from"],
+        );
+    }
+}
+
+#[test]
+fn a_process_is_given_by_its_number_and_the_answer_names_the_command_that_finds_it() {
+    refused(&["record", "-p", "redis-server"], &["invalid process 'redis-server'", "pgrep"]);
+}
+
+#[test]
+fn commands_of_perf_are_answered_with_those_of_klock() {
+    for (command, answer) in
+        [("stat", "klock report"), ("contention", "klock record"), ("script", "klock export")]
+    {
+        refused(&[command, "t.parquet"], &[&format!("there is no klock {command}"), answer]);
+    }
+}
+
+#[test]
+fn a_kernel_thread_has_no_user_locks() {
+    refused(&["record", "-p", "2", "--locks", "pthread"], &["process 2", "kernel thread", "--locks kernel"]);
+}
+
+#[test]
+fn a_depth_of_zero_is_refused() {
+    refused(&["analyze", "report", "--by", "stack", "--depth", "0"], &["invalid depth '0'", "1 or more"]);
+    refused(&["analyze", "report", "--by", "stack", "--depth", "-2"], &["invalid depth '-2'", "1 or more"]);
+}
+
+#[test]
+fn a_kind_of_lock_is_not_a_source_and_the_answer_names_both_options() {
+    refused(
+        &["record", "-a", "--locks", "mutex"],
+        &["invalid locks 'mutex'", "--locks kernel --kind mutex", "pthread"],
+    );
+    refused(&["record", "-a", "--locks", "pthread_mutex"], &["'pthread_mutex'", "--locks pthread"]);
+    refused(&["record", "-a", "--locks", "all"], &["'all'", "kernel, futex or pthread"]);
+}
+
+#[test]
+fn two_targets_are_answered_with_the_way_to_name_one() {
+    refused(&["record", "-p", "1", "--", "sleep", "1"], &["--pid and COMMAND", "-d 10s"]);
+    refused(&["record", "-a", "-p", "1"], &["--all and --pid", "one target"]);
+}
+
+#[test]
+fn options_of_perf_and_bcc_are_answered_with_those_of_klock() {
+    for (args, part) in [
+        (&["record", "-g", "true"][..], "always recorded"),
+        (&["record", "-F", "99", "true"], "every event"),
+        (&["record", "-e", "lock:contention_begin", "true"], "--locks"),
+        (&["analyze", "report", "-g"], "--by stack"),
+        (&["analyze", "report", "-i", "trace.parquet"], "klock report trace.parquet"),
+        (&["analyze", "report", "-s", "comm"], "-k COLUMN"),
+        (&["analyze", "waits", "-E", "5"], "-n N"),
+        (&["analyze", "waits", "--by", "pid"], "klock report --by KEY"),
+        (&["report", "-x", ","], "--format csv"),
+    ] {
+        refused(args, &[args[if args[0] == "analyze" { 2 } else { 1 }], part]);
+    }
+}
+
+#[test]
+fn every_table_is_found_without_the_word_analyze() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for table in ["report", "blame", "waits"] {
+        let short = folder.klock(&[table]);
+        assert_eq!(short.succeeds(), folder.klock(&["analyze", table]).succeeds());
+    }
+    folder.klock(&["--color", "never", "--no-pager", "report"]).succeeds();
+    let unknown = folder.klock(&["reprot"]);
+    assert!(unknown.code == Some(2) && unknown.stderr.contains("reprot"), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_mistyped_column_or_key_is_answered_with_the_one_that_was_meant() {
+    for (args, word) in [
+        (&["report", "-k", "waittotal"][..], "wait_total"),
+        (&["report", "-F", "wait_totl"], "wait_total"),
+        (&["report", "--having", "waittotal > 5ms"], "wait_total"),
+        (&["report", "--by", "sites"], "site"),
+        (&["blame", "--by", "stat"], "state"),
+    ] {
+        refused(args, &[&format!("did you mean {word}? use one of ")]);
+    }
+    let far = Folder::new().with_trace(&one_wait()).klock(&["report", "-k", "elephant"]);
+    assert!(!far.stderr.contains("did you mean") && far.stderr.contains("use one of"), "{}", far.stderr);
+}

@@ -1,0 +1,494 @@
+//! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants files in it, and
+//! limits of disks and descriptors.
+//!
+//! needs: root
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{FileTypeExt as _, MetadataExt as _, chown, symlink},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use trace_format::{Event, EventKind, RunInfo, Trace, TraceWriter};
+
+mod support;
+
+use support::{Ended, Running, fixture, klock, run, set_mode, soon};
+
+/// The attacker. The user has no entry in /etc/passwd.
+const ATTACKER: u32 = 64201;
+/// Longest time for anything that must not hang.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A directory of root that everybody may enter, with a file of root that nobody may change.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::Builder::new().prefix("klock-attack-").tempdir_in("/tmp").unwrap());
+        set_mode(place.0.path(), 0o755);
+        fs::write(place.path("victim"), "precious").unwrap();
+        // Absent, in a directory that only root may write: a followed link would create it.
+        fs::create_dir(place.path("private")).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Creates a directory that belongs to the attacker.
+    fn hostile(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir(&path).unwrap();
+        chown(&path, Some(ATTACKER), Some(ATTACKER)).unwrap();
+        path
+    }
+
+    /// Creates a directory like /tmp.
+    fn sticky(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir(&path).unwrap();
+        set_mode(&path, 0o1777);
+        path
+    }
+
+    #[track_caller]
+    fn is_unharmed(&self) {
+        assert_eq!(fs::read_to_string(self.path("victim")).unwrap(), "precious");
+        assert_eq!(fs::metadata(self.path("victim")).unwrap().uid(), 0);
+        assert_eq!(names(&self.path("private")), [""; 0]);
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Runs a shell script as the attacker.
+fn attack(directory: &Path, script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).current_dir(directory).uid(ATTACKER).gid(ATTACKER).stdin(Stdio::null());
+    command
+}
+
+/// An attack in the background, which ends with the test.
+struct Attack(std::process::Child);
+
+impl Attack {
+    fn start(directory: &Path, script: &str) -> Self {
+        let mut script = attack(directory, script);
+        Self(script.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        // The command that the shell runs now ends with it: a link of this command could appear after the attack.
+        support::kill(-self.0.id().cast_signed());
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs klock as root, not through sudo.
+fn as_root(args: &[&str]) -> Command {
+    let mut command = klock();
+    for name in ["SUDO_UID", "SUDO_GID", "PKEXEC_UID"] {
+        command.env_remove(name);
+    }
+    command.args(args);
+    command
+}
+
+#[track_caller]
+fn refused(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "no '{word}' in: {}", ended.stderr);
+    }
+}
+
+/// Writes a finished trace into a safe place.
+fn small_trace(path: &Path) {
+    let mut writer = TraceWriter::create(path, false).unwrap();
+    for ts in 0..5_000 {
+        writer.push(&Event::new(ts, EventKind::Lost, 0)).unwrap();
+    }
+    writer.finish(&RunInfo { complete: true, ..RunInfo::default() }, &[], &[], &[]).unwrap();
+}
+
+/// Returns the words of an export of `trace` to `output`.
+fn export<'a>(trace: &'a Path, output: &'a Path) -> Vec<&'a str> {
+    vec!["export", trace.to_str().unwrap(), "--format", "csv", "-o", output.to_str().unwrap()]
+}
+
+/// The names that the files of a recording or an export could have.
+const NAMES: [&str; 8] = [
+    "t.parquet",
+    "t.parquet.journal",
+    "t.parquet.partial",
+    "t.stacks.parquet",
+    "t.locks.parquet",
+    "t.tasks.parquet",
+    "t.csv",
+    "t.csv.partial",
+];
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn root_follows_no_link_in_a_directory_of_another_user() {
+    for target in ["victim", "private/new"] {
+        for planted in NAMES {
+            let place = Place::new();
+            let directory = place.hostile("home");
+            let trace = place.path("safe.parquet");
+            small_trace(&trace);
+            let target = place.path(target);
+            let link = format!("ln -s {} {planted}", target.display());
+            assert!(attack(&directory, &link).status().unwrap().success());
+            let output = directory.join("t.parquet");
+            for force in [&[][..], &["-f"]] {
+                let record = [&["record", "-q", "-o", output.to_str().unwrap()], force, &["--", "true"]];
+                let ended = run(&mut as_root(&record.concat()));
+                if force.is_empty() {
+                    refused(&ended, 2, &["t.parquet", "user 64201 can rename files", "-f"]);
+                    assert_eq!(names(&directory), [planted]);
+                }
+                place.is_unharmed();
+                let csv = directory.join("t.csv");
+                run(&mut as_root(&[&export(&trace, &csv)[..], force].concat()));
+                place.is_unharmed();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn root_follows_no_link_that_is_planted_during_a_recording() {
+    let place = Place::new();
+    let directory = place.hostile("home");
+    let victim = place.path("victim");
+    let output = directory.join("t.parquet");
+    let names: Vec<&str> = NAMES.into_iter().filter(|name| *name != "t.parquet").collect();
+    let script = format!(
+        "while :; do for n in {}; do rm -f $n; ln -s {} $n; done; done",
+        names.join(" "),
+        victim.display()
+    );
+    let attacker = Attack::start(&directory, &script);
+    for _ in 0..10 {
+        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "0.3"];
+        run(&mut as_root(&record));
+        place.is_unharmed();
+    }
+    // Once with the links planted for sure while klock records.
+    drop(attacker);
+    assert!(attack(&directory, "rm -f *").status().unwrap().success());
+    let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
+    let recorder = Running::start(&mut as_root(&record));
+    soon(LIMIT, "the journal", || directory.join("t.parquet.journal").exists());
+    let once = format!("for n in {}; do rm -f $n; ln -s {} $n; done", names.join(" "), victim.display());
+    assert!(attack(&directory, &once).status().unwrap().success());
+    let ended = recorder.end_within(LIMIT);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    place.is_unharmed();
+    assert!(fs::symlink_metadata(directory.join("t.parquet.journal")).unwrap().is_symlink(), "not klock's");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn root_records_into_a_directory_like_tmp_and_another_user_can_only_refuse_names() {
+    let place = Place::new();
+    let directory = place.sticky("tmp");
+    let victim = place.path("victim");
+    let output = directory.join("t.parquet");
+    let script = format!(
+        "while :; do for n in {}; do mv -f $n mine.$n; rm -f $n; ln -s {} $n; ln -s {} .klock-1.tmp; done; done",
+        NAMES[1..6].join(" "),
+        victim.display(),
+        victim.display()
+    );
+    let record = ["record", "-q", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
+    let recorder = Running::start(&mut as_root(&record));
+    soon(LIMIT, "the journal", || directory.join("t.parquet.journal").exists());
+    let attacker = Attack::start(&directory, &script);
+    let ended = recorder.end_within(LIMIT);
+    drop(attacker);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    place.is_unharmed();
+    let trace = Trace::open(&output).unwrap();
+    trace.locks().unwrap();
+    for table in ["t.parquet", "t.stacks.parquet", "t.locks.parquet", "t.tasks.parquet"] {
+        let metadata = fs::symlink_metadata(directory.join(table)).unwrap();
+        assert!(metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o777 == 0o600, "{table}");
+    }
+    // Planted before: the name is refused, with -f as well.
+    for planted in ["u.parquet", "u.parquet.journal", "u.tasks.parquet"] {
+        let link = format!("ln -s {} {planted}", victim.display());
+        assert!(attack(&directory, &link).status().unwrap().success());
+        let output = directory.join("u.parquet");
+        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "true"];
+        refused(&run(&mut as_root(&record)), 2, &[planted, "symbolic link"]);
+        fs::remove_file(directory.join(planted)).unwrap();
+        place.is_unharmed();
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn root_sends_no_trace_through_a_pipe_or_link_of_another_user() {
+    let place = Place::new();
+    let directory = place.sticky("tmp");
+    let trace = place.path("safe.parquet");
+    small_trace(&trace);
+    assert!(attack(&directory, "mkfifo t.csv t.locks.parquet").status().unwrap().success());
+    refused(&run(&mut as_root(&export(&trace, &directory.join("t.csv")))), 2, &["t.csv", "user 64201"]);
+    // A pipe in place of a side table must not make klock wait for a reader, either.
+    let output = directory.join("t.parquet");
+    for force in [&[][..], &["-f"]] {
+        let record = [&["record", "-q", "-o", output.to_str().unwrap()][..], force, &["--", "true"]];
+        let mut recorder = Running::start(&mut as_root(&record.concat()));
+        assert!(recorder.ends_within(LIMIT), "waits for a reader of a side table");
+    }
+    assert!(fs::symlink_metadata(directory.join("t.locks.parquet")).unwrap().file_type().is_fifo());
+    // A link to a directory of root, in a directory like /tmp, and a directory of the attacker below.
+    let link = format!("ln -s {} out; mkdir own", place.path("private").display());
+    assert!(attack(&directory, &link).status().unwrap().success());
+    for name in ["out/t.csv", "own/t.csv"] {
+        refused(&run(&mut as_root(&export(&trace, &directory.join(name)))), 2, &[name, "can rename files"]);
+    }
+    place.is_unharmed();
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn root_refuses_each_kind_of_directory_that_others_can_write() {
+    let place = Place::new();
+    let trace = place.path("safe.parquet");
+    small_trace(&trace);
+    for (name, owner, group, mode, trusted) in [
+        ("own", 0, 0, 0o755, true),
+        ("group-root", 0, 0, 0o775, true),
+        ("group-other", 0, ATTACKER, 0o775, false),
+        ("world", 0, 0, 0o777, false),
+        ("sticky", 0, ATTACKER, 0o1777, true),
+        ("other", ATTACKER, 0, 0o700, false),
+        ("other-sticky", ATTACKER, 0, 0o1777, false),
+    ] {
+        let directory = place.path(name);
+        fs::create_dir(&directory).unwrap();
+        chown(&directory, Some(owner), Some(group)).unwrap();
+        set_mode(&directory, mode);
+        // A safe directory below an unsafe one is unsafe.
+        let inner = directory.join("inner");
+        fs::create_dir(&inner).unwrap();
+        for directory in [&directory, &inner] {
+            let output = directory.join("t.csv");
+            let ended = run(&mut as_root(&export(&trace, &output)));
+            assert_eq!(ended.status.code(), Some(if trusted { 0 } else { 2 }), "{name}: {}", ended.stderr);
+            assert_eq!(output.exists(), trusted, "{name}");
+            if !trusted {
+                assert!(ended.stderr.contains("can rename files") && ended.stderr.contains("-f"));
+                let sudo = |uid: u32| {
+                    let mut command = as_root(&export(&trace, &output));
+                    command.env("SUDO_UID", uid.to_string()).env("SUDO_GID", uid.to_string());
+                    run(&mut command).status.code()
+                };
+                assert_eq!(sudo(ATTACKER + 1), Some(2), "{name}");
+                assert_eq!(sudo(ATTACKER), Some(if name == "world" { 2 } else { 0 }), "{name}");
+                let _ = fs::remove_file(&output);
+                let forced = [&export(&trace, &output)[..], &["-f"]].concat();
+                assert_eq!(run(&mut as_root(&forced)).status.code(), Some(0), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn recovery_and_demo_follow_no_link_either() {
+    for planted in ["t.stacks.parquet", "t.locks.parquet", "t.tasks.parquet"] {
+        let place = Place::new();
+        let directory = place.hostile("home");
+        let output = directory.join("t.parquet");
+        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "5"];
+        let mut recorder = Running::start(&mut as_root(&record));
+        soon(LIMIT, "a checkpoint", || {
+            fs::metadata(directory.join("t.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
+        });
+        recorder.child.kill().unwrap();
+        recorder.child.wait().unwrap();
+        let plant = format!("rm -f {planted}; ln -s {} {planted}", place.path("victim").display());
+        assert!(attack(&directory, &plant).status().unwrap().success());
+        let output = output.to_str().unwrap();
+        refused(&run(&mut as_root(&["recover", output])), 2, &["t.parquet", "user 64201 can rename files"]);
+        let recovered = run(&mut as_root(&["recover", "-f", output]));
+        // A recorder that was killed before its first events leaves nothing to recover.
+        assert!(
+            recovered.status.success() || recovered.stderr.contains("cannot recover"),
+            "{}",
+            recovered.stderr
+        );
+        place.is_unharmed();
+    }
+    let place = Place::new();
+    let directory = place.hostile("home");
+    for name in ["demo.svg", "demo.parquet.journal"] {
+        symlink(place.path("victim"), directory.join(name)).unwrap();
+        let demo = ["demo", "-d", "100ms", "-o", directory.to_str().unwrap()];
+        refused(&run(&mut as_root(&demo)), 2, &["can rename files"]);
+        run(&mut as_root(&[&demo[..], &["-f"]].concat()));
+        place.is_unharmed();
+        for file in names(&directory) {
+            fs::remove_file(directory.join(file)).unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn devices_and_pipes_are_written_into_and_never_replaced() {
+    let place = Place::new();
+    let trace = place.path("safe.parquet");
+    small_trace(&trace);
+    // Copies of /dev/null and /dev/full: a failure of this test must not harm the machine.
+    for (name, minor) in [("null", "3"), ("full", "7")] {
+        let device = place.path(name);
+        assert!(Command::new("mknod").arg(&device).args(["c", "1", minor]).status().unwrap().success());
+        let code = if name == "null" { 0 } else { 5 };
+        for force in [&[][..], &["-f"]] {
+            let ended = run(&mut as_root(&[&export(&trace, &device)[..], force].concat()));
+            assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+            let record = [&["record", "-q", "-o", device.to_str().unwrap()][..], force, &["--", "true"]];
+            let ended = run(&mut as_root(&record.concat()));
+            assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+            assert!(fs::symlink_metadata(&device).unwrap().file_type().is_char_device());
+        }
+    }
+    assert_eq!(
+        names(place.0.path()).iter().filter(|name| name.contains("null")).count(),
+        1,
+        "no side tables"
+    );
+}
+
+/// A mounted file system in memory.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(at: PathBuf, size: &str) -> Self {
+        fs::create_dir(&at).unwrap();
+        let options = format!("size={size},mode=755");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).status();
+        assert!(mount.unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Checks a trace that was cut short: it is marked and whole.
+fn check_cut(path: &Path) {
+    let trace = Trace::open(path).unwrap();
+    assert!(!trace.info().complete && trace.info().stop_reason.contains("could not be written"));
+    let events: usize = trace.events().unwrap().map(|batch| batch.unwrap().iter().count()).sum();
+    assert_eq!(events as u64, trace.info().events);
+    assert!(events > 0 && !trace.tasks().unwrap().is_empty() && !trace.locks().unwrap().is_empty());
+    trace.stacks().unwrap();
+    assert!(!path.with_extension("parquet.journal").exists());
+    let report = run(klock().args(["analyze", "report"]).arg(path));
+    assert!(report.status.success() && report.stderr.contains("not finished"), "{}", report.stderr);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_full_disk_ends_a_recording_with_a_valid_shorter_trace() {
+    let place = Place::new();
+    let disk = Tmpfs::mount(place.path("disk"), "3M");
+    let output = disk.0.join("t.parquet");
+    let mut record = as_root(&["record", "-q", "--locks", "pthread", "-o", output.to_str().unwrap(), "--"]);
+    let recorder = Running::start(record.arg(fixture("steady")));
+    let pid: i32 = recorder.line_after("running ").parse().unwrap();
+    soon(LIMIT, "a checkpoint", || {
+        fs::metadata(disk.0.join("t.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
+    });
+    // Until the disk has no byte left.
+    let _ = fs::write(disk.0.join("filler"), vec![1; 4 << 20]);
+    let ended = recorder.end_within(LIMIT);
+    support::kill(pid);
+    refused(&ended, 5, &["t.parquet", "no space left", "ends early"]);
+    check_cut(&output);
+    assert_eq!(
+        names(&disk.0),
+        ["filler", "t.locks.parquet", "t.parquet", "t.stacks.parquet", "t.tasks.parquet"]
+    );
+}
+
+fn limit(pid: i32, resource: libc::__rlimit_resource_t, value: u64) {
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    // SAFETY: `limit` outlives the call.
+    let result = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(result, 0);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_limit_on_the_size_of_files_ends_a_recording_with_a_valid_shorter_trace() {
+    let place = Place::new();
+    let output = place.path("t.parquet");
+    let mut record = as_root(&["record", "-q", "--locks", "pthread", "-o", output.to_str().unwrap(), "--"]);
+    let recorder = Running::start(record.arg(fixture("steady")));
+    let pid: i32 = recorder.line_after("running ").parse().unwrap();
+    soon(LIMIT, "some row groups", || fs::metadata(&output).is_ok_and(|events| events.len() > 60_000));
+    limit(recorder.child.id().cast_signed(), libc::RLIMIT_FSIZE, 100_000);
+    let ended = recorder.end_within(LIMIT);
+    support::kill(pid);
+    refused(&ended, 5, &["limit on the size of files", "ulimit -f", "ends early"]);
+    check_cut(&output);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_limit_on_descriptors_is_named() {
+    let place = Place::new();
+    let output = place.path("t.parquet");
+    for count in [8_u64, 16, 32, 48, 64] {
+        for target in [
+            &["-a", "-d", "100ms"][..],
+            &["-p", "1", "-d", "100ms"],
+            &["--", "true"],
+            &["--pthread-probes", "uprobe", "--", "true"],
+        ] {
+            let mut record = as_root(&["record", "-f", "-o", output.to_str().unwrap()]);
+            record.args(target);
+            let bound = libc::rlimit { rlim_cur: count, rlim_max: count };
+            // SAFETY: setrlimit is safe to call between fork and exec; `bound` is a copy.
+            unsafe {
+                record.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const bound) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                })
+            };
+            let ended = run(&mut record);
+            let words = &ended.stderr;
+            assert!(!words.contains("tracefs"), "{count}: {words}");
+            assert!(ended.status.success() || words.contains("ulimit -n"), "{count} {target:?}: {words}");
+        }
+    }
+}

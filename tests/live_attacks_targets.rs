@@ -1,0 +1,577 @@
+//! Records an honest program beside a hostile one of another user, whose files are traps for whoever opens or parses them.
+//! klock must end normally and soon, with bounded memory; the honest program's counts are exact and have names.
+//!
+//! needs: root, gcc, python3, objcopy, strace
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Write as _,
+    os::unix::{
+        fs::{FileExt as _, symlink},
+        process::CommandExt as _,
+    },
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use trace_format::{Event, EventKind, Trace};
+
+mod support;
+
+use support::{
+    Running,
+    arena::{Arena, HostileFuse, UID, make_pipe},
+    cannot_record, fixture, klock,
+    known_counts::{counts, printed},
+    set_mode, skip,
+};
+
+/// Bound on the end of a recording after one Ctrl-C. Generous, because the machine may be busy; a hang is far longer.
+const END: Duration = Duration::from_secs(60);
+/// Bound on klock's own memory, and on that of its helper processes.
+const MAX_KIB: u64 = 500 << 10;
+
+/// The result of a recording.
+struct Outcome {
+    /// Contains the trace, which is read when it is needed.
+    _directory: TempDir,
+    trace: Trace,
+    stderr: String,
+    /// The time from Ctrl-C to the end.
+    ending: Duration,
+}
+
+/// Records the honest program beside hostile ones.
+#[track_caller]
+fn record_beside(hostile: &[String]) -> Outcome {
+    record_by(&mut klock(), hostile)
+}
+
+#[track_caller]
+fn record_by(recorder: &mut Command, hostile: &[String]) -> Outcome {
+    let mut honest = Command::new(fixture("known_counts"));
+    let honest = Running::start(honest.args(["--wait", "3", "500", "4"]).stdin(Stdio::piped()));
+    let mut pids = hostile.to_vec();
+    pids.push(honest.line_after("ready "));
+    recorder.args(["record", "-p", &pids.join(","), "--locks", "pthread,futex"]);
+    let ends = |honest: &mut Running| assert!(honest.ends_within(Duration::from_secs(180)));
+    let (outcome, stdout) = record_until(ends, recorder, honest);
+    assert_eq!(outcome.trace.info().loss.events(), 0, "{}", outcome.stderr);
+    let trace = &outcome.trace;
+    let counts = counts(&events(trace), &trace.locks().unwrap(), &trace.tasks().unwrap());
+    assert_eq!(counts, printed(&stdout), "{}", outcome.stderr);
+    assert_named(trace, "hammer_hot");
+    outcome
+}
+
+/// Records until an honest program, which waits for a line on its standard input, is `done`. Returns what it printed, too.
+#[track_caller]
+fn record_until(
+    done: impl FnOnce(&mut Running),
+    recorder: &mut Command,
+    mut honest: Running,
+) -> (Outcome, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut recorder = Running::start(recorder.arg("-o").arg(&path).stdin(Stdio::null()));
+    recorder.until_recording();
+    let klock_pid = recorder.child.id();
+    let memory = Memory::watch(klock_pid);
+    let mut input = honest.child.stdin.take().unwrap();
+    input.write_all(b"go\n").unwrap();
+    done(&mut honest);
+    let started = Instant::now();
+    // SAFETY: the call involves no memory.
+    unsafe { libc::kill(klock_pid.cast_signed(), libc::SIGINT) };
+    let recorder = recorder.end_within(END);
+    let ending = started.elapsed();
+    drop(input);
+    let honest = honest.end_within(END);
+    assert!(honest.status.success());
+    assert!(recorder.status.success(), "{}", recorder.stderr);
+    let (own, helpers) = memory.peak();
+    assert!(own > 0 && own <= MAX_KIB && helpers <= MAX_KIB, "{own} and {helpers} KiB: {}", recorder.stderr);
+    let trace = Trace::open(&path).unwrap();
+    (Outcome { _directory: directory, trace, stderr: recorder.stderr, ending }, honest.stdout)
+}
+
+fn events(trace: &Trace) -> Vec<Event> {
+    trace.events().unwrap().flat_map(|batch| batch.unwrap().iter().collect::<Vec<_>>()).collect()
+}
+
+#[track_caller]
+fn assert_named(trace: &Trace, symbol: &str) {
+    let stacks = trace.stacks().unwrap();
+    let named = stacks.iter().flat_map(|stack| &stack.frames).any(|f| f.symbol.as_deref() == Some(symbol));
+    assert!(named, "no frame has the name {symbol}");
+}
+
+/// Returns whether the recording has frames in a module of this name.
+fn has_frames_in(trace: &Trace, module: &str) -> bool {
+    let stacks = trace.stacks().unwrap();
+    stacks.iter().flat_map(|s| &s.frames).any(|f| f.module.as_deref().is_some_and(|m| m.contains(module)))
+}
+
+/// Watches the memory of klock and of its helper processes.
+struct Memory {
+    stop: Arc<AtomicBool>,
+    peaks: Arc<[AtomicU64; 2]>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Memory {
+    fn watch(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let peaks = Arc::new([const { AtomicU64::new(0) }; 2]);
+        let (stopped, found) = (Arc::clone(&stop), Arc::clone(&peaks));
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let klocks = processes_below(pid);
+                for (index, id) in klocks.iter().enumerate() {
+                    let peak = &found[usize::from(index > 0)];
+                    peak.fetch_max(status(*id, "VmHWM:").unwrap_or(0), Ordering::Relaxed);
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Self { stop, peaks, thread }
+    }
+
+    /// Returns the peaks of klock and of the largest helper in KiB.
+    fn peak(self) -> (u64, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        (self.peaks[0].load(Ordering::Relaxed), self.peaks[1].load(Ordering::Relaxed))
+    }
+}
+
+/// Returns a process and its children.
+fn processes_below(pid: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let children = all.filter(|&id| status(id, "PPid:") == Some(u64::from(pid)));
+    [pid].into_iter().chain(children).collect()
+}
+
+fn status(pid: u32, key: &str) -> Option<u64> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn cannot_run() -> Option<&'static str> {
+    let python = Command::new("python3").arg("-V").output().is_ok_and(|output| output.status.success());
+    if python { cannot_record() } else { Some("needs python3") }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_pipe_or_a_device_in_place_of_libc_does_not_hold_klock_up() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    let libc = if Path::new(libc).exists() { libc } else { "/usr/lib64/libc.so.6" };
+    for replacement in ["pipe", "/dev/zero", "/dev/urandom"] {
+        let arena = Arena::new();
+        fs::create_dir(arena.path("lib")).unwrap();
+        let copy = arena.path("lib/libc.so.6");
+        fs::copy(libc, &copy).unwrap();
+        let mut command = Command::new(arena.path("hostile_files"));
+        let (_hostile, pid) = arena.start(command.arg("victim.so").env("LD_LIBRARY_PATH", arena.path("lib")));
+        fs::remove_file(&copy).unwrap();
+        if replacement == "pipe" {
+            make_pipe(&copy);
+        } else {
+            symlink(replacement, &copy).unwrap();
+        }
+        let outcome = record_beside(&[pid]);
+        assert!(has_frames_in(&outcome.trace, "victim.so"), "the mapped libc was probed: {}", outcome.stderr);
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_pipe_in_place_of_a_module_or_of_its_debug_file_does_not_hold_klock_up() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let module = arena.copy("module.so");
+    let linked = arena.copy("linked.so");
+    let debug = arena.path("linked.debug");
+    fs::copy(&linked, &debug).unwrap();
+    let mut objcopy = Command::new("objcopy");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    assert!(objcopy.arg("--strip-all").arg(link).arg(&linked).status().unwrap().success());
+    make_pipe(&debug);
+    let (_hostile, pid) = arena.map(&["module.so", "linked.so"]);
+    make_pipe(&module);
+    let outcome = record_beside(&[pid]);
+    assert!(has_frames_in(&outcome.trace, "module.so") && has_frames_in(&outcome.trace, "linked.so"));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn files_with_false_sizes_and_bombs_cost_only_their_own_names() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let files = arena.write_traps();
+    let (_hostile, pid) = arena.map(&files);
+    arena.spring_traps();
+    let outcome = record_beside(&[pid]);
+    for file in files {
+        assert!(has_frames_in(&outcome.trace, file), "{file}");
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_file_that_grows_and_shrinks_all_the_time_harms_nobody() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let file = arena.copy("restless.so");
+    let (_hostile, pid) = arena.map(&["restless.so"]);
+    let bytes = fs::read(&file).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::options().write(true).open(&file).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                file.set_len(64).unwrap();
+                file.write_all_at(&bytes, 0).unwrap();
+            }
+        });
+        record_beside(&[pid]);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_link_to_a_file_that_only_root_may_read_reveals_nothing_of_it() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let secrets = tempfile::tempdir().unwrap();
+    let secret = secrets.path().join("secret.so");
+    let source = secrets.path().join("secret.c");
+    fs::write(&source, "int secret_function(int n) { return n * 7; }\n").unwrap();
+    let mut gcc = Command::new("gcc");
+    let build_id = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4";
+    let flags = ["-shared", "-fPIC", "-g", &format!("-Wl,--build-id=0x{build_id}")];
+    assert!(gcc.args(flags).arg(&source).arg("-o").arg(&secret).status().unwrap().success());
+    set_mode(&secret, 0o600);
+    set_mode(secrets.path(), 0o755);
+    let module = arena.copy("module.so");
+    // The build id of the secret file, in a file of the attacker that links to it for its debug information.
+    let linked = arena.path("linked.so");
+    let source = arena.path("victim.c");
+    arena.compile(&source, "linked.so", &["-shared", "-fPIC", &format!("-Wl,--build-id=0x{build_id}")]);
+    fs::copy(&secret, arena.path("linked.debug")).unwrap();
+    let link = format!("--add-gnu-debuglink={}", arena.path("linked.debug").display());
+    assert!(Command::new("objcopy").arg(link).arg(&linked).status().unwrap().success());
+    fs::remove_file(arena.path("linked.debug")).unwrap();
+    symlink(&secret, arena.path("linked.debug")).unwrap();
+    let (_hostile, pid) = arena.map(&["module.so", "linked.so"]);
+    fs::remove_file(&module).unwrap();
+    symlink(&secret, &module).unwrap();
+    let outcome = record_beside(&[pid]);
+    let stacks = outcome.trace.stacks().unwrap();
+    for frame in stacks.iter().flat_map(|stack| &stack.frames) {
+        assert_ne!(frame.symbol.as_deref(), Some("secret_function"));
+        let is_linked = frame.module.as_deref().is_some_and(|module| module.ends_with("linked.so"));
+        assert!(is_linked || frame.build_id.as_deref() != Some(build_id), "{frame:?}");
+    }
+    assert!(has_frames_in(&outcome.trace, "module.so") && has_frames_in(&outcome.trace, "linked.so"));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn namespaces_of_the_hostile_process_lead_nowhere() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    fs::create_dir(arena.path("mounted")).unwrap();
+    let script = "mount -t tmpfs none mounted; cp victim.so hostile_files mounted; cd mounted; \
+                  cp victim.so libc.so.6; exec ./hostile_files victim.so libc.so.6";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-euc", script]);
+    let probe = Command::new("unshare").args(["--user", "--mount", "true"]).uid(UID).gid(UID).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        return skip("needs user namespaces for ordinary users");
+    }
+    let command = command.current_dir(arena.directory()).uid(UID).gid(UID);
+    let hostile = Running::start(command.stdin(Stdio::null()));
+    hostile.line_after("ready ");
+    let child = processes_below(hostile.child.id())[1];
+    let pids = processes_below(child);
+    let pid = pids.last().unwrap().to_string();
+    let outcome = record_beside(&[pid]);
+    assert!(has_frames_in(&outcome.trace, "victim.so"), "{}", outcome.stderr);
+    support::kill(child.cast_signed());
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_file_system_that_stops_answering_does_not_hold_klock_up() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let Some(mut server) = HostileFuse::mount(&arena) else { return skip("needs /dev/fuse") };
+    let (mut hostile, pid) = arena.map(&["mounted/file"]);
+    server.hang();
+    let outcome = record_beside(&[pid]);
+    drop(server);
+    support::kill(hostile.child.id().cast_signed());
+    hostile.child.wait().unwrap();
+    assert!(has_frames_in(&outcome.trace, "mounted/file"));
+    assert!(outcome.stderr.contains("could not be examined"), "{}", outcome.stderr);
+    assert!(outcome.ending < Duration::from_secs(30), "{:?}", outcome.ending);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_process_with_as_many_mappings_as_the_kernel_allows_harms_nobody() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let long = "n".repeat(200);
+    arena.copy(&long);
+    let (_hostile, pid) = arena.map(&["--mappings", "100000", &long]);
+    record_beside(&[pid]);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_thousand_broken_files_do_not_exhaust_klock() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    arena.write_with_python(
+        "for at in sections(): struct.pack_into('<Q', elf, at + 32, 1 << 40)\n\
+         for i in range(1000): save(f'broken{i}.so', elf)\n",
+    );
+    let files: Vec<String> = (0..1000).map(|i| format!("broken{i}.so")).collect();
+    let (_hostile, pid) = arena.map(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    record_beside(&[pid]);
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_file_that_is_replaced_all_the_time_harms_nobody() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let file = arena.copy("victim1.so");
+    let (_hostile, pid) = arena.map(&["victim1.so"]);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                make_pipe(&file);
+                let _ = fs::remove_file(&file);
+                let _ = symlink("/dev/zero", &file);
+                let _ = fs::remove_file(&file);
+                let _ = fs::copy(arena.path("victim.so"), &file);
+            }
+        });
+        let outcome = record_beside(&[pid]);
+        stop.store(true, Ordering::Relaxed);
+        assert!(has_frames_in(&outcome.trace, "victim1.so"));
+    });
+}
+
+/// Records the whole machine while an honest program makes a known number of wakes that wake no task.
+#[track_caller]
+fn record_all() -> Outcome {
+    const ROUNDS: usize = 200;
+    let mut honest = Command::new(fixture("known_futex"));
+    let honest = Running::start(honest.args(["--wait", &ROUNDS.to_string(), "1"]).stdin(Stdio::piped()));
+    let pid: i32 = honest.line_after("ready ").parse().unwrap();
+    // It is alive until the recording has ended, so that its mappings can be read on a machine of any speed.
+    let made_all = |honest: &mut Running| drop(honest.line_after("FUTEX alone "));
+    let (outcome, stdout) =
+        record_until(made_all, klock().args(["record", "-a", "--locks", "futex"]), honest);
+    let line = stdout.lines().find_map(|line| line.strip_prefix("FUTEX alone 0x")).unwrap();
+    let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    let locks = outcome.trace.locks().unwrap();
+    let is_alone = |event: &&Event| {
+        event.kind == EventKind::Wake
+            && event
+                .lock
+                .map(|lock| &locks[lock.0 as usize])
+                .is_some_and(|lock| lock.pid == Some(pid) && lock.address == Some(address))
+    };
+    assert_eq!(events(&outcome.trace).iter().filter(is_alone).count(), 3 * ROUNDS, "{}", outcome.stderr);
+    assert_named(&outcome.trace, "wake_nobody");
+    outcome
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn hostile_files_of_a_process_that_nobody_named_harm_no_recording_of_the_machine() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let traps = arena.write_traps();
+    // In place of libc and of the file with debug information, too.
+    let libc = arena.path("libc.so.6");
+    fs::copy(arena.path("victim.so"), &libc).unwrap();
+    let (linked, debug) = (arena.copy("linked.so"), arena.path("linked.debug"));
+    fs::copy(&linked, &debug).unwrap();
+    let mut objcopy = Command::new("objcopy");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    assert!(objcopy.arg("--strip-all").arg(link).arg(&linked).status().unwrap().success());
+    make_pipe(&debug);
+    let files = [&["--futex", "libc.so.6", "linked.so"], &traps[..]].concat();
+    let (_hostile, _) = arena.map(&files);
+    arena.spring_traps();
+    make_pipe(&libc);
+    let outcome = record_all();
+    for file in &files[1..] {
+        assert!(has_frames_in(&outcome.trace, file), "{file}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_file_system_that_stops_answering_does_not_hold_up_a_recording_of_the_machine() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    let arena = Arena::new();
+    let Some(mut server) = HostileFuse::mount(&arena) else { return skip("needs /dev/fuse") };
+    let (mut hostile, _) = arena.map(&["--futex", "mounted/file"]);
+    server.hang();
+    let outcome = record_all();
+    drop(server);
+    support::kill(hostile.child.id().cast_signed());
+    hostile.child.wait().unwrap();
+    assert!(outcome.stderr.contains("could not be examined"), "{}", outcome.stderr);
+    assert!(outcome.ending < Duration::from_secs(30), "{:?}", outcome.ending);
+}
+
+/// A call in strace's output: the process, the name of the call, and all of it.
+struct Traced {
+    pid: String,
+    call: String,
+    text: String,
+}
+
+/// Returns the calls of a log, in the order of their ends. A call that another process interrupts has two lines.
+fn traced(log: &str) -> Vec<Traced> {
+    let (mut calls, mut unfinished) = (Vec::new(), BTreeMap::new());
+    for line in log.lines() {
+        let Some((pid, text)) = line.split_once(' ') else { continue };
+        let text = text.trim_start();
+        if let Some(begin) = text.strip_suffix("<unfinished ...>") {
+            unfinished.insert(pid, begin);
+            continue;
+        }
+        let text = match text.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            Some((_, end)) => format!("{}{end}", unfinished.remove(pid).unwrap_or_default()),
+            None => text.to_owned(),
+        };
+        let call = text.split('(').next().unwrap_or_default().to_owned();
+        calls.push(Traced { pid: pid.to_owned(), call, text });
+    }
+    calls
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn processes_with_privileges_only_find_files_of_targets_and_reopen_what_they_compared() {
+    if let Some(reason) = cannot_run() {
+        return skip(reason);
+    }
+    if !Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
+        return skip("needs strace");
+    }
+    let arena = Arena::new();
+    let server = HostileFuse::mount(&arena);
+    let mut files = vec!["piped.so", "device.so", "sparse.so", "shrunk.so", "victim.so"];
+    for name in &files[..4] {
+        arena.copy(name);
+    }
+    files.extend(server.as_ref().map(|_| "mounted/file"));
+    let (_hostile, pid) = arena.map(&files);
+    make_pipe(&arena.path("piped.so"));
+    fs::remove_file(arena.path("device.so")).unwrap();
+    symlink("/dev/zero", arena.path("device.so")).unwrap();
+    File::options().write(true).open(arena.path("sparse.so")).unwrap().set_len(4700 << 20).unwrap();
+    File::options().write(true).open(arena.path("shrunk.so")).unwrap().set_len(100).unwrap();
+    let output = tempfile::tempdir().unwrap();
+    let log = output.path().join("strace.txt");
+    let mut strace = Command::new("strace");
+    let calls = "trace=execve,open,openat,openat2,statx,read,readv,pread64,preadv,mmap,sendfile,splice,copy_file_range";
+    // Detached: klock is the child of this test.
+    strace
+        .args(["-D", "-f", "-y", "-s", "4096", "-e", calls, "-o"])
+        .arg(&log)
+        .arg(env!("CARGO_BIN_EXE_klock"));
+    record_by(&mut strace, &[pid]);
+    drop(server);
+    // The tracer writes the last lines after the end of klock.
+    thread::sleep(Duration::from_secs(2));
+    let log = fs::read_to_string(&log).unwrap();
+    let lines = traced(&log);
+    let helpers = |name: &str| -> Vec<&str> {
+        let quoted = format!("\"{name}\"");
+        let starts = lines.iter().filter(|line| line.call == "execve" && line.text.contains(&quoted));
+        starts.map(|line| line.pid.as_str()).collect()
+    };
+    let (openers, parsers) = (helpers("opener"), helpers("parser"));
+    assert!(!openers.is_empty() && !parsers.is_empty());
+    let inside = format!("<{}/", arena.directory().display());
+    let (mut found, mut reopened, mut parsed) = (0, 0, 0);
+    let mut compared = BTreeMap::new();
+    for line in &lines {
+        let (pid, call, text) = (line.pid.as_str(), line.call.as_str(), line.text.as_str());
+        if call == "statx" {
+            compared.insert(pid, text);
+        }
+        // The server's files have their own names below the mount.
+        if !text.contains(&inside) || call == "statx" {
+            continue;
+        }
+        if parsers.contains(&pid) {
+            parsed += 1;
+            continue;
+        }
+        assert!(call.starts_with("open"), "a process with privileges used a file of a target: {text}");
+        if text.contains("O_PATH") {
+            found += 1;
+            continue;
+        }
+        assert!(openers.contains(&pid), "only the opener opens files of targets: {text}");
+        let descriptor = text.split("\"/proc/self/fd/").nth(1).and_then(|rest| rest.split('"').next());
+        let number =
+            descriptor.unwrap_or_else(|| panic!("a file of a target was opened by its path: {text}"));
+        assert!(compared[pid].starts_with(&format!("statx({number}<")), "it was not compared: {text}");
+        reopened += 1;
+    }
+    assert!(found >= 5 && reopened >= 5 && parsed >= 5, "{found} {reopened} {parsed}");
+}

@@ -1,0 +1,165 @@
+//! Records a program that waits in functions of the C library, which keeps no frame pointers
+//! (`fixtures/programs/known_callers.c`): the nearest frame of the program is the function that the program itself logged.
+//!
+//! needs: root, gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{path::Path, process::Command};
+
+use trace_format::{Event, EventKind, Frame, Stack, TaskState, Trace};
+
+mod support;
+
+use support::{cannot_record, klock, record_between, record_whole, skip};
+
+const OMITTED: &[&str] = &["-O2", "-fomit-frame-pointer"];
+
+/// A wait that the program logged: its function, its thread, and the time before it.
+struct Logged {
+    function: String,
+    tid: i32,
+    ns: i64,
+}
+
+/// A recording and the log of the program.
+struct Recorded {
+    /// Waits of the thread that logged, with the time of their begin and their stack.
+    waits: Vec<(i64, Vec<Frame>)>,
+    log: Vec<Logged>,
+}
+
+impl Recorded {
+    fn of(flags: &[&str], options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = xtask::fixture::build("known_callers", directory.path(), flags).unwrap();
+        let path = directory.path().join("t.parquet");
+        let log = logged(&record_between(&mut Command::new(program), options, &path));
+        Self { waits: waits(&path, log[0].tid, &[EventKind::Wait, EventKind::OffCpu]), log }
+    }
+
+    /// Records the program as a command, which also records its own calls by klock's library.
+    fn of_command(flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = xtask::fixture::build("known_callers", directory.path(), flags).unwrap();
+        let path = directory.path().join("t.parquet");
+        let options = ["record", "--off-cpu", "--locks", "pthread", "-o"];
+        let log = logged(&record_whole(klock().args(options).arg(&path).arg(program)).stdout);
+        Self { waits: waits(&path, log[0].tid, &[EventKind::OffCpu]), log }
+    }
+
+    /// Checks the stack of each wait, which leads to the function `reached` if one is given, and that much of what was logged was
+    /// recorded: on a busy machine a lock may be free.
+    #[track_caller]
+    fn assert_right(&self, reached: Option<&str>) {
+        let mut recorded = 0;
+        for (wait, next) in self.log.iter().zip(&self.log[1..]) {
+            let own = self.waits.iter().filter(|(begin, _)| (wait.ns..next.ns).contains(begin));
+            for (index, (_, frames)) in own.enumerate() {
+                recorded += usize::from(index == 0);
+                let nearest = frames.iter().find(|frame| is_of_program(frame));
+                let found = nearest.and_then(|frame| frame.symbol.as_deref());
+                assert_eq!(found, Some(&*wait.function), "{:?}", names(frames));
+                assert!(nearest.is_some_and(|frame| !frame.guessed), "{:?}", names(frames));
+                assert!(
+                    reached.is_none_or(|reached| names(frames).contains(&reached)),
+                    "{:?}",
+                    names(frames)
+                );
+            }
+        }
+        assert!(recorded * 5 > self.log.len(), "{recorded} of {}", self.log.len());
+    }
+}
+
+fn is_of_program(frame: &Frame) -> bool {
+    frame.module.as_deref().is_some_and(|module| module.ends_with("/known_callers"))
+}
+
+fn names(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().map(|frame| frame.symbol.as_deref().unwrap_or("?")).collect()
+}
+
+fn logged(text: &str) -> Vec<Logged> {
+    let waits = text.lines().filter_map(|line| line.strip_prefix("wait "));
+    let parsed = waits.map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        Logged {
+            function: words[0].to_owned(),
+            tid: words[1].parse().unwrap(),
+            ns: words[2].parse().unwrap(),
+        }
+    });
+    parsed.collect()
+}
+
+fn waits(path: &Path, tid: i32, kinds: &[EventKind]) -> Vec<(i64, Vec<Frame>)> {
+    let trace = Trace::open(path).unwrap();
+    let tasks = trace.tasks().unwrap();
+    let stacks: Vec<Stack> = trace.stacks().unwrap();
+    let mut waits = Vec::new();
+    for batch in trace.events().unwrap() {
+        for event in batch.unwrap().iter() {
+            let is_own = event.task.is_some_and(|task| tasks[task.0 as usize].tid == tid);
+            if let (true, Some(begin)) = (is_own && kinds.contains(&event.kind), begin_of(&event)) {
+                let frames = event.stack.map(|stack| stacks[stack.0 as usize].frames.clone());
+                waits.push((begin, frames.unwrap_or_default()));
+            }
+        }
+    }
+    waits
+}
+
+/// Returns the begin of a wait for a futex, or of a sleep.
+fn begin_of(event: &Event) -> Option<i64> {
+    match event.kind {
+        EventKind::Wait => Some(event.ts_ns),
+        EventKind::OffCpu if event.state == Some(TaskState::Interruptible) => {
+            Some(event.ts_ns - event.wait_ns?)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn futex_waits_name_the_caller_of_the_c_library() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    for flags in [&[][..], OMITTED] {
+        Recorded::of(flags, &["--locks", "futex", "--unwind", "dwarf"]).assert_right(Some("_start"));
+    }
+}
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn sleeps_name_the_caller_of_the_c_library() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    for flags in [&[][..], OMITTED] {
+        Recorded::of(flags, &["--off-cpu", "--unwind", "dwarf"]).assert_right(Some("_start"));
+    }
+}
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn a_short_copy_names_the_caller_too() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    // The frame of one of the functions is larger than the copy.
+    Recorded::of(&[], &["--locks", "futex", "--unwind", "dwarf,512"]).assert_right(None);
+}
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn sleeps_in_klocks_library_name_its_caller() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    for flags in [&[][..], OMITTED] {
+        Recorded::of_command(flags).assert_right(Some("_start"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Records programs whose waits have a known purpose: locks of Python, which are semaphores; threads of Go's scheduler; mutexes
+//! of Rust; joins, condition variables and semaphores of C. Locks are in the report, idle waits are left out, and the time that is left out is named.
+//!
+//! needs: root, python3, rustc, go, gcc
+
+#![cfg(feature = "record")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+mod support;
+
+use support::{cannot_record, csv_rows, klock, record_whole, root, run, skip};
+
+/// Records a command, and returns the place of the trace in `directory`.
+#[track_caller]
+fn recorded(locks: &str, command: &[&str], directory: &Path) -> PathBuf {
+    let trace = directory.join("t.parquet");
+    let mut record = klock();
+    record.args(["record", "--quiet", "--locks", locks, "-o"]).arg(&trace).arg("--").args(command);
+    let ended = run(&mut record);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    trace
+}
+
+#[track_caller]
+fn report(args: &[&str], trace: &Path) -> Vec<BTreeMap<String, String>> {
+    let ended = run(klock().args(["analyze", "report", "--format", "csv"]).args(args).arg(trace));
+    csv_rows(&ended.stdout)
+}
+
+/// Returns the time of the waits of each purpose, those that ended without the lock included.
+fn times(trace: &Path) -> BTreeMap<String, i64> {
+    let csv = run(klock().args(["analyze", "waits", "--idle", "--format", "csv"]).arg(trace)).stdout;
+    let mut times = BTreeMap::new();
+    for row in csv_rows(&csv).into_iter().filter(|row| row["outcome"] != "open") {
+        *times.entry(row["purpose"].clone()).or_default() += row["wait_ns"].parse::<i64>().unwrap();
+    }
+    times
+}
+
+/// Checks that the trust block names the time of all waits that are no locks.
+#[track_caller]
+fn assert_left_out(trace: &Path, times: &BTreeMap<String, i64>) {
+    let json = run(klock().args(["analyze", "report", "--format", "json"]).arg(trace)).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let idle: i64 = times.iter().filter(|(purpose, _)| *purpose != "lock").map(|(_, ns)| ns).sum();
+    assert_eq!(json["trust"]["idle_wait_ns"], idle, "{times:?}");
+}
+
+#[test]
+#[ignore = "needs python3; run by cargo xtask test"]
+fn a_lock_of_python_is_in_the_report_and_a_condition_is_not() {
+    let program = "import threading, time, queue, sys\n\
+        guard, jobs, gate = threading.Lock(), queue.Queue(), threading.Barrier(4)\n\
+        def work():\n\
+        \x20   gate.wait()\n\
+        \x20   for _ in range(5):\n\
+        \x20       with guard: time.sleep(0.01)\n\
+        def serve():\n\
+        \x20   while jobs.get() is not None: pass\n\
+        threads = [threading.Thread(target=work) for _ in range(4)] + [threading.Thread(target=serve)]\n\
+        for thread in threads: thread.start()\n\
+        for job in range(5): time.sleep(0.05); jobs.put(job)\n\
+        jobs.put(None)\n\
+        for thread in threads: thread.join()\n\
+        print(sys.version_info < (3, 13))\n";
+    let directory = tempfile::tempdir().unwrap();
+    let trace = recorded("pthread", &["/usr/bin/env", "python3", "-c", program], directory.path());
+    let version = run(Command::new("python3").args(["-c", "import sys; print(sys.version_info < (3, 13))"]));
+    if !version.stdout.contains("True") {
+        return skip("since 3.13, Python brings locks of its own");
+    }
+    let rows = report(&["--by", "lock"], &trace);
+    let guard = rows.iter().find(|row| row["kind"] == "user_semaphore" && row["count"] == "20");
+    let guard = guard.unwrap_or_else(|| panic!("no lock was acquired 20 times: {rows:?}"));
+    // One of four threads has it for 10 ms, so on an idle machine three wait nearly all of 200 ms.
+    let waited: i64 = guard["wait_total_ns"].parse().unwrap();
+    assert!(waited > 10_000_000, "{guard:?}");
+    let times = times(&trace);
+    assert!(times["semaphore"] > 100_000_000, "the server waits for jobs: {times:?}");
+    assert_left_out(&trace, &times);
+}
+
+#[test]
+#[ignore = "needs root and rustc; run by cargo xtask test"]
+fn mutexes_of_rust_are_locks() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("known_rust");
+    let mut compiler = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    compiler.args(["--edition", "2024", "-g", "-O", "-C", "force-frame-pointers=yes"]);
+    let source = root().join("fixtures/programs/known_rust.rs");
+    assert!(run(compiler.arg(source).arg("-o").arg(&program)).status.success());
+    let trace = recorded("futex", &[program.to_str().unwrap(), "4", "20000"], directory.path());
+    let times = times(&trace);
+    // The main thread waits in a scope for its threads.
+    assert!(times["lock"] > 0 && times["exit"] > 0, "{times:?}");
+    let hot = report(&["--by", "lock"], &trace);
+    assert!(hot[0]["name"].contains("HOT"), "{hot:?}");
+    let by_default = report(&["--by", "purpose"], &trace);
+    assert!(by_default.iter().all(|row| row["purpose"] == "lock"), "{by_default:?}");
+    assert_left_out(&trace, &times);
+}
+
+#[test]
+#[ignore = "needs root and go; run by cargo xtask test"]
+fn threads_of_the_scheduler_of_go_are_idle() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("known_go");
+    let source = root().join("fixtures/programs/known_go.go");
+    let mut go = Command::new("go");
+    go.env("HOME", directory.path()).env("GOCACHE", directory.path().join("cache")).args(["build", "-o"]);
+    let Ok(built) = go.arg(&program).arg(source).output() else { return skip("no go here") };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let trace = recorded("futex", &[program.to_str().unwrap(), "8", "50"], directory.path());
+    let times = times(&trace);
+    let all: i64 = times.values().sum();
+    assert!(times["scheduler"] * 100 > all * 95, "{times:?}");
+    assert_left_out(&trace, &times);
+}
+
+/// Checks that a C program, built with these flags and recorded by this klock, waits for four purposes, and that only its locks
+/// are in the report.
+#[track_caller]
+fn assert_purposes_of_c(flags: &[&str], mut record: Command) {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = xtask::fixture::build("known_callers", directory.path(), flags).unwrap();
+    let trace = directory.path().join("t.parquet");
+    let options = ["record", "--quiet", "--locks", "futex", "-o"];
+    record_whole(record.args(options).arg(&trace).arg(program));
+    let times = times(&trace);
+    for purpose in ["lock", "condvar", "exit", "semaphore"] {
+        assert!(times.get(purpose).is_some_and(|ns| *ns > 0), "{purpose}: {times:?}");
+    }
+    let by_default = report(&["--by", "purpose"], &trace);
+    assert!(by_default.iter().all(|row| row["purpose"] == "lock"), "{by_default:?}");
+    assert_left_out(&trace, &times);
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn joins_condition_variables_and_semaphores_of_c_are_no_locks() {
+    assert_purposes_of_c(&["-O2", "-fomit-frame-pointer"], klock());
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn joins_and_semaphores_have_names_without_the_debug_symbols_of_the_c_library() {
+    let hide = "if [ -d /usr/lib/debug ]; then mount -t tmpfs none /usr/lib/debug; fi && exec \"$@\"";
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", hide, "sh"]).arg(klock().get_program());
+    assert_purposes_of_c(&["-O2", "-fomit-frame-pointer"], hidden);
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn joins_condition_variables_and_semaphores_of_a_static_program_are_no_locks() {
+    assert_purposes_of_c(&["-static"], klock());
+}

@@ -1,0 +1,93 @@
+//! Records programs with very many threads or processes with the in-process recorder, at default sizes. Every event is recorded.
+//!
+//! `KLOCK_THREADS` is the number of threads that run one by one (10000).
+//!
+//! needs: gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the figures are worth reading")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use trace_format::{EventKind, LockKind, Trace};
+
+mod support;
+
+use support::{Running, place::Place};
+
+/// Records the program. Asserts that each process has as many acquisitions and releases as it prints, that nothing is lost, and that
+/// there are this many tasks with events.
+#[track_caller]
+fn assert_exact(options: &[&str], arguments: &[&str], tasks: usize) {
+    let place = Place::new();
+    let program = place.program("known_threads");
+    let mut command = place.record(options, &program, arguments);
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(180));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let trace = Trace::open(&place.path("t.parquet")).unwrap();
+    let loss = &trace.info().loss;
+    // A thread that gets no processor for two seconds in the middle of a record is late. Whether one is depends on the machine.
+    assert_eq!(loss.events(), 0, "{loss:?}");
+    let mut printed: BTreeMap<i32, u64> = BTreeMap::new();
+    for line in ended.stdout.lines().filter_map(|line| line.strip_prefix("COUNT ")) {
+        let (pid, count) = line.split_once(' ').unwrap();
+        *printed.entry(pid.parse().unwrap()).or_default() += count.parse::<u64>().unwrap();
+    }
+    assert!(!printed.is_empty(), "{}", ended.stdout);
+    let (locks, rows) = (trace.locks().unwrap(), trace.tasks().unwrap());
+    let mut acquired: BTreeMap<i32, u64> = BTreeMap::new();
+    let (mut released, mut last_ns) = (acquired.clone(), i64::MIN);
+    let mut seen = vec![false; rows.len()];
+    for batch in trace.events().unwrap() {
+        for event in batch.unwrap().iter() {
+            assert!(event.ts_ns >= last_ns, "rows are in the order of time");
+            last_ns = event.ts_ns;
+            let lock = event.lock.map(|lock| &locks[usize::try_from(lock.0).unwrap()]);
+            let Some(pid) = lock.filter(|lock| lock.kind == LockKind::PthreadMutex).and_then(|lock| lock.pid)
+            else {
+                continue;
+            };
+            let task = event.task.expect("a thread recorded it");
+            seen[usize::try_from(task.0).unwrap()] = true;
+            match event.kind {
+                EventKind::Acquire => *acquired.entry(pid).or_default() += 1,
+                EventKind::Release => *released.entry(pid).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((&acquired, &released), (&printed, &printed));
+    assert_eq!(seen.iter().filter(|seen| **seen).count(), tasks);
+    let memory = ended.stdout.lines().find(|line| line.starts_with("RSS ")).unwrap_or("");
+    println!(
+        "{arguments:?}: {} events, {memory} kB of the program, {}",
+        trace.event_count(),
+        ended.stderr.trim()
+    );
+    place.assert_nothing_is_left();
+}
+
+#[test]
+#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+fn ten_thousand_threads_at_once_are_recorded() {
+    assert_exact(&[], &["at-once", "10000", "10"], 10_000);
+}
+
+#[test]
+#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+fn threads_one_by_one_are_recorded() {
+    let threads = std::env::var("KLOCK_THREADS").unwrap_or_else(|_| "10000".to_owned());
+    assert_exact(&[], &["one-by-one", &threads, "10"], threads.parse().unwrap());
+}
+
+#[test]
+#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+fn two_hundred_processes_are_recorded() {
+    assert_exact(&[], &["processes", "200", "1000"], 400);
+}
+
+#[test]
+#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+fn more_threads_than_chunks_are_recorded_if_they_wait() {
+    assert_exact(&["--lossless", "--ring", "1M"], &["at-once", "1000", "100"], 1000);
+}

@@ -1,0 +1,70 @@
+//! Records programs whose truth is known by construction, and compares what klock says of them with it: names, classes, counts.
+//!
+//! needs: gcc
+
+#![cfg(feature = "record")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+mod support;
+
+use support::{csv_rows, fixture, klock, run};
+
+/// Records a program with the in-process recorder, and returns the place of the trace in `directory`.
+#[track_caller]
+fn recorded(program: &Path, args: &[&str], directory: &Path) -> std::path::PathBuf {
+    let trace = directory.join("t.parquet");
+    let mut record: Command = klock();
+    record.args(["record", "--locks", "pthread", "-o"]).arg(&trace).arg("--").arg(program).args(args);
+    let ended = run(&mut record);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    trace
+}
+
+/// Returns what `klock analyze` prints.
+#[track_caller]
+fn analyzed(args: &[&str], trace: &Path) -> String {
+    let ended = run(klock().arg("analyze").args(args).arg(trace));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    ended.stdout
+}
+
+#[test]
+#[ignore = "builds and records a program; run by cargo xtask test"]
+fn functions_of_c_keep_their_names_though_they_encode_types() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = recorded(&fixture("truth_names"), &[], directory.path());
+    let csv = analyzed(&["report", "--by", "site", "--lock", "names_lock", "--format", "csv"], &trace);
+    let mut found: Vec<String> = csv_rows(&csv).into_iter().map(|row| row["function"].clone()).collect();
+    found.sort();
+    assert_eq!(found, ["Pc", "b", "d", "f", "i", "v", "w"]);
+}
+
+#[test]
+#[ignore = "builds and records a program; run by cargo xtask test"]
+fn a_lock_in_memory_that_processes_share_is_one_lock() {
+    const PROCESSES: usize = 20;
+    const ROUNDS: usize = 50;
+    let directory = tempfile::tempdir().unwrap();
+    let args = [PROCESSES.to_string(), ROUNDS.to_string()];
+    let trace = recorded(&fixture("shared_lock"), &args.each_ref().map(String::as_str), directory.path());
+    let csv = analyzed(&["report", "--by", "lock", "--all", "--idle", "--format", "csv"], &trace);
+    let rows = csv_rows(&csv);
+    let counts = |kind: &str, is_shared: bool| {
+        let is_wanted = |row: &&BTreeMap<String, String>| {
+            row["kind"] == kind && row["name"].contains(", shared)") == is_shared
+        };
+        rows.iter().filter(is_wanted).map(|row| row["count"].parse().unwrap()).collect::<Vec<usize>>()
+    };
+    assert_eq!(counts("pthread_mutex", true), [PROCESSES * ROUNDS; 2], "{csv}");
+    assert_eq!(counts("user_semaphore", true), [PROCESSES * ROUNDS], "{csv}");
+    assert_eq!(counts("pthread_mutex", false), [ROUNDS; PROCESSES], "{csv}");
+    // Waits for a shared lock are charged to the holder in another process.
+    let blame = analyzed(&["blame", "--by", "site", "--format", "csv"], &trace);
+    let caused = |charged: &str| {
+        let rows = csv_rows(&blame).into_iter().filter(|row| row["charged_to"] == charged);
+        rows.map(|row| row["wait_caused_ns"].parse::<i64>().unwrap()).sum::<i64>()
+    };
+    assert!(caused("hold") > 0, "{blame}");
+}

@@ -1,0 +1,122 @@
+//! Builds klock and every test program with one cargo command, and knows where they are.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::process::{Outcome, Run};
+
+/// A test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TestProgram {
+    /// Name of its target: that of the file, of the library, or of the program.
+    pub(super) target: String,
+    /// Whether it has the unit tests of a library or a program.
+    pub(super) is_unit: bool,
+    /// Whether property tests run fewer cases.
+    is_fast: bool,
+    /// Directory of its package, where its tests run.
+    package: PathBuf,
+    executable: PathBuf,
+}
+
+/// The programs that the parts run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Build {
+    pub(super) tests: Vec<TestProgram>,
+    pub(super) klock: PathBuf,
+}
+
+impl Build {
+    /// Builds. A fast build is unoptimised and leaves out the in-process recorder, whose tests build its library.
+    pub(super) fn make(fast: bool) -> Result<Self> {
+        let packages: &[&str] =
+            if fast { &[] } else { &["--release", "--workspace", "--exclude", "record-ebpf"] };
+        let cargo =
+            Run::cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]).args(packages);
+        Self::read(&cargo.minutes(30).read_with_progress()?, fast)
+    }
+
+    /// Reads cargo's messages.
+    fn read(messages: &str, is_fast: bool) -> Result<Self> {
+        let mut build = Self::default();
+        for line in messages.lines().filter(|line| line.starts_with('{')) {
+            let message: Value = serde_json::from_str(line).context("cargo's messages")?;
+            let Some(executable) = message["executable"].as_str() else { continue };
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let kind = text(&message["target"]["kind"][0]);
+            let target = text(&message["target"]["name"]);
+            if message["profile"]["test"] == true {
+                let manifest = text(&message["manifest_path"]);
+                let package = Path::new(&manifest).parent().unwrap_or(Path::new("/")).to_owned();
+                let is_unit = kind != "test";
+                build.tests.push(TestProgram {
+                    target,
+                    is_unit,
+                    is_fast,
+                    package,
+                    executable: executable.into(),
+                });
+            } else if target == "klock" && kind == "bin" {
+                build.klock = executable.into();
+            }
+        }
+        ensure!(build.klock.is_file() || cfg!(test), "cargo did not name klock's executable");
+        build.tests.sort_by_key(|test| (!test.is_unit, test.package.clone(), test.target.clone()));
+        Ok(build)
+    }
+}
+
+impl TestProgram {
+    fn command(&self, arguments: &[&str]) -> Run {
+        // As cargo runs it. Tests that need cargo get the one that built them.
+        let run = Run::new(&self.executable, arguments).directory(&self.package);
+        let run = run.env("CARGO_MANIFEST_DIR", &self.package);
+        if self.is_fast { run.env("KLOCK_FAST_TESTS", "1") } else { run }
+    }
+
+    /// Runs its tests, with arguments of the harness.
+    pub(super) fn run(&self, arguments: &[&str], minutes: u32) -> Result<Outcome> {
+        self.command(arguments).env("KLOCK_PICTURES", pictures()?).minutes(minutes).stream()
+    }
+
+    /// Returns the names of its ignored tests.
+    pub(super) fn ignored(&self) -> Result<Vec<String>> {
+        let list = self.command(&["--list", "--ignored", "--format=terse"]).read()?;
+        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+}
+
+/// The directory into which a test writes pictures for people.
+fn pictures() -> Result<PathBuf> {
+    let directory = crate::process::target().join("xtask/pictures");
+    std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_read_from_cargos_messages() {
+        let line = |kind: &str, name: &str, test: bool| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": "/k/Cargo.toml", "executable": format!("/t/{name}"),
+                "target": {"kind": [kind], "name": name}, "profile": {"test": test},
+            })
+        };
+        let messages = [
+            line("test", "live_names", true),
+            line("lib", "record", true),
+            line("bin", "klock", false),
+            serde_json::json!({"reason": "build-finished", "success": true}),
+        ];
+        let build = Build::read(&messages.map(|line| line.to_string()).join("\n"), false).unwrap();
+        assert_eq!(build.klock, Path::new("/t/klock"));
+        let names: Vec<(&str, bool)> =
+            build.tests.iter().map(|test| (test.target.as_str(), test.is_unit)).collect();
+        assert_eq!(names, [("record", true), ("live_names", false)]);
+    }
+}

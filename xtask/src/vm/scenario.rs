@@ -1,0 +1,168 @@
+//! A scenario of the matrix: a script that runs in an empty directory of the guest, and a check, on the host, of the
+//! files that it leaves there; and helpers that scenarios share.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::packages::Kernel;
+
+/// The circumstances of a scenario.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// The kernel of the matrix; `None` is the machine's own.
+    pub(super) kernel: Option<Kernel>,
+    /// Minutes of the soak.
+    pub(super) soak_minutes: f64,
+    /// Whether everything takes the shortest useful time.
+    pub(super) short: bool,
+    /// klock on the host.
+    pub(super) klock: PathBuf,
+}
+
+impl Setting {
+    /// Returns whether the kernel has the contention tracepoints.
+    pub(super) fn contention(&self) -> bool {
+        self.kernel.is_none_or(|kernel| kernel.contention)
+    }
+}
+
+/// The machines on which a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The guests, and the machine itself.
+    Everywhere,
+    /// The guests: it would disturb the machine.
+    Guests,
+}
+
+/// A scenario.
+pub(super) struct Scenario {
+    /// Its name, also that of its directory.
+    pub(super) name: &'static str,
+    /// The machines on which it runs.
+    pub(super) place: Place,
+    /// Time limit of its script.
+    pub(super) seconds: fn(&Setting) -> u32,
+    /// The script, for busybox' `sh`. `$WORK` is a tmpfs.
+    pub(super) script: fn(&Setting) -> String,
+    /// The check of its files.
+    pub(super) check: fn(&Files, &Setting, &mut Finding) -> Result<()>,
+}
+
+/// The findings of a check.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finding {
+    /// Figures for the tables: the table, the column and the text.
+    pub(super) figures: Vec<(&'static str, &'static str, String)>,
+    /// Descriptions of everything that is wrong.
+    pub(super) faults: Vec<String>,
+}
+
+impl Finding {
+    /// Adds a figure.
+    pub(super) fn figure(&mut self, part: &'static str, column: &'static str, value: impl Into<String>) {
+        self.figures.push((part, column, value.into()));
+    }
+
+    /// Adds a fault unless the condition holds.
+    pub(super) fn must(&mut self, holds: bool, fault: impl FnOnce() -> String) {
+        if !holds {
+            self.faults.push(fault());
+        }
+    }
+}
+
+/// The files that a script left.
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: PathBuf,
+}
+
+impl Files {
+    /// Returns the files in a directory.
+    pub(super) fn of(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// Returns the path of a file.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Returns the text of a file; empty if it is missing.
+    pub(super) fn text(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path(name)).unwrap_or_default()).into_owned()
+    }
+
+    /// Returns the exit status that a script wrote into a file.
+    pub(super) fn status(&self, name: &str) -> Result<i32> {
+        let text = self.text(name);
+        text.trim()
+            .parse()
+            .with_context(|| format!("no exit status in {}: '{}'", self.path(name).display(), text.trim()))
+    }
+
+    /// Returns the last lines of the script's log.
+    pub(super) fn log_end(&self) -> String {
+        let log = self.text("log");
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(4)..].join(" | ")
+    }
+}
+
+/// The last line that is not empty.
+pub(super) fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)")
+}
+
+/// A shell function that waits until a recorder has attached everything: it has file descriptors of BPF programs, and
+/// their number stays the same. A shell's background programs ignore Ctrl-C unless they ask for it, as both do.
+pub(super) const SETTLED: &str = r#"
+settled() {
+    before=0; same=0
+    while [ $same -lt 3 ] && [ -d /proc/$1 ]; do
+        sleep 1
+        now=$(ls -l /proc/$1/fd | grep -c -e bpf -e perf_event)
+        if [ $now = $before ] && [ $now -gt 4 ]; then same=$((same + 1)); else same=0; fi
+        before=$now
+    done
+}
+"#;
+
+/// Formats a number with separators of thousands.
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Formats nanoseconds in a suitable unit.
+pub(super) fn time(ns: f64) -> String {
+    match ns.abs() {
+        n if n < 1e3 => format!("{ns:.0} ns"),
+        n if n < 1e6 => format!("{:.2} µs", ns / 1e3),
+        n if n < 1e9 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_formatted_for_readers() {
+        assert_eq!([thousands(999), thousands(1000), thousands(1_234_567)], ["999", "1,000", "1,234,567"]);
+        assert_eq!([time(999.0), time(1500.0), time(2.5e9)], ["999 ns", "1.50 µs", "2.50 s"]);
+    }
+}
