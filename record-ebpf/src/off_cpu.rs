@@ -79,11 +79,11 @@ impl OffCpu {
         OFF_CPU.get_ptr_mut(tid).map(|state| unsafe { &mut *state })
     }
 
-    /// Returns the state of a task and creates it if necessary. A nested program cannot create it, because the outer program
-    /// may be modifying the map.
+    /// Returns the state of the current task, which leaves its CPU, and creates it if necessary. Inside another program of this
+    /// task, too: that one was preempted (7.2 preempts tracepoint programs), and none is preempted while it modifies a map.
     #[inline(always)]
-    pub(crate) fn of_or_new(run: &Run, tid: u32) -> Option<&'static mut Self> {
-        if Self::of(tid).is_none() && !run.nested {
+    pub(crate) fn of_or_new(tid: u32) -> Option<&'static mut Self> {
+        if Self::of(tid).is_none() {
             let _ = OFF_CPU.insert(tid, Self::INITIAL, BPF_ANY as u64);
         }
         Self::of(tid)

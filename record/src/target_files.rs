@@ -7,8 +7,8 @@
 //! | open the very file that is mapped | the opener, a process with klock's privileges that reads no file | it is killed after two seconds |
 //! | parse its contents | the parser, a process without privileges | it is killed when the file has used up its time, or dies at its limits |
 //!
-//! A file that went wrong is not tried again. A user whose files go wrong several times gets no names any more; files of other
-//! users are unaffected.
+//! A file that went wrong is not tried again. A user whose files go wrong several times gets no names any more; files that a
+//! process of another user maps, too, are unaffected.
 
 use std::{
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
@@ -113,15 +113,17 @@ pub struct TargetFiles {
 #[derive(Debug)]
 struct OpenedFile {
     descriptor: Arc<OwnedFd>,
-    /// The process that mapped it first, its user, and the path as it sees it.
-    pid: u32,
-    uid: u32,
+    /// Processes that map it, one of each user.
+    owners: Vec<FileOwner>,
+    /// The path as they see it.
     path: String,
     bytes: u64,
     /// The time that is left for it.
     budget: Duration,
     /// Whether it went wrong.
     failed: bool,
+    /// Whether its users are not waited for any more.
+    left_out: bool,
     /// Known after the first load.
     facts: Option<ElfFacts>,
     /// The file with its debug information: `None` until it is looked for.
@@ -179,6 +181,7 @@ impl TargetFiles {
     pub(crate) fn open(&mut self, owner: FileOwner, mapping: &Mapping) -> Result<FileId, String> {
         let identity = (mapping.device, mapping.inode, mapping.path.to_string());
         if let Some(&id) = self.by_identity.get(&identity) {
+            self.join(id, owner);
             return Ok(id);
         }
         // The file of a process that has ended may still be at its path.
@@ -201,17 +204,29 @@ impl TargetFiles {
         self.by_identity.insert(identity, id);
         self.files.push(OpenedFile {
             descriptor: Arc::new(descriptor),
-            pid,
-            uid,
+            owners: vec![owner],
             path: mapping.path.to_string(),
             bytes,
             budget: PARSE_LIMIT
                 + Duration::from_millis(bytes.min(copy::MAX_FILE_BYTES) * 1000 / BYTES_PER_SECOND),
             failed: false,
+            left_out: false,
             facts: None,
             debug: None,
         });
         Ok(id)
+    }
+
+    /// Notes that a process maps an open file, too. Returns whether it is the first one of its user: what could not be read for the
+    /// others may be read now.
+    pub(crate) fn join(&mut self, id: FileId, owner: FileOwner) -> bool {
+        let file = self.file_mut(id);
+        let is_new = file.owners.iter().all(|known| known.uid != owner.uid);
+        if is_new {
+            file.owners.push(owner);
+            file.left_out = false;
+        }
+        is_new
     }
 
     /// Returns the descriptor of a file.
@@ -268,7 +283,7 @@ impl TargetFiles {
         self.ask(id, &ParseRequest::Functions { file: id.0 })?
     }
 
-    /// Returns the unwind table of a file; `None` if the file went wrong.
+    /// Returns the unwind table of a file; `None` if the file cannot be read, for its users so far or at all.
     pub(crate) fn unwind_table(&mut self, id: FileId) -> Option<UnwindTable> {
         self.load(id).ok()?;
         let mut table = UnwindTable::new(self.facts(id).segments);
@@ -299,6 +314,18 @@ impl TargetFiles {
 
     fn file(&self, id: FileId) -> &OpenedFile {
         &self.files[id.0 as usize]
+    }
+
+    /// Returns the process on whose behalf a file is read: of those that map it, one of klock's own user, or else of the user with
+    /// the fewest files that went wrong.
+    fn owner(&self, id: FileId) -> FileOwner {
+        let standing = |owner: &&FileOwner| (!is_own_user(owner.uid), self.strikes(owner.uid));
+        let owners = &self.file(id).owners;
+        owners.iter().min_by_key(standing).copied().unwrap_or(FileOwner { pid: 0, uid: FileOwner::UNKNOWN_USER })
+    }
+
+    fn strikes(&self, uid: u32) -> u32 {
+        self.users.get(&uid).map_or(0, |user| user.strikes)
     }
 
     fn file_mut(&mut self, id: FileId) -> &mut OpenedFile {
@@ -354,8 +381,7 @@ impl TargetFiles {
     /// Returns an error if the file, or several files of its user, went wrong before.
     fn may_be_read(&self, id: FileId) -> Result<(), String> {
         let file = self.file(id);
-        let user = self.users.get(&file.uid);
-        if file.failed || user.is_some_and(|user| user.strikes >= MAX_STRIKES) {
+        if file.failed || file.left_out || self.strikes(self.owner(id).uid) >= MAX_STRIKES {
             return Err("it failed before".to_owned());
         }
         Ok(())
@@ -384,9 +410,8 @@ impl TargetFiles {
     /// Opens the file with a file's debug information: by its build id or its link, below the system's directory of debug
     /// information, then below the root of its process.
     fn find_debug(&mut self, id: FileId) -> Option<OwnedFd> {
-        let OpenedFile { pid, uid, path, .. } = self.file(id);
-        let (pid, uid) = (*pid, *uid);
-        let (folder, name) = path.rsplit_once('/')?;
+        let FileOwner { pid, uid } = self.owner(id);
+        let (folder, name) = self.file(id).path.rsplit_once('/')?;
         let (folder, name) = (folder.to_owned(), name.to_owned());
         let facts = self.file(id).facts.clone()?;
         let mut relative = Vec::new();
@@ -423,7 +448,7 @@ impl TargetFiles {
         let longest = wanted.iter().map(|&index| self.file(of[index].0)).max_by_key(|file| file.budget);
         let limit = longest.map_or(Duration::ZERO, |file| file.budget);
         // If one of the files may not be waited for, each is asked for alone.
-        let limits = wanted.iter().map(|&index| self.wait_limit(self.file(of[index].0).uid, limit));
+        let limits = wanted.iter().map(|&index| self.wait_limit(self.owner(of[index].0).uid, limit));
         let Some(limit) = limits.min_by_key(|limit| limit.after_stop) else { return Ok(()) };
         let answer = self.parser.call::<Vec<Timed<Vec<SymbolFrame>>>>(
             &ParseRequest::Symbols { of: request },
@@ -434,7 +459,7 @@ impl TargetFiles {
         for (&index, named) in wanted.iter().zip(answers) {
             let file = of[index].0;
             self.spend(file, Duration::from_micros(named.micros));
-            let user = self.users.entry(self.file(file).uid).or_default();
+            let user = self.users.entry(self.owner(file).uid).or_default();
             user.text_bytes += named.value.iter().map(SymbolFrame::text_bytes).sum::<usize>();
             if user.text_bytes <= MAX_TEXT {
                 all[index] = named.value;
@@ -458,8 +483,7 @@ impl TargetFiles {
         request: &ParseRequest,
         descriptor: Option<&OwnedFd>,
     ) -> Result<A, String> {
-        let OpenedFile { uid, budget, .. } = *self.file(id);
-        let limit = self.wait_limit(uid, budget);
+        let limit = self.wait_limit(self.owner(id).uid, self.file(id).budget);
         match self.parser.call::<Timed<A>>(request, descriptor.map(OwnedFd::as_fd), &limit) {
             Ok((answer, _)) => {
                 self.spend(id, Duration::from_micros(answer.micros));
@@ -483,12 +507,14 @@ impl TargetFiles {
     }
 
     fn fail(&mut self, id: FileId, error: &CallError) {
+        let uid = self.owner(id).uid;
+        let is_stopped = matches!(error, CallError::Stopped);
         let file = self.file_mut(id);
-        if std::mem::replace(&mut file.failed, true) {
+        let known = if is_stopped { &mut file.left_out } else { &mut file.failed };
+        if std::mem::replace(known, true) {
             return;
         }
-        let uid = file.uid;
-        if !matches!(error, CallError::Stopped) {
+        if !is_stopped {
             self.users.entry(uid).or_default().strikes += 1;
         }
         self.count_failure(match error {
@@ -501,9 +527,9 @@ impl TargetFiles {
 
     /// Returns how long a helper may take for a file of a process of this user.
     fn wait_limit(&self, uid: u32, limit: Duration) -> WaitLimit {
-        let after_stop = if uid == rustix::process::geteuid().as_raw() {
+        let after_stop = if is_own_user(uid) {
             Duration::MAX
-        } else if self.users.get(&uid).is_some_and(|user| user.strikes > 0) {
+        } else if self.strikes(uid) > 0 {
             MAX_AFTER_STOP_AND_STRIKE
         } else {
             MAX_AFTER_STOP
@@ -525,6 +551,11 @@ impl TargetFiles {
         self.held.clear();
         self.held_bytes = 0;
     }
+}
+
+/// Whether this is the user that klock runs as.
+fn is_own_user(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw()
 }
 
 /// Returns a path by which klock and the kernel reach a file that klock holds open.

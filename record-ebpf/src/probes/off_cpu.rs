@@ -73,7 +73,7 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
             OffCpu::forget(run, task.tid);
             return Outcome::Filtered;
         }
-        let Some(off) = OffCpu::of_or_new(run, task.tid) else { return Outcome::NoPlace };
+        let Some(off) = OffCpu::of_or_new(task.tid) else { return Outcome::NoPlace };
         let stacks = take_stacks(run, &ctx, task, Inline::OfTask);
         off.leave(task, state, state == TASK_WAKING, stacks, now);
         Outcome::Filtered

@@ -33,9 +33,13 @@ impl Module {
 
     /// Opens the file, unless it is open or the same process tried before. It can be gone later.
     pub(crate) fn open(&mut self, owner: FileOwner, mapping: &Mapping, files: &mut TargetFiles) {
-        if self.file.is_none() && self.tried_by != owner.pid {
+        let is_changed = match self.file {
+            Some(file) => files.join(file, owner),
+            None => self.tried_by != owner.pid,
+        };
+        if is_changed {
             self.tried_by = owner.pid;
-            self.file = files.open(owner, mapping).ok();
+            self.file = self.file.or_else(|| files.open(owner, mapping).ok());
             self.facts = None;
         }
     }

@@ -8,13 +8,22 @@ use crate::maps;
 /// A user that is not the one of the tests.
 const OTHER: u32 = 64201;
 
+/// Returns the mappings of the tests.
+fn mapped() -> Vec<Mapping> {
+    maps::parse(&maps::read(std::process::id()).unwrap())
+}
+
+/// Returns the code of the C library.
+fn libc(mapped: &[Mapping]) -> &Mapping {
+    mapped.iter().find(|mapping| mapping.executable && mapping.path.contains("/libc.so")).unwrap()
+}
+
 #[test]
 fn a_file_that_is_not_waited_for_takes_no_names_from_one_that_was_loaded_before() {
-    let pid = std::process::id();
-    let mapped = maps::parse(&maps::read(pid).unwrap());
+    let (pid, mapped) = (std::process::id(), mapped());
     let function = path_of as *const () as u64;
     let program = mapped.iter().find(|mapping| (mapping.start..mapping.end).contains(&function)).unwrap();
-    let libc = mapped.iter().find(|mapping| mapping.executable && mapping.path.contains("/libc.so")).unwrap();
+    let libc = libc(&mapped);
     let stop = Stop::new();
     let mut files = TargetFiles::until(stop.clone());
     let own = files.open(FileOwner::of(pid), program).unwrap();
@@ -27,4 +36,34 @@ fn a_file_that_is_not_waited_for_takes_no_names_from_one_that_was_loaded_before(
     let named = files.symbols(&[(own, function - program.start + program.offset), (of_other, libc.offset)]);
     assert!(named[0].iter().any(|frame| frame.name.ends_with("path_of")), "{named:?}");
     assert!(named[1].is_empty(), "{named:?}");
+}
+
+#[test]
+fn a_library_that_a_user_without_names_mapped_first_has_names_for_the_others() {
+    let (pid, mapped) = (std::process::id(), mapped());
+    let libc = libc(&mapped);
+    for third in [rustix::process::geteuid().as_raw(), OTHER + 1] {
+        let mut files = TargetFiles::default();
+        let id = files.open(FileOwner { pid, uid: OTHER }, libc).unwrap();
+        files.users.entry(OTHER).or_default().strikes = MAX_STRIKES;
+        assert!(files.unwind_table(id).is_none());
+        assert_eq!(files.open(FileOwner { pid, uid: third }, libc).unwrap(), id);
+        assert!(files.unwind_table(id).is_some());
+    }
+}
+
+#[test]
+fn a_library_that_was_left_out_at_the_end_is_read_for_a_user_who_is_waited_for() {
+    let (pid, mapped) = (std::process::id(), mapped());
+    let libc = libc(&mapped);
+    let stop = Stop::new();
+    let mut files = TargetFiles::until(stop.clone());
+    let id = files.open(FileOwner { pid, uid: OTHER }, libc).unwrap();
+    files.users.entry(OTHER).or_default().strikes = 1;
+    stop.request("interrupted");
+    stop.set_ended();
+    thread::sleep(MAX_AFTER_STOP_AND_STRIKE);
+    assert!(files.unwind_table(id).is_none());
+    files.open(FileOwner::of(pid), libc).unwrap();
+    assert!(files.unwind_table(id).is_some());
 }
