@@ -114,7 +114,10 @@ fn assert_named(outcome: &Outcome, symbol: &str) {
     let stacks = outcome.trace.stacks().unwrap();
     let named = stacks.iter().flat_map(|stack| &stack.frames).any(|f| f.symbol.as_deref() == Some(symbol));
     let in_programs = |stack: &&Stack| {
-        stack.frames.iter().any(|frame| frame.module.as_deref().is_some_and(|module| module.contains("known_")))
+        stack
+            .frames
+            .iter()
+            .any(|frame| frame.module.as_deref().is_some_and(|module| module.contains("known_")))
     };
     let others: Vec<_> = stacks.iter().filter(in_programs).take(3).collect();
     assert!(named, "no frame has the name {symbol}, but there are {others:?}: {}", outcome.stderr);

@@ -321,7 +321,11 @@ impl TargetFiles {
     fn owner(&self, id: FileId) -> FileOwner {
         let standing = |owner: &&FileOwner| (!is_own_user(owner.uid), self.strikes(owner.uid));
         let owners = &self.file(id).owners;
-        owners.iter().min_by_key(standing).copied().unwrap_or(FileOwner { pid: 0, uid: FileOwner::UNKNOWN_USER })
+        owners
+            .iter()
+            .min_by_key(standing)
+            .copied()
+            .unwrap_or(FileOwner { pid: 0, uid: FileOwner::UNKNOWN_USER })
     }
 
     fn strikes(&self, uid: u32) -> u32 {

@@ -226,7 +226,8 @@ impl Worker {
         }
         // A file that could not be opened or read on behalf of one process may be on behalf of the next.
         let file = self.mappings.file_of(module)?;
-        let table = Some(self.mappings.files.unwind_table(file)?).filter(|table| !table.is_empty()).map(Rc::new);
+        let table =
+            Some(self.mappings.files.unwind_table(file)?).filter(|table| !table.is_empty()).map(Rc::new);
         self.tables.insert(module, table.clone());
         table
     }
