@@ -143,8 +143,11 @@ pub(crate) unsafe extern "C" fn clocklock(
             MUTEX,
             mutex,
             || {
-                // The C library refuses an invalid clock even if the mutex is free, and valid clocks depend on the mutex. A
-                // time in the past makes it check without waiting.
+                if clock::is_valid_clock(clock) && word(mutex, KIND_OFFSET) & PRIORITY_INHERIT == 0 {
+                    return attempt(mutex);
+                }
+                // The C library refuses an invalid clock even if the mutex is free, and which clocks are valid for a mutex with
+                // priority inheritance depends on the kernel. A time in the past makes it check without waiting, by a system call.
                 timeout_as_busy(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),

@@ -207,6 +207,8 @@ impl Composer {
             code::OFF_CPU => (elsewhere(event.address), elsewhere(event.caller), 0),
             _ => (here, here, event.caller),
         };
+        let copied =
+            matches!(event.code, code::OFF_CPU | code::FUTEX_WAIT | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE);
         let stacks = StackRef {
             process: (process, event.tgid),
             kernel: event.kernel_stack,
@@ -214,6 +216,7 @@ impl Composer {
             caller,
             event: own,
             peer: false,
+            copied,
         };
         let waker = (event.flags & flag::PEER != 0).then(|| {
             let stacks = StackRef {
@@ -223,6 +226,7 @@ impl Composer {
                 caller: 0,
                 event: peers,
                 peer: true,
+                copied: event.code == code::OFF_CPU,
             };
             // Wake-ups by an idle task are interrupts; only off-CPU records name the CPU.
             (self.tasks.id(event.peer_tgid, event.peer_tid, peers.0), self.stacks.id(&stacks))

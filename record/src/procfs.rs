@@ -51,6 +51,18 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
+/// Returns whether a task, by its directory in `/proc`, is executing a program whose environment is not there yet: it has left the old
+/// program, so whoever started it goes on, and its `environ` is empty.
+pub fn is_starting(task: &Path) -> bool {
+    // Of include/linux/sched.h.
+    const PF_EXITING: u64 = 0x4;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    read_stat(&task.join("stat")).is_ok_and(|stat| {
+        let has_ended = matches!(stat.state, 'Z' | 'X') || stat.flags & (PF_EXITING | PF_KTHREAD) != 0;
+        stat.env_end == 0 && !has_ended
+    })
+}
+
 /// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be another one.
 pub fn user_of(pid: u32) -> Option<u32> {
     status_number(pid, "Uid:")
@@ -73,6 +85,16 @@ pub fn seccomp_filters() -> Option<u32> {
 /// Returns the TIDs of a process.
 pub fn threads(pid: u32) -> Vec<u32> {
     ids_in(Path::new(&format!("/proc/{pid}/task")))
+}
+
+/// Returns the number of threads of these processes that sleep in a futex call.
+pub fn asleep_in_futexes(processes: &[u32]) -> usize {
+    let is_asleep = |pid: u32, tid: u32| {
+        let place = fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan"));
+        place.is_ok_and(|function| function.contains("futex"))
+    };
+    let asleep = |pid: &u32| threads(*pid).into_iter().filter(|tid| is_asleep(*pid, *tid)).count();
+    processes.iter().map(asleep).sum()
 }
 
 /// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
@@ -163,10 +185,14 @@ fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> 
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     comm: String,
+    /// Field 3: `R`, `S`, `Z`, ...
+    state: char,
     /// Field 9: PF_* of include/linux/sched.h.
     flags: u64,
     /// Field 22: the start in clock ticks since boot.
     start_ticks: i64,
+    /// Field 51: the end of the environment in memory, 0 if there is none.
+    env_end: u64,
 }
 
 /// Reads the `stat` of a process or thread.
@@ -181,9 +207,11 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, comm) = head.split_once('(')?;
     // The first is field 3.
     let mut fields = tail.split_ascii_whitespace();
-    let flags = fields.nth(6)?.parse().ok()?;
+    let state = fields.next()?.chars().next()?;
+    let flags = fields.nth(5)?.parse().ok()?;
     let start_ticks = fields.nth(12)?.parse().ok()?;
-    Some(Stat { comm: comm.to_owned(), flags, start_ticks })
+    let env_end = fields.nth(28)?.parse().ok()?;
+    Some(Stat { comm: comm.to_owned(), state, flags, start_ticks, env_end })
 }
 
 /// Returns the path in the line `0::/user.slice/app.scope`.
@@ -203,9 +231,11 @@ mod tests {
 
     #[test]
     fn a_name_may_contain_parentheses_and_spaces() {
-        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 100 200";
-        let parsed = parse_stat(stat).map(|stat| (stat.comm, stat.start_ticks));
-        assert_eq!(parsed, Some(("a) b (c".to_owned(), 98765)));
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 100 200 18446744073709551615 1 1 0 0 0 0 0 \
+                    0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 50 51 0";
+        let parsed =
+            parse_stat(stat).map(|stat| (stat.comm, stat.state, stat.flags, stat.start_ticks, stat.env_end));
+        assert_eq!(parsed, Some(("a) b (c".to_owned(), 'S', 4_194_560, 98765, 51)));
         assert_eq!(parse_stat("nonsense"), None);
     }
 
@@ -218,6 +248,18 @@ mod tests {
         assert!((-20_000_000..3_600_000_000_000).contains(&age), "{age}");
         assert_eq!(process_of(me), Some(me));
         assert_eq!(task(me, me).unwrap().comm, leader.comm);
+    }
+
+    #[test]
+    fn a_process_with_an_environment_has_started_and_so_has_one_with_none() {
+        assert!(!is_starting(Path::new("/proc/self")));
+        let mut bare = std::process::Command::new("sleep").arg("100").env_clear().spawn().unwrap();
+        let directory = PathBuf::from(format!("/proc/{}", bare.id()));
+        let begun = std::time::Instant::now();
+        while is_starting(&directory) && begun.elapsed() < std::time::Duration::from_secs(30) {}
+        assert!(fs::read(directory.join("environ")).unwrap().is_empty() && !is_starting(&directory));
+        bare.kill().unwrap();
+        bare.wait().unwrap();
     }
 
     #[test]

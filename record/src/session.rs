@@ -370,6 +370,7 @@ impl<'a> Session<'a> {
             composer.finish(kernel.lost_by_cpu(&stats), rows);
         }
         loss.late = orderer.late();
+        loss.stacks_not_unwound = composer.stacks.not_unwound();
         loss.unpaired = composer.stats().unpaired;
         let last_ns = composer.stats().last_ns;
         let without_slot = self.add_preload_to(&mut loss);

@@ -65,6 +65,8 @@ pub struct StackRef {
     pub event: (u32, u32),
     /// It is the stack of the event's peer.
     pub peer: bool,
+    /// The BPF program copies the top of the user stack, if it fits.
+    pub copied: bool,
 }
 
 /// All stacks that were seen.
@@ -79,6 +81,8 @@ pub struct Stacks {
     unwound: FxHashMap<(u32, u32, bool), Unwound>,
     /// Whether frames that the kernel walks by frame pointers are guesses, because others are unwound.
     pub unwinds: bool,
+    /// Number of user stacks that should have been unwound, and are by frame pointers.
+    not_unwound: u64,
     new: Vec<(StackId, RawStack)>,
     count: i32,
 }
@@ -140,6 +144,7 @@ impl Stacks {
             self.unwound.remove(&(at.event.0, at.event.1, at.peer))
         };
         let user_there = is_there(at.user) || unwound.is_some();
+        self.not_unwound += u64::from(self.unwinds && at.copied && is_there(at.user) && unwound.is_none());
         if !kernel_there && !user_there {
             return None;
         }
@@ -194,6 +199,11 @@ impl Stacks {
         id
     }
 
+    /// Returns the number of user stacks that should have been unwound, but their copies did not fit or came too late.
+    pub fn not_unwound(&self) -> u64 {
+        self.not_unwound
+    }
+
     /// The number of stacks so far.
     pub fn count(&self) -> usize {
         self.count as usize
@@ -234,7 +244,15 @@ mod tests {
     use super::*;
 
     fn at(process: u32, kernel: i32, user: i32) -> StackRef {
-        StackRef { process: (ProcessKey(process), 10), kernel, user, caller: 0, event: (0, 0), peer: false }
+        StackRef {
+            process: (ProcessKey(process), 10),
+            kernel,
+            user,
+            caller: 0,
+            event: (0, 0),
+            peer: false,
+            copied: true,
+        }
     }
 
     fn inline(cpu: u32, seq: u32, user: bool, frames: &[u64]) -> WireStack {
@@ -306,6 +324,24 @@ mod tests {
         assert_eq!(stacks.id(&of(6, 8)), first, "whatever the frame pointers led to");
         assert_ne!(stacks.id(&of(7, 7)), first, "it was not copied");
         assert_eq!(stacks.take_new()[0].1.user, Half::Unwound([100, 200].into(), 1));
+    }
+
+    #[test]
+    fn stacks_whose_copy_did_not_come_are_counted() {
+        let mut stacks = Stacks { unwinds: true, ..Stacks::default() };
+        let header = WireUserStack { cpu: 1, seq: 5, ..Default::default() };
+        stacks.announce_unwound(&header, Frames { addresses: vec![100, 200], certain: 2 });
+        let of = |seq, user, copied| StackRef { event: (1, seq), copied, ..at(0, stack::NONE, user) };
+        stacks.id(&of(5, 7, true));
+        assert_eq!(stacks.not_unwound(), 0);
+        stacks.id(&of(6, stack::ABSENT, true));
+        stacks.id(&of(7, 7, false));
+        assert_eq!(stacks.not_unwound(), 0, "there is no user stack, or it is never copied");
+        stacks.id(&of(8, 7, true));
+        assert_eq!(stacks.not_unwound(), 1);
+        stacks.unwinds = false;
+        stacks.id(&of(9, 7, true));
+        assert_eq!(stacks.not_unwound(), 1, "nothing is unwound");
     }
 
     #[test]

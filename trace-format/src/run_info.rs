@@ -124,6 +124,8 @@ pub struct Loss {
     pub undecodable: u64,
     /// Recorded events whose stack could not be stored.
     pub stacks: u64,
+    /// User stacks that could not be copied or unwound in time. They are by frame pointers, and their callers are guesses.
+    pub stacks_not_unwound: u64,
     /// Recorded waits whose blocked and run-queue time is unknown because a BPF map was full.
     pub wait_states: u64,
     /// Events that arrived too late to be sorted; they are in the trace, out of order.

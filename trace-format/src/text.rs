@@ -37,6 +37,15 @@ pub fn is_unsafe(c: char) -> bool {
         )
 }
 
+/// Quotes a word for a shell, if it needs it. Safe to print.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", printable(word).replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,6 +44,8 @@ pub struct Trust {
     pub lost_where: String,
     /// Recorded events without their stack.
     pub stacks_lost: u64,
+    /// User stacks by frame pointers, because they could not be unwound: their callers are guesses.
+    pub stacks_not_unwound: u64,
     /// Recorded waits without their blocked and run-queue times.
     pub wait_states_lost: u64,
     /// Events out of order in the trace.
@@ -155,7 +157,7 @@ impl Trust {
         if other.lost > self.lost {
             self.lost_where = other.lost_where;
         }
-        add!(self, other: events, span_ns, recorded, lost, stacks_lost, wait_states_lost, late);
+        add!(self, other: events, span_ns, recorded, lost, stacks_lost, stacks_not_unwound, wait_states_lost, late);
         add!(self, other: holds_cut_by_loss, waits_cut_by_loss, unpaired_releases, hand_overs, releases_unseen);
         add!(self, other: backwards, begin_unseen, holds_open_at_end, waits_open_at_end, waits_begun, waited_ns);
         add!(self, other: gap_waits, gap_ns, unmeasured_waits, uncounted_waits, uncounted_wait_ns);

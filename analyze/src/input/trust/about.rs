@@ -24,6 +24,8 @@ pub enum About {
     Holds,
     /// Off-CPU times.
     OffCpu,
+    /// Lock orders.
+    LockOrder,
 }
 
 /// A line of the block.
@@ -42,17 +44,20 @@ pub(super) enum Line {
     Inferred,
     Late,
     StacksLost,
+    NotUnwound,
     StatesLost,
     Idle,
 }
 
 /// Returns the effect of a line on a table; `None` if it has none.
 pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
-    use About::{Blame, Diff, Events, HoldHist, Holds, OffCpu, Report, Timeline, WaitHist, Waits};
+    use About::{Blame, Diff, Events, HoldHist, Holds, LockOrder, OffCpu, Report, Timeline, WaitHist, Waits};
     use Line as L;
     const DROPPED: &str = "dropped, because events were lost while they lasted";
     Some(match (line, about) {
-        (_, Events | OffCpu) if !matches!(line, L::Late | L::StacksLost | L::StatesLost) => return None,
+        (_, Events | OffCpu) if !matches!(line, L::Late | L::StacksLost | L::NotUnwound | L::StatesLost) => {
+            return None;
+        }
 
         (L::HoldsOpen, Report | Diff | WaitHist | HoldHist) => "open at the end, counted nowhere",
         (L::HoldsOpen, Blame) => "open at the end, charged until then",
@@ -72,6 +77,7 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
         (L::HoldsCut, Report | Diff | Timeline | WaitHist | HoldHist) => DROPPED,
         (L::HoldsCut, Blame) => "during which events were lost: charged until then",
         (L::HoldsCut, Holds) => "during which events were lost (state cut)",
+        (L::HoldsCut, LockOrder) => "during which events were lost: they count as held until then",
         (L::WaitsCut, Report | Diff | Timeline | WaitHist) => DROPPED,
         (L::WaitsCut, Blame) => "during which events were lost: counted until then",
         (L::WaitsCut, Waits) => "during which events were lost (outcome cut)",
@@ -85,6 +91,9 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
             "dropped, because the release was not seen"
         }
         (L::ReleaseUnseen, Blame) => "whose release was not seen: charged until another task had the lock",
+        (L::ReleaseUnseen, LockOrder) => {
+            "whose release was not seen: they count as held until another task had the lock"
+        }
         (L::ReleaseUnseen, Holds) => "whose release was not seen (state release_unseen)",
         (L::Backwards, Report | Diff | Timeline | WaitHist | HoldHist) => {
             "dropped, because the release is earlier than the acquisition"
@@ -103,7 +112,9 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
 
         (L::Late, _) => "out of order",
         (L::StacksLost, _) => "whose stack was lost",
+        (L::NotUnwound, _) => "not unwound: their callers are guesses by frame pointers (?)",
         (L::StatesLost, Report | Waits | Holds | Events) => "whose time asleep and in the run queue was lost",
+        (L::Idle, LockOrder) => return None,
         (L::Idle, _) => "left out (--idle shows them)",
         _ => return None,
     })

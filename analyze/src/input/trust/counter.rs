@@ -122,6 +122,7 @@ impl TrustCounter {
             lost_by_cause,
             lost_where: lost_where(stats, selection.start_ns, names),
             stacks_lost: loss.stacks,
+            stacks_not_unwound: loss.stacks_not_unwound,
             wait_states_lost: loss.wait_states,
             late: loss.late,
             holds_cut_by_loss: self.holds_cut_by_loss,

@@ -137,7 +137,7 @@ impl Trust {
         }
     }
 
-    fn lines(&self) -> [(u64, &'static str, Line); 12] {
+    fn lines(&self) -> [(u64, &'static str, Line); 13] {
         [
             (self.abandoned_waits, "wait", Line::Abandoned),
             (self.holds_cut_by_loss, "hold", Line::HoldsCut),
@@ -150,6 +150,7 @@ impl Trust {
             (self.inferred_waits, "wait", Line::Inferred),
             (self.late, "event", Line::Late),
             (self.stacks_lost, "event", Line::StacksLost),
+            (self.stacks_not_unwound, "user stack", Line::NotUnwound),
             (self.wait_states_lost, "wait", Line::StatesLost),
         ]
     }

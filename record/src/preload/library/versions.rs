@@ -15,6 +15,8 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 
+use crate::procfs;
+
 use super::{
     directory::{self, Directory},
     naming::{PREFIX, SUFFIX},
@@ -133,13 +135,18 @@ fn can_use(process: &Path) -> bool {
     directory::is_root() || ids.split_ascii_whitespace().any(|id| id == own)
 }
 
-/// Reads the mappings and the environment of a task; nothing of one that has exited.
+/// Reads the mappings and the environment of a task; nothing of one that has exited. An error if it is executing a program, whose
+/// environment cannot be read yet.
 fn texts(task: &Path) -> io::Result<Vec<Vec<u8>>> {
     let read = |name: &str| match fs::read(task.join(name)) {
         Err(error) if is_gone(&error) => Ok(Vec::new()),
         read => read,
     };
-    Ok(vec![read("maps")?, read("environ")?])
+    let texts = vec![read("maps")?, read("environ")?];
+    if texts[1].is_empty() && procfs::is_starting(task) {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    Ok(texts)
 }
 
 fn is_gone(error: &io::Error) -> bool {
