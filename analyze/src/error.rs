@@ -115,6 +115,14 @@ pub enum AnalyzeError {
         /// The valid values.
         known: String,
     },
+    /// The releases of the selected locks were not recorded.
+    #[error(
+        "cannot find lock orders in {}: no releases of these locks were recorded; record with --locks kernel or --locks pthread", path.display()
+    )]
+    NoReleases {
+        /// The path of its events.
+        path: PathBuf,
+    },
     /// The trace lacks data that the export needs.
     #[error("cannot export {}: {what}; {advice}", path.display())]
     Lacks {
@@ -164,6 +172,11 @@ impl AnalyzeError {
                 | Self::TaskNotFound { .. }
                 | Self::SymbolNotFound { .. }
         )
+    }
+
+    /// Whether what is needed was not recorded: exit code 3.
+    pub fn not_recorded(&self) -> bool {
+        matches!(self, Self::NoReleases { .. })
     }
 
     /// Whether the trace lost too many events: exit code 4.

@@ -3,7 +3,7 @@
 //! ```text
 //! source kernel_contended kinds=mutex,rwsem holds=no       a source in the footer
 //! lock m mutex name=hot address=0x10 pid=7                 a lock; without this line, a pthread_mutex of that name
-//! task A pid=10 tid=11 comm=worker                         a task; without this line, pid 100, tid from 101, that name
+//! task A pid=10 tid=11 comm=worker                         a task; without this line, pid 100, tid from 101, that name; start=, exit=
 //! 1_000_000 A acquire m a.c:10                             time, task, event, lock, [mode], [stack], [key=value]...
 //! 1_200_000 B wait m shared leaf<b.c:20:work<main          a stack has its leaf first: file:line[:function] or name
 //! 1_300_000 B abandon m wait=100 errno=110                 wait=, blocked=, runq=, count=, errno= and peer=TASK
@@ -205,6 +205,8 @@ impl Parts {
                 "pid" => row.pid = value.parse().unwrap(),
                 "tid" => row.tid = value.parse().unwrap(),
                 "comm" => row.comm = Some(value.to_owned()),
+                "start" => row.start_ns = value.parse().ok(),
+                "exit" => row.exit_ns = value.parse().ok(),
                 _ => panic!("a task has no {key}"),
             }
         }

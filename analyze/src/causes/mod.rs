@@ -2,11 +2,17 @@
 //!
 //! Events enter in the order of the trace. Parts of waits leave into a [`Receiver`], each with its payer and the payer's state. The
 //! payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
-//! that the lock word named. `docs/causes.md` has the definitions.
+//! that the lock word named. If that payer waits for another lock itself, a receiver may have the root of the chain instead, at which
+//! the payer's payers end. `docs/causes.md` has the definitions.
 //!
 //! Rows of all locks share one clock, the running maximum of their times. Events of equal time are settled when the clock moves, so
 //! their order does not matter, except among the rows of one task.
 
+#[cfg(test)]
+mod chain_properties;
+#[cfg(test)]
+mod chain_tests;
+mod chains;
 mod choice;
 #[cfg(test)]
 mod model;
@@ -25,4 +31,4 @@ pub(crate) use choice::{Causes, of_all_waits};
 use pass::{Pass, PassStats};
 pub(crate) use payer::Payer;
 pub use state::State;
-pub(crate) use state::{Caused, Detail, Receiver};
+pub(crate) use state::{Caused, Detail, Passed, Receiver};

@@ -91,5 +91,6 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
         }
         self.touched = touched;
         self.queues.forget_unplaced();
+        self.queues.settle_chains();
     }
 }

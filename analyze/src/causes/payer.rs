@@ -17,6 +17,8 @@ pub(crate) enum Payer {
     Gap,
     /// No other task: the waiting task holds the lock itself, exclusively.
     Oneself,
+    /// No task: tasks that wait for each other. Only the root of a chain.
+    Cycle,
     /// The holder was not seen.
     Unknown,
 }
@@ -26,7 +28,7 @@ impl Payer {
     pub(crate) const fn task(&self) -> Option<TaskId> {
         match self {
             Self::Hold(HoldId { task, .. }) | Self::Owner(task) => Some(*task),
-            Self::Handoff | Self::Gap | Self::Oneself | Self::Unknown => None,
+            Self::Handoff | Self::Gap | Self::Oneself | Self::Cycle | Self::Unknown => None,
         }
     }
 }

@@ -42,7 +42,7 @@ impl Receiver for Found {
     }
 }
 
-fn info(is_covered: bool) -> RunInfo {
+pub(super) fn info(is_covered: bool) -> RunInfo {
     let mut info = context().0;
     if is_covered {
         info.sources.push(Source { name: OFF_CPU.to_owned(), ..Source::default() });
@@ -58,7 +58,7 @@ fn run(events: &[Event], end_ns: i64, is_covered: bool) -> Found {
     pass.finish(end_ns).0
 }
 
-fn end_of(events: &[Event]) -> i64 {
+pub(super) fn end_of(events: &[Event]) -> i64 {
     events.last().map_or(0, |event| event.ts_ns) + 7
 }
 

@@ -1,16 +1,20 @@
 //! Queues: the waits of one lock that have the same payer.
 //!
 //! All waits of a lock are in one queue, whose payer changes, except the wait of the payer's own task and waits for an owner that only
-//! the lock word named. So a release moves no waits, however many there are.
+//! the lock word named. So a release moves no waits, however many there are. If chains are followed, the time of a queue is that of the
+//! chains that end there.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Event, LockId, TaskId};
 
 use super::{
     Caused, Detail, Payer, Receiver,
-    tasks::{OpenWait, TaskIndex, Tasks},
+    chains::{Chains, Changes},
+    tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
 use crate::engine::{Hold, LockPayers, Sink, Wait};
+
+mod links;
 
 /// Waits of one lock with the same payer.
 #[derive(Debug)]
@@ -55,6 +59,9 @@ pub(super) struct Queues<R, C> {
     by_lock: FxHashMap<LockId, LockQueues>,
     /// Waits without a queue.
     unplaced: Vec<(LockId, TaskIndex)>,
+    /// The queues as parts of chains, if those are followed.
+    chains: Chains,
+    changes: Changes,
 }
 
 impl<R: Receiver, C: WaitChoice> Queues<R, C> {
@@ -69,6 +76,8 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             free: Vec::new(),
             by_lock: FxHashMap::default(),
             unplaced: Vec::new(),
+            chains: Chains::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -92,6 +101,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         for queue in 0..self.all.len() {
             self.flush(queue as u32);
         }
+        self.flush_nested();
         self.tasks.end(&mut self.receiver);
     }
 
@@ -199,6 +209,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         if from == Some(to) {
             return;
         }
+        self.changed_task(task);
         if let Some(from) = from {
             self.leave(from, wait.is_selected);
         }
@@ -225,6 +236,9 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             }
             None => {
                 self.all.push(queue);
+                if R::CHAINS {
+                    self.chains.add_queue();
+                }
                 (self.all.len() - 1) as u32
             }
         };
@@ -247,7 +261,8 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
 
     fn close(&mut self, queue: u32) {
         self.set_payer(queue, Payer::Gap);
-        self.free.push(queue);
+        // Chains may lead to its lock until they are linked again.
+        if R::CHAINS { self.changes.closed.push(queue) } else { self.free.push(queue) }
     }
 
     fn set_payer(&mut self, queue: u32, payer: Payer) {
@@ -255,6 +270,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             return;
         }
         self.flush(queue);
+        self.changed_queue(queue);
         let before = self.all[queue as usize].task;
         let task = payer.task().map(|task| self.tasks.index(task));
         if before != task {
@@ -271,6 +287,10 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
 
     /// Adds the time of a queue since its last change.
     fn flush(&mut self, queue: u32) {
+        if R::CHAINS {
+            self.chains.flush(queue, self.now_ns);
+            return self.take_due();
+        }
         let Queue { lock, payer, task, since_ns, waits, .. } = self.all[queue as usize];
         self.all[queue as usize].since_ns = self.now_ns;
         let ns = self.now_ns.saturating_sub(since_ns);
@@ -279,13 +299,13 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         }
         match task {
             Some(task) => {
-                let times = (since_ns, self.now_ns);
-                self.tasks.pay(task, (lock, payer), times, waits, &mut self.receiver);
+                let (from_ns, until_ns) = (since_ns, self.now_ns);
+                let step = Step { lock, payer, depth: 1, from_ns, until_ns, waits, all: waits };
+                self.tasks.pay(task, step, &mut self.receiver);
             }
             None => {
-                let ns = ns.saturating_mul(waits);
-                let (state, detail) = (None, Detail::None);
-                self.receiver.caused(&Caused { lock, payer, state, detail, ns });
+                let (ns, state, detail) = (ns.saturating_mul(waits), None, Detail::None);
+                self.receiver.caused(&Caused { lock, payer, depth: 1, waiters: waits, state, detail, ns });
             }
         }
     }
@@ -320,6 +340,7 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
         waits.insert(at, open);
         self.by_lock.entry(wait.lock).or_default().members += 1;
         self.unplaced.push((wait.lock, task));
+        self.changed_task(task);
     }
 
     fn wait(&mut self, wait: &Wait) {
@@ -329,12 +350,14 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
         let Some(at) = waits.iter().position(is_it) else {
             // Only its end and its length are known.
             if self.select.inferred(wait) && wait.wait_ns > 0 {
+                let Wait { lock, wait_ns: ns, .. } = *wait;
                 let (payer, state, detail) = (Payer::Unknown, None, Detail::None);
-                self.receiver.caused(&Caused { lock: wait.lock, payer, state, detail, ns: wait.wait_ns });
+                self.receiver.caused(&Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns });
             }
             return;
         };
         let open = waits.remove(at);
+        self.changed_task(index);
         if let Some(queue) = open.queue {
             self.leave(queue, open.is_selected);
         }

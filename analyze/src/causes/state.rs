@@ -42,13 +42,17 @@ pub(crate) enum Detail {
     Stack(Option<StackId>),
 }
 
-/// Waiting time with one payer in one state.
+/// Waiting time with one payer in one state; of chains, the payer is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caused {
-    /// The lock that others wait for.
+    /// The lock that others wait for. In a cycle, one of its locks.
     pub(crate) lock: LockId,
     /// The payer.
     pub(crate) payer: Payer,
+    /// The number of locks in the chain; 1 if chains are not followed.
+    pub(crate) depth: u32,
+    /// The most waits that had this payer at one time, at any depth.
+    pub(crate) waiters: i64,
     /// The state of the payer's task; `None` if no task pays.
     pub(crate) state: Option<State>,
     /// The circumstances of the state.
@@ -57,10 +61,36 @@ pub(crate) struct Caused {
     pub(crate) ns: i64,
 }
 
+/// Waiting time of which the payer is not the root, because its task waits for another lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// The lock that others wait for.
+    pub(crate) lock: LockId,
+    /// The payer.
+    pub(crate) payer: Payer,
+    /// The lock that the payer's task waits for.
+    pub(crate) to: LockId,
+    /// The time, summed over the waits.
+    pub(crate) ns: i64,
+}
+
 /// Receives waiting time by cause, and holds as they end.
 pub(crate) trait Receiver {
+    /// Whether time is caused by the roots of chains, and waits inside other waits of the same task do not count.
+    const CHAINS: bool = false;
+
     /// Time of waits. The time that a hold causes may arrive after its end, at the next row of its task.
     fn caused(&mut self, caused: &Caused);
+
+    /// Time that is passed on. Only with [`CHAINS`](Self::CHAINS).
+    fn passed(&mut self, passed: &Passed) {
+        let _ = passed;
+    }
+
+    /// Time of waits inside other waits of the same task. Only with [`CHAINS`](Self::CHAINS).
+    fn nested(&mut self, ns: i64) {
+        let _ = ns;
+    }
 
     /// A hold ended.
     fn hold(&mut self, hold: &Hold) {

@@ -41,6 +41,21 @@ pub(super) struct Task {
     age: u32,
     is_paying: bool,
     steps: Vec<Step>,
+    /// The wait that chains go through.
+    pub(super) link: Link,
+    /// Waits inside that wait whose time would otherwise count.
+    pub(super) nested: i64,
+}
+
+/// The wait of a task that chains go through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    /// The queue of the wait; `None` without a wait.
+    pub(super) queue: Option<u32>,
+    /// Whether its time counts.
+    pub(super) counts: bool,
+    /// Whether the lock is idle: then chains end at the holds of the task.
+    pub(super) is_idle: bool,
 }
 
 /// A wait that is open.
@@ -60,12 +75,16 @@ pub(super) struct OpenWait {
 
 /// A time during which a payer paid for the same number of waits.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    lock: LockId,
-    payer: Payer,
-    from_ns: i64,
-    until_ns: i64,
-    waits: i64,
+pub(super) struct Step {
+    pub(super) lock: LockId,
+    pub(super) payer: Payer,
+    /// The number of locks in the chains of the waits.
+    pub(super) depth: u32,
+    pub(super) from_ns: i64,
+    pub(super) until_ns: i64,
+    pub(super) waits: i64,
+    /// The waits of any depth.
+    pub(super) all: i64,
 }
 
 impl Task {
@@ -104,14 +123,7 @@ impl Tasks {
     }
 
     /// Adds the time during which a task paid for this number of waits, up to its next row.
-    pub(super) fn pay(
-        &mut self,
-        task: TaskIndex,
-        (lock, payer): (LockId, Payer),
-        (from_ns, until_ns): (i64, i64),
-        waits: i64,
-        receiver: &mut impl Receiver,
-    ) {
+    pub(super) fn pay(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Receiver) {
         let paying = &mut self.all[task as usize];
         if !paying.is_paying {
             paying.is_paying = true;
@@ -121,7 +133,7 @@ impl Tasks {
             self.steps_cut += MAX_STEPS as u64;
             self.settle_unknown(task, receiver);
         }
-        self.all[task as usize].steps.push(Step { lock, payer, from_ns, until_ns, waits });
+        self.all[task as usize].steps.push(step);
     }
 
     /// Settles the time since the last row of a task.
@@ -159,18 +171,22 @@ impl Tasks {
 
 /// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave.
 fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) {
-    for of_payer in steps.chunk_by(|a, b| a.lock == b.lock && a.payer == b.payer) {
-        let Step { lock, payer, .. } = of_payer[0];
+    let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
+    for of_payer in steps.chunk_by(is_same) {
+        let Step { lock, payer, depth, .. } = of_payer[0];
         let mut from_ns = i64::MIN;
         for part in parts {
-            let overlap = |step: &Step| {
-                let ns = step.until_ns.min(part.until_ns).saturating_sub(step.from_ns.max(from_ns));
-                ns.max(0).saturating_mul(step.waits)
-            };
-            let ns = of_payer.iter().map(overlap).fold(0, i64::saturating_add);
+            let (mut ns, mut waiters) = (0_i64, 0);
+            for step in of_payer {
+                let overlap = step.until_ns.min(part.until_ns).saturating_sub(step.from_ns.max(from_ns));
+                if overlap > 0 {
+                    ns = ns.saturating_add(overlap.saturating_mul(step.waits));
+                    waiters = step.all.max(waiters);
+                }
+            }
             if ns > 0 {
-                let Part { state, detail, .. } = *part;
-                receiver.caused(&Caused { lock, payer, state: Some(state), detail, ns });
+                let (state, detail) = (Some(part.state), part.detail);
+                receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
             }
             from_ns = from_ns.max(part.until_ns);
         }

@@ -39,7 +39,9 @@ pub(super) fn name(payer: &Payer) -> String {
     match payer {
         Payer::Hold(hold) => format!("{}@{}", hold.task.0, hold.start_ns),
         Payer::Owner(task) => format!("owner {}", task.0),
-        Payer::Handoff | Payer::Gap | Payer::Oneself => "gap".to_owned(),
+        Payer::Handoff | Payer::Gap => "gap".to_owned(),
+        Payer::Oneself => "self".to_owned(),
+        Payer::Cycle => "cycle".to_owned(),
         Payer::Unknown => "unknown".to_owned(),
     }
 }

@@ -8,15 +8,19 @@ use trace_format::{
 
 use super::Rules;
 
-/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, and an idle one.
-pub(crate) const KINDS: [LockKind; 6] = [
+/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, and two for chains.
+pub(crate) const KINDS: [LockKind; 8] = [
     LockKind::RwSem,
     LockKind::RwSem,
     LockKind::Mutex,
     LockKind::Semaphore,
     LockKind::PercpuRwSem,
     LockKind::CondVar,
+    LockKind::RwSem,
+    LockKind::RwSem,
 ];
+/// Locks of orderly histories that exclude.
+const CHAINED: [i32; 4] = [0, 1, 6, 7];
 pub(crate) const TASKS: i32 = 4;
 pub(crate) const STACKS: i32 = 3;
 /// Stacks 0 and 1 have the same site.
@@ -118,29 +122,40 @@ pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
 
 /// Histories of correct programs on two locks: all waits end, and only owners release.
 pub(crate) fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
+    orderly_steps(2, 80).prop_map(|steps| orderly_events(steps, false))
+}
+
+/// Orderly histories in which a waiting task does nothing else and its locks are mostly exclusive, so that waits form chains and cycles.
+pub(crate) fn nested_history() -> impl Strategy<Value = Vec<Event>> {
+    orderly_steps(CHAINED.len(), 160).prop_map(|steps| orderly_events(steps, true))
+}
+
+/// A lock, a task, a mode, whether the task gives up or keeps what it has, and the distance from the step before.
+type OrderlyStep = (usize, i32, Mode, bool, i64);
+
+fn orderly_steps(locks: usize, most: usize) -> impl Strategy<Value = Vec<OrderlyStep>> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let step = prop_oneof![1 => Just(0), 2 => 0..5i64];
-    vec((0..2usize, 0..TASKS, mode, any::<bool>(), step), 0..80).prop_map(|steps| {
-        let mut locks: [Orderly; 2] = Default::default();
-        let mut now = 1000;
-        let mut events = Vec::new();
-        for (lock, task, mode, gives_up, step) in steps {
-            now += step;
-            if let Some((kind, mode, wait_ns)) = locks[lock].next(task, mode, gives_up, now) {
-                let (lock, task) = (Some(LockId(i32::try_from(lock).unwrap())), Some(TaskId(task)));
-                let stack = Some(StackId(2 * i32::from(gives_up)));
-                events.push(Event {
-                    lock,
-                    task,
-                    mode: Some(mode),
-                    stack,
-                    wait_ns,
-                    ..Event::new(now, kind, 0)
-                });
-            }
+    vec((0..locks, 0..TASKS, mode, any::<bool>(), step), 0..most)
+}
+
+fn orderly_events(steps: Vec<OrderlyStep>, is_nested: bool) -> Vec<Event> {
+    let mut locks: [Orderly; CHAINED.len()] = Default::default();
+    let mut now = 1000;
+    let mut events = Vec::new();
+    for (lock, task, mode, gives_up, step) in steps {
+        now += step;
+        let is_elsewhere = locks.iter().enumerate().any(|(at, other)| at != lock && other.is_waiting(task));
+        if is_nested && (is_elsewhere || locks[lock].is_held(task) && gives_up) {
+            continue;
         }
-        events
-    })
+        if let Some((kind, mode, wait_ns)) = locks[lock].next(task, mode, gives_up, now) {
+            let (lock, task) = (Some(LockId(CHAINED[lock])), Some(TaskId(task)));
+            let stack = Some(StackId(2 * i32::from(gives_up)));
+            events.push(Event { lock, task, mode: Some(mode), stack, wait_ns, ..Event::new(now, kind, 0) });
+        }
+    }
+    events
 }
 
 /// A lock that excludes as it should.
@@ -151,6 +166,14 @@ struct Orderly {
 }
 
 impl Orderly {
+    fn is_waiting(&self, task: i32) -> bool {
+        self.waiting.iter().any(|(waiter, ..)| *waiter == task)
+    }
+
+    fn is_held(&self, task: i32) -> bool {
+        self.owners.iter().any(|(owner, _)| *owner == task)
+    }
+
     /// Returns the next event of `task`.
     fn next(
         &mut self,

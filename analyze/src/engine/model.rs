@@ -32,6 +32,8 @@ struct ModelWait {
     inferred: bool,
     /// For each nanosecond of it, the hold that it is charged to, and whether the lock was free then.
     payers: Vec<(Option<usize>, bool)>,
+    /// For each nanosecond of it, whether the oldest open hold of the lock is one of the waiting task itself and excludes all others.
+    own: Vec<bool>,
 }
 
 /// The model after the whole history.
@@ -146,7 +148,13 @@ impl Model {
                 let measured = measures(lock, Mode::Exclusive);
                 self.counts.unmeasured_waits += u64::from(!measured);
                 let wait = Wait { owner: event.peer_task, ..new_wait(event, now) };
-                self.waits.push(ModelWait { wait, open: true, inferred: false, payers: Vec::new() });
+                self.waits.push(ModelWait {
+                    wait,
+                    open: true,
+                    inferred: false,
+                    payers: Vec::new(),
+                    own: Vec::new(),
+                });
             }
             EventKind::Acquire | EventKind::Abandon => {
                 if let Some((hold, waited)) = self.end_wait(segment, event, now)
@@ -187,7 +195,13 @@ impl Model {
             (None, Some(ns)) if known(ns) => {
                 self.counts.inferred_waits += 1;
                 let wait = ended(new_wait(event, event.ts_ns - ns), event, event.ts_ns, outcome);
-                self.waits.push(ModelWait { wait, open: false, inferred: true, payers: Vec::new() });
+                self.waits.push(ModelWait {
+                    wait,
+                    open: false,
+                    inferred: true,
+                    payers: Vec::new(),
+                    own: Vec::new(),
+                });
                 (true, Some(ns))
             }
             (None, _) => {
@@ -361,7 +375,11 @@ impl Model {
                 for ns in wait.start_ns..wait.end_ns {
                     let payer = self.payer(&of_lock, &wait, ns);
                     let free = self.is_free(segment, &of_lock, &wait, ns);
+                    let oldest = self.payer(&of_lock, &Wait { task: TaskId(i32::MAX), ..wait }, ns);
+                    let own = oldest.map(|at| &self.holds[at].hold);
+                    let own = own.is_some_and(|own| own.task == wait.task && excludes(own));
                     self.waits[at].payers.push((payer, free));
+                    self.waits[at].own.push(own);
                     let hold = payer.map(|at| (self.holds[at].hold.task, self.holds[at].hold.start_ns));
                     *self.shares.entry((wait.lock, wait.task, hold)).or_default() += 1;
                     match payer {
@@ -413,6 +431,11 @@ impl Model {
         let hold = |(payer, free): &(Option<usize>, bool)| (payer.map(|at| self.holds[at].hold), *free);
         let holds = |wait: &ModelWait| wait.payers.iter().map(hold).collect();
         self.waits.iter().map(holds).collect()
+    }
+
+    /// Returns, for each nanosecond of each wait, whether the oldest open hold is one of the waiting task and excludes all others.
+    pub(crate) fn own(&self) -> Vec<Vec<bool>> {
+        self.waits.iter().map(|wait| wait.own.clone()).collect()
     }
 
     /// Returns whether the begin of each wait was seen.

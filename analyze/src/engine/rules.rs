@@ -59,13 +59,13 @@ impl Rules {
     }
 
     /// Whether the source records the length of holds of this mode.
-    pub(super) fn measures(&self, lock: LockId, mode: Mode) -> bool {
+    pub(crate) fn measures(&self, lock: LockId, mode: Mode) -> bool {
         let rule = self.lock(lock);
         rule.is_none_or(|rule| rule.measures_holds && !(rule.exclusive_only && mode == Mode::Shared))
     }
 
     /// Whether a hold of this mode can only begin when all others have ended.
-    pub(super) fn excludes(&self, lock: LockId, mode: Mode) -> bool {
+    pub(crate) fn excludes(&self, lock: LockId, mode: Mode) -> bool {
         mode == Mode::Exclusive && !self.lock(lock).is_some_and(|rule| rule.counts)
     }
 

@@ -75,6 +75,13 @@ impl<S: Sink> Sink for &mut S {
     }
 }
 
+/// Ignores all intervals.
+impl Sink for () {
+    fn hold(&mut self, _: &Hold) {}
+
+    fn wait(&mut self, _: &Wait) {}
+}
+
 /// A sink that keeps every interval. It grows with the trace, so it is for tests and single locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {

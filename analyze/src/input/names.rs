@@ -169,6 +169,12 @@ impl Names {
         self.points.number(stack, self.is_kernel(lock))
     }
 
+    /// Returns whether the stack of an acquisition says that the call would not have waited. Stacks that do not have the called function
+    /// say nothing.
+    pub(crate) fn is_try(&self, lock: LockId, stack: Option<StackId>) -> bool {
+        self.points.is_try(stack, self.is_kernel(lock))
+    }
+
     /// Returns the number of a stack's site, for a kernel or a user lock.
     pub(crate) fn points_number(&self, kernel: bool, stack: Option<StackId>) -> u32 {
         self.points.number(stack, kernel)

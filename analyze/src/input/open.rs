@@ -191,12 +191,32 @@ impl<'a> Input<'a> {
         outcome: &ReadOutcome,
         allow_loss: bool,
     ) -> Result<Trust, AnalyzeError> {
-        let ReadOutcome { stats, counts, end_ns, deadlocks } = outcome;
-        let mut trust = counter.block(self.trace, (stats, counts), &self.selection, &self.names);
-        let sentence = |deadlock| trust::describe(deadlock, *end_ns, &self.names);
-        trust.deadlocks = deadlocks.iter().map(sentence).collect();
+        let mut trust =
+            counter.block(self.trace, (&outcome.stats, &outcome.counts), &self.selection, &self.names);
+        trust.deadlocks = self.describe(outcome);
+        // Nobody waits for the selected locks alone.
+        if trust.deadlocks.is_empty() && trust.waits_open_at_end > 0 && self.selection.is_of_some_locks() {
+            trust.deadlocks = self.describe(&self.all_deadlocks()?);
+        }
         loss::check(self.trace, &trust, allow_loss)?;
         Ok(trust)
+    }
+
+    /// Returns the deadlocks of all locks at the end of the window, a sentence each. Reads the trace again.
+    pub(crate) fn deadlocks(&self) -> Result<Vec<String>, AnalyzeError> {
+        Ok(self.describe(&self.all_deadlocks()?))
+    }
+
+    /// Reads the trace again, all locks of it, for what is open at the end of the window.
+    pub(crate) fn all_deadlocks(&self) -> Result<ReadOutcome, AnalyzeError> {
+        let selection = self.selection.of_all_locks(self.trace, &self.names)?;
+        let reader = Reader { selection: &selection, ..self.reader() };
+        Ok(reader.run_apart(self.rules(), Detail::Times, readers(), || ())?.1)
+    }
+
+    fn describe(&self, outcome: &ReadOutcome) -> Vec<String> {
+        let sentence = |deadlock| trust::describe(deadlock, outcome.end_ns, &self.names);
+        outcome.deadlocks.iter().map(sentence).collect()
     }
 
     fn reader(&self) -> Reader<'_> {

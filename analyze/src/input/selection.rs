@@ -114,6 +114,16 @@ impl Selection {
         Ok(selection)
     }
 
+    /// Returns all locks in the same window.
+    pub(super) fn of_all_locks(&self, trace: &Trace, names: &Names) -> Result<Self, AnalyzeError> {
+        Ok(Self { window: self.window, ..Self::of(trace, names, &Filter::default())? })
+    }
+
+    /// Whether the locks are those of a filter.
+    pub(super) fn is_of_some_locks(&self) -> bool {
+        !self.all_locks
+    }
+
     /// Whether a lock is selected. A lock missing from the side table matches only unfiltered queries.
     pub(crate) fn selects_lock(&self, lock: i32) -> bool {
         usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.all_locks)

@@ -48,6 +48,8 @@ pub(crate) enum Paint {
     Dim,
     /// A warning.
     Yellow,
+    /// Anything else.
+    Plain,
 }
 
 impl From<Option<usize>> for TextStyle {
@@ -106,6 +108,7 @@ impl TextStyle {
             Paint::Bold => 1,
             Paint::Dim => 2,
             Paint::Yellow => 33,
+            Paint::Plain => return text.to_owned(),
         };
         if self.color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -141,7 +144,13 @@ impl TextStyle {
         self.wrapped_in(Paint::Dim, text, out)
     }
 
-    fn wrapped_in(self, paint: Paint, text: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    /// As [`wrapped`](Self::wrapped), in this colour.
+    pub(crate) fn wrapped_in(
+        self,
+        paint: Paint,
+        text: &str,
+        out: &mut (impl Write + ?Sized),
+    ) -> io::Result<()> {
         let paint = |line: &str| self.paint(paint, line);
         const INDENT: &str = "    ";
         let width = self.width.unwrap_or(usize::MAX);

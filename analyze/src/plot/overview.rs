@@ -36,6 +36,8 @@ pub struct Overview {
     pub periods: Vec<Period>,
     /// The acquisitions of all locks by period; without periods in which there was none.
     pub acquired: Vec<periods::Row>,
+    /// Waits that are open at the end.
+    pub open_waits: u64,
     /// The lines above the charts: deadlocks, loss, and idle waits that are left out.
     pub notes: Vec<String>,
 }
@@ -107,6 +109,7 @@ pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError
         periods: sums(&timeline),
         acquired: acquired(trace, filter, timeline.period_ns)?,
         timeline,
+        open_waits: report.trust.waits_open_at_end,
         notes: notes(&report.trust),
     })
 }

@@ -36,8 +36,10 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::tables) use naming::label;
 pub(crate) use naming::parties;
 pub use options::{By, Options};
+pub(in crate::tables) use row::write_sum;
 pub use row::{Charged, Row, Totals, columns};
 pub use states::{States, states};
 pub(crate) use sums::{BlameKey, BlameSums, Shares};

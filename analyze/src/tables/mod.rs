@@ -1,15 +1,18 @@
 //! The tables of `klock analyze`. Each file declares the columns of one [`Table`] and computes its rows.
 
 pub mod blame;
+pub mod chains;
 pub mod diff;
 pub mod hist;
 pub mod info;
 pub mod intervals;
 pub mod offcpu;
+pub mod order;
 pub mod periods;
 pub mod processes;
 pub mod report;
 pub mod timeline;
+pub mod why;
 
 pub(crate) mod buckets;
 pub(crate) mod frame;

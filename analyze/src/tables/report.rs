@@ -17,10 +17,12 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Input, readers,
+        Input,
+        filter::Filter,
+        readers,
         trust::{About, Trust},
     },
-    output::{self, units},
+    output::{self, layout::Notes, units},
 };
 
 pub mod columns;
@@ -31,15 +33,17 @@ mod hold_sums;
 mod options;
 mod percentiles;
 mod pick;
-mod queueing;
+pub(in crate::tables) mod queueing;
 mod ranking;
 mod reading;
 mod row;
 mod states;
 #[cfg(test)]
 pub(crate) mod tests;
+mod verdict;
 
 pub use columns::{Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
+pub(in crate::tables) use fairness::CONVOY_MIN;
 pub(crate) use hold_sums::HoldSums;
 pub use options::Options;
 pub use pick::Pick;
@@ -80,12 +84,13 @@ pub(crate) fn of_inputs(
         on_request.push((states::read(reading, inputs, &ids)?, states::filled()));
     }
     if options.asks_for(Group::Fairness) {
-        let how = (options.by, options.convoy_min.unwrap_or(fairness::CONVOY_MIN), readers);
+        let how = (options.by, options.convoy_min.unwrap_or(CONVOY_MIN), readers);
         on_request.push((fairness::read(how, inputs, &ids)?, fairness::filled(options.by)));
     }
     let name = |[row]: [i64; 1]| ids.name(row, inputs);
     let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
-    Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, trust })
+    let is_unfiltered = options.filter == Filter::default();
+    Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, is_unfiltered, trust })
 }
 
 impl Table for Report {
@@ -138,16 +143,20 @@ impl Table for Report {
         self.rows.is_empty().then(|| nothing.to_owned())
     }
 
-    /// Says what the times of open waits are, and where to look for a deadlock.
+    /// Says what the times of open waits are, and where to look for a deadlock, or that locks are not the cause.
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        if let Some(verdict) = verdict::verdict(self).filter(|_| style.notes != Notes::None) {
+            writeln!(out)?;
+            return style.wrapped(&verdict, out);
+        }
         let waits = self.rows.iter().map(|row| row.columns.open_waits).sum::<i64>();
         if waits == 0 {
             return Ok(());
         }
         let (plural, were) = if waits == 1 { ("", "was") } else { ("s", "were") };
         let line = format!(
-            "{} wait{plural} {were} open at the end: -F open_waits,open_wait shows for how long so far, and `klock blame` who holds the \
-             locks",
+            "{} wait{plural} {were} open at the end: `klock why` says what for, `klock chains` who is at the end if the holders wait themselves, and \
+             `klock report -F open_waits,open_wait` for how long so far",
             units::exact(waits)
         );
         writeln!(out)?;

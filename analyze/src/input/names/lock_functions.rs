@@ -19,6 +19,15 @@ pub(super) fn is_user_lock_function(frame: &Frame) -> bool {
     is_listed(frame, USER_PREFIXES, USER_NAMES)
 }
 
+/// Whether a frame is a lock function that does not wait. One that tries for a time does.
+pub(super) fn is_try_function(frame: &Frame) -> bool {
+    let Some(symbol) = &frame.symbol else { return false };
+    let has_one = |parts: &[&str]| parts.iter().any(|part| symbol.contains(part));
+    let is_lock_function =
+        if frame.kernel { is_kernel_lock_function(frame) } else { is_user_lock_function(frame) };
+    is_lock_function && has_one(TRY_PARTS) && !has_one(TIMED_PARTS)
+}
+
 fn is_listed(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {
     let Some(symbol) = &frame.symbol else { return false };
     let name = bare(symbol);
@@ -215,3 +224,10 @@ const INLINED_NAMES: &[&str] = &[
     "wait_for",
     "wait_until",
 ];
+
+/// Parts of the names of lock functions that do not wait.
+const TRY_PARTS: &[&str] =
+    &["trylock", "try_lock", "tryrdlock", "trywrlock", "trywait", "try_read", "try_write"];
+
+/// Parts of the names of lock functions that wait for a time: `try_lock_for`, `try_lock_until`.
+const TIMED_PARTS: &[&str] = &["_for", "_until"];

@@ -6,7 +6,9 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
 
-use super::lock_functions::{is_kernel_lock_function, is_recorder_function, is_user_lock_function};
+use super::lock_functions::{
+    is_kernel_lock_function, is_recorder_function, is_try_function, is_user_lock_function,
+};
 
 /// An acquisition site.
 ///
@@ -39,6 +41,8 @@ pub(crate) struct Points {
     kernel: Vec<u32>,
     /// By stack id.
     user: Vec<u32>,
+    /// By stack id: whether it is one of a kernel lock, and of a user lock, that a function took which does not wait.
+    tries: Vec<[bool; 2]>,
 }
 
 impl Points {
@@ -56,6 +60,8 @@ impl Points {
             points.kernel.push(intern(kernel_frame(&stack.frames)));
             points.user.push(intern(user_frame(&stack.frames)));
         }
+        points.tries =
+            stacks.iter().map(|stack| [true, false].map(|kernel| is_try(&stack.frames, kernel))).collect();
         points
     }
 
@@ -68,6 +74,13 @@ impl Points {
     pub(crate) fn number(&self, stack: Option<StackId>, kernel: bool) -> u32 {
         let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
         at.and_then(|at| self.by_stack(kernel).get(at)).copied().unwrap_or(0)
+    }
+
+    /// Returns whether the lock functions of a stack include one that does not wait.
+    pub(super) fn is_try(&self, stack: Option<StackId>, kernel: bool) -> bool {
+        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
+        at.and_then(|at| self.tries.get(at))
+            .is_some_and(|[of_kernel, of_user]| if kernel { *of_kernel } else { *of_user })
     }
 
     pub(crate) fn point(&self, number: u32) -> &Point {
@@ -164,6 +177,12 @@ pub(crate) fn from_point(frames: &[Frame], kernel: bool) -> &[Frame] {
     let point = if kernel { kernel_frame(frames) } else { user_frame(frames) };
     let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame, point)));
     &frames[at.unwrap_or(0)..]
+}
+
+/// Whether the frames inside of the acquisition site include a function that does not wait.
+fn is_try(frames: &[Frame], kernel: bool) -> bool {
+    let inside = frames.len() - from_point(frames, kernel).len();
+    frames[..inside].iter().any(|frame| frame.kernel == kernel && is_try_function(frame))
 }
 
 /// Returns the site of a user lock: the innermost user frame outside of lock functions. Kernel frames only show how the thread slept.
@@ -318,6 +337,26 @@ mod tests {
         ] {
             assert_eq!(points(vec![user(wrapper), user("work")]).1, "work");
         }
+    }
+
+    #[test]
+    fn a_function_that_does_not_wait_makes_a_try_and_one_that_waits_for_a_time_does_not() {
+        let is_try = |frames: Vec<Frame>, kernel| {
+            Points::of(&[Stack { id: StackId(0), frames }]).is_try(Some(StackId(0)), kernel)
+        };
+        for name in ["__pthread_mutex_trylock", "std::mutex::try_lock()", "pthread_rwlock_tryrdlock"] {
+            assert!(is_try(vec![user(name), user("work")], false), "{name}");
+            assert!(!is_try(vec![user(name), user("work")], true), "{name}");
+        }
+        // std::lock takes the first lock, and tries for the others.
+        assert!(is_try(vec![user("std::mutex::try_lock()"), user("std::lock<..>"), user("work")], false));
+        for name in ["pthread_mutex_lock", "bool std::timed_mutex::try_lock_for<..>(..)", "retry_work"] {
+            assert!(!is_try(vec![user(name), user("work")], false), "{name}");
+        }
+        assert!(!is_try(vec![user("work"), user("try_lock")], false));
+        let frames =
+            vec![kernel("bpf_trampoline_1"), kernel("down_read_trylock"), kernel("do_user_addr_fault")];
+        assert!(is_try(frames.clone(), true) && !is_try(frames, false));
     }
 
     #[test]

@@ -64,8 +64,13 @@ impl Captions {
         let room = text::fitting(width, TEXT);
         let mut facts = text::wrap(&what, room);
         facts.extend(text::wrap(&sums(chart), room));
-        let remarks = remarks(chart).iter().map(|remark| text::clean(remark, room)).collect();
-        Self { title, facts, remarks, legend: legend(chart, palette, width) }
+        let mut warnings = Vec::new();
+        for deadlock in &chart.deadlocks {
+            let parts: Vec<String> = deadlock.split("; ").map(|part| text::clean(part, room)).collect();
+            warnings.extend(text::wrap(&parts, room));
+        }
+        warnings.extend(remarks(chart).iter().map(|remark| text::clean(remark, room)));
+        Self { title, facts, remarks: warnings, legend: legend(chart, palette, width) }
     }
 
     /// Returns the height of the text above the picture.

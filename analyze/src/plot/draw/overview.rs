@@ -44,7 +44,9 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let place = Place { theme, left: MARGIN + (width / 3).min(330), right: width - MARGIN - 70 };
     let shown = i32::try_from(overview.locks.len()).unwrap_or(0);
     let rows = i32::try_from(overview.timeline.series().count()).unwrap_or(0);
-    let lines = i32::try_from(overview.notes.len()).unwrap_or(0);
+    let room = text::fitting(width - 2 * MARGIN, TEXT);
+    let notes = notes(overview, room);
+    let lines = i32::try_from(notes.len()).unwrap_or(0);
     let head = 66 + lines * LINE;
     let bars_end = head + WORDS + shown.max(1) * ROW + BELOW;
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
@@ -58,12 +60,16 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
         let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
         page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
         page.text(&facts, (MARGIN, 43), face)?;
-        let room = text::fitting(width - 2 * MARGIN, TEXT);
-        for (note, line) in overview.notes.iter().zip(1..) {
-            page.text(&text::clean(note, room), (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
+        for (note, line) in notes.iter().zip(1..) {
+            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
         }
         if shown == 0 {
-            page.text("No thread waited for a lock.", (MARGIN, head + 16), Face { bold: true, ..face })?;
+            let nothing = if overview.open_waits > 0 {
+                "No wait ended with its lock: waits that are open at the end have no bar."
+            } else {
+                "No thread waited for a lock."
+            };
+            page.text(nothing, (MARGIN, head + 16), Face { bold: true, ..face })?;
         }
         Ok(())
     })?;
@@ -79,6 +85,15 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
         Ok(())
     })?;
     Ok(page::picture(size, &title, &facts, &[&head_body, &charts]))
+}
+
+/// Returns the lines above the charts; a sentence that is too long is broken between its parts.
+fn notes(overview: &Overview, room: usize) -> Vec<String> {
+    let lines = |note: &String| {
+        let parts: Vec<String> = note.split("; ").map(|part| text::clean(part, room)).collect();
+        text::wrap(&parts, room)
+    };
+    overview.notes.iter().flat_map(lines).collect()
 }
 
 fn facts(overview: &Overview) -> String {

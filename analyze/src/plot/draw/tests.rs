@@ -354,6 +354,22 @@ fn the_window_of_a_picture_reads_no_row_group_behind_it() {
     }
 }
 
+#[test]
+fn the_picture_of_a_lock_names_the_deadlock_that_it_is_part_of() {
+    let text = "100 A acquire x p.c:1\n110 B acquire y q.c:1\n120 A wait y p.c:2\n130 B wait x q.c:2\n140 C wait x q.c:2";
+    let picture = |text: &str| {
+        let mut parts = Parts::parse(text);
+        parts.info.clocks_end.monotonic_ns = 200;
+        let (lock, options) = (parts.lock_id("x"), Options::default());
+        let query = Query { lock, window: None, columns: options.columns() };
+        svg(&of_lock(&parts.write().trace, &query).unwrap(), &options).unwrap()
+    };
+    let deadlocked = picture(text);
+    assert!(deadlocked.contains("deadlock at the end: A (tid 101, pid 100) has #0 x"), "{deadlocked}");
+    assert!(deadlocked.contains("1 more behind it"), "{deadlocked}");
+    assert!(!picture(&text.replace("A wait y", "A wait z")).contains("deadlock"));
+}
+
 /// Returns the lines in the order of their times.
 fn sorted(lines: &str) -> String {
     let mut lines: Vec<&str> = lines.lines().collect();

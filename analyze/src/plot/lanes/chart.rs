@@ -36,6 +36,8 @@ pub struct Chart {
     pub site_shares: Vec<HolderShare>,
     /// By column: the waiters.
     pub waiters: Vec<Waiters>,
+    /// The deadlocks at the end of the window, if a wait for the lock is open then: a sentence each.
+    pub deadlocks: Vec<String>,
     /// Columns in which losses were reported, with the number of lost events.
     pub losses: Vec<(usize, i64)>,
 }

@@ -52,7 +52,11 @@ pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
         tasks: input.names.tasks(),
         names: Some(&input.names),
     };
-    compute(&context, query, &input)
+    let mut chart = compute(&context, query, &input)?;
+    if chart.totals.open_waits > 0 {
+        chart.deadlocks = input.deadlocks()?;
+    }
+    Ok(chart)
 }
 
 /// Makes the chart in two passes: the first finds the window and the lanes, the second fills them.

@@ -130,6 +130,7 @@ impl<'a> Fill<'a> {
             sites: self.sites,
             site_shares,
             waiters: self.waiters.finish(),
+            deadlocks: Vec::new(),
             losses,
         }
     }

@@ -95,14 +95,7 @@ impl Totals {
             (owner_ns, "charged to the owner that the lock word named"),
             (unknown_ns, "for holders that were not recorded"),
         ];
-        let mut sum = vec![format!("waited {} ns", units::exact(waited_ns))];
-        for (ns, what) in parts.iter().filter(|(ns, _)| *ns != 0) {
-            let sign = if sum.len() == 1 { '=' } else { '+' };
-            sum.push(format!("{sign} {} {what}", units::exact(*ns)));
-        }
-        let one_line = sum.join(" ");
-        let fits = style.width.is_none_or(|width| one_line.len() <= width);
-        writeln!(out, "\n{}", if fits { one_line } else { sum.join("\n  ") })?;
+        write_sum(waited_ns, &parts, style, out)?;
         match self.hint().filter(|_| style.is_terminal) {
             Some(hint) => style.wrapped(hint, out),
             None => Ok(()),
@@ -127,6 +120,23 @@ impl Totals {
     pub(super) fn part(waited_ns: i64, ns: i64) -> Option<i64> {
         units::ppm(ns, waited_ns)
     }
+}
+
+/// Writes the time of all waits as the sum of its parts, exact, so that it can be checked.
+pub(in crate::tables) fn write_sum(
+    waited_ns: i64,
+    parts: &[(i64, &str)],
+    style: TextStyle,
+    out: &mut (dyn Write + Send),
+) -> io::Result<()> {
+    let mut sum = vec![format!("waited {} ns", units::exact(waited_ns))];
+    for (ns, what) in parts.iter().filter(|(ns, _)| *ns != 0) {
+        let sign = if sum.len() == 1 { '=' } else { '+' };
+        sum.push(format!("{sign} {} {what}", units::exact(*ns)));
+    }
+    let one_line = sum.join(" ");
+    let fits = style.width.is_none_or(|width| one_line.len() <= width);
+    writeln!(out, "\n{}", if fits { one_line } else { sum.join("\n  ") })
 }
 
 /// Declares the columns. Parts are of `waited_ns`; rows of several traces have their trace.

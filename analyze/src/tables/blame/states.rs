@@ -41,13 +41,16 @@ mod tests;
 pub use crate::causes::State;
 
 /// The number of functions of a stack at which a task left the CPU.
-const FRAMES: usize = 2;
+pub(in crate::tables) const FRAMES: usize = 2;
 
 /// The key of a row, and of a line.
 const KEYS: [&str; 4] = ["charged", "state", "holder", "on"];
 
 /// A part of a key that is missing.
 const NONE: i64 = -1;
+
+/// The holder of a row and the circumstances of its state; and the state, which orders rows that are otherwise equal.
+type RowParts = (Key, Option<String>, i64);
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,6 +65,9 @@ pub struct States {
     pub totals: Totals,
     /// Changes of a number of waiters whose time counts as unknown, because a holder had more than a million of them between two of its events.
     pub steps_cut: u64,
+    /// The sum of the rows with the state `lock`.
+    #[serde(skip)]
+    lock_ns: i64,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
 }
@@ -95,20 +101,23 @@ pub fn states(traces: &[Trace], options: &Options) -> Result<States, AnalyzeErro
     let inputs = Input::open_all(traces, FRAMES, &options.filter)?;
     let order = order_by(&columns(0, false), &options.sort, &["wait_caused_ns"])?;
     let mut naming = Naming { inputs: &inputs, ids: RowIds::new(inputs.len()) };
-    let (mut all, mut trusts, mut steps_cut) = (Lines::new(KEYS), Vec::new(), 0);
+    let (mut all, mut trusts, mut steps_cut, mut lock_ns) = (Lines::new(KEYS), Vec::new(), 0, 0_i64);
     for (at, input) in inputs.iter().enumerate() {
         let mut causes = Causes::of(input, options.allow_loss)?;
         trusts.push(std::mem::take(&mut causes.trust));
         let (found, stats) = causes.read(Found { names: &input.names, sums: FxHashMap::default() })?;
         steps_cut += stats.steps_cut;
         for (key, wait_caused_ns) in found.sums {
+            if key.state == Some(State::Lock) {
+                lock_ns = lock_ns.saturating_add(wait_caused_ns);
+            }
             all.push(naming.line(at, key), &StateSums { wait_caused_ns });
         }
     }
     let name = |key| naming.name(key);
     let (rows, rows_total, totals) = ranked(all, &order, options.limit, name).map_err(failed)?;
     let trust = Trust::merged(trusts);
-    Ok(States { traces: inputs.len(), rows, rows_total, totals, steps_cut, trust })
+    Ok(States { traces: inputs.len(), rows, rows_total, totals, steps_cut, lock_ns, trust })
 }
 
 sums! {
@@ -142,7 +151,7 @@ impl Receiver for Found<'_> {
             Payer::Owner(_) => (Charged::Owner, None),
             Payer::Handoff => (Charged::Handoff, None),
             Payer::Gap | Payer::Oneself => (Charged::Gap, None),
-            Payer::Unknown => (Charged::Unknown, None),
+            Payer::Cycle | Payer::Unknown => (Charged::Unknown, None),
         };
         let key = StateKey {
             charged,
@@ -154,6 +163,30 @@ impl Receiver for Found<'_> {
         };
         let sum = self.sums.entry(key).or_default();
         *sum = sum.saturating_add(caused.ns);
+    }
+}
+
+/// Returns the key of the circumstances of a state.
+pub(in crate::tables) fn on_key(detail: Detail, names: &Names) -> Option<RowKey> {
+    // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
+    let user = LockId(NONE as i32);
+    match detail {
+        Detail::None => None,
+        Detail::Lock(lock, stack) => {
+            Some(RowKey::Site(names.point_number(lock, stack), names.class_number(lock)))
+        }
+        Detail::Stack(stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
+    }
+}
+
+/// Returns the name of the circumstances of a state; safe to print.
+pub(in crate::tables) fn on_name(row: NamedRow) -> String {
+    match row {
+        NamedRow { key: Key::Stack { stack, .. }, .. } if stack.is_empty() => UNKNOWN.to_owned(),
+        NamedRow { key: Key::Stack { stack, .. }, .. } => {
+            printable(&stack.join(STACK_SEPARATOR)).into_owned()
+        }
+        NamedRow { name, .. } => name,
     }
 }
 
@@ -172,30 +205,16 @@ impl Naming<'_> {
             Charged::Hold => RowKey::Site(names.points_number(key.kernel, key.holder), key.lock_class),
             _ => RowKey::Class(key.lock_class),
         };
-        // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
-        let user = LockId(NONE as i32);
-        let on = match key.detail {
-            Detail::None => None,
-            Detail::Lock(lock, stack) => {
-                Some(RowKey::Site(names.point_number(lock, stack), names.class_number(lock)))
-            }
-            Detail::Stack(stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
-        };
+        let on = on_key(key.detail, names);
         let on = on.map_or(NONE, |on| ids.id(at, on, inputs));
         [key.charged as i64, key.state.map_or(NONE, |state| state as i64), ids.id(at, holder, inputs), on]
     }
 
-    fn name(&self, [charged, _, holder, on]: [i64; KEYS.len()]) -> NamedRow<(Key, Option<String>)> {
+    fn name(&self, [charged, state, holder, on]: [i64; KEYS.len()]) -> NamedRow<RowParts> {
         let NamedRow { key, name, trace } = self.ids.name(holder, self.inputs);
         let name = label(Charged::ALL[charged as usize], By::Site, Some(&name), None);
-        let on = (on != NONE).then(|| match self.ids.name(on, self.inputs) {
-            NamedRow { key: Key::Stack { stack, .. }, .. } if stack.is_empty() => UNKNOWN.to_owned(),
-            NamedRow { key: Key::Stack { stack, .. }, .. } => {
-                printable(&stack.join(STACK_SEPARATOR)).into_owned()
-            }
-            NamedRow { name, .. } => name,
-        });
-        NamedRow { key: (key, on), name, trace }
+        let on = (on != NONE).then(|| on_name(self.ids.name(on, self.inputs)));
+        NamedRow { key: (key, on, state), name, trace }
     }
 }
 
@@ -204,13 +223,13 @@ fn ranked(
     all: Lines<StateSums, { KEYS.len() }>,
     order: &[OrderBy],
     limit: Option<usize>,
-    name: impl Fn([i64; KEYS.len()]) -> NamedRow<(Key, Option<String>)>,
+    name: impl Fn([i64; KEYS.len()]) -> NamedRow<RowParts>,
 ) -> PolarsResult<(Vec<StateRow>, usize, Totals)> {
     let rows = all.frame()?.lazy().group_by(KEYS.map(col)).agg(merged::<StateSums>()).collect()?;
     let (rows_total, totals) = (rows.height(), totals(&rows)?);
     let Ranked { frame, names, .. } = rank(rows, KEYS, order, limit, name)?;
     let keys = lines(&frame, ["charged", "state"])?;
-    let row = |((NamedRow { key: (holder, on), name, trace }, sums), [charged, state]): (_, [i64; 2])| {
+    let row = |((NamedRow { key: (holder, on, _), name, trace }, sums), [charged, state]): (_, [i64; 2])| {
         let StateSums { wait_caused_ns } = sums;
         let state = usize::try_from(state).ok().map(|state| State::ALL[state]);
         let charged_to = Charged::ALL[charged as usize];
@@ -293,6 +312,13 @@ impl Table for States {
                 out,
                 "{steps} changes of a number of waiters were too many to be kept: their state is unknown"
             )?;
+        }
+        if style.is_terminal && self.lock_ns > self.totals.waited_ns / 10 {
+            let lock = units::duration(self.lock_ns);
+            let hint = format!(
+                "during {lock} the holders waited for locks themselves: klock chains shows who is at the end"
+            );
+            style.wrapped(&hint, out)?;
         }
         Ok(())
     }

@@ -393,3 +393,17 @@ B (tid 102, pid 100) has #1 y (pthread_mutex) (q.c:1), waits for #0 x (pthread_m
     assert!(text.starts_with(expected), "{text}");
     assert!(!written(&blame, Csv, None).contains("deadlock"));
 }
+
+#[test]
+fn a_deadlock_with_locks_that_the_filter_leaves_out_is_said_too() {
+    let text = "100 A acquire x p.c:1\n110 B acquire y q.c:1\n120 A wait y p.c:2\n130 B wait x q.c:2\n\
+                131 C acquire z r.c:1\n140 D wait z r.c:1\n150 C release z r.c:1\n151 D acquire z r.c:1 wait=11";
+    let deadlocks = |name: &str| {
+        let Ok(lock) = name.parse();
+        let filter = Filter { lock: Some(lock), ..Filter::default() };
+        blame_of(text, &Options { filter, ..by(By::Site) }).trust.deadlocks
+    };
+    assert_eq!(deadlocks("x"), deadlocks("y"));
+    assert!(deadlocks("x")[0].starts_with("deadlock at the end: A (tid"), "{:?}", deadlocks("x"));
+    assert!(deadlocks("z").is_empty(), "nobody waits for it at the end");
+}

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The number of acquisitions from which on an episode is a convoy or saturated, if the options name none.
-pub(super) const CONVOY_MIN: u32 = 8;
+pub(in crate::tables) const CONVOY_MIN: u32 = 8;
 
 sums! {
     /// The columns of a row.

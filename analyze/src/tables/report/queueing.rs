@@ -13,7 +13,7 @@ use crate::{
 
 sums! {
     /// The sums of a lock or of several.
-    pub(super) struct QueueSums {
+    pub(in crate::tables) struct QueueSums {
         convoys: Sum,
         convoy_wait_ns: Sum,
         saturated_wait_ns: Sum,
@@ -59,7 +59,7 @@ struct Arrival {
 
 /// The queue of one lock.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LockQueue {
+pub(in crate::tables) struct LockQueue {
     /// The number of acquisitions from which on an episode is a convoy or saturated.
     min_acquisitions: i64,
     now_ns: i64,
@@ -68,26 +68,26 @@ pub(super) struct LockQueue {
     /// Acquisitions in the current nanosecond.
     arrivals: Vec<Arrival>,
     episode: Option<Episode>,
-    pub(super) sums: QueueSums,
+    pub(in crate::tables) sums: QueueSums,
     /// Hold time by task.
-    pub(super) held: FxHashMap<TaskId, i64>,
+    pub(in crate::tables) held: FxHashMap<TaskId, i64>,
     #[cfg(test)]
     pub(super) episodes: Vec<Episode>,
 }
 
 impl LockQueue {
-    pub(super) fn new(min_acquisitions: i64) -> Self {
+    pub(in crate::tables) fn new(min_acquisitions: i64) -> Self {
         Self { min_acquisitions, ..Self::default() }
     }
 
-    pub(super) fn wait_begins(&mut self, wait: &Wait) {
+    pub(in crate::tables) fn wait_begins(&mut self, wait: &Wait) {
         self.advance(wait.start_ns);
         self.episode.get_or_insert(Episode { start_ns: self.now_ns, ..Episode::default() });
         let Wait { task, mode, start_ns, .. } = *wait;
         self.waiting.push(Waiting { task, mode, start_ns, overtaken: 0 });
     }
 
-    pub(super) fn acquired(&mut self, hold: &Hold) {
+    pub(in crate::tables) fn acquired(&mut self, hold: &Hold) {
         if hold.acquisitions > 1 {
             // A further acquisition within a hold takes the lock from nobody.
             return;
@@ -99,7 +99,7 @@ impl LockQueue {
         self.open_holds += 1;
     }
 
-    pub(super) fn hold(&mut self, hold: &Hold) {
+    pub(in crate::tables) fn hold(&mut self, hold: &Hold) {
         self.advance(hold.end_ns);
         self.open_holds -= 1;
         let held = self.held.entry(hold.task).or_default();
@@ -107,7 +107,7 @@ impl LockQueue {
     }
 
     /// Ends a wait. One of which only the end was seen has no begin, and changes nothing.
-    pub(super) fn wait(&mut self, wait: &Wait) {
+    pub(in crate::tables) fn wait(&mut self, wait: &Wait) {
         self.advance(wait.end_ns);
         let is_it = |waiting: &Waiting| waiting.task == wait.task && waiting.start_ns == wait.start_ns;
         let Some(at) = self.waiting.iter().position(is_it) else { return };
@@ -120,7 +120,7 @@ impl LockQueue {
     }
 
     /// Ends the trace.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::tables) fn finish(&mut self) {
         self.settle();
         self.close();
     }

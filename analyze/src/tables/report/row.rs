@@ -26,6 +26,9 @@ pub struct Report {
     pub rows_total: usize,
     /// The columns over all rows, also those beyond the limit.
     pub totals: Columns,
+    /// Whether the rows are of all locks, tasks and times.
+    #[serde(skip)]
+    pub is_unfiltered: bool,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
 }

@@ -112,7 +112,7 @@ fn a_deadlocked_recording_has_rows_of_open_holds_and_waits_that_are_at_least_as_
     assert_eq!(rows, both);
     let text = written(&report, Format::Text, &[], None);
     assert!(text.contains("open_holds  open_hold  open_waits  open_wait"), "{text}");
-    assert!(text.contains("2 waits were open at the end: -F open_waits,open_wait shows"), "{text}");
+    assert!(text.contains("2 waits were open at the end: `klock why` says what for"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! The locks that each task holds.
+//!
+//! Holds of the engine enter as they begin and end; the held locks of a task leave, in the order in which it took them. A hold is also over
+//! once another task has the lock in a way that excludes it, as in blame. That takes effect when the clock moves on, so the order
+//! of rows of equal time does not matter.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, Mode, StackId, TaskId};
+
+use crate::engine::{Hold, Rules, Sink, Wait};
+
+/// A lock that a task holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) lock: LockId,
+    pub(super) mode: Mode,
+    pub(super) stack: Option<StackId>,
+    start_ns: i64,
+}
+
+/// The held locks of all tasks.
+#[derive(Debug)]
+pub(super) struct HeldLocks {
+    rules: Arc<Rules>,
+    by_task: FxHashMap<TaskId, Vec<Held>>,
+    /// The tasks that hold each lock, once for each hold.
+    holders: FxHashMap<LockId, Vec<TaskId>>,
+    /// Holds that began in the nanosecond of the clock while another task held the lock.
+    fresh: Vec<(TaskId, Held)>,
+}
+
+impl HeldLocks {
+    pub(super) fn new(rules: Arc<Rules>) -> Self {
+        let (by_task, holders) = (FxHashMap::default(), FxHashMap::default());
+        Self { rules, by_task, holders, fresh: Vec::new() }
+    }
+
+    /// Returns the locks that a task holds.
+    pub(super) fn of(&self, task: TaskId) -> &[Held] {
+        self.by_task.get(&task).map_or(&[], Vec::as_slice)
+    }
+
+    /// Ends the holds that acquisitions in the nanosecond of the clock exclude. Called when the clock moves on.
+    pub(super) fn settle(&mut self) {
+        for (task, held) in std::mem::take(&mut self.fresh) {
+            let is_open = self.of(task).contains(&held);
+            let others = self.holders.get(&held.lock).map_or(&[][..], Vec::as_slice);
+            let others: Vec<TaskId> = others.iter().copied().filter(|other| *other != task).collect();
+            for other in others {
+                let is_over = |old: &Held| {
+                    let excludes =
+                        self.rules.excludes(old.lock, old.mode) || self.rules.excludes(held.lock, held.mode);
+                    // Of two holds that began in the same nanosecond, the one with the smaller task id is the older.
+                    let is_older = old.start_ns < held.start_ns
+                        || is_open && old.start_ns == held.start_ns && other < task;
+                    old.lock == held.lock && excludes && is_older
+                };
+                let over: Vec<Held> = self.of(other).iter().copied().filter(is_over).collect();
+                over.into_iter().for_each(|old| self.remove(other, old.lock, old.mode, old.start_ns));
+            }
+        }
+    }
+
+    fn remove(&mut self, task: TaskId, lock: LockId, mode: Mode, start_ns: i64) {
+        let Some(held) = self.by_task.get_mut(&task) else { return };
+        let is_it = |held: &Held| held.lock == lock && held.mode == mode && held.start_ns == start_ns;
+        let Some(at) = held.iter().rposition(is_it) else { return };
+        held.remove(at);
+        if let Some(holders) = self.holders.get_mut(&lock)
+            && let Some(at) = holders.iter().position(|holder| *holder == task)
+        {
+            holders.swap_remove(at);
+        }
+    }
+}
+
+impl Sink for HeldLocks {
+    fn acquired(&mut self, hold: &Hold) {
+        let Hold { lock, task, mode, stack, start_ns, .. } = *hold;
+        if !self.rules.measures(lock, mode) {
+            return;
+        }
+        let new = Held { lock, mode, stack, start_ns };
+        let held = self.by_task.entry(task).or_default();
+        // A reader that acquires a lock again at the same site goes on with its hold.
+        if held.iter().any(|held| (held.lock, held.mode, held.start_ns) == (lock, mode, start_ns)) {
+            return;
+        }
+        held.push(new);
+        let holders = self.holders.entry(lock).or_default();
+        if holders.iter().any(|holder| *holder != task) {
+            self.fresh.push((task, new));
+        }
+        holders.push(task);
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        self.remove(hold.task, hold.lock, hold.mode, hold.start_ns);
+    }
+
+    fn wait(&mut self, _: &Wait) {}
+
+    fn lost(&mut self, _: i64, _: i64) {
+        self.by_task.clear();
+        self.holders.clear();
+        self.fresh.clear();
+    }
+}

@@ -1,0 +1,38 @@
+//! The reading of traces into the tables of chains.
+
+use trace_format::Trace;
+
+use super::{options::Options, totals::Totals};
+use crate::{
+    causes::{Causes, Receiver},
+    error::AnalyzeError,
+    input::{Input, trust::Trust},
+    tables::blame::states::FRAMES,
+};
+
+/// Opens the traces with the functions that tables of chains show.
+pub(super) fn open<'a>(traces: &'a [Trace], options: &Options) -> Result<Vec<Input<'a>>, AnalyzeError> {
+    Input::open_all(traces, FRAMES, &options.filter)
+}
+
+/// Reads every trace into a receiver of its own, which learns whether the states of tasks were recorded, and sends that to `add`, which
+/// returns its totals.
+pub(super) fn read<'i, 't, R: Receiver>(
+    inputs: &'i [Input<'t>],
+    allow_loss: bool,
+    receiver: impl Fn(&'i Input<'t>, bool) -> R,
+    mut add: impl FnMut(usize, R) -> Totals,
+) -> Result<(Totals, Trust), AnalyzeError> {
+    let mut totals = Totals { has_states: true, ..Totals::default() };
+    let mut trusts = Vec::new();
+    for (at, input) in inputs.iter().enumerate() {
+        let has_states = input.has_off_cpu()?;
+        totals.has_states &= has_states;
+        let mut causes = Causes::of(input, allow_loss)?;
+        trusts.push(std::mem::take(&mut causes.trust));
+        let (found, stats) = causes.read(receiver(input, has_states))?;
+        totals.merge(&add(at, found));
+        totals.steps_cut += stats.steps_cut;
+    }
+    Ok((totals, Trust::merged(trusts)))
+}

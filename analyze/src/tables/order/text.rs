@@ -1,0 +1,152 @@
+//! The table as text: a block for each cycle, and the numbers of all cycles below.
+
+use std::io::{self, Write};
+
+use super::{LockOrder, Row, Verdict, row::Taking};
+use crate::{
+    TextStyle,
+    choices::choices,
+    output::{
+        layout::{self, Paint, STACK_SEPARATOR},
+        units,
+    },
+};
+
+choices! {
+    /// A finding that makes a command fail.
+    FailIf, "condition" {
+        /// A cycle that can deadlock.
+        #[default]
+        Inversion = "inversion",
+    }
+}
+
+impl FailIf {
+    /// Returns whether the table has it.
+    pub fn holds(self, order: &LockOrder) -> bool {
+        match self {
+            Self::Inversion => order.counts.inversions > 0,
+        }
+    }
+}
+
+impl LockOrder {
+    /// Returns the numbers of cycles: `1 inversion; 2 other cycles cannot deadlock: 2 gated (--all lists them)`.
+    pub fn summary(&self) -> String {
+        let mut parts = vec![counted(self.counts.inversions, "inversion")];
+        parts.extend(self.remarks());
+        parts.join("; ")
+    }
+
+    /// Writes a block for each cycle.
+    pub(super) fn write_blocks(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        for (at, rows) in self.cycles().enumerate() {
+            if at > 0 {
+                writeln!(out)?;
+            }
+            write_block(rows, style, out)?;
+        }
+        let shown = self.cycles().count();
+        layout::more(self.cycles_total - shown, "cycle", "", style, out)
+    }
+
+    /// Writes the numbers of cycles, and what the search left out.
+    pub(super) fn write_counts(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        writeln!(out)?;
+        style.wrapped(&self.summary(), out)
+    }
+
+    /// Returns the number of cycles that cannot deadlock, and what the search left out.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let counts = self.counts;
+        let mut remarks = Vec::new();
+        if counts.harmless() > 0 {
+            let parts = [
+                (counts.shared, Verdict::Shared),
+                (counts.gated, Verdict::Gated),
+                (counts.one_thread, Verdict::OneThread),
+                (counts.never_together, Verdict::NeverTogether),
+            ];
+            let parts = parts.iter().filter(|(count, _)| *count > 0);
+            let parts: Vec<String> =
+                parts.map(|(count, verdict)| format!("{} {verdict}", number(*count))).collect();
+            let are_listed = self.rows.iter().any(|row| !row.verdict.is_inversion());
+            let hint = if are_listed { "" } else { " (--all lists them)" };
+            let cycles = counted(counts.harmless(), "other cycle");
+            remarks.push(format!("{cycles} cannot deadlock: {}{hint}", parts.join(", ")));
+        }
+        if self.is_cut {
+            remarks.push("and more: the search was ended; select locks with --lock or --kind".to_owned());
+        }
+        if self.dropped > 0 {
+            remarks
+                .push(format!("{} left out: too many distinct nestings", counted(self.dropped, "attempt")));
+        }
+        remarks
+    }
+}
+
+fn write_block(rows: &[Row], style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    let Some(first) = rows.first() else { return Ok(()) };
+    let trace = first.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "));
+    let heading = style.line(&format!("{}. {trace}{}", first.cycle, sentence(first)));
+    writeln!(out, "{}", style.paint(Paint::Bold, &heading))?;
+    for row in rows {
+        writeln!(out, "{}", style.line(&format!("   {} {}", times(row.count), by(row))))?;
+        write_taking("holds", "taken at", &row.held, style, out)?;
+        write_taking("wants", "at", &row.taken, style, out)?;
+    }
+    Ok(())
+}
+
+/// Returns whether and when a cycle can deadlock.
+fn sentence(row: &Row) -> String {
+    let all = if row.length == 2 { "both".to_owned() } else { format!("all {}", row.length) };
+    let has =
+        if row.has_deadlocked { "the recording ended in this deadlock" } else { "has not in this recording" };
+    match row.verdict {
+        Verdict::Inversion => format!("can deadlock if {all} happen at once; {has}"),
+        Verdict::NeedsWriter => format!(
+            "can deadlock if {all} happen at once and writers wait for the locks that are shared; {has}"
+        ),
+        Verdict::Shared => "no inversion: the modes at one of the locks do not exclude each other".to_owned(),
+        Verdict::Gated => "no inversion: two of the threads hold one further lock meanwhile".to_owned(),
+        Verdict::OneThread => "no inversion: one thread would have to act twice".to_owned(),
+        Verdict::NeverTogether => "no inversion: the threads were never alive at the same time".to_owned(),
+    }
+}
+
+fn write_taking(
+    verb: &str,
+    at: &str,
+    taking: &Taking,
+    style: TextStyle,
+    out: &mut (dyn Write + Send),
+) -> io::Result<()> {
+    let comma = if at == "at" { "" } else { "," };
+    writeln!(out, "{}", style.line(&format!("     {verb} {}{comma} {at} {}", taking.lock(), taking.at)))?;
+    if taking.stack.len() > 1 {
+        writeln!(out, "{}", style.line(&format!("           {}", taking.stack.join(STACK_SEPARATOR))))?;
+    }
+    Ok(())
+}
+
+/// Returns `by A, B, C, D and 3 more threads`.
+fn by(row: &Row) -> String {
+    let more = row.threads.saturating_sub(row.by.len());
+    let more = if more == 0 { String::new() } else { format!(" and {more} more threads") };
+    format!("by {}{more}", row.by.join(", "))
+}
+
+/// Returns `once` or `12 times`.
+pub(super) fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{} times", number(count)) }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
+fn number(count: u64) -> String {
+    units::exact(i64::try_from(count).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,275 @@
+//! `klock analyze why`: what the waits for the worst locks were spent with, and what follows from it, in sentences.
+//!
+//! The first reading of each trace adds up how every lock was used and chooses the worst ones; two more choose the waits for these and
+//! follow their causes. Rules judge the sums of each lock; text says the verdicts whose rule holds, all other formats have every rule
+//! with its value and its limit.
+
+use std::{
+    borrow::Borrow,
+    cmp::Reverse,
+    io::{self, Write},
+};
+
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+use trace_format::{LockId, Trace};
+
+use super::{Table, report::CONVOY_MIN, table, trace_column};
+use crate::{
+    causes::Causes,
+    error::AnalyzeError,
+    input::{
+        Detail, Input, ReadOutcome,
+        filter::Filter,
+        readers,
+        trust::{About, Trust, TrustCounter},
+    },
+    output::{
+        Column, Page,
+        layout::{self, Paint},
+    },
+};
+
+mod judging;
+mod parts;
+mod row;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod text;
+mod usage;
+mod words;
+
+use judging::lock;
+use parts::Parts;
+use row::Used;
+pub use row::{Finding, Lock, Row};
+pub use rules::{Verdict, WaitParts};
+use usage::{LockUse, Usage};
+
+/// The number of locks that are judged if no number is given.
+pub const LOCKS: usize = 3;
+/// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
+const FRAMES: usize = 4;
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The number of locks; `None` is all.
+    pub limit: Option<usize>,
+    /// The waits to judge.
+    pub filter: Filter,
+    /// Whether to judge a trace that lost too many events for sums to mean anything.
+    pub allow_loss: bool,
+}
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Why {
+    /// The number of traces.
+    #[serde(skip)]
+    pub traces: usize,
+    /// The locks that were waited for longest, deadlocked ones first.
+    pub locks: Vec<Lock>,
+    /// The number of locks before the limit.
+    pub locks_total: usize,
+    /// Whether any lock was recorded, selected or not.
+    #[serde(skip)]
+    has_locks: bool,
+    /// Whether off-CPU time was recorded.
+    #[serde(skip)]
+    has_off_cpu: bool,
+    /// Whether all locks are selected.
+    #[serde(skip)]
+    is_of_all_locks: bool,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// Judges the locks that were waited for longest.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
+pub fn why(traces: &[Trace], options: &Options) -> Result<Why, AnalyzeError> {
+    let inputs = Input::open_all(traces, FRAMES, &options.filter)?;
+    of_inputs(&inputs, options, readers())
+}
+
+/// Judges with this number of readers, which changes nothing.
+pub(crate) fn of_inputs(
+    inputs: &[Input<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Why, AnalyzeError> {
+    let (mut used, mut trusts) = (Vec::new(), Vec::new());
+    for (at, input) in inputs.iter().enumerate() {
+        let sink = || Usage::new(&input.selection, CONVOY_MIN);
+        let (sinks, outcome) = input.run_apart(Detail::All, readers, sink)?;
+        let (mut trust, mut found) = (TrustCounter::default(), Vec::new());
+        for sink in sinks {
+            trust.merge(sink.trust);
+            found.extend(sink.by_lock);
+        }
+        let trust = input.trust(trust, &outcome, options.allow_loss)?;
+        let deadlocked = deadlocked(input, &outcome, &trust)?;
+        let is_used =
+            |(lock, of_lock): &(LockId, LockUse)| of_lock.waited_ns > 0 || deadlocked.contains(lock);
+        used.extend(found.into_iter().filter(is_used).map(|(lock, of_lock)| Used {
+            input: at,
+            lock,
+            of_lock,
+            is_deadlocked: deadlocked.contains(&lock),
+            end_ns: outcome.end_ns,
+        }));
+        trusts.push(trust);
+    }
+    used.sort_by_key(|used| (!used.is_deadlocked, Reverse(used.of_lock.waited_ns), used.input, used.lock));
+    let locks_total = used.len();
+    used.truncate(options.limit.unwrap_or(usize::MAX));
+    let mut locks: Vec<Option<Lock>> = used.iter().map(|_| None).collect();
+    for (at, input) in inputs.iter().enumerate() {
+        let chosen = || used.iter().enumerate().filter(|(_, used)| used.input == at);
+        if chosen().next().is_none() {
+            continue;
+        }
+        let parts = Parts::of(chosen().map(|(_, used)| used.lock), &input.names);
+        let (parts, _) = Causes::of(input, options.allow_loss)?.read(parts)?;
+        let is_covered = input.has_off_cpu()?;
+        for (index, used) in chosen() {
+            if let Some(of_lock) = parts.by_lock.get(&used.lock) {
+                let lock = lock(input, used, of_lock, is_covered);
+                locks[index] = Some(Lock { trace: (inputs.len() > 1).then(|| input.label.clone()), ..lock });
+            }
+        }
+    }
+    Ok(Why {
+        traces: inputs.len(),
+        locks: locks.into_iter().flatten().collect(),
+        locks_total,
+        has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
+        has_off_cpu: inputs.iter().map(Input::has_off_cpu).collect::<Result<Vec<_>, _>>()?.contains(&true),
+        is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
+        trust: Trust::merged(trusts),
+    })
+}
+
+/// Returns the locks that are part of a deadlock, also of one with locks that are not selected.
+fn deadlocked(
+    input: &Input<'_>,
+    outcome: &ReadOutcome,
+    trust: &Trust,
+) -> Result<FxHashSet<LockId>, AnalyzeError> {
+    let mut deadlocks = outcome.deadlocks.clone();
+    if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
+        deadlocks = input.all_deadlocks()?.deadlocks;
+    }
+    let members = deadlocks.iter().flat_map(|deadlock| &deadlock.members);
+    Ok(members.flat_map(|member| [member.has.lock, member.wants.lock]).collect())
+}
+
+/// Declares the columns of formats that have rows; rows of several traces have their trace.
+pub fn columns(several: bool) -> Vec<Column<Row>> {
+    type Of = Column<Row>;
+    let mut columns = vec![
+        Of::text("verdict", |row| row.finding.verdict.as_str().into(), "The verdict."),
+        Of::text(
+            "holds",
+            |row| if row.finding.holds { "yes" } else { "no" }.into(),
+            "Whether its rule holds: yes or no.",
+        ),
+        Of::duration("explains", |row| row.finding.explains_ns, "The part of `waited` that it explains."),
+        Of::ppm("value", |row| row.finding.value_ppm, "The share that its rule looks at."),
+        Of::ppm("limit", |row| row.finding.limit_ppm, "The limit of that share."),
+        Of::duration("waited", |row| row.waited_ns, "All waits for the lock, however they ended."),
+        Of::text("evidence", |row| row.finding.evidence.as_str().into(), "The numbers, as a sentence.")
+            .programs(),
+        Of::text("advice", |row| row.finding.advice.as_str().into(), "The next step.").programs(),
+        Of::name("lock", |row| row.lock.as_str().into()),
+        Of::count("lock_id", |row| i64::from(row.lock_id), "").identity(),
+    ];
+    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns
+}
+
+impl Table for Why {
+    type Row = Row;
+
+    fn columns(&self) -> Vec<Column<Row>> {
+        columns(self.traces > 1)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
+        self.locks.iter().flat_map(Lock::rows)
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
+        table::retain_first(
+            &mut self.locks,
+            &mut self.locks_total,
+            |lock| lock.rows().any(|row| keep(&row)),
+            limit,
+        );
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.locks_total - self.locks.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    fn about(&self) -> About {
+        About::Blame
+    }
+
+    fn nothing(&self) -> Option<String> {
+        let next = match (self.has_locks, self.has_off_cpu) {
+            (false, _) => {
+                "no locks were recorded; klock record --off-cpu --locks pthread records both, `klock offcpu` shows where tasks were off-CPU"
+            }
+            (true, true) => {
+                "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU"
+            }
+            (true, false) => {
+                "nobody waited for a lock in what was selected; perf record shows where the program runs, klock record --off-cpu where it sleeps"
+            }
+        };
+        (self.locks_total == 0).then(|| next.to_owned())
+    }
+
+    fn write_rows(
+        &self,
+        columns: &[Column<Row>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        if !page.columns.is_empty() {
+            return table::write_table(self, columns, page, out);
+        }
+        for (lock, number) in self.locks.iter().zip(0..) {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            lock.write(page.style, out)?;
+        }
+        let quiet = |lock: &Lock| {
+            lock.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet).cloned()
+        };
+        let quiet: Option<Vec<Finding>> = self.locks.iter().map(quiet).collect();
+        if let Some(finding) = quiet.as_deref().and_then(<[Finding]>::first) {
+            writeln!(out)?;
+            let (what, go_on) = if self.is_of_all_locks {
+                ("locks are not the cause", finding.advice.as_str())
+            } else {
+                (
+                    "what was selected is not the cause",
+                    "klock why without a filter judges the locks that were waited for longest",
+                )
+            };
+            page.style.wrapped_in(Paint::Plain, &format!("-> {what}: {go_on}"), out)?;
+        }
+        layout::more(self.hidden_rows(), "lock", "", page.style, out)
+    }
+}

@@ -1,0 +1,153 @@
+//! The first reading: how every lock was used. Holds and waits enter; sums by lock leave.
+//!
+//! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, Mode, TaskId};
+
+use crate::{
+    engine::{Hold, Outcome, Share, Sink, Wait},
+    input::{selection::Selection, trust::TrustCounter},
+    tables::report::queueing::LockQueue,
+};
+
+/// The use of one lock.
+#[derive(Debug)]
+pub(super) struct LockUse {
+    /// The selected waits, however they ended, in ns.
+    pub(super) waited_ns: i64,
+    /// The same by task.
+    pub(super) waiters: FxHashMap<TaskId, i64>,
+    /// Acquisitions, and those of them that shared the lock.
+    pub(super) acquisitions: i64,
+    pub(super) shared: i64,
+    /// Acquisitions that waited.
+    pub(super) contended: i64,
+    /// Time of exclusive waits charged to shared holds, and the other way round.
+    pub(super) exclusive_by_shared_ns: i64,
+    pub(super) shared_by_exclusive_ns: i64,
+    /// Time with an open hold.
+    pub(super) held_ns: i64,
+    /// Convoys, overtaking, and hold time by task.
+    pub(super) queue: LockQueue,
+    open_holds: i64,
+    held_since_ns: i64,
+    /// The mode in which each task last got the lock.
+    modes: FxHashMap<TaskId, Mode>,
+}
+
+impl LockUse {
+    fn new(convoy_min: i64) -> Self {
+        Self {
+            waited_ns: 0,
+            waiters: FxHashMap::default(),
+            acquisitions: 0,
+            shared: 0,
+            contended: 0,
+            exclusive_by_shared_ns: 0,
+            shared_by_exclusive_ns: 0,
+            held_ns: 0,
+            queue: LockQueue::new(convoy_min),
+            open_holds: 0,
+            held_since_ns: 0,
+            modes: FxHashMap::default(),
+        }
+    }
+
+    fn acquired(&mut self, hold: &Hold) {
+        self.queue.acquired(hold);
+        self.modes.insert(hold.task, hold.mode);
+        if hold.acquisitions > 1 {
+            return;
+        }
+        if self.open_holds == 0 {
+            self.held_since_ns = hold.start_ns;
+        }
+        self.open_holds += 1;
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        self.queue.hold(hold);
+        self.acquisitions += hold.acquisitions;
+        self.shared += if hold.mode == Mode::Shared { hold.acquisitions } else { 0 };
+        self.contended += i64::from(hold.contended);
+        self.open_holds -= 1;
+        if self.open_holds == 0 {
+            let ns = hold.end_ns.saturating_sub(self.held_since_ns).max(0);
+            self.held_ns = self.held_ns.saturating_add(ns);
+        }
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        let Some(payer) = share.payer else { return };
+        let sum = match (wait.mode, self.modes.get(&payer.task)) {
+            (Mode::Exclusive, Some(Mode::Shared)) => &mut self.exclusive_by_shared_ns,
+            (Mode::Shared, Some(Mode::Exclusive)) => &mut self.shared_by_exclusive_ns,
+            _ => return,
+        };
+        *sum = sum.saturating_add(share.ns);
+    }
+}
+
+/// The locks of one reader.
+pub(super) struct Usage<'a> {
+    selection: &'a Selection,
+    convoy_min: i64,
+    pub(super) by_lock: FxHashMap<LockId, LockUse>,
+    pub(super) trust: TrustCounter,
+}
+
+impl<'a> Usage<'a> {
+    pub(super) fn new(selection: &'a Selection, convoy_min: u32) -> Self {
+        Self {
+            selection,
+            convoy_min: convoy_min.into(),
+            by_lock: FxHashMap::default(),
+            trust: TrustCounter::default(),
+        }
+    }
+
+    fn of(&mut self, lock: LockId) -> &mut LockUse {
+        let convoy_min = self.convoy_min;
+        self.by_lock.entry(lock).or_insert_with(|| LockUse::new(convoy_min))
+    }
+}
+
+impl Sink for Usage<'_> {
+    const SHARES: bool = true;
+
+    fn acquired(&mut self, hold: &Hold) {
+        self.of(hold.lock).acquired(hold);
+    }
+
+    fn wait_begins(&mut self, wait: &Wait) {
+        self.of(wait.lock).queue.wait_begins(wait);
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            self.trust.hold(hold);
+        }
+        self.of(hold.lock).hold(hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let is_selected = self.selection.selects_wait(wait);
+        if is_selected {
+            self.trust.wait(wait);
+        }
+        // Of a wait whose begin was not seen the length is not known.
+        let is_whole = wait.gap_ns.is_some() || wait.outcome != Outcome::Acquired || wait.wait_ns > 0;
+        let of_lock = self.of(wait.lock);
+        of_lock.queue.wait(wait);
+        if is_selected && is_whole {
+            of_lock.waited_ns = of_lock.waited_ns.saturating_add(wait.wait_ns);
+            let of_task = of_lock.waiters.entry(wait.task).or_default();
+            *of_task = of_task.saturating_add(wait.wait_ns);
+        }
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.of(wait.lock).share(wait, share);
+    }
+}
