@@ -39,7 +39,10 @@ pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Re
 pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
-    analyze::{Analyze, Blame, Diff, Hist, Intervals, OffCpu, Periods, Processes, Report, Timeline},
+    analyze::{
+        Analyze, Blame, Chains, Diff, Hist, Intervals, OffCpu, Order, Periods, Processes, Report, Timeline,
+        Why,
+    },
     common::{Filters, Output, Rows, Table, Traces},
     export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
     plot::{Info, PictureFormat, Plot},
@@ -73,6 +76,7 @@ Examples:
   sudo klock record -p 1234 -d 10s          record a running program
   sudo klock record -a -d 10s               record the machine for 10 seconds
   klock report                              show the cost of each lock
+  klock why                                 say why locks are waited for, and what would help
   klock blame                               show who made others wait
   klock diff old.parquet new.parquet        compare two recordings
   klock plot --lock cache_lock -o lock.svg  draw a picture of one lock
@@ -81,7 +85,7 @@ Exit codes:
   0  done
   1  nothing found
   2  bad input or use
-  3  not permitted or not supported on this machine
+  3  not permitted or not supported on this machine, or not recorded
   4  the trace lost too many events to rank what is left
   5  the disk failed
   6  a condition of --fail-if holds
@@ -121,6 +125,9 @@ fn with_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
     while words.get(at).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
         // Of the options before a command, one takes a value.
         at += if words[at] == "--color" { 2 } else { 1 };
+    }
+    if words.get(at).is_some_and(|word| word == "help") {
+        at += 1;
     }
     let table = words.get(at).and_then(|word| word.to_str());
     let is_table = |name| {

@@ -1,7 +1,7 @@
 //! Exit codes, and the error as one line on stderr.
 //!
-//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted or not supported here, 4 the trace lost too many events to rank,
-//! 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
+//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted, not supported here or not recorded, 4 the trace lost too many events to
+//! rank, 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
 
 use std::{io, process::ExitCode};
 
@@ -19,8 +19,14 @@ pub(crate) enum Exit {
     Nothing,
     /// Bad input or bad use.
     BadInput,
-    /// Not permitted, or not supported by this machine.
-    #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording needs permissions"))]
+    /// Not permitted, not supported by this machine, or not recorded.
+    #[cfg_attr(
+        not(any(feature = "record", feature = "analyze")),
+        expect(
+            dead_code,
+            reason = "only recording needs permissions, and only analysis needs recorded releases"
+        )
+    )]
     NotPossible,
     /// The trace lost too many events to rank what is left.
     #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis ranks"))]
@@ -28,7 +34,7 @@ pub(crate) enum Exit {
     /// The disk failed.
     Disk,
     /// A condition of --fail-if holds.
-    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis compares"))]
+    #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis has conditions"))]
     Worse,
     /// The status of the recorded command.
     #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recording runs commands"))]
@@ -101,10 +107,14 @@ fn exit_of(error: &anyhow::Error) -> Exit {
             return if format.is_disk_failure() { Exit::Disk } else { Exit::BadInput };
         }
         #[cfg(feature = "analyze")]
-        if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>()
-            && (analyze.nothing_found() || analyze.too_much_lost())
-        {
-            return if analyze.too_much_lost() { Exit::TooMuchLost } else { Exit::Nothing };
+        if let Some(analyze) = cause.downcast_ref::<analyze::AnalyzeError>() {
+            if analyze.too_much_lost() {
+                return Exit::TooMuchLost;
+            } else if analyze.not_recorded() {
+                return Exit::NotPossible;
+            } else if analyze.nothing_found() {
+                return Exit::Nothing;
+            }
         }
         #[cfg(feature = "record")]
         if let Some(record) = cause.downcast_ref::<record::RecordError>() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use indicatif::{HumanCount, ProgressBar};
 use record::{Progress, RecordPhase, Summary};
-use trace_format::text::printable;
+use trace_format::text::{printable, shell_word};
 
 use crate::progress;
 
@@ -81,11 +81,12 @@ pub(crate) fn next_steps(summary: &Summary, path: &Path, has_locks: bool) -> Str
     let trace = if path == Path::new("trace.parquet") { String::new() } else { format!(" {}", name(path)) };
     if !has_locks {
         return format!(
-            "Next: klock analyze offcpu{trace}  where tasks were off-CPU; --locks records locks, too\n"
+            "Next: klock offcpu{trace} --by stack  where tasks were off-CPU\n      klock record --off-cpu --locks pthread ...  records locks, too: klock why says what their holders did\n"
         );
     }
     let mut steps = vec![
         (format!("klock report{trace}"), "which lock costs how much"),
+        (format!("klock why{trace}"), "why the worst locks are waited for"),
         (format!("klock blame{trace}"), "which code made others wait"),
     ];
     match &summary.kept {
@@ -98,18 +99,9 @@ pub(crate) fn next_steps(summary: &Summary, path: &Path, has_locks: bool) -> Str
     let width = steps.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let lines = steps
         .into_iter()
-        .zip(["Next:", "", ""])
+        .zip(["Next:", "", "", ""])
         .map(|((command, what), word)| format!("{word:<6}{command:<width$}  {what}\n"));
     lines.collect()
-}
-
-/// Quotes a word for a shell, if it needs it.
-fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", printable(word).replace('\'', "'\\''"))
 }
 
 /// Formats bytes with one decimal digit, in the unit that leaves one to three digits before the point. indicatif prints two decimal
@@ -154,7 +146,7 @@ mod tests {
         assert!(steps.starts_with("Next: klock report 'my trace.parquet'"), "{steps}");
         assert!(next_steps(&summary, Path::new("trace.parquet"), true).contains("klock blame  "));
         let off_cpu = next_steps(&summary, Path::new("t.parquet"), false);
-        assert!(off_cpu.starts_with("Next: klock analyze offcpu t.parquet"), "{off_cpu}");
+        assert!(off_cpu.starts_with("Next: klock offcpu t.parquet --by stack"), "{off_cpu}");
         let again = Summary { kept: Some("t.old.parquet".into()), ..summary };
         assert!(
             next_steps(&again, Path::new("t.parquet"), true).contains("klock diff t.old.parquet t.parquet")

@@ -6,11 +6,12 @@ use analyze::{
     output::{self, help},
     tables::{
         blame::{self, By as BlameBy},
+        chains,
         diff::{self, Align, Condition, Metric},
         hist::{self, Buckets, Of},
         intervals::{self, RowKind},
         key::By,
-        offcpu, periods, processes, report, timeline,
+        offcpu, order, periods, processes, report, timeline, why,
     },
 };
 use clap::{Args as ClapArgs, Subcommand};
@@ -25,8 +26,12 @@ use super::{
 pub(crate) enum Analyze {
     /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
     Report(Report),
+    /// Why the worst locks are waited for, and what would help: sentences with their numbers.
+    Why(Why),
     /// Holders and the waits they caused: every nanosecond of waiting, charged to the holder of the lock.
     Blame(Blame),
+    /// The end of each chain of waits: a holder may wait for another lock itself, whose holder is to blame.
+    Chains(Chains),
     /// Waiting and holding over time, period by period.
     Timeline(Timeline),
     /// Acquisitions by period: the worst periods, the threads that used a lock, its average wait over time.
@@ -36,6 +41,8 @@ pub(crate) enum Analyze {
     /// Why tasks were off-CPU, and which task woke them (record with --off-cpu): stacks of both, as bcc's offwaketime shows them.
     #[command(name = "offcpu", alias = "off-cpu")]
     OffCpu(OffCpu),
+    /// Locks that threads take in opposite orders: what could deadlock another day.
+    Order(Order),
     /// Histograms of waits or holds, by powers of two or finer.
     Hist(Hist),
     /// Compare two recordings of one program, lock by lock; tells a change from chance.
@@ -146,6 +153,46 @@ pub(crate) struct OffCpu {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&order::columns(order::By::Lock, false), "\
+Text shows a block per cycle: for each step the threads, the lock that they hold
+and the lock that they take or wait for meanwhile. With -F, and in all other
+formats, steps are rows. -n counts cycles. --all also lists the cycles that cannot
+deadlock: gated (two threads hold one further lock), one_thread, never_together
+and shared. Filters select attempts to take a lock; a cycle is shown if one of its
+attempts is selected. Releases must be recorded: record a command, or with --locks
+kernel or --locks pthread; without them the exit code is 3.
+
+Examples:
+  klock analyze order
+  klock analyze order --by class --lock cache_lock
+  klock analyze order --graph dot | dot -Tsvg -o order.svg
+  klock analyze order --fail-if inversion         exit code 6 if there is one"))]
+pub(crate) struct Order {
+    /// The locks that an order is about: lock (each one), or class (all of one kind and name, or of one place of initialisation).
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<order::By>)]
+    pub(crate) by: order::By,
+    /// Search for cycles of at most N locks, 2 to 8.
+    #[arg(long, value_name = "N", default_value_t = order::LENGTH, value_parser = length)]
+    pub(crate) length: usize,
+    /// Write the cycles as a graph, in this language: dot (Graphviz).
+    #[arg(long, value_name = "LANGUAGE", value_parser = order::Graph::from_str, conflicts_with = "format")]
+    pub(crate) graph: Option<order::Graph>,
+    /// Exit with 6 if there is an inversion, and with 0 if there is none.
+    #[arg(long, value_name = "WHAT", value_parser = order::FailIf::from_str)]
+    pub(crate) fail_if: Option<order::FailIf>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+/// Parses a number of locks in a cycle.
+fn length(text: &str) -> Result<usize, String> {
+    let length = text.parse().ok().filter(|length| (2..=8).contains(length));
+    length.ok_or_else(|| format!("invalid length '{text}': use a number of locks from 2 to 8"))
+}
+
+#[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&hist::columns(None, false), "\
 Examples:
   klock analyze hist                            all waits
@@ -245,6 +292,23 @@ pub(crate) struct Report {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&why::columns(false), "\
+Text says the verdicts whose rule holds, for the 3 locks that were waited for
+longest (-n); all other formats have every verdict, with the value and the limit
+of its rule. docs/causes.md has the rules.
+
+Examples:
+  klock why
+  klock why --lock cache_lock
+  klock why --format csv -n 20"))]
+pub(crate) struct Why {
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&blame::columns(BlameBy::Site, 0, false), "\
 Each nanosecond of a wait is charged to the oldest hold that was open then, or
 to no task; the rows add up to all waits exactly. Where holds are not recorded,
@@ -265,3 +329,33 @@ pub(crate) struct Blame {
     #[command(flatten)]
     pub(crate) table: Table,
 }
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&chains::root_columns(chains::By::Root, 0, false), &chains_help()))]
+pub(crate) struct Chains {
+    /// The key of a row: root (the hold at the end of the chain, and what its task did), depth (the number of locks in the chain); or what holds
+    /// keep, pass on and receive, by lock, site (where the holder acquired the lock) or task (the holder).
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<chains::By>)]
+    pub(crate) by: chains::By,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+/// Returns the columns of the tables by holder, and the examples.
+fn chains_help() -> String {
+    let columns = help(&chains::holder_columns(chains::By::Lock, 0, false), true);
+    format!("{}\n{CHAINS_HELP}", columns.replacen("Columns:", "Columns with --by lock, site or task:", 1))
+}
+
+const CHAINS_HELP: &str = "\
+Who holds a lock that others wait for may itself wait for another lock. Each
+nanosecond of a wait is charged to the hold at the end of that chain, or to no
+task; the rows add up to all waits exactly. Deadlocks come first.
+
+Examples:
+  klock analyze chains
+  klock analyze chains --by lock                what each lock keeps, passes on and receives
+  klock analyze chains --by depth               how long the chains are
+  klock analyze chains --lock cache_lock        of the waits for one lock";

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 use analyze::{
     input::names::purposes::Purpose,
     output::{Format, Having},
-    tables::key::By,
+    tables::{blame::By as BlameBy, chains, key::By, offcpu},
 };
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode};
@@ -87,10 +87,30 @@ const OTHER_KEYS: &[(&str, &str)] = &[
     ("container", "cgroup"),
 ];
 
-/// Parses the key of rows, also by the names that other tools have for it.
+/// Parses the key of rows, also by the names that other tools have for it. The error names the tables that have the key.
 pub(super) fn key<K: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<K, String> {
-    let same = OTHER_KEYS.iter().find(|(other, _)| *other == text).and_then(|(_, ours)| ours.parse().ok());
-    same.map_or_else(|| text.parse().map_err(|error: K::Err| error.to_string()), Ok)
+    let ours = OTHER_KEYS.iter().find(|(other, _)| *other == text).map_or(text, |(_, ours)| ours);
+    ours.parse().map_err(|error: K::Err| {
+        let commands: Vec<_> =
+            tables_by(ours).iter().map(|table| format!("`klock {table} --by {ours}`")).collect();
+        if commands.is_empty() {
+            error.to_string()
+        } else {
+            format!("{error}; {} has it", commands.join(" or "))
+        }
+    })
+}
+
+/// Returns the tables whose rows can have a key.
+fn tables_by(key: &str) -> Vec<&'static str> {
+    let tables = [
+        ("report", key.parse::<By>().is_ok()),
+        ("blame", key.parse::<BlameBy>().is_ok()),
+        ("offcpu", key.parse::<offcpu::By>().is_ok()),
+        // Its other keys are those of other tables, too, whose answer is the simpler one.
+        ("chains", key.parse().is_ok_and(|by: chains::By| !by.has_holders())),
+    ];
+    tables.into_iter().filter(|(_, has)| *has).map(|(table, _)| table).collect()
 }
 
 /// Parses a number of rows.

@@ -85,7 +85,6 @@ const COMMANDS: &[(&str, &str)] = &[
     ("script", "`klock analyze events` shows each event, and `klock export` writes other formats"),
     ("annotate", "`klock report --by site` shows lines of code"),
     ("timehist", "`klock waits` shows each wait"),
-    ("chains", "`klock blame` shows who holds the locks that others wait for"),
 ];
 
 /// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command.

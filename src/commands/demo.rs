@@ -6,8 +6,9 @@
 use std::{ffi::OsString, path::Path};
 
 use analyze::{
-    output::Page,
-    tables::{Table as _, report},
+    TextStyle,
+    output::{Page, layout::Notes},
+    tables::{Table as _, report, why},
 };
 use anyhow::Context as _;
 use record::{Options, Target};
@@ -29,12 +30,19 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     let report = report::report(std::slice::from_ref(&trace), &options)?;
     let page = Page { style: output::style(false, false), ..Page::default() };
     output::unpaged(|out| Ok(report.write(&page, out)?))?;
+    let options = why::Options { limit: Some(why::LOCKS), allow_loss: true, ..why::Options::default() };
+    let why = why::why(std::slice::from_ref(&trace), &options)?;
+    let page = Page { style: TextStyle { notes: Notes::None, ..page.style }, ..page };
+    output::unpaged(|out| {
+        writeln!(out)?;
+        Ok(why.write(&page, out)?)
+    })?;
 
     let svg = plot::draw(&trace, PICTURED, None, &analyze::plot::Options::default())?;
     files::write(&picture_path, &picture_options(args), |out| Ok(out.write_all(svg.as_bytes())?))?;
     let shown = |path: &Path| printable(&path.display().to_string()).into_owned();
     eprintln!(
-        "\nThe picture of {PICTURED} is in {}. Next:\n  klock analyze report {} --by site\n  klock plot {} --lock hot_counter",
+        "\nThe picture of {PICTURED} is in {}. Next:\n  klock analyze report {} --by site\n  klock plot {} --lock hot_counter -o hot_counter.svg",
         shown(&picture_path),
         shown(&trace_path),
         shown(&trace_path)

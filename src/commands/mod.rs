@@ -16,6 +16,8 @@ mod info;
 mod intervals;
 mod man;
 #[cfg(feature = "analyze")]
+mod order;
+#[cfg(feature = "analyze")]
 mod out;
 #[cfg(feature = "analyze")]
 mod plot;
@@ -73,11 +75,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
 fn analyze(args: Analyze) -> anyhow::Result<Exit> {
     match args {
         Analyze::Report(args) => table::report(&args),
+        Analyze::Why(args) => table::why(&args),
         Analyze::Blame(args) => table::blame(&args),
+        Analyze::Chains(args) => table::chains(&args),
         Analyze::Timeline(args) => table::timeline(&args),
         Analyze::Periods(args) => table::periods(&args),
         Analyze::Processes(args) => table::processes(&args),
         Analyze::OffCpu(args) => table::offcpu(&args),
+        Analyze::Order(args) => order::run(&args),
         Analyze::Hist(args) => table::hist(&args),
         Analyze::Diff(args) => diff::run(&args),
         Analyze::Events(args) => intervals::run(&args, RowKind::Events),

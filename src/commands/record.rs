@@ -39,6 +39,11 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     })?;
     if !args.quiet {
         report_kept(&summary);
+        if let Target::Processes(processes) = &options.target
+            && summary.events == 0
+        {
+            report_asleep(processes);
+        }
         eprintln!("{}", recording::summary(&summary, &args.output));
         if std::io::stderr().is_terminal() {
             eprint!(
@@ -48,6 +53,18 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
         }
     }
     Ok(exit_of(&summary))
+}
+
+/// Reports threads that waited during the whole recording: a hung process makes no event.
+fn report_asleep(processes: &[u32]) {
+    let asleep = record::procfs::asleep_in_futexes(processes);
+    if asleep > 0 {
+        let threads = if asleep == 1 { "1 thread sleeps" } else { &format!("{asleep} threads sleep") };
+        output::message(format_args!(
+            "{threads} in a futex call that began before the recording: such waits are not seen. If the process hangs, a debugger shows its stacks \
+             (gdb -p PID, thread apply all bt); klock record COMMAND sees the waits from their start, and names a deadlock"
+        ));
+    }
 }
 
 /// Reports the new name of an earlier trace.

@@ -4,7 +4,7 @@ use analyze::{
     Filter,
     error::AnalyzeError,
     output::{Column, Format, Page, column::find},
-    tables::{Table, blame, hist, offcpu, periods, processes, report, timeline},
+    tables::{Table, blame, chains, hist, offcpu, periods, processes, report, timeline, why},
 };
 use trace_format::Trace;
 
@@ -74,6 +74,33 @@ pub(super) fn blame(args: &args::Blame) -> anyhow::Result<Exit> {
     let columns = blame::columns(by, 0, false);
     run(&args.traces, &args.table, &columns, "wait_caused", |traces, common| {
         blame::blame(traces, &options(common))
+    })
+}
+
+pub(super) fn why(args: &args::Why) -> anyhow::Result<Exit> {
+    run(&args.traces, &args.table, &why::columns(false), "", |traces, common| {
+        let Common { filter, allow_loss, .. } = common;
+        let rows = &args.table.rows;
+        let limit = computed_limit(&args.table, rows.limit.or((!rows.all).then_some(why::LOCKS)));
+        why::why(traces, &why::Options { limit, filter, allow_loss })
+    })
+}
+
+pub(super) fn chains(args: &args::Chains) -> anyhow::Result<Exit> {
+    let by = args.by;
+    let options = |common| {
+        let Common { sort, limit, filter, allow_loss } = common;
+        chains::Options { by, sort, limit, filter, allow_loss }
+    };
+    if by.has_holders() {
+        let columns = chains::holder_columns(by, 0, false);
+        return run(&args.traces, &args.table, &columns, "root_wait", |traces, common| {
+            chains::holders(traces, &options(common))
+        });
+    }
+    let columns = chains::root_columns(by, 0, false);
+    run(&args.traces, &args.table, &columns, "root_wait", |traces, common| {
+        chains::roots(traces, &options(common))
     })
 }
 
