@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The documents with samples of klock's output.
-const WITH_SAMPLES: [&str; 3] = ["README.md", "docs/first-problem.md", "docs/reading-a-report.md"];
+const WITH_SAMPLES: [&str; 4] =
+    ["README.md", "docs/first-problem.md", "docs/reading-a-report.md", "docs/lock-order.md"];
 
 /// Writes the generated parts, or compares them. The samples come from the given klock, or from a debug build.
 pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {

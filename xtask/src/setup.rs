@@ -134,6 +134,10 @@ fn has_library(name: &str) -> bool {
         .any(|machine| Path::new(&format!("/usr/lib/{machine}-linux-gnu/{name}")).exists())
 }
 
+/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: that of a part that runs beside
+/// this one takes them away before they are installed.
+const ATTEMPTS: u32 = 3;
+
 /// Installs Debian packages. Returns a reason if that failed.
 pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
     let names = packages.join(" ");
@@ -147,8 +151,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
         Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
     };
     let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
-    let installed = apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok;
-    Ok((!installed).then(|| format!("cannot install {names}: apt-get failed (offline?)")))
+    for _ in 0..ATTEMPTS {
+        if apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!("cannot install {names}: apt-get failed (offline?)")))
 }
 
 /// Makes the Python environment. Returns a reason if it is still missing.
