@@ -4,10 +4,14 @@
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/chains.rs"]
+mod chains;
 #[path = "cli/exports.rs"]
 mod exports;
 #[path = "cli/guide.rs"]
 mod guide;
+#[path = "cli/order.rs"]
+mod order;
 #[path = "cli/outputs.rs"]
 mod outputs;
 #[path = "cli/recording.rs"]

@@ -26,6 +26,8 @@ struct Logged {
 struct Recorded {
     /// Waits of the thread that logged, with the time of their begin and their stack.
     waits: Vec<(i64, Vec<Frame>)>,
+    /// Number of stacks that klock says it could not unwind: on a busy machine copies do not fit.
+    not_unwound: u64,
     log: Vec<Logged>,
 }
 
@@ -35,7 +37,7 @@ impl Recorded {
         let program = xtask::fixture::build("known_callers", directory.path(), flags).unwrap();
         let path = directory.path().join("t.parquet");
         let log = logged(&record_between(&mut Command::new(program), options, &path));
-        Self { waits: waits(&path, log[0].tid, &[EventKind::Wait, EventKind::OffCpu]), log }
+        Self::of_trace(&path, &[EventKind::Wait, EventKind::OffCpu], log)
     }
 
     /// Records the program as a command, which also records its own calls by klock's library.
@@ -45,22 +47,31 @@ impl Recorded {
         let path = directory.path().join("t.parquet");
         let options = ["record", "--off-cpu", "--locks", "pthread", "-o"];
         let log = logged(&record_whole(klock().args(options).arg(&path).arg(program)).stdout);
-        Self { waits: waits(&path, log[0].tid, &[EventKind::OffCpu]), log }
+        Self::of_trace(&path, &[EventKind::OffCpu], log)
+    }
+
+    fn of_trace(path: &Path, kinds: &[EventKind], log: Vec<Logged>) -> Self {
+        let trace = Trace::open(path).unwrap();
+        let not_unwound = trace.info().loss.stacks_not_unwound;
+        Self { waits: waits(&trace, log[0].tid, kinds), not_unwound, log }
     }
 
     /// Checks the stack of each wait, which leads to the function `reached` if one is given, and that much of what was logged was
-    /// recorded: on a busy machine a lock may be free.
+    /// recorded: on a busy machine a lock may be free. Stacks whose caller is marked as a guess are no more than klock says.
     #[track_caller]
     fn assert_right(&self, reached: Option<&str>) {
-        let mut recorded = 0;
+        let (mut recorded, mut guessed) = (0, 0);
         for (wait, next) in self.log.iter().zip(&self.log[1..]) {
             let own = self.waits.iter().filter(|(begin, _)| (wait.ns..next.ns).contains(begin));
             for (index, (_, frames)) in own.enumerate() {
-                recorded += usize::from(index == 0);
                 let nearest = frames.iter().find(|frame| is_of_program(frame));
+                if nearest.or(frames.last()).is_some_and(|frame| frame.guessed) {
+                    guessed += 1;
+                    continue;
+                }
+                recorded += usize::from(index == 0);
                 let found = nearest.and_then(|frame| frame.symbol.as_deref());
                 assert_eq!(found, Some(&*wait.function), "{:?}", names(frames));
-                assert!(nearest.is_some_and(|frame| !frame.guessed), "{:?}", names(frames));
                 assert!(
                     reached.is_none_or(|reached| names(frames).contains(&reached)),
                     "{:?}",
@@ -68,6 +79,7 @@ impl Recorded {
                 );
             }
         }
+        assert!(guessed <= self.not_unwound, "{guessed} guesses, {} stacks not unwound", self.not_unwound);
         assert!(recorded * 5 > self.log.len(), "{recorded} of {}", self.log.len());
     }
 }
@@ -93,8 +105,7 @@ fn logged(text: &str) -> Vec<Logged> {
     parsed.collect()
 }
 
-fn waits(path: &Path, tid: i32, kinds: &[EventKind]) -> Vec<(i64, Vec<Frame>)> {
-    let trace = Trace::open(path).unwrap();
+fn waits(trace: &Trace, tid: i32, kinds: &[EventKind]) -> Vec<(i64, Vec<Frame>)> {
     let tasks = trace.tasks().unwrap();
     let stacks: Vec<Stack> = trace.stacks().unwrap();
     let mut waits = Vec::new();

@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, io::Write, path::Path, process::Stdio, time::Duration};
 
-use trace_format::{Event, EventKind, LockRow, Stack, TaskRow, Trace};
+use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
 
 mod support;
 
@@ -185,4 +185,25 @@ fn a_thread_at_the_closed_gate_waits_from_its_call_to_its_acquisition() {
         }
     }
     assert_eq!(waited, 4);
+}
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn a_wait_for_a_lock_of_the_c_library_is_no_wait_for_its_futex_too() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = xtask::fixture::build("small_shop", directory.path(), &[]).unwrap();
+    let path = directory.path().join("t.parquet");
+    // The program waits for mutexes and reader-writer locks, and for a mutex by a given clock until a given time.
+    let options = ["record", "--locks", "pthread,futex", "-o"];
+    assert!(run(klock().args(options).arg(&path).arg(program).arg("20")).status.success());
+    let locks = Recorded::read(&path).locks;
+    let addresses = |is_futex: bool| {
+        let of_kind = locks.iter().filter(move |lock| (lock.kind == LockKind::Futex) == is_futex);
+        of_kind.map(|lock| lock.address).collect::<Vec<_>>()
+    };
+    let both: Vec<_> = addresses(true).into_iter().filter(|at| addresses(false).contains(at)).collect();
+    assert!(addresses(false).len() >= 3 && both.is_empty(), "{both:?} of {locks:?}");
 }

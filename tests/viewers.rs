@@ -130,7 +130,7 @@ fn trace_processor_finds_who_handed_a_lock_to_whom_and_how_many_waited() {
         Err(reason) => return skip(reason),
     };
     let waiters: Vec<i64> = column("shop", "holds", "max_waiters");
-    assert_eq!(rows[0], serde_json::json!([[72, 72, 72, 72]]));
+    assert_eq!(rows[0], serde_json::json!([[56, 56, 56, 56]]));
     let counters = &rows[1][0];
     assert_eq!(number(&counters[0]), {
         let mut locks = column("shop", "waits", "lock_id");
@@ -160,7 +160,7 @@ fn the_values_of_slices_are_those_of_perfettos_own_messages() {
     assert_eq!(number(&found["wait_caused_ns"]), sum("holds", "wait_caused_ns"));
     assert_eq!(number(&found["blocked_ns"]), sum("waits", "blocked_ns"));
     assert_eq!(number(&found["gap_ns"]), sum("waits", "gap_ns"));
-    assert_eq!(number(&found["flows"]), 72);
+    assert_eq!(number(&found["flows"]), 56);
 }
 
 #[test]

@@ -23,9 +23,20 @@ fn a_recording_of_no_time_is_refused() {
 fn a_negative_number_of_rows_is_refused_and_none_is_not_an_empty_trace() {
     refused(&["analyze", "report", "-n", "-1"], &["invalid number of rows '-1'", "--all"]);
     let folder = Folder::new().with_trace(&one_wait());
-    for table in
-        ["report", "blame", "timeline", "periods", "processes", "hist", "offcpu", "events", "waits", "holds"]
-    {
+    for table in [
+        "report",
+        "blame",
+        "chains",
+        "timeline",
+        "periods",
+        "processes",
+        "hist",
+        "offcpu",
+        "order",
+        "events",
+        "waits",
+        "holds",
+    ] {
         let none = folder.klock(&["analyze", table, "-n", "0"]);
         assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{table}");
         assert!(none.stderr.contains("no row was asked for (-n 0)"), "{table}: {}", none.stderr);
@@ -128,4 +139,15 @@ fn a_mistyped_column_or_key_is_answered_with_the_one_that_was_meant() {
     }
     let far = Folder::new().with_trace(&one_wait()).klock(&["report", "-k", "elephant"]);
     assert!(!far.stderr.contains("did you mean") && far.stderr.contains("use one of"), "{}", far.stderr);
+}
+
+#[test]
+fn a_key_of_another_table_is_answered_with_the_command_for_it() {
+    for (args, command) in [
+        (&["report", "--by", "pair"][..], "`klock blame --by pair` or `klock offcpu --by pair` has it"),
+        (&["blame", "--by", "class"], "`klock report --by class` has it"),
+        (&["blame", "--by", "container"], "`klock report --by cgroup` has it"),
+    ] {
+        refused(args, &[command]);
+    }
 }
