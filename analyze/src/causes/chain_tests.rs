@@ -143,6 +143,12 @@ fn a_chain_goes_through_the_owner_that_the_lock_word_named() {
 }
 
 #[test]
+fn an_end_without_a_begin_ends_no_wait_that_began_in_the_same_nanosecond() {
+    let text = "100 B wait x peer=A\n100 B abandon x wait=0\n100 B abandon x wait=0\n100 B wait x peer=A\n107 A init y";
+    assert_eq!(roots(text, 107), ["x owner 1 unknown, depth 1: 7"]);
+}
+
+#[test]
 fn the_root_has_the_states_of_its_task() {
     let text = format!("source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes\n{V2}")
         .replace("200 A", "190 A offcpu wait=50 blocked=30 runq=20 state=interruptible\n200 A");

@@ -118,10 +118,10 @@ impl Sink for Choosing<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        // A wait of which only the end was seen has no number. One of no length counts for nothing, and may leave when the next one has
-        // begun.
+        // One of no length counts for nothing, and may leave when the next one has begun.
         let key = (wait.lock, wait.task);
-        let is_open = |(_, start_ns): &&(usize, i64)| *start_ns == wait.start_ns && wait.wait_ns > 0;
+        let is_seen = wait.start_seen && wait.wait_ns > 0;
+        let is_open = |(_, start_ns): &&(usize, i64)| is_seen && *start_ns == wait.start_ns;
         let number = self.open.get(&key).filter(is_open).map(|(number, _)| *number);
         if number.is_some() {
             self.open.remove(&key);

@@ -346,9 +346,9 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
     fn wait(&mut self, wait: &Wait) {
         let index = self.tasks.index(wait.task);
         let waits = &mut self.tasks.get(index).waits;
-        let is_it = |open: &OpenWait| open.lock == wait.lock && open.start_ns == wait.start_ns;
+        let is_it =
+            |open: &OpenWait| wait.start_seen && open.lock == wait.lock && open.start_ns == wait.start_ns;
         let Some(at) = waits.iter().position(is_it) else {
-            // Only its end and its length are known.
             if self.select.inferred(wait) && wait.wait_ns > 0 {
                 let Wait { lock, wait_ns: ns, .. } = *wait;
                 let (payer, state, detail) = (Payer::Unknown, None, Detail::None);

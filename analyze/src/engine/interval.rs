@@ -96,6 +96,8 @@ pub struct Wait {
     pub mode: Mode,
     /// The first failed attempt, in ns of the trace's clock.
     pub start_ns: i64,
+    /// Whether the start was seen. If not, it is the end less the length that the source measured.
+    pub start_seen: bool,
     /// The end of the wait; with an incomplete [`outcome`](Self::outcome), the last time at which it was observed.
     pub end_ns: i64,
     /// The stack at the start of the wait, or if that is unknown, at its end.

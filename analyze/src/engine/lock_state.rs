@@ -117,6 +117,7 @@ impl<E: EventRow, S: Sink> Step<'_, E, S> {
             task: self.task,
             mode: self.mode(),
             start_ns,
+            start_seen: true,
             end_ns: start_ns,
             stack: self.event.stack(),
             outcome: Outcome::OpenAtEnd,
@@ -350,7 +351,7 @@ impl LockState {
                     step.counts.inferred_waits += 1;
                     let ns = ns.max(0);
                     let start_ns = event.ts_ns().saturating_sub(ns);
-                    Wait { end_ns: event.ts_ns(), wait_ns: ns, ..step.wait(start_ns) }
+                    Wait { start_seen: false, end_ns: event.ts_ns(), wait_ns: ns, ..step.wait(start_ns) }
                 }
                 _ => {
                     step.counts.begin_unseen += 1;

@@ -29,7 +29,6 @@ struct ModelHold {
 struct ModelWait {
     wait: Wait,
     open: bool,
-    inferred: bool,
     /// For each nanosecond of it, the hold that it is charged to, and whether the lock was free then.
     payers: Vec<(Option<usize>, bool)>,
     /// For each nanosecond of it, whether the oldest open hold of the lock is one of the waiting task itself and excludes all others.
@@ -148,13 +147,7 @@ impl Model {
                 let measured = measures(lock, Mode::Exclusive);
                 self.counts.unmeasured_waits += u64::from(!measured);
                 let wait = Wait { owner: event.peer_task, ..new_wait(event, now) };
-                self.waits.push(ModelWait {
-                    wait,
-                    open: true,
-                    inferred: false,
-                    payers: Vec::new(),
-                    own: Vec::new(),
-                });
+                self.waits.push(ModelWait { wait, open: true, payers: Vec::new(), own: Vec::new() });
             }
             EventKind::Acquire | EventKind::Abandon => {
                 if let Some((hold, waited)) = self.end_wait(segment, event, now)
@@ -194,14 +187,9 @@ impl Model {
             (None, Some(0)) if acquired => (false, Some(0)),
             (None, Some(ns)) if known(ns) => {
                 self.counts.inferred_waits += 1;
-                let wait = ended(new_wait(event, event.ts_ns - ns), event, event.ts_ns, outcome);
-                self.waits.push(ModelWait {
-                    wait,
-                    open: false,
-                    inferred: true,
-                    payers: Vec::new(),
-                    own: Vec::new(),
-                });
+                let wait = Wait { start_seen: false, ..new_wait(event, event.ts_ns - ns) };
+                let wait = ended(wait, event, event.ts_ns, outcome);
+                self.waits.push(ModelWait { wait, open: false, payers: Vec::new(), own: Vec::new() });
                 (true, Some(ns))
             }
             (None, _) => {
@@ -292,7 +280,7 @@ impl Model {
         end(&mut self.holds[at], event.ts_ns, now, seen_state(&hold, event.ts_ns));
     }
 
-    /// Smaller is older: by begin, then by task. What began only now is in the order of rows.
+    /// Smaller is older: by begin, then by task. Those that begin now are in the order of rows.
     fn age(&self, segment: &Segment<'_>, at: usize, now: i64) -> (i64, i32, usize) {
         let held = &self.holds[at];
         let task = if held.since < now { held.hold.task.0 } else { 0 };
@@ -344,8 +332,8 @@ impl Model {
     /// Which hold each wait began in.
     fn count_waits(&mut self, segment: &Segment<'_>) {
         for at in segment.first_wait..self.waits.len() {
-            let ModelWait { wait, inferred, .. } = self.waits[at].clone();
-            if inferred || !measures(wait.lock, Mode::Exclusive) {
+            let ModelWait { wait, .. } = self.waits[at].clone();
+            if !wait.start_seen || !measures(wait.lock, Mode::Exclusive) {
                 continue;
             }
             let of_lock = self.of_lock(segment, wait.lock);
@@ -367,9 +355,9 @@ impl Model {
     fn blame(&mut self, segment: &Segment<'_>) {
         let mut waiters: BTreeMap<(usize, i64), i64> = BTreeMap::new();
         for at in segment.first_wait..self.waits.len() {
-            let ModelWait { mut wait, inferred, .. } = self.waits[at].clone();
+            let ModelWait { mut wait, .. } = self.waits[at].clone();
             wait.wait_ns = wait.end_ns - wait.start_ns;
-            if !inferred && measures(wait.lock, Mode::Exclusive) {
+            if wait.start_seen && measures(wait.lock, Mode::Exclusive) {
                 let mut gap_ns = 0;
                 let of_lock = self.of_lock(segment, wait.lock);
                 for ns in wait.start_ns..wait.end_ns {
@@ -440,7 +428,7 @@ impl Model {
 
     /// Returns whether the begin of each wait was seen.
     pub(crate) fn begun(&self) -> Vec<bool> {
-        self.waits.iter().map(|wait| !wait.inferred).collect()
+        self.waits.iter().map(|wait| wait.wait.start_seen).collect()
     }
 
     pub(crate) fn intervals(mut self) -> (Intervals, Counts) {
@@ -474,6 +462,7 @@ fn new_wait(event: &Event, start_ns: i64) -> Wait {
         task: event.task.unwrap(),
         mode: event.mode.unwrap_or(Mode::Exclusive),
         start_ns,
+        start_seen: true,
         end_ns: start_ns,
         stack: event.stack,
         outcome: Outcome::OpenAtEnd,

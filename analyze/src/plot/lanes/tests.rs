@@ -178,6 +178,7 @@ fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {
         task: TaskId(task),
         mode: Mode::Exclusive,
         start_ns,
+        start_seen: true,
         end_ns,
         stack: None,
         outcome: Outcome::Acquired,

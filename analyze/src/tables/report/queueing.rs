@@ -109,7 +109,9 @@ impl LockQueue {
     /// Ends a wait. One of which only the end was seen has no begin, and changes nothing.
     pub(in crate::tables) fn wait(&mut self, wait: &Wait) {
         self.advance(wait.end_ns);
-        let is_it = |waiting: &Waiting| waiting.task == wait.task && waiting.start_ns == wait.start_ns;
+        let is_it = |waiting: &Waiting| {
+            wait.start_seen && waiting.task == wait.task && waiting.start_ns == wait.start_ns
+        };
         let Some(at) = self.waiting.iter().position(is_it) else { return };
         let waiting = self.waiting.remove(at);
         self.sums.overtaken_max = self.sums.overtaken_max.max(waiting.overtaken);
