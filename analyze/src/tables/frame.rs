@@ -8,9 +8,7 @@ use std::marker::PhantomData;
 
 use polars::{
     frame::DataFrame,
-    prelude::{
-        Column, Expr, Int64Chunked, IntoColumn, IntoLazy, LazyFrame, NULL, PolarsResult, col, lit, when,
-    },
+    prelude::{Column, Expr, Int64Chunked, IntoColumn, IntoLazy, LazyFrame, PolarsResult, col},
 };
 
 use crate::error::AnalyzeError;
@@ -117,9 +115,18 @@ pub(crate) fn merged<S: Sums>() -> Vec<Expr> {
     S::FIELDS.iter().map(merged).collect()
 }
 
-/// Returns the expression where `is_known` holds, null elsewhere.
+/// Returns the expression, of integers, where `is_known` holds, null elsewhere.
 pub(crate) fn masked(of: Expr, is_known: Expr) -> Expr {
-    when(is_known).then(of).otherwise(lit(NULL))
+    // For `when` with a null, polars 0.55 fills 8 MiB with zeroes, which takes as long as all of a small report.
+    let null_elsewhere = |columns: &mut [Column]| {
+        let (values, is_known) = (columns[0].i64()?, columns[1].bool()?);
+        let masked = values
+            .iter()
+            .zip(is_known.iter())
+            .map(|(value, is_known)| value.filter(|_| is_known == Some(true)));
+        Ok(masked.collect::<Int64Chunked>().with_name(values.name().clone()).into_column())
+    };
+    of.map_many(null_elsewhere, &[is_known], |_, fields| Ok(fields[0].clone()))
 }
 
 /// Returns a column of integers.
