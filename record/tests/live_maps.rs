@@ -35,17 +35,21 @@ fn a_wait_without_a_slot_has_its_length_but_no_split() {
     assert_eq!(recorded.rows(EventKind::Wait).count() as u64, THREADS * WAITS, "{loss:?}");
     let ends: Vec<&Event> = recorded.rows(EventKind::Abandon).collect();
     assert_eq!(ends.len() as u64, THREADS * WAITS, "{loss:?}");
-    let mut unknown = 0;
+    let (mut unknown, mut hidden) = (0, 0);
     for end in ends {
         assert!(end.wait_ns.is_some_and(|wait| wait >= 2_000_000), "{end:?}");
         match (end.blocked_ns, end.runq_ns) {
             (None, None) => unknown += 1,
+            // Without its switch, a wait looks like one on the CPU.
+            (Some(0), Some(0)) => hidden += 1,
             (Some(blocked), Some(_)) => assert!(blocked > 1_000_000, "it slept for 2 ms: {end:?}"),
             _ => panic!("half of a split: {end:?}"),
         }
     }
     assert!(loss.wait_states > 0 && unknown < THREADS * WAITS, "{unknown} unknown, {loss:?}");
     assert_eq!(unknown, loss.wait_states, "{loss:?}");
+    // A machine may hide the switches of tasks of its own, and those to and from them.
+    assert!(hidden <= (THREADS * WAITS).div_ceil(20), "{hidden} switches are missing, {loss:?}");
     assert_eq!(loss.events(), 0, "{loss:?}");
 }
 
