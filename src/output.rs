@@ -13,8 +13,8 @@ use trace_format::text::printable;
 
 use crate::{pager::Paged, terminal, wrap::wrap};
 
-/// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. What could drive the terminal is escaped:
-/// messages quote names from traces.
+/// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. Control characters are escaped: messages quote
+/// names from traces.
 pub(crate) fn message(message: impl Display) {
     let text = format!("klock: {}", printable(&message.to_string()));
     match terminal::size_of(io::stderr()) {

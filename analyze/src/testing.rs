@@ -41,6 +41,28 @@ pub(crate) fn cases(full: u32) -> u32 {
     if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 20).max(4) } else { full }
 }
 
+/// Returns a lock of which only the kind is known.
+pub(crate) fn lock_row(id: i32, kind: LockKind) -> LockRow {
+    let scope = if kind.is_kernel() { Scope::Kernel } else { Scope::Process };
+    LockRow {
+        id: LockId(id),
+        address: None,
+        kind,
+        scope,
+        pid: None,
+        name: None,
+        shared: None,
+        init_stack: None,
+        first_ns: 0,
+        last_ns: 0,
+    }
+}
+
+/// Returns a thread of process 1, and its life.
+pub(crate) fn task_row(id: i32, (start_ns, exit_ns): (Option<i64>, Option<i64>)) -> TaskRow {
+    TaskRow { id: TaskId(id), pid: 1, tid: id, comm: None, start_ns, exit_ns, cgroup: None }
+}
+
 /// Returns the text that `write` writes.
 pub(crate) fn text_of(write: impl FnOnce(&mut Vec<u8>) -> Result<(), AnalyzeError>) -> String {
     let mut out = Vec::new();
@@ -163,19 +185,14 @@ impl Parts {
     }
 
     fn lock(&mut self, name: &str, kind: &str, rest: &[&str]) {
-        let id = LockId(self.locks.len() as i32);
         let kind: LockKind = kind.parse().unwrap();
+        let row = lock_row(self.locks.len() as i32, kind);
+        let id = row.id;
         let mut row = LockRow {
-            id,
             address: Some(0x1000 + 0x40 * id.0 as u64),
-            kind,
-            scope: if kind.is_kernel() { Scope::Kernel } else { Scope::Process },
             pid: (!kind.is_kernel()).then_some(100),
             name: Some(name.to_owned()),
-            shared: None,
-            init_stack: None,
-            first_ns: 0,
-            last_ns: 0,
+            ..row
         };
         for (key, value) in pairs(rest) {
             match key {
@@ -190,16 +207,9 @@ impl Parts {
     }
 
     fn task(&mut self, name: &str, rest: &[&str]) {
-        let id = TaskId(self.tasks.len() as i32);
-        let mut row = TaskRow {
-            id,
-            pid: 100,
-            tid: 101 + id.0,
-            comm: Some(name.to_owned()),
-            start_ns: None,
-            exit_ns: None,
-            cgroup: None,
-        };
+        let row = task_row(self.tasks.len() as i32, (None, None));
+        let id = row.id;
+        let mut row = TaskRow { pid: 100, tid: 101 + id.0, comm: Some(name.to_owned()), ..row };
         for (key, value) in pairs(rest) {
             match key {
                 "pid" => row.pid = value.parse().unwrap(),

@@ -26,7 +26,7 @@ impl Stop {
         Self::default()
     }
 
-    /// Requests the end of the recording with a reason such as `interrupted`. What was recorded is still written. Later requests
+    /// Requests the end of the recording with a reason such as `interrupted`. Events that were recorded are still written. Later requests
     /// have no effect.
     ///
     /// Must not be called from a signal handler; call it from a thread that waits for signals.

@@ -61,7 +61,7 @@ const MAX_AFTER_STOP: Duration = Duration::from_secs(10);
 const MAX_AFTER_STOP_AND_STRIKE: Duration = Duration::from_millis(300);
 /// Maximum number of open files for processes of one user.
 const MAX_FILES: usize = 4096;
-/// Maximum text of symbols for processes of one user in bytes. What exceeds it has no names.
+/// Maximum text of symbols for processes of one user in bytes. Symbols beyond it have no names.
 const MAX_TEXT: usize = 64 << 20;
 /// Maximum size of the files that one parser holds; then another one is started.
 const MAX_HELD_BYTES: u64 = 1536 << 20;

@@ -30,7 +30,7 @@ pub(crate) use table::{Cfa, MAX_RULES, Rule, SavedBp, UnwindPage, UnwindTable};
 pub(crate) use walk::Frames;
 use walk::{Code, Registers, StackCopy};
 
-/// Maximum size of the copies that are not unwound yet. What exceeds it keeps the stack by frame pointers.
+/// Maximum size of the copies that are not unwound yet. Stacks beyond it stay those by frame pointers.
 const MAX_PENDING_BYTES: usize = 128 << 20;
 /// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
 const MAX_DELAY_NS: u64 = 5_000_000_000;

@@ -1,7 +1,7 @@
 //! Finishes a trace whose recorder was killed, from its journal. The result holds everything up to the last checkpoint.
 //!
-//! The events file is cut after the last complete row group and gets its footer; the side tables are rewritten. What was not
-//! in the journal yet is missing: a stack that was not symbolized has no frames. The journal is removed last, so that an
+//! The events file is cut after the last complete row group and gets its footer; the side tables are rewritten. Entries that
+//! were not in the journal yet are missing: a stack that was not symbolized has no frames. The journal is removed last, so that an
 //! interrupted recovery can be repeated.
 
 use std::{

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
-use trace_format::{Event, EventKind, LockId, TaskId};
+use trace_format::{Event, LockId, TaskId};
 
 use super::{
     Caused, Pass, Passed, Payer, Receiver, State,
     model::{self, Chained, Root},
-    properties::{end_of, info, off_cpu, with_off_cpu},
+    properties::{around_loss, end_of, info, off_cpu, with_off_cpu},
     tests::{All, name},
 };
 use crate::{
@@ -158,13 +158,8 @@ proptest! {
         at in any::<Index>(),
     ) {
         let events = with_off_cpu(&events, &off_cpu);
-        let at = at.index(events.len() + 1);
-        let loss_ns = at.checked_sub(1).map_or(990, |before| events[before].ts_ns);
-        let end_ns = end_of(&events);
-        let (before, after) = events.split_at(at);
-        let lost = Event::new(loss_ns, EventKind::Lost, 0);
-        let whole = run(&[before, &[lost], after].concat(), end_ns, true);
-        let (mut sum, second) = (run(before, loss_ns, true), run(&[&[lost], after].concat(), end_ns, true));
+        let [whole, mut sum, second] =
+            around_loss(&events, at).map(|(part, end_ns)| run(&part, end_ns, true));
         second.roots.into_iter().for_each(|(root, ns)| *sum.roots.entry(root).or_default() += ns);
         second.passed.into_iter().for_each(|(key, ns)| *sum.passed.entry(key).or_default() += ns);
         sum.nested_ns += second.nested_ns;

@@ -133,6 +133,17 @@ proptest! {
     }
 }
 
+/// Returns the history with a loss before one of its events or at its end, the part before the loss, and the loss with the part after
+/// it, each with its end: a wait that is known only from its end is known only if it began after the loss.
+pub(super) fn around_loss(events: &[Event], at: Index) -> [(Vec<Event>, i64); 3] {
+    let at = at.index(events.len() + 1);
+    let loss_ns = at.checked_sub(1).map_or(990, |before| events[before].ts_ns);
+    let (before, after) = events.split_at(at);
+    let lost = Event::new(loss_ns, EventKind::Lost, 0);
+    let (end_ns, whole) = (end_of(events), [before, &[lost], after].concat());
+    [(whole, end_ns), (before.to_vec(), loss_ns), ([&[lost], after].concat(), end_ns)]
+}
+
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(cases(10_000)) })]
 
@@ -143,14 +154,7 @@ proptest! {
         at in any::<Index>(),
     ) {
         let events = with_off_cpu(&events, &off_cpu);
-        let at = at.index(events.len() + 1);
-        let loss_ns = at.checked_sub(1).map_or(990, |before| events[before].ts_ns);
-        let end_ns = end_of(&events);
-        let (before, after) = events.split_at(at);
-        let lost = Event::new(loss_ns, EventKind::Lost, 0);
-        let whole = run(&[before, &[lost], after].concat(), end_ns, true);
-        // A wait that is known only from its end is known only if it began after the loss.
-        let (first, second) = (run(before, loss_ns, true), run(&[&[lost], after].concat(), end_ns, true));
+        let [whole, first, second] = around_loss(&events, at).map(|(part, end_ns)| run(&part, end_ns, true));
         let mut sum = first.states;
         for (key, ns) in second.states {
             *sum.entry(key).or_default() += ns;

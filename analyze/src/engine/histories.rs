@@ -7,6 +7,7 @@ use trace_format::{
 };
 
 use super::Rules;
+use crate::testing::lock_row;
 
 /// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, and two for chains.
 pub(crate) const KINDS: [LockKind; 8] = [
@@ -38,19 +39,8 @@ pub(crate) fn context() -> (RunInfo, Vec<LockRow>) {
         ..Source::default()
     };
     let info = RunInfo { sources: KINDS[1..].iter().copied().map(source).collect(), ..RunInfo::default() };
-    let lock = |(id, kind): (usize, &LockKind)| LockRow {
-        id: LockId(i32::try_from(id).unwrap()),
-        address: None,
-        kind: *kind,
-        scope: Scope::Kernel,
-        pid: None,
-        name: None,
-        shared: None,
-        init_stack: None,
-        first_ns: 0,
-        last_ns: 0,
-    };
-    (info, KINDS.iter().enumerate().map(lock).collect())
+    let lock = |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..lock_row(id, *kind) };
+    (info, (0..).zip(&KINDS).map(lock).collect())
 }
 
 pub(super) fn rules() -> Rules {

@@ -1,7 +1,7 @@
 //! Writes traces in the formats of other tools and of viewers.
 //!
 //! Traces and [`Options`] go in, bytes come out. Each format is a module with one `Exporter`, and says which tool defines the
-//! format. What a format cannot express is left out and reported in [`Written`], never invented.
+//! format. Facts that a format cannot express are left out and reported in [`Written`], never invented.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! Collects the dependencies of a trace, in one pass over all its rows.
 //!
 //! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock already, if it turns its
-//! exclusive hold into a shared one, or if its stack says that the call was a try. What a try takes is held from then on.
+//! exclusive hold into a shared one, or if its stack says that the call was a try. A lock that was taken by a try is held from then on.
 //!
 //! Rows of all locks share one clock, the running maximum of their times.
 

@@ -84,18 +84,10 @@ fn can_differ(sets: &[BTreeSet<TaskId>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::task_row;
 
     fn lives(of: &[(Option<i64>, Option<i64>)]) -> Lives {
-        let task = |(id, (start_ns, exit_ns)): (i32, &(Option<i64>, Option<i64>))| TaskRow {
-            id: TaskId(id),
-            pid: 1,
-            tid: id,
-            comm: None,
-            start_ns: *start_ns,
-            exit_ns: *exit_ns,
-            cgroup: None,
-        };
-        Lives::of(&(0..).zip(of).map(task).collect::<Vec<_>>())
+        Lives::of(&(0..).zip(of).map(|(id, life)| task_row(id, *life)).collect::<Vec<_>>())
     }
 
     fn together(lives: &Lives, sets: &[&[i32]]) -> Together {

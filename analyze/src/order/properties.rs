@@ -11,7 +11,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, RunInfo, Scope, Stack, StackId, TaskId, TaskRow,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, RunInfo, Scope, Stack, StackId, TaskRow,
 };
 
 use super::{
@@ -24,25 +24,14 @@ use super::{
 use crate::{
     engine::{Rules, histories},
     input::names::Names,
-    testing::cases,
+    testing::{cases, lock_row, task_row},
 };
 
 /// The site of each stack: the first two have the same.
 const SITES: [i32; 3] = [0, 0, 1];
 
 fn locks(kinds: &[LockKind]) -> Vec<LockRow> {
-    let lock = |(id, kind): (i32, &LockKind)| LockRow {
-        id: LockId(id),
-        address: None,
-        kind: *kind,
-        scope: Scope::Kernel,
-        pid: None,
-        name: None,
-        shared: None,
-        init_stack: None,
-        first_ns: 0,
-        last_ns: 0,
-    };
+    let lock = |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..lock_row(id, *kind) };
     (0..).zip(kinds).map(lock).collect()
 }
 
@@ -55,16 +44,7 @@ fn stacks() -> Vec<Stack> {
 }
 
 fn tasks(lives: &[(Option<i64>, Option<i64>)]) -> Vec<TaskRow> {
-    let task = |(id, (start_ns, exit_ns)): (i32, &(Option<i64>, Option<i64>))| TaskRow {
-        id: TaskId(id),
-        pid: 1,
-        tid: id,
-        comm: None,
-        start_ns: *start_ns,
-        exit_ns: *exit_ns,
-        cgroup: None,
-    };
-    (0..).zip(lives).map(task).collect()
+    (0..).zip(lives).map(|(id, life)| task_row(id, *life)).collect()
 }
 
 const FOREVER: [(Option<i64>, Option<i64>); TASKS as usize] = [(None, None); TASKS as usize];

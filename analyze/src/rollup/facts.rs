@@ -1,7 +1,7 @@
 //! The table `facts`: the sums of a key in a period.
 //!
 //! An acquisition counts in the period of its release, as in a report; `waiting` and `holding` are split over the periods that they
-//! span, as in a timeline. What was not measured is null, so every average has a denominator of its own.
+//! span, as in a timeline. Values that were not measured are null, so every average has a denominator of its own.
 
 use std::collections::BTreeMap;
 

@@ -3,10 +3,7 @@
 //! The engine splits each wait into shares, one per hold that it waited for. They are added up by holder and, for pairs, by waiter,
 //! so memory grows with the number of stacks. All rows add up to all waits. Every hold counts, also one that never ends.
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use serde::Serialize;
 use trace_format::Trace;
@@ -23,7 +20,7 @@ use crate::{
         Table,
         frame::{Lines, failed},
         rank::order_by,
-        table,
+        table::rows_and_trust,
     },
 };
 
@@ -46,6 +43,10 @@ pub(crate) use sums::{BlameKey, BlameSums, Shares};
 
 use naming::{KEYS, Naming};
 use ranking::{rank_rows, with_stacks};
+
+/// The sentence that stands for a table without waits.
+pub(in crate::tables) const NOBODY_WAITED: &str =
+    "nobody waited for a lock in what was selected; `klock info` shows what was recorded";
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -101,14 +102,10 @@ pub(crate) fn of_inputs(
 }
 
 impl Table for Blame {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
         columns(self.by, self.totals.waited_ns, self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
     }
 
     /// Pairs have both stacks below them, innermost function first.
@@ -121,10 +118,6 @@ impl Table for Blame {
         stacks.into_iter().flatten().collect()
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
     fn dispensable(&self) -> &'static [&'static str] {
         &["shares", "longest"]
     }
@@ -133,22 +126,12 @@ impl Table for Blame {
         self.sorted_sum
     }
 
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
-    }
-
     fn about(&self) -> About {
         About::Blame
     }
 
     fn nothing(&self) -> Option<String> {
-        (self.rows_total == 0).then(|| {
-            "nobody waited for a lock in what was selected; `klock info` shows what was recorded".to_owned()
-        })
+        (self.rows_total == 0).then(|| NOBODY_WAITED.to_owned())
     }
 
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {

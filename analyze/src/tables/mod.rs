@@ -18,6 +18,7 @@ pub(crate) mod buckets;
 pub(crate) mod frame;
 pub mod key;
 mod key_columns;
+pub(crate) mod options;
 pub(crate) mod rank;
 pub(crate) mod row_ids;
 pub(crate) mod spans;

@@ -4,7 +4,6 @@
 //! [export](crate::export::offwaketime). Memory grows with the number of distinct pairs of stacks.
 
 use std::{
-    borrow::Borrow,
     collections::BTreeMap,
     io::{self, Write},
 };
@@ -17,7 +16,8 @@ use super::{
     Table,
     frame::{Sums as _, sums},
     key_columns::folded,
-    table, trace_column,
+    table::{self, rows_and_trust},
+    trace_column,
 };
 use crate::{
     TextStyle,
@@ -369,34 +369,18 @@ impl Row {
 }
 
 impl Table for OffCpu {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
         columns(self.by, self.total_ns, self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
         &["avg", "max", "runq", "asleep"]
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
     fn sorted_sum(&self) -> Option<i64> {
         self.sorted_sum
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {

@@ -1,6 +1,6 @@
 //! `klock analyze periods`: the acquisitions of each key in each period, with their waits.
 //!
-//! An acquisition and its whole wait count in the period of the acquisition. What is an acquisition, and which of them count, is as in the
+//! An acquisition and its whole wait count in the period of the acquisition. Acquisitions are those of the
 //! report, so the rows of a key add up to the report's `count` and `wait_total`. They answer the questions of milli-klockstat's notebook: the worst periods, the
 //! number of threads that used a lock, the average wait over time. [`timeline`](crate::tables::timeline), in contrast, splits a
 //! wait over the periods that it spans.
@@ -10,10 +10,7 @@
 use polars::prelude::{PolarsResult, col, lit, when};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 use trace_format::{LockId, TaskId, Trace};
 
 use crate::{
@@ -36,7 +33,8 @@ use crate::{
         key_columns,
         rank::{OrderBy, Ranked, ascending, order_by, rank},
         row_ids::{NamedRow, RowIds},
-        table, trace_column,
+        table::rows_and_trust,
+        trace_column,
     },
 };
 
@@ -333,18 +331,10 @@ pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
 }
 
 impl Table for Periods {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
         columns(self.by, self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
@@ -353,14 +343,6 @@ impl Table for Periods {
 
     fn sorted_sum(&self) -> Option<i64> {
         self.sorted_sum
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {

@@ -4,7 +4,7 @@
 //! Each trace is read twice: intervals come from the engine, calls without one (wake-ups, failed attempts) from the events. Memory
 //! grows with threads and locks. The table follows bcc's lockstat (iovisor/bcc pull request 1697).
 
-use std::{borrow::Borrow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::{
         trust::{About, Trust, TrustCounter},
     },
     output::{Column, Kind, column::sort_key, units},
-    tables::{Table, cut_column, table, trace_column},
+    tables::{Table, cut_column, table::rows_and_trust, trace_column},
 };
 
 #[cfg(test)]
@@ -254,14 +254,10 @@ impl Sink for ProcessCounter<'_> {
 }
 
 impl Table for Processes {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
         columns(self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
@@ -271,18 +267,6 @@ impl Table for Processes {
     fn text_name(&self, row: &Row) -> Option<String> {
         let trace = row.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "));
         Some(format!("{trace}{} (pid {})", row.comm, row.pid))
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {

@@ -1,27 +1,19 @@
 //! The report: the columns of FreeBSD's LOCK_PROFILING(9) and the waits that each row caused, by lock, by site, or by other keys.
 //!
-//! Traces and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [`Trust`] block. Intervals are added to sums
+//! Traces and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [trust block](crate::input::trust). Intervals are added to sums
 //! by row (`reading`), which polars merges, sorts and limits (`ranking`). Memory grows with the number of rows, not with the
 //! trace. Every column is credited at the release, to the site of the acquisition, as FreeBSD does it.
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::{col, lit};
 use trace_format::Trace;
 
-use super::{Table, frame::failed, table};
+use super::{Table, frame::failed, table::rows_and_trust};
 use crate::{
     TextStyle,
     error::AnalyzeError,
-    input::{
-        Input,
-        filter::Filter,
-        readers,
-        trust::{About, Trust},
-    },
+    input::{Input, filter::Filter, readers, trust::About},
     output::{self, layout::Notes, units},
 };
 
@@ -94,7 +86,7 @@ pub(crate) fn of_inputs(
 }
 
 impl Table for Report {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<output::Column<Row>> {
         columns(self.by, self.traces > 1)
@@ -116,22 +108,6 @@ impl Table for Report {
 
     fn dispensable(&self) -> &'static [&'static str] {
         &["cnt_hold", "wait_avg", "avg", "cnt_lock", "max", "total", "count", "wait_max"]
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {

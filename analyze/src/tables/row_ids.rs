@@ -8,6 +8,9 @@ use rustc_hash::FxHashMap;
 use super::key::{Key, RowKey};
 use crate::input::Input;
 
+/// The id of a part of a key that is missing.
+pub(crate) const NONE: i64 = -1;
+
 /// The rows of a table, numbered in the order in which they were first seen.
 #[derive(Debug, Default)]
 pub(crate) struct RowIds {
@@ -56,9 +59,19 @@ impl RowIds {
         })
     }
 
+    /// Returns the id of a row, or [`NONE`] without a key.
+    pub(crate) fn id_of(&mut self, trace: usize, key: Option<RowKey>, inputs: &[Input<'_>]) -> i64 {
+        key.map_or(NONE, |key| self.id(trace, key, inputs))
+    }
+
     /// Returns the ids of the rows of one trace.
     pub(crate) fn of_trace(&self, trace: usize) -> &FxHashMap<RowKey, i64> {
         &self.ids[trace]
+    }
+
+    /// Returns the name of a row, unless the id is [`NONE`].
+    pub(crate) fn name_of(&self, id: i64, inputs: &[Input<'_>]) -> Option<NamedRow> {
+        (id != NONE).then(|| self.name(id, inputs))
     }
 
     pub(crate) fn name(&self, id: i64, inputs: &[Input<'_>]) -> NamedRow {

@@ -252,6 +252,31 @@ fn zeros<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> Opti
         .then(|| (rows.len() - kept, format!(" with {} 0", sorted.field.heading)))
 }
 
+/// Declares the row of a table with the fields `rows`, `rows_total` and `trust`, whose rows are kept or dropped each by itself.
+macro_rules! rows_and_trust {
+    ($row:ty) => {
+        type Row = $row;
+
+        fn rows(&self) -> impl Iterator<Item = impl ::std::borrow::Borrow<$row>> {
+            self.rows.iter()
+        }
+
+        fn retain(&mut self, keep: &dyn Fn(&$row) -> bool, limit: Option<usize>) {
+            $crate::tables::table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
+        }
+
+        fn hidden_rows(&self) -> usize {
+            self.rows_total - self.rows.len()
+        }
+
+        fn trust(&self) -> &$crate::input::trust::Trust {
+            &self.trust
+        }
+    };
+}
+
+pub(in crate::tables) use rows_and_trust;
+
 /// Keeps the first `limit` of the rows that `keep` selects, and counts all of these.
 pub(in crate::tables) fn retain_first<R>(
     rows: &mut Vec<R>,

@@ -1,4 +1,4 @@
-//! `klock analyze why`: what the waits for the worst locks were spent with, and what follows from it, in sentences.
+//! `klock analyze why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
 //!
 //! The first reading of each trace adds up how every lock was used and chooses the worst ones; two more choose the waits for these and
 //! follow their causes. Rules judge the sums of each lock; text says the verdicts whose rule holds, all other formats have every rule

@@ -258,7 +258,7 @@ impl Account {
         self.excess.get().is_some()
     }
 
-    /// Credits what the process took only as long as it was recorded: called once, at the end. What is remembered of it stays charged.
+    /// Gives back what the process used only while it was recorded: called once, at the end. What klock still knows of it stays charged.
     pub(super) fn close(&self) {
         self.group().processes.fetch_sub(1, Ordering::Relaxed);
         self.group().slots.fetch_sub(self.slots.load(Ordering::Relaxed), Ordering::Relaxed);

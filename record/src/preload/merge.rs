@@ -88,8 +88,8 @@ pub struct MergeStats {
     pub late: u64,
 }
 
-/// The maximum time for which a thread in the middle of a record holds others back, and a thread of another user than klock's. What is
-/// held back is composed after the end of the recording.
+/// The maximum time for which a thread in the middle of a record holds others back, and a thread of another user than klock's.
+/// Records that would be held back for longer are composed after the end of the recording.
 const MAX_AWAITED_NS: u64 = 2_000_000_000;
 const MAX_AWAITED_OF_OTHERS_NS: u64 = 500_000_000;
 

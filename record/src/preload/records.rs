@@ -26,8 +26,8 @@ pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     if known { Ok((record, rest)) } else { Err(NoRecord) }
 }
 
-/// Returns the number of units at the start that consist of whole records and of units that begin no record. What is behind them is the
-/// first part of a record.
+/// Returns the number of units at the start that consist of whole records and of units that begin no record. The units behind them
+/// are the first part of a record.
 pub fn whole(units: &[Unit]) -> usize {
     let mut at = 0;
     while let Some(&[head, body]) = units.get(at) {

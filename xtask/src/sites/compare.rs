@@ -1,8 +1,8 @@
 //! Pairs the waits that two recorders saw, and compares their call sites.
 //!
 //! The site is the first frame outside of the C library and of the runtimes of Rust and Go. A stack of a runtime alone, such as that of a
-//! thread of Go's scheduler, has no site: all frames of perf must be in klock's stack then, in their order. What is below the scheduler's stack is
-//! the goroutine that ran last, which does not wait.
+//! thread of Go's scheduler, has no site: all frames of perf must be in klock's stack then, in their order. Frames below the scheduler's
+//! stack are of the goroutine that ran last, which does not wait.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,7 +1,7 @@
 //! Links between queues: changes of waits and payers enter, links and waits leave into the chains, and the time of chains to the roots.
 //!
-//! What changed in a nanosecond is linked once all its rows are known. Until then the chains are those of the nanosecond before, and no
-//! time passes.
+//! Changes are linked at the end of their nanosecond, when all its rows are known. Until then the chains are those of the nanosecond
+//! before, and no time passes.
 
 use super::{Queues, WaitChoice};
 use crate::causes::{

@@ -1,4 +1,4 @@
-//! Profiles read again as JSON. What the Firefox Profiler's own loader makes of them is in tests/viewers.rs.
+//! Profiles read again as JSON. The Firefox Profiler's own loader reads them in tests/viewers.rs.
 
 use std::slice::from_ref;
 

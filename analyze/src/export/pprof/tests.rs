@@ -1,4 +1,4 @@
-//! Profiles decoded again. What `go tool pprof` makes of them is in tests/viewers.rs.
+//! Profiles decoded again. `go tool pprof` reads them in tests/viewers.rs.
 
 use std::io::Read as _;
 use std::slice::from_ref;

@@ -5,16 +5,13 @@ use crate::{
     input::{Input, names::Names},
     tables::{
         key::{Key, RowKey},
-        row_ids::{NamedRow, RowIds},
+        row_ids::{NONE, NamedRow, RowIds},
     },
 };
 
 /// The key of a line: the charge, the row ids of holder and waiter, and the stacks. A row has the key of the first three.
 pub(super) const KEYS: [&str; 7] =
     ["charged", "holder", "waiter", "trace", "kernel", "holder_stack", "waiter_stack"];
-
-/// A part of a key that is missing.
-const NONE: i64 = -1;
 
 /// The holder and the waiter of a row.
 pub(super) type Parties = (Option<Key>, Option<Key>);
@@ -35,15 +32,15 @@ impl<'a> Naming<'a> {
     pub(super) fn line(&mut self, at: usize, key: BlameKey) -> [i64; KEYS.len()] {
         let Self { by, inputs, ids } = self;
         let parties = parties(*by, key, &inputs[at].names);
-        let [holder, waiter] = parties.map(|key| key.map_or(NONE, |key| ids.id(at, key, inputs)));
+        let [holder, waiter] = parties.map(|key| ids.id_of(at, key, inputs));
         let [of_holder, of_waiter] = [key.holder, key.waiter].map(|id| id.map_or(NONE, |id| id.0.into()));
         [key.charged as i64, holder, waiter, at as i64, key.kernel.into(), of_holder, of_waiter]
     }
 
     /// Returns the name of a row: of the charge, the holder and the waiter.
     pub(super) fn name(&self, [charged, holder, waiter]: [i64; 3]) -> NamedRow<Parties> {
-        let named = |id: i64| (id != NONE).then(|| self.ids.name(id, self.inputs));
-        let (charged, holder, waiter) = (Charged::ALL[charged as usize], named(holder), named(waiter));
+        let [holder, waiter] = [holder, waiter].map(|id| self.ids.name_of(id, self.inputs));
+        let charged = Charged::ALL[charged as usize];
         let held = holder.as_ref().map(|holder| match charged {
             // The waiter has the class.
             Charged::Hold | Charged::Waker if self.by == By::Pair => {

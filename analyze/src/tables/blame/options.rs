@@ -1,21 +1,9 @@
 //! The options of the table.
 
-use crate::{choices::choices, input::filter::Filter};
+use crate::{choices::choices, tables::options};
 
 /// Options of the table.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The key of a row.
-    pub by: By,
-    /// The column that rows are sorted by; empty for the longest time first.
-    pub sort: String,
-    /// The number of rows; `None` is all.
-    pub limit: Option<usize>,
-    /// The waits to charge.
-    pub filter: Filter,
-    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
-    pub allow_loss: bool,
-}
+pub type Options = options::Options<By>;
 
 choices! {
     /// The key of a row.

@@ -3,17 +3,14 @@
 //! The causes of the waits enter, added up by the holder's stack and the circumstances of its state. Stacks through the same sites are
 //! one row. All rows add up to all waits.
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::{IntoLazy as _, PolarsResult, col};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use trace_format::{LockId, StackId, Trace};
 
-use super::{By, Charged, Options, Totals, naming::label, ranking::totals};
+use super::{By, Charged, NOBODY_WAITED, Options, Totals, naming::label, ranking::totals};
 use crate::{
     TextStyle,
     causes::{Caused, Causes, Detail, Payer, Receiver},
@@ -30,8 +27,9 @@ use crate::{
         key::{self, Key, RowKey},
         key_columns,
         rank::{OrderBy, Ranked, order_by, rank},
-        row_ids::{NamedRow, RowIds},
-        table, trace_column,
+        row_ids::{NONE, NamedRow, RowIds},
+        table::rows_and_trust,
+        trace_column,
     },
 };
 
@@ -45,9 +43,6 @@ pub(in crate::tables) const FRAMES: usize = 2;
 
 /// The key of a row, and of a line.
 const KEYS: [&str; 4] = ["charged", "state", "holder", "on"];
-
-/// A part of a key that is missing.
-const NONE: i64 = -1;
 
 /// The holder of a row and the circumstances of its state; and the state, which orders rows that are otherwise equal.
 type RowParts = (Key, Option<String>, i64);
@@ -205,15 +200,14 @@ impl Naming<'_> {
             Charged::Hold => RowKey::Site(names.points_number(key.kernel, key.holder), key.lock_class),
             _ => RowKey::Class(key.lock_class),
         };
-        let on = on_key(key.detail, names);
-        let on = on.map_or(NONE, |on| ids.id(at, on, inputs));
-        [key.charged as i64, key.state.map_or(NONE, |state| state as i64), ids.id(at, holder, inputs), on]
+        let [holder, on] = [Some(holder), on_key(key.detail, names)].map(|key| ids.id_of(at, key, inputs));
+        [key.charged as i64, key.state.map_or(NONE, |state| state as i64), holder, on]
     }
 
     fn name(&self, [charged, state, holder, on]: [i64; KEYS.len()]) -> NamedRow<RowParts> {
         let NamedRow { key, name, trace } = self.ids.name(holder, self.inputs);
         let name = label(Charged::ALL[charged as usize], By::Site, Some(&name), None);
-        let on = (on != NONE).then(|| on_name(self.ids.name(on, self.inputs)));
+        let on = self.ids.name_of(on, self.inputs).map(on_name);
         NamedRow { key: (key, on, state), name, trace }
     }
 }
@@ -267,14 +261,10 @@ pub fn columns(waited_ns: i64, several: bool) -> Vec<Column<StateRow>> {
 }
 
 impl Table for States {
-    type Row = StateRow;
+    rows_and_trust!(StateRow);
 
     fn columns(&self) -> Vec<Column<StateRow>> {
         columns(self.totals.waited_ns, self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<StateRow>> {
-        self.rows.iter()
     }
 
     /// A terminal has no room for two names beside each other.
@@ -282,26 +272,12 @@ impl Table for States {
         row.on.iter().map(|on| format!("  on {on}")).collect()
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&StateRow) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
-    }
-
     fn about(&self) -> About {
         About::Blame
     }
 
     fn nothing(&self) -> Option<String> {
-        (self.rows_total == 0).then(|| {
-            "nobody waited for a lock in what was selected; `klock info` shows what was recorded".to_owned()
-        })
+        (self.rows_total == 0).then(|| NOBODY_WAITED.to_owned())
     }
 
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {

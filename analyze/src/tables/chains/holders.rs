@@ -3,10 +3,7 @@
 //! The ends of chains and the time that is passed on enter, added up by holder. For each row, `wait_caused` is `kept` and `passed`, and
 //! `root_wait` is `kept` and `received`.
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::{PolarsResult, SortMultipleOptions, col};
 use rustc_hash::FxHashMap;
@@ -31,20 +28,19 @@ use crate::{
     output::Column,
     tables::{
         Table,
+        blame::NOBODY_WAITED,
         frame::{Lines, Sums as _, failed, merged, sums, sums_of},
         key::{Key, RowKey},
         key_columns,
         rank::{OrderBy, Ranked, order_by, rank},
         row_ids::{NamedRow, RowIds},
-        table, trace_column,
+        table::rows_and_trust,
+        trace_column,
     },
 };
 
 /// The key of a line: the holder, and the lock that its task waits for. A row has the key of the first.
 const KEYS: [&str; 2] = ["holder", "to"];
-
-/// A part of a key that is missing.
-const NONE: i64 = -1;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -104,13 +100,12 @@ pub fn holders(traces: &[Trace], options: &Options) -> Result<Holders, AnalyzeEr
         let mut sums: Vec<_> = found.sums.into_iter().collect();
         sums.sort_unstable_by_key(|(key, _)| *key);
         for ((holder, to), sums) in sums {
-            let to = to.map_or(NONE, |to| ids.id(at, RowKey::Lock(to), &inputs));
-            all.push([ids.id(at, holder, &inputs), to], &sums);
+            let [to, holder] = [to.map(RowKey::Lock), Some(holder)].map(|key| ids.id_of(at, key, &inputs));
+            all.push([holder, to], &sums);
         }
         found.totals
     })?;
-    let name = |id| ids.name(id, &inputs);
-    let (rows, rows_total) = ranked(all, &order, options.limit, name).map_err(failed)?;
+    let (rows, rows_total) = ranked(all, &order, options.limit, &ids, &inputs).map_err(failed)?;
     Ok(Holders { by, traces: inputs.len(), rows, rows_total, totals, trust })
 }
 
@@ -163,7 +158,7 @@ impl Receiver for Found<'_> {
     }
 
     fn nested(&mut self, ns: i64) {
-        self.totals.nested_wait_ns = self.totals.nested_wait_ns.saturating_add(ns);
+        self.totals.add_nested(ns);
     }
 }
 
@@ -172,7 +167,8 @@ fn ranked(
     all: Lines<HolderSums, { KEYS.len() }>,
     order: &[OrderBy],
     limit: Option<usize>,
-    name: impl Fn(i64) -> NamedRow,
+    ids: &RowIds,
+    inputs: &[Input<'_>],
 ) -> PolarsResult<(Vec<HolderRow>, usize)> {
     let [holder, to] = KEYS;
     // The lock that most is passed on to comes first; of several, the one that was seen first.
@@ -182,8 +178,9 @@ fn ranked(
     let rows = lines.group_by_stable([col(holder)]).agg(columns).collect()?;
     let rows_total = rows.height();
     let named = |[holder, to]: [i64; 2]| {
-        let NamedRow { key, name: of_holder, trace } = name(holder);
-        NamedRow { key: (key, (to != NONE).then(|| name(to).name)), name: of_holder, trace }
+        let NamedRow { key, name, trace } = ids.name(holder, inputs);
+        let passed_to = ids.name_of(to, inputs).map(|lock| lock.name);
+        NamedRow { key: (key, passed_to), name, trace }
     };
     let Ranked { frame, names, .. } = rank(rows, KEYS, order, limit, named)?;
     let row = |(NamedRow { key: (holder, passed_to), name, trace }, sums): (_, _)| {
@@ -249,31 +246,15 @@ pub fn columns(by: By, waited_ns: i64, several: bool) -> Vec<Column<HolderRow>> 
 }
 
 impl Table for Holders {
-    type Row = HolderRow;
+    rows_and_trust!(HolderRow);
 
     fn columns(&self) -> Vec<Column<HolderRow>> {
         columns(self.by, self.totals.waited_ns, self.traces > 1)
     }
 
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<HolderRow>> {
-        self.rows.iter()
-    }
-
     /// A terminal has no room for two names beside each other.
     fn below(&self, row: &HolderRow) -> Vec<String> {
         row.passed_to.iter().map(|to| format!("  passed on to {to}")).collect()
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&HolderRow) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {
@@ -282,7 +263,7 @@ impl Table for Holders {
 
     fn nothing(&self) -> Option<String> {
         (self.rows_total == 0).then(|| match self.totals.waited_ns {
-            0 => Totals::nothing(),
+            0 => NOBODY_WAITED.to_owned(),
             _ => {
                 "no chain goes through a recorded hold; `klock chains` shows where the chains end".to_owned()
             }

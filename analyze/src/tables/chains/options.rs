@@ -1,21 +1,13 @@
 //! The options of the tables of chains, and the words for the ends of chains.
 
-use crate::{causes::Payer, choices::choices, input::filter::Filter, tables::key};
+use crate::{
+    causes::Payer,
+    choices::choices,
+    tables::{key, options},
+};
 
 /// Options of the tables.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The key of a row.
-    pub by: By,
-    /// The column that rows are sorted by; empty for the longest time first.
-    pub sort: String,
-    /// The number of rows; `None` is all.
-    pub limit: Option<usize>,
-    /// The waits whose chains are followed.
-    pub filter: Filter,
-    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
-    pub allow_loss: bool,
-}
+pub type Options = options::Options<By>;
 
 choices! {
     /// The key of a row.

@@ -3,10 +3,7 @@
 //! The ends of chains enter, added up by the holder's stack and the circumstances of its state. Stacks through the same sites are one row.
 //! All rows add up to all waits.
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::{IntoLazy as _, PolarsResult, col};
 use rustc_hash::FxHashMap;
@@ -35,16 +32,14 @@ use crate::{
         key::{self, Key, RowKey},
         key_columns,
         rank::{OrderBy, Ranked, order_by, rank},
-        row_ids::{NamedRow, RowIds},
-        table, trace_column,
+        row_ids::{NONE, NamedRow, RowIds},
+        table::rows_and_trust,
+        trace_column,
     },
 };
 
 /// The key of a row, and of a line.
 const KEYS: [&str; 5] = ["root", "state", "holder", "on", "depth"];
-
-/// A part of a key that is missing.
-const NONE: i64 = -1;
 
 /// The holder of a row and the circumstances of its state; and the root and the state, which order rows that are otherwise equal.
 type RowParts = (Option<Key>, Option<String>, [i64; 2]);
@@ -181,7 +176,7 @@ impl Receiver for Found<'_> {
     }
 
     fn nested(&mut self, ns: i64) {
-        self.totals.nested_wait_ns = self.totals.nested_wait_ns.saturating_add(ns);
+        self.totals.add_nested(ns);
     }
 }
 
@@ -203,19 +198,17 @@ impl Naming<'_> {
             }
             Some(_) => Some(RowKey::Class(key.lock_class)),
         };
-        let [holder, on] = [holder, states::on_key(key.detail, names)]
-            .map(|key| key.map_or(NONE, |key| ids.id(at, key, inputs)));
+        let [holder, on] = [holder, states::on_key(key.detail, names)].map(|key| ids.id_of(at, key, inputs));
         let root = key.root.map_or(NONE, |root| root as i64);
         let state = key.state.map_or(NONE, |state| state as i64);
         [root, state, holder, on, key.depth.map_or(NONE, i64::from)]
     }
 
     fn name(&self, [root, state, holder, on, depth]: [i64; KEYS.len()]) -> NamedRow<RowParts> {
-        let named = |id: i64| (id != NONE).then(|| self.ids.name(id, self.inputs));
-        let on = named(on).map(states::on_name);
+        let on = self.ids.name_of(on, self.inputs).map(states::on_name);
         let order = [root, state];
         let root = usize::try_from(root).ok().and_then(|root| Root::ALL.get(root));
-        let (key, name, trace) = match named(holder) {
+        let (key, name, trace) = match self.ids.name_of(holder, self.inputs) {
             Some(NamedRow { key, name, trace }) => (Some(key), name, trace),
             None => (None, String::new(), None),
         };
@@ -312,14 +305,10 @@ pub fn columns(by: By, waited_ns: i64, several: bool) -> Vec<Column<RootRow>> {
 }
 
 impl Table for Roots {
-    type Row = RootRow;
+    rows_and_trust!(RootRow);
 
     fn columns(&self) -> Vec<Column<RootRow>> {
         columns(self.by, self.totals.waited_ns, self.traces > 1)
-    }
-
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<RootRow>> {
-        self.rows.iter()
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
@@ -331,24 +320,12 @@ impl Table for Roots {
         row.on.iter().map(|on| format!("  on {on}")).collect()
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&RootRow) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
-    }
-
     fn about(&self) -> About {
         About::Blame
     }
 
     fn nothing(&self) -> Option<String> {
-        (self.rows_total == 0).then(Totals::nothing)
+        (self.rows_total == 0).then(|| blame::NOBODY_WAITED.to_owned())
     }
 
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {

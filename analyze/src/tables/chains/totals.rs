@@ -56,6 +56,11 @@ impl Totals {
         }
     }
 
+    /// Adds time of waits inside other waits of the same task.
+    pub(super) fn add_nested(&mut self, ns: i64) {
+        self.nested_wait_ns = self.nested_wait_ns.saturating_add(ns);
+    }
+
     /// Adds the totals of another trace.
     pub(super) fn merge(&mut self, other: &Self) {
         let Self { waited_ns, hold_ns, owner_ns, handoff_ns, gap_ns, self_ns, cycle_ns, unknown_ns, .. } =
@@ -119,11 +124,6 @@ impl Totals {
             )?;
         }
         Ok(())
-    }
-
-    /// Returns the sentence that stands for a table without rows.
-    pub(super) fn nothing() -> String {
-        "nobody waited for a lock in what was selected; `klock info` shows what was recorded".to_owned()
     }
 
     /// Returns a part of all waits in millionths.

@@ -663,7 +663,7 @@ fn what_lost_too_much_is_not_ranked_unless_that_is_asked_for() {
 
 #[test]
 fn a_loss_is_said_first_above_a_thousandth_and_stops_the_ranking_above_a_twentieth() {
-    let trust = |lost, recorded| super::Trust { lost, recorded, ..Default::default() };
+    let trust = |lost, recorded| crate::input::trust::Trust { lost, recorded, ..Default::default() };
     assert_eq!(
         (trust(1, 999).lost_ppm(), trust(0, 0).lost_ppm(), trust(1, 0).lost_ppm()),
         (1000, 0, 1_000_000)

@@ -1,4 +1,4 @@
-//! The second reading: what the waits for the chosen locks were spent with. Causes of waits enter; parts of each lock's waits leave.
+//! The second reading, which splits the waits for the chosen locks by cause. Causes of waits enter; parts of each lock's waits leave.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;

@@ -28,7 +28,7 @@ pub struct Lock {
     pub(super) see: String,
     /// The sum of the lives of these tasks within what was read, in ns.
     pub lives_ns: i64,
-    /// What the waits were spent with.
+    /// The waits by the state of the holder, and by whose hold it was.
     #[serde(flatten)]
     pub parts: WaitParts,
     /// Every verdict, those that are said first.

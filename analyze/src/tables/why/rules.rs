@@ -87,7 +87,7 @@ pub(super) struct Facts {
     /// The time from the birth of the first of these tasks to the end of the last, and the time with an open hold.
     pub(super) span_ns: i64,
     pub(super) held_ns: i64,
-    /// What the waits were spent with: see [`LockParts`](super::parts::LockParts).
+    /// The waits by the state of the holder, and by whose hold it was: see [`LockParts`](super::parts::LockParts).
     pub(super) sites: Vec<SiteParts>,
     pub(super) owners: ByState,
     pub(super) free_ns: i64,

@@ -21,7 +21,7 @@ pub(super) struct Names {
     pub(super) slept_in: Option<String>,
     /// The lock that its holders waited for, and where.
     pub(super) nested_in: Option<String>,
-    /// That lock as a word of a command.
+    /// The value of `--lock` that selects it.
     pub(super) nested_lock: Option<String>,
     /// The index of the site whose holders slept longest.
     pub(super) slept_at: Option<usize>,
