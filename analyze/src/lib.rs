@@ -10,7 +10,7 @@
 //!
 //! Files build on each other in this order, and a lower one never imports a higher one: `error`, `choices` and `output::units`;
 //! [`engine`]; [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with);
-//! `causes` (who pays for a wait across locks, and in which state) and `order` (which locks are taken inside which); [`tables`], [`plot`] and [`export`].
+//! `causes` (who pays for a wait across locks, and in which state) `critical` (on which holds the end of a task depends) and `order` (which locks are taken inside which); [`tables`], [`plot`] and [`export`].
 //!
 //! [`engine`] says which task held or waited for which lock, and when. [`tables::report`] adds intervals up into the
 //! columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`] attributes waits to holders, [`tables::info`] describes a trace.
@@ -21,6 +21,7 @@
 
 mod causes;
 mod choices;
+mod critical;
 pub mod engine;
 pub mod error;
 pub mod export;

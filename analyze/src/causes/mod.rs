@@ -31,4 +31,4 @@ pub(crate) use choice::{Causes, of_all_waits};
 use pass::{Pass, PassStats};
 pub(crate) use payer::Payer;
 pub use state::State;
-pub(crate) use state::{Caused, Detail, Passed, Receiver};
+pub(crate) use state::{Caused, Detail, Part as StatePart, Passed, Receiver};

@@ -100,9 +100,9 @@ pub(crate) trait Receiver {
 
 /// A part of the time between two rows of a task.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) until_ns: i64,
-    pub(super) state: State,
+pub(crate) struct Part {
+    pub(crate) until_ns: i64,
+    pub(crate) state: State,
     pub(super) detail: Detail,
 }
 
@@ -111,7 +111,7 @@ impl Part {
 
     /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
     /// `is_covered` says whether its off-CPU times are recorded.
-    pub(super) fn between(from_ns: i64, row: &Event, is_covered: bool) -> [Self; 3] {
+    pub(crate) fn between(from_ns: i64, row: &Event, is_covered: bool) -> [Self; 3] {
         let here = if is_covered { State::Running } else { State::Unknown };
         let on_cpu = |until_ns| Self { until_ns, state: here, detail: Detail::None };
         if row.kind != EventKind::OffCpu {

@@ -4,12 +4,12 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::{Event, EventKind, Trace, run_info::OFF_CPU};
+use trace_format::{Event, EventKind, TaskId, Trace, run_info::OFF_CPU};
 
 use super::{
     busiest::WaitSums,
     filter::Filter,
-    locks::LockSelector,
+    locks::{LockSelector, TaskSelector, resolve_task},
     loss,
     names::{self, Names},
     reading::{Detail, ReadOutcome, Reader, in_order, readers},
@@ -110,6 +110,25 @@ impl<'a> Input<'a> {
     /// intervals end.
     pub(crate) fn rows(&self, each: impl FnMut(&Event)) -> Result<i64, AnalyzeError> {
         self.reader().rows(each)
+    }
+
+    /// Returns the number of row groups.
+    pub(crate) fn row_group_count(&self) -> usize {
+        self.events.row_groups()
+    }
+
+    /// Calls `each` with the index and all rows of each of these row groups, selected or not, until it breaks.
+    pub(crate) fn row_groups(
+        &self,
+        groups: impl Iterator<Item = usize> + Send,
+        each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
+    ) -> Result<(), AnalyzeError> {
+        self.reader().row_groups(groups, each)
+    }
+
+    /// Returns the tasks that a selector selects: one or more.
+    pub(crate) fn tasks(&self, selector: &TaskSelector) -> Result<Vec<TaskId>, AnalyzeError> {
+        resolve_task(&self.names, selector)
     }
 
     /// Sends the intervals of the selected locks into `sink`, in the order of the file.

@@ -26,6 +26,7 @@ use crate::{
     input::{selection::Selection, source::EventSource},
 };
 
+mod by_group;
 mod decode;
 pub(crate) mod in_order;
 mod stats;
@@ -129,6 +130,15 @@ impl Reader<'_> {
             ControlFlow::Continue(())
         })?;
         Ok(self.end_ns(&stats))
+    }
+
+    /// Calls `each` with the index and all rows of each row group, selected or not, forward or backward, until it breaks.
+    pub(super) fn row_groups(
+        &self,
+        groups: impl Iterator<Item = usize> + Send,
+        each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
+    ) -> Result<(), AnalyzeError> {
+        Ok(by_group::for_each(self.events, groups, each)?)
     }
 
     /// Calls `each` with every event until it breaks or the window ends. Returns whether the window ended.

@@ -36,8 +36,8 @@ mod tests;
 pub(in crate::tables) use naming::label;
 pub(crate) use naming::parties;
 pub use options::{By, Options};
-pub(in crate::tables) use row::write_sum;
 pub use row::{Charged, Row, Totals, columns};
+pub(in crate::tables) use row::{waited, write_sum};
 pub use states::{States, states};
 pub(crate) use sums::{BlameKey, BlameSums, Shares};
 

@@ -2,6 +2,7 @@
 
 pub mod blame;
 pub mod chains;
+pub mod critical;
 pub mod diff;
 pub mod hist;
 pub mod info;

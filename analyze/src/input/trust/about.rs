@@ -26,6 +26,8 @@ pub enum About {
     OffCpu,
     /// Lock orders.
     LockOrder,
+    /// A critical path.
+    CriticalPath,
 }
 
 /// A line of the block.
@@ -51,7 +53,10 @@ pub(super) enum Line {
 
 /// Returns the effect of a line on a table; `None` if it has none.
 pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
-    use About::{Blame, Diff, Events, HoldHist, Holds, LockOrder, OffCpu, Report, Timeline, WaitHist, Waits};
+    use About::{
+        Blame, CriticalPath, Diff, Events, HoldHist, Holds, LockOrder, OffCpu, Report, Timeline, WaitHist,
+        Waits,
+    };
     use Line as L;
     const DROPPED: &str = "dropped, because events were lost while they lasted";
     Some(match (line, about) {
@@ -61,21 +66,24 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
 
         (L::HoldsOpen, Report | Diff | WaitHist | HoldHist) => "open at the end, counted nowhere",
         (L::HoldsOpen, Blame) => "open at the end, charged until then",
-        (L::HoldsOpen, Timeline) => "open at the end, counted until then",
+        (L::HoldsOpen, Timeline | CriticalPath) => "open at the end, counted until then",
         (L::HoldsOpen, Holds) => "open at the end (state open)",
         (L::WaitsOpen, Report | Diff | WaitHist | HoldHist) => "open at the end",
-        (L::WaitsOpen, Blame | Timeline) => "open at the end, counted until then",
+        (L::WaitsOpen, Blame | Timeline | CriticalPath) => "open at the end, counted until then",
         (L::WaitsOpen, Waits) => "open at the end (outcome open)",
 
         (L::Abandoned, Report | Diff) => {
             "that ended without the lock: not in wait_total; in wait_caused, where holds are recorded"
         }
-        (L::Abandoned, Blame | Timeline) => "that ended without the lock: counted as all others",
+        (L::Abandoned, Blame | Timeline | CriticalPath) => {
+            "that ended without the lock: counted as all others"
+        }
         (L::Abandoned, WaitHist) => "that ended without the lock: not counted",
         (L::Abandoned, Waits) => "that ended without the lock (outcome abandoned)",
 
         (L::HoldsCut, Report | Diff | Timeline | WaitHist | HoldHist) => DROPPED,
         (L::HoldsCut, Blame) => "during which events were lost: charged until then",
+        (L::HoldsCut | L::WaitsCut, CriticalPath) => "during which events were lost: the path ends there",
         (L::HoldsCut, Holds) => "during which events were lost (state cut)",
         (L::HoldsCut, LockOrder) => "during which events were lost: they count as held until then",
         (L::WaitsCut, Report | Diff | Timeline | WaitHist) => DROPPED,

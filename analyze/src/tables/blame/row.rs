@@ -95,7 +95,7 @@ impl Totals {
             (owner_ns, "charged to the owner that the lock word named"),
             (unknown_ns, "for holders that were not recorded"),
         ];
-        write_sum(waited_ns, &parts, style, out)?;
+        write_sum(&waited(waited_ns), &parts, style, out)?;
         match self.hint().filter(|_| style.is_terminal) {
             Some(hint) => style.wrapped(hint, out),
             None => Ok(()),
@@ -124,12 +124,12 @@ impl Totals {
 
 /// Writes the time of all waits as the sum of its parts, exact, so that it can be checked.
 pub(in crate::tables) fn write_sum(
-    waited_ns: i64,
+    sum: &str,
     parts: &[(i64, &str)],
     style: TextStyle,
     out: &mut (dyn Write + Send),
 ) -> io::Result<()> {
-    let mut sum = vec![format!("waited {} ns", units::exact(waited_ns))];
+    let mut sum = vec![sum.to_owned()];
     for (ns, what) in parts.iter().filter(|(ns, _)| *ns != 0) {
         let sign = if sum.len() == 1 { '=' } else { '+' };
         sum.push(format!("{sign} {} {what}", units::exact(*ns)));
@@ -137,6 +137,11 @@ pub(in crate::tables) fn write_sum(
     let one_line = sum.join(" ");
     let fits = style.width.is_none_or(|width| one_line.len() <= width);
     writeln!(out, "\n{}", if fits { one_line } else { sum.join("\n  ") })
+}
+
+/// Returns the words for the sum of waits.
+pub(in crate::tables) fn waited(ns: i64) -> String {
+    format!("waited {} ns", units::exact(ns))
 }
 
 /// Declares the columns. Parts are of `waited_ns`; rows of several traces have their trace.

@@ -5,7 +5,12 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::options::Root;
-use crate::{TextStyle, causes::Caused, output::units, tables::blame::write_sum};
+use crate::{
+    TextStyle,
+    causes::Caused,
+    output::units,
+    tables::blame::{waited, write_sum},
+};
 
 /// The time of all waits in ns, by the end of its chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -93,7 +98,7 @@ impl Totals {
             (self.cycle_ns, "in cycles"),
             (self.unknown_ns, "at holders that were not recorded"),
         ];
-        write_sum(self.waited_ns, &parts, style, out)?;
+        write_sum(&waited(self.waited_ns), &parts, style, out)?;
         let exact = units::exact;
         if self.through_others_ns > 0 {
             writeln!(out, "{} ns of it in chains of more than one lock", exact(self.through_others_ns))?;

@@ -1,0 +1,69 @@
+//! The two readings of a trace that walk paths: an opened trace and roots enter, steps leave.
+
+use std::ops::ControlFlow;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{StackId, TaskId};
+
+use super::{
+    forward::{Context, Forward},
+    rows::settle,
+    step::{Path, Root},
+    walk::Walk,
+};
+use crate::{error::AnalyzeError, input::Input};
+
+/// The times of the first and the last row of each task.
+pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;
+
+/// Walks the paths of the roots that `choose` returns. It gets the tasks that have rows in the window, and the end of the window.
+pub(crate) fn walk<P: Path>(
+    input: &Input<'_>,
+    choose: impl FnOnce(&Seen, i64) -> Vec<Root>,
+    path: P,
+) -> Result<P, AnalyzeError> {
+    let names = &input.names;
+    let idle = Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle());
+    let interrupts = interrupts(input)?;
+    let context = Context { rules: input.rules(), locks: names.locks(), idle, interrupts };
+    let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
+    let mut forward = Forward::new(&context);
+    // The clock before each row group.
+    let (mut clocks, mut now_ns) = (Vec::new(), i64::MIN);
+    input.row_groups(0..input.row_group_count(), |_, rows| {
+        clocks.push(now_ns);
+        settle(rows, &mut now_ns);
+        let in_window = rows.iter().take_while(|row| row.ts_ns <= to_ns);
+        in_window.for_each(|row| forward.push(row));
+        if now_ns > to_ns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let end_ns = now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
+    let roots = choose(forward.seen(), end_ns);
+    let mut walk = Walk::new(forward, roots, path);
+    input.row_groups((0..clocks.len()).rev(), |group, rows| {
+        settle(rows, &mut clocks[group]);
+        for row in rows.iter().rev().skip_while(|row| row.ts_ns > to_ns) {
+            if walk.is_done() {
+                return ControlFlow::Break(());
+            }
+            walk.push(row);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(walk.finish(|task| names.task(task).and_then(|row| row.start_ns)))
+}
+
+/// Returns the stacks of interrupts: the task that was interrupted is not the cause of what they do.
+fn interrupts(input: &Input<'_>) -> Result<FxHashSet<StackId>, AnalyzeError> {
+    if !input.has_off_cpu()? {
+        return Ok(FxHashSet::default());
+    }
+    // asm_sysvec_apic_timer_interrupt, asm_common_interrupt; el1h_64_irq, el0t_64_irq.
+    let is_entry =
+        |symbol: &str| symbol.contains("_interrupt") || symbol.starts_with("el") && symbol.ends_with("_irq");
+    let stacks = input.trace.stacks()?.into_iter();
+    let is_interrupt = |frames: &[trace_format::Frame]| {
+        frames.iter().any(|frame| frame.kernel && frame.symbol.as_deref().is_some_and(is_entry))
+    };
+    Ok(stacks.filter(|stack| is_interrupt(&stack.frames)).map(|stack| stack.id).collect())
+}

@@ -1,0 +1,52 @@
+//! The steps of a path: a root enters the walk, steps backward in time leave it.
+
+use trace_format::{LockId, TaskId};
+
+use super::held::Held;
+use crate::causes::State;
+
+/// The end of a path: a task and a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) task: TaskId,
+    pub(crate) from_ns: i64,
+    pub(crate) to_ns: i64,
+}
+
+/// A part of a path. It begins where the step before it, which is the later one, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step<'a> {
+    /// The task that the path leads through.
+    pub(crate) task: TaskId,
+    pub(crate) from_ns: i64,
+    pub(crate) to_ns: i64,
+    pub(crate) part: Part<'a>,
+}
+
+/// What happens in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    /// The task waits for nothing. It holds these locks, in the order in which it acquired them.
+    Task { held: &'a [Held], state: State },
+    /// The task gets a lock that another task released. The path goes on there.
+    Handoff(LockId),
+    /// The task was woken from an idle wait. The path goes on at the task that woke it.
+    WakeUp(LockId),
+    /// The task waits, and the trace does not have what ended the wait.
+    Waiting { lock: LockId, is_idle: bool },
+    /// Nothing that the trace holds leads on.
+    Before,
+    /// Events were lost.
+    Lost,
+}
+
+/// Receives the steps of paths.
+pub(crate) trait Path {
+    /// A step of the path of the root with this index. The steps of a root come from its end to its start, without holes, and none is empty.
+    fn step(&mut self, root: usize, step: &Step<'_>);
+
+    /// The path went on at the task that released a lock, maybe without any time in between.
+    fn jump(&mut self, root: usize, lock: LockId) {
+        let _ = (root, lock);
+    }
+}

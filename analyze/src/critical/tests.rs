@@ -1,0 +1,153 @@
+//! Paths in single histories, case by case.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+use trace_format::{Event, LockId, LockRow, RunInfo, TaskId};
+
+use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle};
+use crate::{engine::Rules, testing::Parts};
+
+/// The steps of one path, the latest first, and its jumps.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) steps: Vec<(TaskId, i64, i64, Label)>,
+    pub(super) jumps: BTreeMap<LockId, i64>,
+}
+
+impl Path for Found {
+    fn step(&mut self, root: usize, step: &Step<'_>) {
+        assert_eq!(root, 0);
+        assert!(step.from_ns < step.to_ns, "{step:?} is empty");
+        assert!(
+            self.steps.last().is_none_or(|(_, from_ns, ..)| *from_ns == step.to_ns),
+            "a hole before {step:?}"
+        );
+        let label = match step.part {
+            Part::Task { held, state } => Label::Task(held.iter().map(|held| held.lock).collect(), state),
+            Part::Handoff(lock) => Label::Handoff(lock),
+            Part::WakeUp(lock) => Label::WakeUp(lock),
+            Part::Waiting { lock, is_idle } => Label::Waiting(lock, is_idle),
+            Part::Before => Label::Before,
+            Part::Lost => Label::Lost,
+        };
+        self.steps.push((step.task, step.from_ns, step.to_ns, label));
+    }
+
+    fn jump(&mut self, _: usize, lock: LockId) {
+        *self.jumps.entry(lock).or_default() += 1;
+    }
+}
+
+/// Returns the facts about these locks.
+pub(super) fn context<'a>(info: &RunInfo, locks: &'a [LockRow]) -> Context<'a> {
+    let idle = Box::new(|lock: LockId, _| locks[usize::try_from(lock.0).unwrap()].kind.is_idle());
+    Context { rules: Rules::new(info, locks), locks, idle, interrupts: FxHashSet::default() }
+}
+
+/// Walks paths through these rows.
+pub(super) fn walk<P: Path>(
+    events: &[Event],
+    context: &Context<'_>,
+    roots: Vec<Root>,
+    start_ns: impl Fn(TaskId) -> Option<i64>,
+    path: P,
+) -> P {
+    let (mut rows, mut now_ns) = (events.to_vec(), i64::MIN);
+    settle(&mut rows, &mut now_ns);
+    let last_ns = roots.iter().map(|root| root.to_ns).max().unwrap_or(i64::MIN);
+    rows.retain(|row| row.ts_ns <= last_ns);
+    let mut forward = Forward::new(context);
+    rows.iter().for_each(|row| forward.push(row));
+    let mut walk = Walk::new(forward, roots, path);
+    rows.iter().rev().for_each(|row| walk.push(row));
+    walk.finish(start_ns)
+}
+
+/// Returns the steps of the path of a task, the latest first: `A 0..60 b`, `R 60..62 handoff b`.
+fn path(text: &str, task: &str, from_ns: i64, to_ns: i64) -> Vec<String> {
+    let mut parts = Parts::parse(text);
+    let root = Root { task: parts.task_id(task), from_ns, to_ns };
+    let context = context(&parts.info, &parts.locks);
+    let start_ns = |task: TaskId| parts.tasks[usize::try_from(task.0).unwrap()].start_ns;
+    let found = walk(&parts.events, &context, vec![root], start_ns, Found::default());
+    let name = |lock: &LockId| parts.locks[usize::try_from(lock.0).unwrap()].name.clone().unwrap();
+    let line = |(task, from_ns, to_ns, label): &(TaskId, i64, i64, Label)| {
+        let task = parts.tasks[usize::try_from(task.0).unwrap()].comm.clone().unwrap();
+        let label = match label {
+            Label::Task(locks, state) => {
+                format!("{} {state}", locks.iter().map(name).collect::<Vec<_>>().join("+"))
+            }
+            Label::Handoff(lock) => format!("hand-off of {}", name(lock)),
+            Label::WakeUp(lock) => format!("wake-up by {}", name(lock)),
+            Label::Waiting(lock, _) => format!("waits for {}", name(lock)),
+            Label::Before => "before".to_owned(),
+            Label::Lost => "lost".to_owned(),
+        };
+        format!("{task} {from_ns}..{to_ns} {}", label.trim().trim_end_matches(" running"))
+    };
+    found.steps.iter().map(line).collect()
+}
+
+pub(crate) const V4: &str = "
+    0 A acquire b\n5 C acquire a\n10 R wait b\n12 D wait a\n14 E wait a\n60 A release b\n62 R acquire b\n80 R release b
+    90 C release a\n92 D acquire a\n95 D release a\n96 E acquire a\n99 E release a\n130 R try_fail c";
+
+#[test]
+fn v4_a_lock_that_is_waited_for_longest_need_not_be_on_the_path() {
+    let expected = ["R 80..120 running", "R 62..80 b", "R 60..62 hand-off of b", "A 0..60 b"];
+    assert_eq!(path(V4, "R", 0, 120), expected);
+}
+
+#[test]
+fn v5_a_path_goes_on_at_the_task_that_ends_an_idle_wait_up_to_its_birth() {
+    let text = "lock t user_semaphore\ntask M\ntask W start=2
+        0 M init t\n5 W acquire m\n10 M wait t\n30 W release m\n40 W wake t\n42 M acquire t\n50 M destroy t";
+    let expected = [
+        "M 42..50 running",
+        "M 40..42 wake-up by t",
+        "W 30..40 running",
+        "W 5..30 m",
+        "W 2..5 running",
+        "W 0..2 before",
+    ];
+    assert_eq!(path(text, "M", 0, 50), expected);
+}
+
+#[test]
+fn an_instant_belongs_to_the_hold_that_was_acquired_last_whatever_is_released_first() {
+    let text = "0 A acquire x\n10 A acquire y\n20 A release x\n30 A release y\n40 A try_fail z";
+    let expected = ["A 30..40 running", "A 20..30 y", "A 10..20 x+y", "A 0..10 x"];
+    assert_eq!(path(text, "A", 0, 40), expected);
+}
+
+#[test]
+fn a_path_ends_at_a_loss() {
+    let text = "0 A acquire x\n10 B wait x\n15 - lost count=1\n20 A release x\n22 B acquire x wait=12\n30 B release x";
+    assert_eq!(path(text, "B", 0, 30), ["B 22..30 x", "B 0..22 lost"]);
+}
+
+#[test]
+fn a_wait_that_nothing_ends_is_waiting() {
+    let given_up = "0 A acquire x\n10 B wait x\n20 B abandon x wait=10 errno=110\n30 B try_fail x";
+    assert_eq!(path(given_up, "B", 5, 30), ["B 20..30 running", "B 10..20 waits for x", "B 5..10 before"]);
+    let open = "0 A acquire x\n0 B try_fail x\n10 B wait x\n15 B offcpu wait=4 state=interruptible";
+    assert_eq!(path(open, "B", 0, 30), ["B 10..30 waits for x", "B 0..10 running"]);
+}
+
+#[test]
+fn all_tasks_leave_a_barrier_by_the_last_that_came() {
+    let text = "lock c barrier\n0 A try_fail x\n0 B try_fail x\n10 A wait c\n20 B wait c\n21 B acquire c\n25 B wait c\n30 A acquire c\n40 A try_fail x";
+    let expected = ["A 30..40 running", "A 20..30 wake-up by c", "B 0..20 running"];
+    assert_eq!(path(text, "A", 0, 40), expected);
+}
+
+#[test]
+fn a_sleep_is_followed_to_the_task_that_ended_it() {
+    let text = "0 A try_fail x\n5 B acquire x\n30 B release x\n35 A offcpu wait=30 blocked=28 runq=2 state=interruptible peer=B\n40 A try_fail x";
+    let expected = ["A 35..40 running", "A 33..35 ready", "B 30..33 running", "B 5..30 x", "B 0..5 before"];
+    assert_eq!(path(text, "A", 0, 40), expected);
+    let alone = text.replace(" peer=B", "");
+    let expected = ["A 35..40 running", "A 33..35 ready", "A 5..33 asleep", "A 0..5 running"];
+    assert_eq!(path(&alone, "A", 0, 40), expected);
+}
