@@ -40,8 +40,8 @@ pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
     analyze::{
-        Analyze, Blame, Chains, Diff, Hist, Intervals, OffCpu, Order, Periods, Processes, Report, Timeline,
-        Why,
+        Analyze, Blame, Chains, Critical, Diff, Hist, Intervals, OffCpu, Order, Periods, Processes, Report,
+        Timeline, Why,
     },
     common::{Filters, Output, Rows, Table, Traces},
     export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},

@@ -6,6 +6,8 @@
 mod bad_input;
 #[path = "cli/chains.rs"]
 mod chains;
+#[path = "cli/critical.rs"]
+mod critical;
 #[path = "cli/exports.rs"]
 mod exports;
 #[path = "cli/guide.rs"]

@@ -189,6 +189,7 @@ fn no_table_is_wider_than_the_terminal_and_names_stand_beside_their_numbers() {
             "blame --by task",
             "chains",
             "chains --by lock",
+            "critical",
             "periods -k count",
             "processes",
             "waits",

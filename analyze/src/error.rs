@@ -99,6 +99,16 @@ pub enum AnalyzeError {
         /// The kind of value that the column has.
         expected: &'static str,
     },
+    /// A line of the spans of a critical path is invalid.
+    #[error(
+        "invalid line {line} of the spans '{text}': use tid,begin_ns,end_ns or tid,begin_ns,end_ns,name, with an end after the begin"
+    )]
+    BadSpan {
+        /// The number of the line.
+        line: u64,
+        /// The line, safe to print.
+        text: String,
+    },
     /// A label of a rollup is invalid.
     #[error("invalid label '{text}': use NAME=VALUE, as in version=2.1")]
     BadLabel {

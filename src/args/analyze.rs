@@ -6,7 +6,7 @@ use analyze::{
     output::{self, help},
     tables::{
         blame::{self, By as BlameBy},
-        chains,
+        chains, critical,
         diff::{self, Align, Condition, Metric},
         hist::{self, Buckets, Of},
         intervals::{self, RowKind},
@@ -32,6 +32,8 @@ pub(crate) enum Analyze {
     Blame(Blame),
     /// The end of each chain of waits: a holder may wait for another lock itself, whose holder is to blame.
     Chains(Chains),
+    /// The locks on the critical path of a task: those on which the length of the run depends.
+    Critical(Critical),
     /// Waiting and holding over time, period by period.
     Timeline(Timeline),
     /// Acquisitions by period: the worst periods, the threads that used a lock, its average wait over time.
@@ -359,3 +361,29 @@ Examples:
   klock analyze chains --by lock                what each lock keeps, passes on and receives
   klock analyze chains --by depth               how long the chains are
   klock analyze chains --lock cache_lock        of the waits for one lock";
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = with_columns(&critical::columns(0, false, true), "\
+The path is walked back from the end of a task: from each wait on to the task that
+ended it. Its parts add up to the length of the run exactly; a lock that is not on
+it does not limit the run, however long others wait for it. --task names the task
+whose path it is [default: the first thread that lived longest]; --from and --to set
+the window. All other filters select locks, and waits for the column waited.
+
+Examples:
+  klock critical
+  klock critical --task worker-3 --from 2s --to 3s
+  klock critical -F path,at_most,held,handoff,jumps
+  klock critical --spans requests.csv            a line per request: tid,begin_ns,end_ns,name"))]
+pub(crate) struct Critical {
+    /// Walk the path of each span of FILE, a CSV file of tid,begin_ns,end_ns[,name], and add them up by name.
+    #[arg(long, value_name = "FILE", conflicts_with = "task")]
+    pub(crate) spans: Option<PathBuf>,
+    /// The clock of the spans: monotonic (CLOCK_MONOTONIC), realtime (as OpenTelemetry), or trace (since its start).
+    #[arg(long, value_name = "CLOCK", default_value_t, value_parser = critical::Clock::from_str, requires = "spans")]
+    pub(crate) spans_clock: critical::Clock,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}

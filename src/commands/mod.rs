@@ -78,6 +78,7 @@ fn analyze(args: Analyze) -> anyhow::Result<Exit> {
         Analyze::Why(args) => table::why(&args),
         Analyze::Blame(args) => table::blame(&args),
         Analyze::Chains(args) => table::chains(&args),
+        Analyze::Critical(args) => table::critical(&args),
         Analyze::Timeline(args) => table::timeline(&args),
         Analyze::Periods(args) => table::periods(&args),
         Analyze::Processes(args) => table::processes(&args),

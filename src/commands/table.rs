@@ -1,11 +1,14 @@
 //! The tables of `klock analyze`: arguments to options, the finished table to where the arguments say.
 
+use std::path::PathBuf;
+
 use analyze::{
     Filter,
     error::AnalyzeError,
     output::{Column, Format, Page, column::find},
-    tables::{Table, blame, chains, hist, offcpu, periods, processes, report, timeline, why},
+    tables::{Table, blame, chains, critical, hist, offcpu, periods, processes, report, timeline, why},
 };
+use anyhow::Context as _;
 use trace_format::Trace;
 
 use super::{
@@ -101,6 +104,20 @@ pub(super) fn chains(args: &args::Chains) -> anyhow::Result<Exit> {
     let columns = chains::root_columns(by, 0, false);
     run(&args.traces, &args.table, &columns, "root_wait", |traces, common| {
         chains::roots(traces, &options(common))
+    })
+}
+
+pub(super) fn critical(args: &args::Critical) -> anyhow::Result<Exit> {
+    let read = |path: &PathBuf| -> anyhow::Result<critical::Spans> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(text.parse::<critical::Spans>()?.on(args.spans_clock))
+    };
+    let spans = args.spans.as_ref().map(read).transpose()?;
+    let columns = critical::columns(0, false, spans.is_some());
+    run(&args.traces, &args.table, &columns, "path", |traces, common| {
+        let Common { sort, limit, filter, allow_loss } = common;
+        critical::critical(traces, &critical::Options { spans, sort, limit, filter, allow_loss })
     })
 }
 

@@ -44,7 +44,8 @@ fn completions_and_man_pages_know_every_command_and_option() {
 #[test]
 fn a_pipe_gets_all_rows_and_nothing_else() {
     let folder = Folder::new().with_trace(&one_wait());
-    for table in ["report", "blame", "chains", "periods", "processes", "waits", "holds", "events"] {
+    for table in ["report", "blame", "chains", "critical", "periods", "processes", "waits", "holds", "events"]
+    {
         let text = folder.klock(&["analyze", table]);
         assert!(!text.succeeds().contains("trust") && !text.stdout.contains('\x1b'), "{}", text.stdout);
         assert_eq!(text.stderr.lines().count(), 1, "{table}: {}", text.stderr);

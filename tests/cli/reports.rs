@@ -223,7 +223,7 @@ pub(crate) fn mostly_lost() -> Vec<Event> {
 #[test]
 fn a_trace_that_lost_too_much_is_not_ranked_and_the_error_reports_the_loss() {
     let folder = Folder::new().with_trace(&mostly_lost());
-    for command in ["report", "blame", "chains", "timeline", "periods", "processes", "hist"] {
+    for command in ["report", "blame", "chains", "critical", "timeline", "periods", "processes", "hist"] {
         let words = ["trace.parquet", "94.1 %", "on CPU 3", "record again", "--allow-loss"];
         folder.klock(&["analyze", command]).fails(4, &words);
         let allowed = folder.klock(&["analyze", command, "--allow-loss"]);

@@ -22,8 +22,9 @@ pub(super) struct HeldLocks {
     holders: FxHashMap<LockId, Vec<TaskId>>,
 }
 
-/// Bits of a change: an acquisition, or the end of a hold.
+/// A change: an acquisition.
 const ACQUIRED: u64 = 0;
+/// Bits of another one: the end of a hold, whose place from the end of its task's holds is in the higher bits.
 const ENDED: u64 = 1;
 const OF_ANOTHER_TASK: u64 = 2;
 const SHARED: u64 = 4;
@@ -97,7 +98,7 @@ impl HeldLocks {
     /// Ends all holds.
     pub(super) fn clear(&mut self, log: &mut Log) {
         let mut tasks = 0;
-        for (task, held) in &self.by_task {
+        for (task, held) in self.by_task.iter().filter(|(_, held)| !held.is_empty()) {
             for held in held {
                 log.push_id(held.lock.0);
                 log.push(u64::from(held.is_shared));
@@ -142,9 +143,6 @@ impl HeldLocks {
         let Some(at) = all.iter().rposition(is_it) else { return false };
         let held = all.remove(at);
         let behind = (all.len() - at) as u64;
-        if all.is_empty() {
-            self.by_task.remove(&task);
-        }
         self.remove_holder(held.lock, task);
         let mut change = ENDED | behind << 3;
         if task != by {
@@ -160,9 +158,6 @@ impl HeldLocks {
             && let Some(at) = holders.iter().rposition(|holder| *holder == task)
         {
             holders.swap_remove(at);
-            if holders.is_empty() {
-                self.holders.remove(&lock);
-            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, TaskState};
 
-use super::{forward::Context, log::Log};
+use super::{context::Context, log::Log};
 
 /// The place at which a path goes on, and the meaning of the time until the row that has the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,9 @@ impl Links {
     /// Ends a wait, if there was one.
     fn wait_ends(&mut self, lock: LockId, row: &Event, mark: Mark, context: &Context<'_>) -> Option<Link> {
         let Mark { task, ns, .. } = mark;
-        self.end_round(lock, row, task);
+        if context.kind(lock) == Some(LockKind::Barrier) {
+            self.end_round(lock, row, task);
+        }
         let waits = &mut self.task(task).waits;
         let open = waits.iter().position(|wait| wait.lock == lock).map(|at| waits.remove(at));
         let wait = match (open, row.wait_ns) {

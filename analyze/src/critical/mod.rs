@@ -5,6 +5,7 @@
 //! their starts. Steps leave into a [`Path`]. Notes are a stack of bytes, some two for each row of a lock, so memory grows slowly with the
 //! trace. `docs/causes.md` has the definitions.
 
+mod context;
 mod forward;
 mod held;
 mod links;
@@ -23,8 +24,4 @@ mod walk;
 pub(crate) use read::{Seen, walk};
 pub(crate) use step::{Part, Path, Root, Step};
 #[cfg(test)]
-use {
-    forward::{Context, Forward},
-    rows::settle,
-    walk::Walk,
-};
+use {context::Context, forward::Forward, rows::settle, walk::Walk};

@@ -8,7 +8,7 @@ use trace_format::{Event, EventKind, LockId, Mode, TaskId, TaskState};
 use super::{Context, Root};
 use crate::causes::State;
 
-/// What a path has in a nanosecond.
+/// The content of a path in a nanosecond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     Task(Vec<LockId>, State),

@@ -6,7 +6,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{StackId, TaskId};
 
 use super::{
-    forward::{Context, Forward},
+    context::Context,
+    forward::Forward,
     rows::settle,
     step::{Path, Root},
     walk::Walk,
@@ -16,11 +17,11 @@ use crate::{error::AnalyzeError, input::Input};
 /// The times of the first and the last row of each task.
 pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;
 
-/// Walks the paths of the roots that `choose` returns. It gets the tasks that have rows in the window, and the end of the window.
+/// Walks the paths of the roots that `choose` returns, into the receiver that it returns. It gets the tasks that have rows in the window, and
+/// the end of the window.
 pub(crate) fn walk<P: Path>(
     input: &Input<'_>,
-    choose: impl FnOnce(&Seen, i64) -> Vec<Root>,
-    path: P,
+    choose: impl FnOnce(&Seen, i64) -> (Vec<Root>, P),
 ) -> Result<P, AnalyzeError> {
     let names = &input.names;
     let idle = Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle());
@@ -38,7 +39,7 @@ pub(crate) fn walk<P: Path>(
         if now_ns > to_ns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     let end_ns = now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
-    let roots = choose(forward.seen(), end_ns);
+    let (roots, path) = choose(forward.seen(), end_ns);
     let mut walk = Walk::new(forward, roots, path);
     input.row_groups((0..clocks.len()).rev(), |group, rows| {
         settle(rows, &mut clocks[group]);

@@ -23,7 +23,7 @@ pub(crate) struct Step<'a> {
     pub(crate) part: Part<'a>,
 }
 
-/// What happens in a step.
+/// The content of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     /// The task waits for nothing. It holds these locks, in the order in which it acquired them.

@@ -6,9 +6,11 @@
 mod paths;
 mod root;
 mod row;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod waited;
 
 use std::{
     borrow::Borrow,
@@ -21,31 +23,32 @@ use serde::Serialize;
 use trace_format::{LockId, Trace};
 
 pub use row::{Row, columns};
+pub use spans::{Clock, Spans};
 pub use totals::{Parts, Totals};
 
 use crate::{
     TextStyle,
     critical::walk,
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{
         Detail, Input,
         filter::Filter,
         readers,
         selection::Selection,
-        trust::{About, Trust, TrustCounter},
+        trust::{About, Trust},
     },
     output::Column,
     tables::{
         Table,
         frame::{Lines, failed, sums, sums_of},
-        key::RowKey,
+        key::{Key, RowKey},
         rank::{OrderBy, order_by, rank},
         row_ids::{NamedRow, RowIds},
         table,
     },
 };
-use paths::PathSums;
+use paths::{LockSums, OverSpans, PathSums};
+use waited::Waited;
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +59,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// The task whose path is walked and the window; the locks that are shown, and the waits for them.
     pub filter: Filter,
+    /// Windows of tasks, whose paths are walked instead of that of one task.
+    pub spans: Option<Spans>,
     /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
     pub allow_loss: bool,
 }
@@ -75,6 +80,9 @@ pub struct CriticalPath {
     pub trust: Trust,
 }
 
+/// The key of a line: the index of the name of the spans, and the lock.
+const KEYS: [&str; 2] = ["span", "lock"];
+
 sums! {
     /// The sums of a row.
     struct RowSums {
@@ -85,17 +93,21 @@ sums! {
         jumps: Sum,
         waited_ns: Sum,
         rank: Sum,
+        spans: Sum,
+        p50_ns: Sum,
+        p99_ns: Sum,
     }
 }
 
-/// Walks the path of a task in each trace, and adds up its parts by lock.
+/// Walks the path of a task in each trace, or those of spans, and adds up its parts by lock.
 ///
 /// # Errors
 ///
 /// A trace cannot be read or holds no events, a filter finds nothing in any of them, or a trace lost too many events to be ranked and
 /// `allow_loss` is not set.
 pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, AnalyzeError> {
-    let order = order_by(&columns(0, false), &options.sort, &["path_ns", "waited_ns"])?;
+    let order =
+        order_by(&columns(0, false, options.spans.is_some()), &options.sort, &["path_ns", "waited_ns"])?;
     let mut filter = options.filter.clone();
     let task = filter.task.take();
     let inputs = Input::open_all(traces, 0, &filter)?;
@@ -112,104 +124,136 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
         },
     )?;
     let (mut totals, mut ids) = (Totals::new(), RowIds::apart(inputs.len()));
-    let mut all = Lines::new(["lock"]);
+    let mut all = Lines::new(KEYS);
     for (at, input) in inputs.iter().enumerate() {
-        let choice = root::Choice::of(input, task.as_ref())?;
-        let mut root = None;
-        let choose = |seen: &_, end_ns| {
-            root = choice.root(seen, end_ns);
-            root.into_iter().collect()
+        let sums = match &options.spans {
+            Some(spans) => {
+                let mut counts = (0, 0);
+                let sums = walk(input, |_, end_ns| {
+                    let (roots, others) = spans.roots(input, end_ns);
+                    counts = (roots.len(), others);
+                    totals.path_ns = roots.iter().fold(totals.path_ns, |sum, (root, _)| {
+                        sum.saturating_add(root.to_ns.saturating_sub(root.from_ns))
+                    });
+                    let (roots, groups) = roots.into_iter().unzip();
+                    (roots, PathSums::of_spans(groups))
+                })?;
+                totals.add_spans(counts);
+                sums
+            }
+            None => {
+                let choice = root::Choice::of(input, task.as_ref())?;
+                let mut root = None;
+                let sums = walk(input, |seen, end_ns| {
+                    root = choice.root(seen, end_ns);
+                    (root.into_iter().collect(), PathSums::default())
+                })?;
+                if let Some(root) = root {
+                    totals.add_task(input, root);
+                }
+                sums
+            }
         };
-        let sums = walk(input, choose, PathSums::default())?;
-        totals.add(input, root, &sums.parts)?;
-        for (lock, sums) in rows_of(&sums, &waited[at], &input.selection) {
-            all.push([ids.id(at, RowKey::Lock(lock), &inputs)], &sums);
+        totals.add(&sums.parts, input.has_off_cpu()?);
+        for ((span, lock), sums) in rows_of(&sums, &waited[at], &input.selection, options.spans.is_some()) {
+            all.push([span, ids.id(at, RowKey::Lock(lock), &inputs)], &sums);
         }
     }
-    let (rows, rows_total) =
-        ranked(all, &order, options.limit, |id| ids.name(id, &inputs)).map_err(failed)?;
+    let span = |span: i64| Some(options.spans.as_ref()?.names().get(usize::try_from(span).ok()?)?.clone());
+    let name = |[of, id]: [i64; 2]| {
+        let NamedRow { key, name, trace } = ids.name(id, &inputs);
+        NamedRow { key: (key, span(of)), name, trace }
+    };
+    let (rows, rows_total) = ranked(all, &order, options.limit, name).map_err(failed)?;
     Ok(CriticalPath { traces: inputs.len(), rows, rows_total, totals, trust })
 }
 
-/// Returns the sums of each selected lock that is on the path or was waited for, in the order of their ids.
+/// Returns the sums of each selected lock that is on the path, by the group of the spans; without spans, also of those that were waited for.
 fn rows_of(
     sums: &PathSums,
     waited: &FxHashMap<LockId, i64>,
     selection: &Selection,
-) -> impl Iterator<Item = (LockId, RowSums)> {
+    has_spans: bool,
+) -> Vec<((i64, LockId), RowSums)> {
     let mut by_wait: Vec<(LockId, i64)> =
         waited.iter().map(|(lock, ns)| (*lock, *ns)).filter(|(_, ns)| *ns > 0).collect();
     by_wait.sort_unstable_by_key(|(lock, ns)| (-ns, *lock));
-    let mut rows: FxHashMap<LockId, RowSums> = FxHashMap::default();
-    for ((lock, waited_ns), rank) in by_wait.into_iter().zip(1..) {
-        rows.insert(lock, RowSums { waited_ns, rank, ..RowSums::default() });
+    let of_waits = |((lock, waited_ns), rank)| (lock, RowSums { waited_ns, rank, ..RowSums::default() });
+    let waits: FxHashMap<LockId, RowSums> = by_wait.into_iter().zip(1..).map(of_waits).collect();
+    let mut rows: FxHashMap<(i64, LockId), RowSums> = FxHashMap::default();
+    if !has_spans {
+        rows.extend(waits.iter().map(|(lock, sums)| ((0, *lock), *sums)));
     }
-    for (lock, of_lock) in &sums.by_lock {
+    let over_spans = sums.over_spans();
+    for (key @ (span, lock), of_lock) in &sums.by_lock {
         if selection.selects_lock(lock.0) {
-            let row = rows.entry(*lock).or_default();
-            (row.path_ns, row.held_ns) = (of_lock.path_ns, of_lock.held_ns);
-            (row.handoff_ns, row.jumps) = (of_lock.handoff_ns, of_lock.jumps);
-            row.at_most_ns = of_lock.held_ns.saturating_add(of_lock.handoff_ns);
+            let LockSums { path_ns, held_ns, handoff_ns, jumps } = *of_lock;
+            let OverSpans { spans, p50_ns, p99_ns } = over_spans.get(key).copied().unwrap_or_default();
+            let RowSums { waited_ns, rank, .. } = waits.get(lock).copied().unwrap_or_default();
+            let at_most_ns = held_ns.saturating_add(handoff_ns);
+            let row = RowSums {
+                path_ns,
+                at_most_ns,
+                held_ns,
+                handoff_ns,
+                jumps,
+                waited_ns,
+                rank,
+                spans,
+                p50_ns,
+                p99_ns,
+            };
+            rows.insert((*span as i64, *lock), row);
         }
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
-    rows.sort_unstable_by_key(|(lock, _)| *lock);
-    rows.into_iter()
+    rows.sort_unstable_by_key(|(key, _)| *key);
+    rows
 }
 
 /// Returns the rows that are shown, and the number of all rows.
 fn ranked(
-    all: Lines<RowSums, 1>,
+    all: Lines<RowSums, { KEYS.len() }>,
     order: &[OrderBy],
     limit: Option<usize>,
-    name: impl Fn(i64) -> NamedRow,
+    name: impl Fn([i64; 2]) -> NamedRow<(Key, Option<String>)>,
 ) -> PolarsResult<(Vec<Row>, usize)> {
     let rows = all.frame()?;
     let rows_total = rows.height();
-    let ranked = rank(rows, ["lock"], order, limit, |[id]| name(id))?;
-    let row = |(NamedRow { key, name, trace }, sums): (NamedRow, RowSums)| {
-        let RowSums { path_ns, at_most_ns, held_ns, handoff_ns, jumps, waited_ns, rank } = sums;
-        let rank = (rank > 0).then_some(rank);
-        Row { path_ns, at_most_ns, held_ns, handoff_ns, jumps, waited_ns, rank, name, trace, lock: key }
-    };
+    let ranked = rank(rows, KEYS, order, limit, name)?;
+    let row =
+        |(NamedRow { key: (lock, span), name, trace }, sums): (NamedRow<(Key, Option<String>)>, RowSums)| {
+            let RowSums { path_ns, at_most_ns, held_ns, handoff_ns, jumps, waited_ns, .. } = sums;
+            let rank = (sums.rank > 0).then_some(sums.rank);
+            let of_spans = |value: i64| span.is_some().then_some(value);
+            let (spans, p50_ns, p99_ns) =
+                (of_spans(sums.spans), of_spans(sums.p50_ns), of_spans(sums.p99_ns));
+            Row {
+                path_ns,
+                at_most_ns,
+                held_ns,
+                handoff_ns,
+                jumps,
+                waited_ns,
+                rank,
+                spans,
+                p50_ns,
+                p99_ns,
+                span,
+                name,
+                trace,
+                lock,
+            }
+        };
     let sums = sums_of::<RowSums>(&ranked.frame)?;
     Ok((ranked.names.into_iter().zip(sums).map(row).collect(), rows_total))
-}
-
-/// Adds up the selected waits by lock, and counts for the trust block.
-struct Waited<'a> {
-    selection: &'a Selection,
-    by_lock: FxHashMap<LockId, i64>,
-    trust: TrustCounter,
-}
-
-impl<'a> Waited<'a> {
-    fn new(selection: &'a Selection) -> Self {
-        Self { selection, by_lock: FxHashMap::default(), trust: TrustCounter::default() }
-    }
-}
-
-impl Sink for Waited<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) {
-            self.trust.hold(hold);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
-            self.trust.wait(wait);
-            let ns = self.by_lock.entry(wait.lock).or_default();
-            *ns = ns.saturating_add(wait.wait_ns);
-        }
-    }
 }
 
 impl Table for CriticalPath {
     type Row = Row;
 
     fn columns(&self) -> Vec<Column<Row>> {
-        columns(self.totals.path_ns, self.traces > 1)
+        columns(self.totals.path_ns, self.traces > 1, self.totals.spans.is_some())
     }
 
     fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
@@ -241,7 +285,7 @@ impl Table for CriticalPath {
     }
 
     fn nothing(&self) -> Option<String> {
-        self.is_empty().then(Totals::nothing)
+        self.is_empty().then(|| self.totals.nothing())
     }
 
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! The choice of the task whose path is walked: a selector enters, a task and its window leave.
 
+use rustc_hash::FxHashMap;
 use trace_format::{TaskId, TaskRow};
 
 use crate::{
@@ -30,14 +31,22 @@ impl<'a> Choice<'a> {
         Ok(Self { input, tasks })
     }
 
-    /// Returns the task that lived longest in the window, of those with rows, the first threads of processes before all others. It has the
-    /// part of the window in which it lived. A window without such a part is empty.
+    /// Returns the task that lived longest in the window, of those with rows, the first threads of processes before all others, with the part of
+    /// the window in which it lived. A task without a recorded exit lived until the last row of its process.
     pub(super) fn root(&self, seen: &Seen, end_ns: i64) -> Option<Root> {
         let selection = &self.input.selection;
         let start_ns = selection.window.from_ns.unwrap_or(selection.start_ns);
+        let mut last_rows: FxHashMap<i32, i64> = FxHashMap::default();
+        for (task, (_, last_ns)) in seen {
+            if let Some(task) = self.input.names.task(*task) {
+                let of_process = last_rows.entry(task.pid).or_insert(*last_ns);
+                *of_process = (*last_ns).max(*of_process);
+            }
+        }
         let root = |task: &&TaskRow| {
             let from_ns = task.start_ns.map_or(start_ns, |ns| ns.max(start_ns));
-            let to_ns = task.exit_ns.map_or(end_ns, |ns| ns.min(end_ns));
+            let exit_ns = task.exit_ns.or_else(|| last_rows.get(&task.pid).copied());
+            let to_ns = exit_ns.map_or(end_ns, |ns| ns.min(end_ns));
             Root { task: task.id, from_ns, to_ns }
         };
         let order = |task: &&&TaskRow| {

@@ -27,6 +27,14 @@ pub struct Row {
     pub waited_ns: i64,
     /// The rank of the lock by `waited_ns`, from 1; `None` if no task waited for it.
     pub rank: Option<i64>,
+    /// The number of spans whose path has the lock, and percentiles of `path_ns` over all spans of this name; `None` without spans.
+    pub spans: Option<i64>,
+    /// The median.
+    pub p50_ns: Option<i64>,
+    /// The 99th percentile.
+    pub p99_ns: Option<i64>,
+    /// The name of the spans; safe to print.
+    pub span: Option<String>,
     /// The name; safe to print.
     pub name: String,
     /// The trace, if there are several.
@@ -41,12 +49,12 @@ impl Row {
     pub(super) fn remark(&self, path_ns: i64) -> Option<&'static str> {
         let is_little = self.at_most_ns.saturating_mul(10) <= self.waited_ns;
         let is_much = path_ns > 0 && self.waited_ns >= path_ns / 10;
-        (is_little && is_much).then_some("much waited for, little on the path")
+        (self.span.is_none() && is_little && is_much).then_some("much waited for, little on the path")
     }
 }
 
-/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace.
-pub fn columns(path_ns: i64, several: bool) -> Vec<Column<Row>> {
+/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and those of spans their name.
+pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<Row>> {
     type Of = Column<Row>;
     let mut columns = vec![
         Of::duration(
@@ -86,8 +94,16 @@ pub fn columns(path_ns: i64, several: bool) -> Vec<Column<Row>> {
         .sum(),
         Of::duration("waited", |row| row.waited_ns, "Time that all tasks waited for the lock.").sum(),
         Of::count("rank", |row| row.rank, "The rank of the lock by waited.").not_sortable(),
-        Of::name("lock", |row| row.name.as_str().into()),
     ];
+    if has_spans {
+        columns.extend([
+            Of::count("spans", |row| row.spans, "The number of spans whose path has the lock.").sum(),
+            Of::duration("p50", |row| row.p50_ns, "The median of path over all spans of the name."),
+            Of::duration("p99", |row| row.p99_ns, "The 99th percentile of it."),
+            Of::text("span", |row| row.span.as_deref().into(), "The name of the spans.").identity(),
+        ]);
+    }
+    columns.push(Of::name("lock", |row| row.name.as_str().into()));
     columns.extend(key_columns(By::Lock, "", |row: &Row| Some(&row.lock)));
     columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
     columns

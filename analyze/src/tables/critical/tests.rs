@@ -105,3 +105,36 @@ fn a_task_that_is_not_there_or_not_then_has_no_path() {
     let late = critical(traces, &options("L", 120)).unwrap();
     assert!(late.is_empty() && late.nothing().is_some());
 }
+
+#[test]
+fn spans_have_the_sums_of_their_paths_and_percentiles_by_name() {
+    let spans: Spans =
+        "tid,begin_ns,end_ns,name\n103,0,120,r\n103,62,80,r\n101,0,60,a\n999,0,1,x".parse().unwrap();
+    let options = Options { spans: Some(spans), ..Options::default() };
+    let path = of(V4, &options);
+    let figures = |row: &Row| {
+        (row.span.clone().unwrap(), row.path_ns, row.at_most_ns, row.jumps, row.spans, row.p50_ns, row.p99_ns)
+    };
+    let expected = [
+        ("r".to_owned(), 96, 98, 1, Some(2), Some(18), Some(78)),
+        ("a".to_owned(), 60, 60, 0, Some(1), Some(60), Some(60)),
+    ];
+    assert_eq!(path.rows.iter().map(figures).collect::<Vec<_>>(), expected);
+    assert_eq!((path.totals.path_ns, path.totals.spans, path.totals.spans_left_out), (198, Some(3), 1));
+    let text = testing::written(&path, Format::Text, TextStyle::default());
+    assert!(
+        text.contains("path of 3 spans: 198 ns = 156 in locks + 2 in hand-offs + 40 without a lock"),
+        "{text}"
+    );
+    let csv = testing::written(&path, Format::Csv, TextStyle::default());
+    assert!(csv.lines().next().unwrap().contains("spans,p50_ns,p99_ns,span"), "{csv}");
+}
+
+#[test]
+fn lines_that_are_no_spans_are_refused() {
+    for line in ["1,2", "x,1,2", "1,5,5", "1,5,4,name", "99999999999,1,2"] {
+        let error = format!("1,2,3\n{line}").parse::<Spans>().unwrap_err().to_string();
+        assert!(error.contains("invalid line 2 of the spans"), "{error}");
+    }
+    assert_eq!("tid,begin_ns,end_ns\n".parse::<Spans>().unwrap(), Spans::default());
+}

@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::{
     TextStyle,
     critical::Root,
-    error::AnalyzeError,
     input::Input,
     output::units,
     tables::{
@@ -48,6 +47,10 @@ sums! {
 pub struct Totals {
     /// The task, and in each trace: its name, safe to print.
     pub tasks: Vec<String>,
+    /// The number of spans, if there is a path for each.
+    pub spans: Option<usize>,
+    /// The spans without a path: outside of the window, or of no task of the trace.
+    pub spans_left_out: usize,
     /// The length of the path: exactly the sum of its parts.
     pub path_ns: i64,
     /// The parts.
@@ -62,29 +65,40 @@ impl Totals {
         Self { has_states: true, ..Self::default() }
     }
 
-    /// Adds the path of a trace, if it has one.
-    pub(super) fn add(
-        &mut self,
-        input: &Input<'_>,
-        root: Option<Root>,
-        parts: &Parts,
-    ) -> Result<(), AnalyzeError> {
-        self.has_states &= input.has_off_cpu()?;
-        let Some(root) = root else { return Ok(()) };
+    /// Adds the path of a task.
+    pub(super) fn add_task(&mut self, input: &Input<'_>, root: Root) {
         self.tasks.push(input.names.task_label(root.task));
         self.path_ns = self.path_ns.saturating_add(root.to_ns - root.from_ns);
+    }
+
+    /// Adds numbers of spans: those with a path, and others.
+    pub(super) fn add_spans(&mut self, (spans, others): (usize, usize)) {
+        self.spans = Some(self.spans.unwrap_or_default() + spans);
+        self.spans_left_out += others;
+    }
+
+    /// Adds the parts of the paths of a trace.
+    pub(super) fn add(&mut self, parts: &Parts, has_states: bool) {
+        self.has_states &= has_states;
         self.parts.merge(parts);
-        Ok(())
     }
 
     /// Writes the sum and its parts, exact, so that it can be checked; and what the trace lacks.
     pub(super) fn write(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        let of = match self.tasks.as_slice() {
-            [task] => task.clone(),
-            tasks => format!("{} tasks", tasks.len()),
+        let of = match (self.spans, self.tasks.as_slice()) {
+            (Some(spans), _) => format!("{spans} spans"),
+            (None, [task]) => task.clone(),
+            (None, tasks) => format!("{} tasks", tasks.len()),
         };
         let sum = format!("path of {of}: {} ns", units::exact(self.path_ns));
         write_sum(&sum, &self.parts.all(), style, out)?;
+        if self.spans_left_out > 0 {
+            let text = format!(
+                "{} spans are outside of the window, or of no task of the trace",
+                self.spans_left_out
+            );
+            style.wrapped(&text, out)?;
+        }
         if !self.has_states && self.parts.no_lock_ns > 0 {
             style.wrapped(
                 "whether a task without a lock ran or slept is not known: record with --off-cpu",
@@ -101,7 +115,10 @@ impl Totals {
     }
 
     /// Returns the sentence that stands for a table without a path.
-    pub(super) fn nothing() -> String {
+    pub(super) fn nothing(&self) -> String {
+        if self.spans.is_some() {
+            return "no span is in the window and of a task of the trace; `klock report --by task` shows the threads, and --spans-clock sets the clock of the spans".to_owned();
+        }
         "the task did not live in the window; `klock report --by task` shows the tasks, and --from and --to set the window".to_owned()
     }
 }

@@ -1,0 +1,70 @@
+//! Records a program whose end depends on one lock while another one is waited for longer (`fixtures/programs/known_path.c`): the path of the
+//! main thread has all holds of the first lock, as long as the program measured them, and nothing of the second.
+//!
+//! needs: root, gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+
+mod support;
+
+use support::{cannot_record, csv_rows, fixture, klock, skip};
+
+const ROUNDS: i64 = 40;
+const WORK_US: i64 = 2000;
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> i64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} in {row:?}"))
+}
+
+/// Records with these options, and checks the path of the main thread.
+fn assert_path(options: &[&str]) {
+    if let Some(why) = cannot_record() {
+        return skip(why);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut record = klock();
+    record.arg("record").args(options).arg("-o").arg(&path).arg("--").arg(fixture("known_path"));
+    let ended = support::run(record.args([ROUNDS, WORK_US].map(|number| number.to_string())));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let printed = |word: &str| -> i64 {
+        let line = ended.stdout.lines().find_map(|line| line.strip_prefix(word));
+        line.expect("the program prints it").parse().unwrap()
+    };
+    let (held_ns, waits) = (printed("held "), printed("waits "));
+
+    let table = |format: &str| {
+        let ended = support::run(klock().args(["critical", "--format", format]).arg(&path));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        ended.stdout
+    };
+    let rows = csv_rows(&table("csv"));
+    let row = |name: &str| rows.iter().find(|row| row["name"].contains(name)).expect(name);
+    let (serial, hot) = (row("serial"), row("hot"));
+    let path_ns = number(serial, "path_ns");
+    assert!((path_ns - held_ns).abs() <= held_ns / 50, "{path_ns} is not {held_ns}: {serial:?}");
+    assert_eq!(number(serial, "jumps"), waits, "{serial:?}");
+    assert_eq!(number(hot, "path_ns"), 0, "{hot:?}");
+    assert_eq!((&*hot["rank"], &*serial["rank"]), ("1", "2"), "{rows:?}");
+
+    let document: serde_json::Value = serde_json::from_str(&table("json")).unwrap();
+    let totals = document["totals"].as_object().unwrap();
+    let parts = totals.iter().filter(|(name, _)| name.ends_with("_ns") && *name != "path_ns");
+    let sum: i64 = parts.filter_map(|(_, ns)| ns.as_i64()).sum();
+    assert_eq!(totals["path_ns"], sum, "the parts add up");
+    assert!(totals["tasks"][0].as_str().unwrap().starts_with("known_path (pid "), "{totals:?}");
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn the_path_has_the_lock_on_which_the_end_depends_and_not_the_one_that_is_waited_for_longest() {
+    assert_path(&[]);
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn sleeps_with_a_lock_are_on_the_path_too() {
+    assert_path(&["--off-cpu", "--locks", "pthread"]);
+}
