@@ -28,7 +28,7 @@ fn each_format_has_the_locks_on_the_path() {
 #[test]
 fn a_window_is_the_length_of_the_path() {
     let folder = Folder::new().with_trace(&one_wait());
-    let text = folder.klock(&["critical", "--task", "b", "--from", "500us", "--to", "2s"]);
+    let text = folder.klock(&["critical", "--task", "b", "--from", "500us", "--to", "1500us"]);
     assert!(
         text.succeeds().contains(": 1,000,000 ns = 900,000 in locks + 100,000 in hand-offs\n"),
         "{}",

@@ -32,7 +32,8 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns the task that lived longest in the window, of those with rows, the first threads of processes before all others, with the part of
-    /// the window in which it lived. A task without a recorded exit lived until the last row of its process.
+    /// the window in which it lived. A task without a recorded exit lived until the end of the window, or if no end
+    /// was given, until the last row of its process.
     pub(super) fn root(&self, seen: &Seen, end_ns: i64) -> Option<Root> {
         let selection = &self.input.selection;
         let start_ns = selection.window.from_ns.unwrap_or(selection.start_ns);
@@ -45,7 +46,8 @@ impl<'a> Choice<'a> {
         }
         let root = |task: &&TaskRow| {
             let from_ns = task.start_ns.map_or(start_ns, |ns| ns.max(start_ns));
-            let exit_ns = task.exit_ns.or_else(|| last_rows.get(&task.pid).copied());
+            let last_ns = || last_rows.get(&task.pid).filter(|_| selection.window.to_ns.is_none()).copied();
+            let exit_ns = task.exit_ns.or_else(last_ns);
             let to_ns = exit_ns.map_or(end_ns, |ns| ns.min(end_ns));
             Root { task: task.id, from_ns, to_ns }
         };
