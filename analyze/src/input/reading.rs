@@ -50,6 +50,8 @@ pub(crate) enum Detail {
     Times,
     /// Also the time that a waiter was blocked or in a run queue.
     States,
+    /// Also the owner or waker of a waiter, which charges need.
+    Peers,
     /// All columns.
     #[default]
     All,
@@ -73,6 +75,7 @@ impl Detail {
         match self {
             Self::Times => &ALL[..5],
             Self::States => &ALL[..7],
+            Self::Peers => &ALL[..9],
             Self::All => ALL,
         }
     }

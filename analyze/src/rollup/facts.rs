@@ -5,16 +5,46 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
+
 use super::{
+    clock::Clock,
     gather::FactsOf,
-    keys::{self, Aligns, FactKey},
+    keys::{self, Aligns, FactKey, LocalKey},
     sums::{FactSums, MoreSums},
 };
 use crate::{
-    input::names::Names,
+    engine::Hold,
+    error::AnalyzeError,
+    input::{Input, names::Names},
     output::{Column, Merge},
-    tables::{report::HoldSums, spans::Periods},
+    tables::{
+        frame::Sums as _,
+        report::{self, HoldSums, StateSums, by_state},
+        spans::Periods,
+    },
 };
+
+/// The states of the holders of each key in each period while others waited; `None` if off-CPU times were not recorded.
+pub(super) type StatesOf = Option<FxHashMap<(i64, LocalKey), StateSums>>;
+
+/// Reads a trace again for the states of its holders, if off-CPU times were recorded. They count where the holds do.
+pub(super) fn states(
+    input: &Input<'_>,
+    clock: Clock,
+    period_ns: i64,
+    aligns: &Aligns,
+) -> Result<StatesOf, AnalyzeError> {
+    if !input.has_off_cpu()? {
+        return Ok(None);
+    }
+    let periods = clock.periods(period_ns);
+    by_state(input, |hold: &Hold| {
+        let counts = input.selection.selects_hold(hold) && hold.is_credited();
+        counts.then(|| (periods.number(hold.end_ns), LocalKey::of(hold.lock, hold, &input.names, aligns)))
+    })
+    .map(Some)
+}
 
 /// A key in a period.
 #[derive(Clone, Debug)]
@@ -24,6 +54,8 @@ pub struct FactRow {
     /// The key.
     pub key: FactKey,
     sums: FactSums,
+    /// `None` if off-CPU times were not recorded.
+    states: Option<StateSums>,
 }
 
 impl FactRow {
@@ -40,6 +72,11 @@ impl FactRow {
         (self.sums.holds.waits_known > 0).then(|| of(&self.sums.holds))
     }
 
+    /// Returns the waiting time during one state of the holders, by index.
+    fn state(&self, state: usize) -> Option<i64> {
+        self.states.as_ref().filter(|_| self.sums.holds.measured > 0).map(|states| states.get(state))
+    }
+
     fn known(&self, of: impl Fn(&MoreSums) -> i64) -> Option<i64> {
         (self.sums.more.known_waits > 0).then(|| of(&self.sums.more))
     }
@@ -47,22 +84,32 @@ impl FactRow {
 
 /// Names and cuts the sums.
 pub(super) fn rows(
-    facts: FactsOf,
+    (facts, states): (FactsOf, StatesOf),
     periods: Periods,
     aligns: &Aligns,
     names: &Names,
     limit: Option<usize>,
 ) -> Vec<FactRow> {
-    let mut named: BTreeMap<(i64, FactKey), FactSums> = BTreeMap::new();
+    let mut named: BTreeMap<(i64, FactKey), (FactSums, StateSums)> = BTreeMap::new();
     for ((period, key), sums) in facts {
-        named.entry((period, key.named(names, aligns))).or_default().merge(&sums);
+        named.entry((period, key.named(names, aligns))).or_default().0.merge(&sums);
     }
-    let weight = |sums: &FactSums| {
-        let FactSums { holds, more } = sums;
+    let has_states = states.is_some();
+    for ((period, key), states) in states.into_iter().flatten() {
+        named.entry((period, key.named(names, aligns))).or_default().1.merge(&states);
+    }
+    let weight = |(FactSums { holds, more }, _): &(FactSums, StateSums)| {
         (holds.wait_total_ns, more.waiting_ns, holds.total_ns, holds.count)
     };
-    let rows = keys::cut(named, (limit, FactKey::others()), weight, |all, sums| all.merge(&sums));
-    let row = |((period, key), sums)| FactRow { period_ns: periods.offset_ns(period), key, sums };
+    let merge = |(all, all_states): &mut (FactSums, StateSums), (sums, states): (FactSums, StateSums)| {
+        all.merge(&sums);
+        all_states.merge(&states);
+    };
+    let rows = keys::cut(named, (limit, FactKey::others()), weight, merge);
+    let row = |((period, key), (sums, states))| {
+        let states = has_states.then_some(states);
+        FactRow { period_ns: periods.offset_ns(period), key, sums, states }
+    };
     rows.into_iter().map(row).collect()
 }
 
@@ -175,5 +222,10 @@ pub(super) fn columns() -> Vec<Column<FactRow>> {
         )
         .merge(Merge::Max),
     ]);
+    columns.extend(StateSums::FIELDS.iter().enumerate().map(|(at, (word, _))| {
+        // The report describes the same columns.
+        let doc = word.parse().map_or("", report::Column::doc).trim();
+        Of::duration(*word, move |row| row.state(at), doc).sum()
+    }));
     columns
 }

@@ -228,18 +228,26 @@ impl Sink for Gather<'_> {
         let long_period = self.long_periods.number(hold.end_ns);
         let parts = self.periods.parts(hold.start_ns.max(from_ns), hold.end_ns.min(to_ns));
         let of_key = self.key(hold.lock, hold.stack, hold.into());
+        let mut here_ns = None;
         if is_split {
-            for (period, ns) in parts {
-                let more = &mut of_key.facts.of(period).more;
-                more.holding_ns = more.holding_ns.saturating_add(ns);
-                more.measured |= measured;
+            for (part, ns) in parts {
+                if part == period {
+                    here_ns = Some(ns);
+                } else {
+                    of_key.facts.of(part).more.hold_for(ns, measured);
+                }
             }
         }
-        if is_cut {
-            of_key.facts.of(period).holds.cut_by_loss += 1;
+        if here_ns.is_some() || is_cut || credited {
+            // Nearly all holds have one period: it is looked for once.
+            let facts = of_key.facts.of(period);
+            here_ns.into_iter().for_each(|ns| facts.more.hold_for(ns, measured));
+            facts.holds.cut_by_loss += i64::from(is_cut);
+            if credited {
+                facts.hold(hold);
+            }
         }
         if credited {
-            of_key.facts.of(period).hold(hold);
             let counts = of_key.buckets.of(long_period);
             if hold.state == HoldState::Complete {
                 counts[HOLD].count(hold.end_ns.saturating_sub(hold.start_ns));
@@ -274,9 +282,7 @@ impl Sink for Gather<'_> {
         }
         if wait.outcome != Outcome::CutByLoss {
             for (period, ns) in parts {
-                let more = &mut of_key.facts.of(period).more;
-                more.waiting_ns = more.waiting_ns.saturating_add(ns);
-                more.measured |= measured;
+                of_key.facts.of(period).more.wait_for(ns, measured);
             }
         }
     }

@@ -13,7 +13,8 @@
 //! | `labels` | a label of the trace |
 //!
 //! The sums are those of [`report`](crate::tables::report), [`hist`](crate::tables::hist), [`blame`](crate::tables::blame) and
-//! [`timeline`](crate::tables::timeline), to the digit. One pass over the trace makes all of them.
+//! [`timeline`](crate::tables::timeline), to the digit. One pass over the trace makes all of them; a second
+//! one adds the states of holders where off-CPU times were recorded.
 
 use trace_format::Trace;
 
@@ -35,6 +36,8 @@ mod files;
 mod gather;
 mod keys;
 mod options;
+#[cfg(test)]
+mod splits;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -89,16 +92,17 @@ pub(crate) fn of_input(input: &Input<'_>, options: &Options, readers: usize) -> 
     let aligns = Aligns::of(&input.names);
     let sink = |_| Gather::new(input, &rules, &aligns, window, clock, options);
     // The row of the trace has its losses, so a trace that lost much is not refused here: queries leave it out.
-    let how = (Detail::All, readers, true);
+    let how = (Detail::Peers, readers, true);
     let mut gathered = Gathered::default();
     let trust = Input::read_all(std::slice::from_ref(input), how, sink, |_, sink| -> TrustCounter {
         gathered.add(sink)
     })?;
     let (names, keys) = (&input.names, options.keys);
+    let states = facts::states(input, clock, options.period_ns, &aligns)?;
     Ok(Rollup {
         trace: TraceRow::of(input.trace, window, clock, &trust, options),
         labels: options.labels.iter().cloned().map(LabelRow).collect(),
-        facts: facts::rows(gathered.facts, clock.periods(options.period_ns), &aligns, names, keys),
+        facts: facts::rows((gathered.facts, states), clock.periods(options.period_ns), &aligns, names, keys),
         buckets: buckets::rows(gathered.buckets, clock.periods(options.long_period_ns), &aligns, names, keys),
         blame: blame::rows(gathered.blame, clock.periods(options.long_period_ns), names, keys),
         trust,

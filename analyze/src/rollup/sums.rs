@@ -25,6 +25,22 @@ sums! {
     }
 }
 
+impl MoreSums {
+    /// Adds a time for which a lock was held; `measured` is 1 if holds of it are recorded.
+    #[inline]
+    pub(super) fn hold_for(&mut self, ns: i64, measured: i64) {
+        self.holding_ns = self.holding_ns.saturating_add(ns);
+        self.measured |= measured;
+    }
+
+    /// Adds a time for which a task waited.
+    #[inline]
+    pub(super) fn wait_for(&mut self, ns: i64, measured: i64) {
+        self.waiting_ns = self.waiting_ns.saturating_add(ns);
+        self.measured |= measured;
+    }
+}
+
 /// The sums of a key in a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FactSums {

@@ -94,6 +94,30 @@ fn periods_are_those_of_the_wall_clock() {
 }
 
 #[test]
+fn the_states_of_a_holder_count_where_its_hold_does_and_are_null_without_off_cpu_times() {
+    let off_cpu = "source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes
+        100 A acquire m a.c:1:f
+        110 B wait m b.c:2:g
+        150 A offcpu leaf wait=30 blocked=20 runq=10 state=interruptible
+        230 A release m
+        240 B acquire m b.c:2:g wait=130
+        260 B release m";
+    let columns = facts::columns();
+    let states = |text: &str, keys| {
+        let rollup = all_of(&testing::trace(text).trace, &Options { keys, ..whole(100, 1000) });
+        ["caused_asleep", "caused_ready", "caused_running", "caused_lock"].map(|word| {
+            let rows = || rollup.facts.iter().filter(|row| row.period_ns == 200);
+            assert_eq!(merged(&columns, word, rollup.facts.iter()), merged(&columns, word, rows()), "{word}");
+            merged(&columns, word, rows())
+        })
+    };
+    for keys in [None, Some(0)] {
+        assert_eq!(states(off_cpu, keys), [Some(20), Some(10), Some(90), Some(0)]);
+        assert_eq!(states(TWO_PERIODS, keys), [None; 4]);
+    }
+}
+
+#[test]
 fn what_is_cut_off_is_one_row_of_the_period() {
     let test = testing::trace(TWO_PERIODS);
     let rollup = all_of(&test.trace, &Options { keys: Some(1), ..whole(1000, 1000) });

@@ -88,7 +88,7 @@ pub(crate) fn of_inputs(
     let mut naming = Naming::new(options.by, inputs);
     let mut lines = Lines::new(KEYS);
     let sink = |at: usize| Shares::new(options.by, &inputs[at].names, &inputs[at].selection);
-    let how = (Detail::All, readers, options.allow_loss);
+    let how = (Detail::Peers, readers, options.allow_loss);
     let trust = Input::read_all(inputs, how, sink, |at, Shares { sums, trust, .. }| {
         sums.into_iter().for_each(|(key, sums)| lines.push(naming.line(at, key), &sums));
         trust

@@ -40,6 +40,7 @@ pub(crate) use hold_sums::HoldSums;
 pub use options::Options;
 pub use pick::Pick;
 pub use row::{Report, Row, columns};
+pub(crate) use states::{StateSums, by_state};
 
 use columns::{TEXT, UNFINISHED};
 use reading::{Found, Reading};

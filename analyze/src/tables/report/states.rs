@@ -2,6 +2,8 @@
 //!
 //! Only holds that others waited for are kept, until all of their time is known: that of the last part may follow the hold's end.
 
+use std::hash::Hash;
+
 use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
@@ -14,14 +16,13 @@ use crate::{
     input::Input,
     tables::{
         frame::{Lines, Sums as _, failed, masked, sums},
-        key::RowKey,
         row_ids::RowIds,
     },
 };
 
 sums! {
     /// Waiting time by state, in the order of the states.
-    struct StateSums {
+    pub(crate) struct StateSums {
         caused_lock: Sum,
         caused_idle: Sum,
         caused_preempted: Sum,
@@ -46,15 +47,11 @@ pub(super) fn filled() -> Vec<Expr> {
 pub(super) fn read(reading: Reading, inputs: &[Input<'_>], ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
     let mut lines: Lines<StateSums, 1> = Lines::new(["row"]);
     for (trace, input) in inputs.iter().enumerate() {
-        let holds = HoldStates {
-            rows: Rows::new(input, reading),
-            open: FxHashMap::default(),
-            ended: FxHashMap::default(),
-            found: FxHashMap::default(),
-        };
-        let (holds, _) = causes::of_all_waits(input, holds)?;
+        let mut rows = Rows::new(input, reading);
+        let row = |hold: &Hold| (rows.selects(hold) && hold.is_credited()).then(|| rows.key(hold));
+        let found = by_state(input, row)?;
         let ids = ids.of_trace(trace);
-        for (key, sums) in holds.found {
+        for (key, sums) in found {
             if let Some(row) = ids.get(&key) {
                 lines.push([*row], &sums);
             }
@@ -63,16 +60,26 @@ pub(super) fn read(reading: Reading, inputs: &[Input<'_>], ids: &RowIds) -> Resu
     lines.merge().map_err(failed)
 }
 
-/// Adds the waiting time of each hold to its row, if the row counts the hold.
-struct HoldStates<'a> {
-    rows: Rows<'a>,
-    open: FxHashMap<(LockId, HoldId), StateSums>,
-    /// Holds of which not all time is known: their row, if it counts them, and the missing time.
-    ended: FxHashMap<(LockId, HoldId), (Option<RowKey>, i64)>,
-    found: FxHashMap<RowKey, StateSums>,
+/// Reads a trace again and returns the waiting time of the holds of each row. `row` returns the row that counts a hold, if one does.
+pub(crate) fn by_state<K: Copy + Eq + Hash>(
+    input: &Input<'_>,
+    row: impl FnMut(&Hold) -> Option<K>,
+) -> Result<FxHashMap<K, StateSums>, AnalyzeError> {
+    let (open, ended, found) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
+    let (holds, _) = causes::of_all_waits(input, HoldStates { row, open, ended, found })?;
+    Ok(holds.found)
 }
 
-impl Receiver for HoldStates<'_> {
+/// Adds the waiting time of each hold to its row, if a row counts the hold.
+struct HoldStates<K, F> {
+    row: F,
+    open: FxHashMap<(LockId, HoldId), StateSums>,
+    /// Holds of which not all time is known: their row, if one counts them, and the missing time.
+    ended: FxHashMap<(LockId, HoldId), (Option<K>, i64)>,
+    found: FxHashMap<K, StateSums>,
+}
+
+impl<K: Copy + Eq + Hash, F: FnMut(&Hold) -> Option<K>> Receiver for HoldStates<K, F> {
     fn caused(&mut self, caused: &Caused) {
         let (Payer::Hold(hold), Some(state)) = (caused.payer, caused.state) else { return };
         let key = (caused.lock, hold);
@@ -98,8 +105,7 @@ impl Receiver for HoldStates<'_> {
         }
         let id = HoldId { task: hold.task, start_ns: hold.start_ns, stack: hold.stack, mode: hold.mode };
         let key = (hold.lock, id);
-        let counts = self.rows.selects(hold) && hold.is_credited();
-        let row = counts.then(|| self.rows.key(hold));
+        let row = (self.row)(hold);
         let sums = self.open.remove(&key).unwrap_or_default();
         let known_ns = (0..StateSums::FIELDS.len()).map(|field| sums.get(field)).sum();
         if let Some(row) = row {

@@ -765,6 +765,11 @@ fn percentile(times: &[i64], rank: usize) -> Option<i64> {
 
 /// The trace of a random history, with stacks so that the first two are the same point.
 pub(crate) fn trace_of(events: Vec<Event>, group_rows: usize) -> testing::TestTrace {
+    parts_of(events).write_in_groups(group_rows)
+}
+
+/// Returns the parts of a trace of a random history.
+pub(crate) fn parts_of(events: Vec<Event>) -> testing::Parts {
     let (info, locks) = engine::histories::context();
     let mut parts = testing::Parts::default();
     let frame = |line| Frame { file: Some("a.c".into()), line: Some(line), kernel: true, ..Frame::default() };
@@ -775,7 +780,7 @@ pub(crate) fn trace_of(events: Vec<Event>, group_rows: usize) -> testing::TestTr
     }
     parts.info = RunInfo { complete: true, ..info };
     (parts.locks, parts.events) = (locks, events);
-    parts.write_in_groups(group_rows)
+    parts
 }
 
 proptest! {
