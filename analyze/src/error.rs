@@ -81,6 +81,14 @@ pub enum AnalyzeError {
         /// The condition.
         text: String,
     },
+    /// A file does not have the sums of the hosts of a fleet.
+    #[error("cannot compare the hosts in {}: {why}; write the file with fleet.py --cohort NAME=VALUE -o FILE.parquet ROLLUPS cohorts", path.display())]
+    BadHosts {
+        /// The path of the file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A condition on rows is invalid.
     #[error(
         "invalid condition '{text}': use a column, <, <=, =, !=, >= or >, and a value, as in 'wait_total > 5ms'"

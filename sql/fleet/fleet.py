@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Runs a query of this directory over rollups that klock wrote, and prints the rows as CSV.
 
-    fleet.py [--engine duckdb|polars|datafusion|chdb|spark] [--since NS] [-o DIRECTORY] ROLLUPS QUERY...
+    fleet.py [--engine duckdb|polars|datafusion|chdb|spark] [--since NS] [--cohort NAME=VALUE]
+             [-o DIRECTORY|FILE.parquet] ROLLUPS QUERY...
 
 ROLLUPS is the directory that `klock rollup -o` was given, or several of them copied into one. QUERY is a file, or
 the name of one in this directory: report, percentiles, timeline, blame, worst_hosts, new_locks, left_out, others,
 coverage, cohorts. The engine is DuckDB unless another is named; all of them give the same rows. Each is an ordinary
 package of PyPI (duckdb, polars, datafusion, chdb, pyspark), and only the one that is used is needed.
 
-With -o, the rows of each query go to a file QUERY.csv, and its time in seconds is printed; several queries need it.
---since is the time, in nanoseconds since 1970, from which new_locks looks for locks.
+With -o DIRECTORY, the rows of each query go to a file QUERY.csv, and its time in seconds is printed; several queries need
+it. With -o FILE.parquet, the rows of one query go there. --since is the time, in nanoseconds since 1970, from which
+new_locks looks for locks. --cohort leaves only the hosts with this label in cohorts: a side of klock analyze diff --hosts.
 """
 
 import argparse
 import atexit
 import csv
+import decimal
 import os
 import pathlib
 import sys
@@ -28,7 +31,7 @@ def files(rollups, table):
     return sorted(str(path) for path in (rollups / table).glob("date=*/*.parquet"))
 
 
-def duckdb(tables, since_ns):
+def duckdb(tables, parameters):
     import duckdb
 
     connection = duckdb.connect()
@@ -37,7 +40,8 @@ def duckdb(tables, since_ns):
         # A newer klock may add columns: an older file has null there.
         source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
         connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {source}")
-    connection.execute(f"CREATE VIEW parameters AS SELECT CAST({since_ns} AS BIGINT) AS since_ns")
+    values = [parameters["since_ns"], parameters["cohort"]]
+    connection.execute("CREATE TABLE parameters AS SELECT CAST(? AS BIGINT) AS since_ns, ? AS cohort", values)
 
     def ask(query):
         result = connection.execute(query)
@@ -46,14 +50,14 @@ def duckdb(tables, since_ns):
     return ask
 
 
-def polars(tables, since_ns):
+def polars(tables, parameters):
     import polars
 
     context = polars.SQLContext()
     for table, paths in tables.items():
         frames = [polars.scan_parquet(path, hive_partitioning=False) for path in paths]
         context.register(table, polars.concat(frames, how="diagonal"))
-    context.register("parameters", polars.LazyFrame({"since_ns": [since_ns]}))
+    context.register("parameters", polars.LazyFrame([parameters]))
 
     def ask(query):
         frame = context.execute(query, eager=True)
@@ -62,20 +66,30 @@ def polars(tables, since_ns):
     return ask
 
 
-def datafusion(tables, since_ns):
+def datafusion(tables, parameters):
     import datafusion
     import pyarrow.parquet
 
     context = datafusion.SessionContext()
     for table, paths in tables.items():
         context.from_arrow(together(paths), table)
-    context.from_arrow(pyarrow.table({"since_ns": [since_ns]}), "parameters")
+    context.from_arrow(pyarrow.Table.from_pylist([parameters]), "parameters")
 
     def ask(query):
-        frame = context.sql(query).to_arrow_table()
-        return frame.column_names, list(zip(*(column.to_pylist() for column in frame.columns)))
+        return rows_of(context.sql(query).to_arrow_table())
 
     return ask
+
+
+def rows_of(table):
+    """Returns the names of the columns and the rows of an Arrow table."""
+    return table.column_names, list(zip(*(column.to_pylist() for column in table.columns)))
+
+
+def parameters_sql(parameters):
+    """Returns a query for the row of parameters, for engines in whose texts a backslash is an escape."""
+    cohort = parameters["cohort"].replace("\\", "\\\\").replace("'", "''")
+    return f"SELECT CAST({parameters['since_ns']} AS BIGINT) AS since_ns, '{cohort}' AS cohort"
 
 
 def together(paths):
@@ -86,7 +100,7 @@ def together(paths):
     return pyarrow.concat_tables(read, promote_options="default")
 
 
-def chdb(tables, since_ns):
+def chdb(tables, parameters):
     from chdb import session
 
     connection = session.Session()
@@ -98,18 +112,16 @@ def chdb(tables, since_ns):
         # Its list of names takes no single name and no comma; all paths of a table differ in day and name only.
         pattern = str(pathlib.Path(paths[0]).parents[1] / "date=*" / "*.parquet").replace("'", "\\'")
         connection.query(f"CREATE VIEW {table} AS SELECT * FROM file('{pattern}', Parquet)")
-    connection.query(f"CREATE VIEW parameters AS SELECT CAST({since_ns} AS Int64) AS since_ns")
+    connection.query(f"CREATE VIEW parameters AS {parameters_sql(parameters)}")
     settings = " SETTINGS cast_keep_nullable = 1, join_use_nulls = 1"
 
     def ask(query):
-        text = str(connection.query(query + settings, "CSVWithNames"))
-        rows = list(csv.reader(text.splitlines()))
-        return rows[0], [[None if value == "\\N" else value for value in row] for row in rows[1:]]
+        return rows_of(connection.query(query + settings, "ArrowTable"))
 
     return ask
 
 
-def spark(tables, since_ns):
+def spark(tables, parameters):
     from pyspark.sql import SparkSession
 
     # SPARK_MASTER is local[*] unless it is set; local-cluster[2,1,1024] has two executor processes.
@@ -122,7 +134,7 @@ def spark(tables, since_ns):
         # All paths of a table differ in day and name only; ten thousand of them are too many for a plan.
         reader = session.read.option("mergeSchema", "true").option("recursiveFileLookup", "true")
         reader.parquet(str(pathlib.Path(paths[0]).parents[1])).createOrReplaceTempView(table)
-    session.sql(f"SELECT CAST({since_ns} AS BIGINT) AS since_ns").createOrReplaceTempView("parameters")
+    session.sql(parameters_sql(parameters)).createOrReplaceTempView("parameters")
 
     def ask(query):
         frame = session.sql(query)
@@ -138,21 +150,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=ENGINES, default="duckdb")
     parser.add_argument("--since", type=int, default=0, metavar="NS")
-    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="DIRECTORY")
+    parser.add_argument("--cohort", default="", metavar="NAME=VALUE")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="DIRECTORY|FILE.parquet")
     parser.add_argument("rollups", type=pathlib.Path)
     parser.add_argument("queries", nargs="+", metavar="query")
     args = parser.parse_args()
-    if len(args.queries) > 1 and not args.output:
+    is_parquet = args.output and args.output.suffix == ".parquet"
+    if len(args.queries) > 1 and (is_parquet or not args.output):
         parser.error("cannot print several tables; use -o DIRECTORY")
     tables = {table: found for table in TABLES if (found := files(args.rollups, table))}
     if "traces" not in tables:
         parser.error(f"cannot read {args.rollups}: it has no rollups; write some with klock rollup -o")
     texts = {name: text(name, parser) for name in args.queries}
-    ask = ENGINES[args.engine](tables, args.since)
+    ask = ENGINES[args.engine](tables, {"since_ns": args.since, "cohort": args.cohort})
     for name, query in texts.items():
         begin = time.monotonic()
         columns, rows = ask(query)
-        if args.output:
+        if is_parquet:
+            to_parquet(columns, rows, args.output)
+        elif args.output:
             args.output.mkdir(parents=True, exist_ok=True)
             with open(args.output / f"{pathlib.Path(name).stem}.csv", "w", newline="") as out:
                 write(columns, rows, out)
@@ -175,6 +191,19 @@ def write(columns, rows, out):
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(["" if value is None else value for value in row] for row in rows)
+
+
+def to_parquet(columns, rows, path):
+    import pyarrow.parquet
+
+    # Sums are decimals of as many digits as the engine chooses; those of one host fit into 64 bits.
+    def plain(value):
+        return int(value) if isinstance(value, decimal.Decimal) else value
+
+    if not rows:
+        sys.exit(f"cannot write {path}: the query has no rows; coverage and left_out show what was recorded")
+    table = {column: [plain(value) for value in cells] for column, cells in zip(columns, zip(*rows))}
+    pyarrow.parquet.write_table(pyarrow.table(table), path, compression="zstd")
 
 
 def to_stdout(columns, rows):

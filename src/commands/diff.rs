@@ -1,10 +1,13 @@
-//! `klock analyze diff`: compares two traces, and checks the conditions of `--fail-if`.
+//! `klock analyze diff`: compares two traces, or two groups of hosts, and checks the conditions of `--fail-if`.
 
 use std::path::PathBuf;
 
-use analyze::tables::{
-    Table as _,
-    diff::{self, Change, Diff, Metric, Options, Resampling},
+use analyze::{
+    Filter,
+    tables::{
+        Table as _,
+        diff::{self, Align, Change, Diff, Metric, Options, Resampling},
+    },
 };
 use trace_format::Trace;
 
@@ -14,19 +17,13 @@ use crate::{args, exit::Exit, output, progress::Reading};
 pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let metric = args.table.rows.sort.as_deref().map_or(Ok(Metric::default()), str::parse)?;
     table::check_columns(&args.table, &diff::columns(metric))?;
-    let (base, new) = sides(args)?;
     let args::Table { rows, allow_loss, .. } = &args.table;
     let (filter, allow_loss) = (filter(&rows.filters)?, *allow_loss);
     let limit = out::limit(rows);
     let options =
         Options { by: args.by, metric, limit: table::computed_limit(&args.table, limit), filter, allow_loss };
-    let (of_base, mut traces) = (base.len(), base);
-    traces.extend(new);
-    let reading = Reading::start(&traces);
-    let (base, new) = traces.split_at(of_base);
-    let mut diff = diff::diff(base, new, &options)?;
+    let mut diff = if args.hosts { of_hosts(args, &options)? } else { of_traces(args, &options)? };
     diff.retain_having(&rows.having, limit)?;
-    drop(reading);
     let mut exit = table::write(&args.table, &diff, "change")?;
     for condition in &args.fail_if {
         if let Some(change) = condition.met(&diff) {
@@ -40,6 +37,35 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+fn of_traces(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
+    let (base, new) = sides(args)?;
+    let (of_base, mut traces) = (base.len(), base);
+    traces.extend(new);
+    let _reading = Reading::start(&traces);
+    let (base, new) = traces.split_at(of_base);
+    Ok(diff::diff(base, new, options)?)
+}
+
+/// Compares two files of hosts, which have sums by lock and nothing else.
+fn of_hosts(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
+    let [base, new] = args.base.as_slice() else {
+        anyhow::bail!(
+            "cannot compare {} files of hosts: give two; fleet.py --cohort NAME=VALUE writes one",
+            args.base.len()
+        )
+    };
+    anyhow::ensure!(
+        options.by == Align::Lock && options.filter == Filter::default(),
+        "cannot select or group locks in files of hosts: their rows are sums by lock; use klock rollup with the same filters"
+    );
+    anyhow::ensure!(
+        options.metric.is_rate(),
+        "cannot compare {} of hosts: their files have sums only; use -k wait_total, total, count, cnt_lock or wait_caused",
+        options.metric
+    );
+    Ok(diff::diff_hosts(base, new, options)?)
 }
 
 /// Opens the traces of both sides: two traces, or several before and after `--`.
@@ -62,6 +88,7 @@ fn sureness(diff: &Diff, change: &Change) -> String {
     let Some((low, high)) = change.interval else { return String::new() };
     let limits = match diff.resampling {
         Resampling::Recordings => "between such recordings",
+        Resampling::Hosts => "between such hosts",
         Resampling::Periods => {
             "within these recordings; how much others of the same program differ is not known"
         }

@@ -7,11 +7,12 @@
 //! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
 //! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
 //! interval then holds only chance within a recording, and the output says so. The draws are the same each time. The holds and waits are those of
-//! a report. Memory grows with the keys times the periods.
+//! a report. Memory grows with the keys times the periods. Of a fleet, hosts are drawn: within a host everything depends on everything else.
 
 use std::{
     borrow::Borrow,
     io::{self, Write},
+    path::Path,
     thread,
 };
 
@@ -29,6 +30,8 @@ use crate::{
 };
 
 mod condition;
+mod draws;
+mod hosts;
 mod measure;
 mod options;
 mod row;
@@ -38,12 +41,14 @@ mod tests;
 mod text;
 
 pub use condition::Condition;
-pub use measure::{Change, DRAWS, ENOUGH, Metric, PERIODS};
+pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
+pub use measure::{Change, Metric};
 pub use options::{Align, Options};
-pub use row::{ChangeRow, Diff, Resampling, Row, columns};
+pub use row::{ChangeRow, Diff, Row, columns};
 pub(crate) use side::{goes_by_itself, label};
 
-use measure::{Draws, Periods};
+use draws::Draws;
+use measure::Periods;
 use side::{Side, is_gone};
 
 /// Compares the recordings `new` with `base`, at least one each.
@@ -64,25 +69,38 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
         }
         (before, after) => (before?, after?),
     };
+    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+}
 
+/// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
+///
+/// # Errors
+///
+/// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
+pub fn diff_hosts(base: &Path, new: &Path, options: &Options) -> Result<Diff, AnalyzeError> {
+    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
+}
+
+fn compare(before: Side, after: Side, resampling: Resampling, options: &Options) -> Diff {
+    let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
     let none = Periods::default();
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
     names.sort_unstable();
     names.dedup();
     let of = |name: &String| {
         let side =
-            |side: &'_ Side| side.keys.get(name).map(|periods| periods.rate(options.metric, &side.spans_ns));
+            |side: &'_ Side| side.keys.get(name).map(|periods| periods.rate(options.metric, &side.spans));
         (side(&before).unwrap_or(0.0) - side(&after).unwrap_or(0.0)).abs()
     };
     // Positive numbers are in the order of their bits.
     names.sort_by_cached_key(|name| (std::cmp::Reverse(of(name).to_bits()), *name));
     let rows_total = names.len();
-    let draws = Draws::new(base.len(), new.len());
+    let draws = Draws::new(resampling, recordings[0], recordings[1]);
     let row = |name: &str, was: &Periods, is: &Periods| Row {
         name: name.to_owned(),
         changes: Metric::ALL
             .iter()
-            .map(|metric| Change::of(*metric, (was, &before.spans_ns), (is, &after.spans_ns), &draws))
+            .map(|metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws))
             .collect(),
         cut_by_loss: was.cut_by_loss + is.cut_by_loss,
     };
@@ -92,17 +110,17 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
     };
     let rows = on_all_processors(&names, &|name| row_of(name));
     let all = row("all", &before.all, &after.all);
-    Ok(Diff {
+    Diff {
         by: options.by,
         metric: options.metric,
-        recordings: [base.len(), new.len()],
-        resampling: Resampling::of(base.len(), new.len()),
+        recordings,
+        resampling,
         all,
         rows,
         rows_total,
         base: before.trust,
         new: after.trust,
-    })
+    }
 }
 
 /// Computes a row of each name, in their order, on all processors: each row takes thousands of draws.
@@ -164,7 +182,7 @@ impl Table for Diff {
     }
 
     fn warnings(&self) -> Vec<String> {
-        [&self.base, &self.new].into_iter().filter_map(Trust::warning).collect()
+        self.trusts().into_iter().filter_map(|(_, trust)| trust.warning()).collect()
     }
 
     fn write_text(

@@ -1,27 +1,19 @@
 //! The metrics of a key, period by period of each recording, and the change from one side to the other with its interval.
 //!
 //! Each recording is cut into periods. With few recordings per side, periods are drawn within each recording. With at least
-//! [`ENOUGH`], whole recordings are drawn, so that the interval holds what recordings of one program differ by. Quantiles are exact to a 64th: times
-//! are counted in buckets.
+//! [`ENOUGH`](super::ENOUGH), whole recordings are drawn, so that the interval holds what recordings of one program differ by; a host of a fleet
+//! counts as one recording. Quantiles are exact to a 64th: times are counted in buckets.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::draws::{DRAWS, Draws, PERIODS, Units, interval_of_recordings};
 use crate::{
     choices::choices,
     engine::{Hold, HoldState},
     tables::buckets::{bucket, bucket_end},
 };
-
-/// Into how many equal periods a recording is cut.
-pub const PERIODS: usize = 40;
-
-/// The least number of recordings per side of which whole recordings are drawn.
-pub const ENOUGH: usize = 3;
-
-/// The number of times that periods are drawn.
-pub const DRAWS: usize = 1000;
 
 /// The least number of waits or holds for which a quantile has an interval.
 const FEW: u64 = 20;
@@ -66,6 +58,11 @@ impl Metric {
         matches!(self, Self::WaitP50 | Self::WaitP99)
     }
 
+    /// Returns whether it is a sum of what is known only where holds were recorded.
+    const fn is_of_holds(self) -> bool {
+        matches!(self, Self::Total | Self::WaitCaused)
+    }
+
     const fn is_quantile(self) -> bool {
         matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
     }
@@ -84,6 +81,32 @@ pub struct Change {
     pub change: Option<f64>,
     /// The interval of 95 %, by draws; `None` if too many draws had no value.
     pub interval: Option<(f64, f64)>,
+}
+
+/// The sums of a key on one host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostSums {
+    pub(super) count: i64,
+    pub(super) contended: i64,
+    /// `None` where it was not measured.
+    pub(super) wait_ns: Option<i64>,
+    pub(super) hold_ns: Option<i64>,
+    pub(super) caused_ns: Option<i64>,
+}
+
+/// The lengths of the recordings of one side, in ns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spans {
+    pub(super) all_ns: Vec<i64>,
+    /// 0 for a recording that has no holds, and so no part in averages of them.
+    pub(super) with_holds_ns: Vec<i64>,
+}
+
+impl Spans {
+    /// Returns the lengths by which sums of a metric are divided.
+    fn of(&self, metric: Metric) -> &[i64] {
+        if metric.is_of_holds() { &self.with_holds_ns } else { &self.all_ns }
+    }
 }
 
 /// A key in the recordings of one side. Period `p` of recording `r` has the index `r * PERIODS + p`.
@@ -125,9 +148,20 @@ impl Periods {
         }
     }
 
-    /// Returns the metric over all periods of recordings of these lengths; 0 if nothing was measured.
-    pub(super) fn rate(&self, metric: Metric, spans_ns: &[i64]) -> f64 {
-        Series::of(metric, (self, spans_ns)).value(&vec![1; spans_ns.len() * PERIODS]).unwrap_or(0.0)
+    /// Adds the sums of a host, which counts as the recording with this index.
+    pub(super) fn host(&mut self, index: usize, sums: &HostSums) {
+        let cell = self.cells.entry(index * PERIODS).or_default();
+        cell.wait_ns = cell.wait_ns.saturating_add(sums.wait_ns.unwrap_or(0));
+        cell.hold_ns = cell.hold_ns.saturating_add(sums.hold_ns.unwrap_or(0));
+        cell.caused_ns = cell.caused_ns.saturating_add(sums.caused_ns.unwrap_or(0));
+        cell.count = cell.count.saturating_add(sums.count);
+        cell.contended = cell.contended.saturating_add(sums.contended);
+        self.measured |= sums.hold_ns.is_some();
+    }
+
+    /// Returns the metric over all of these recordings; 0 if nothing was measured.
+    pub(super) fn rate(&self, metric: Metric, spans: &Spans) -> f64 {
+        Series::of(metric, (self, spans), Units::Recordings).once().unwrap_or(0.0)
     }
 
     /// Adds the periods of another recording, which has this index on its side.
@@ -139,28 +173,29 @@ impl Periods {
     }
 }
 
-/// A metric of one key, prepared for many draws.
+/// A metric of one key, prepared for many draws of units.
 enum Series {
     NotMeasured,
-    /// The sum of each period in which there is something, and the seconds of a period of each recording.
+    /// The sum of each unit in which there is something, and the seconds of a unit of each recording.
     Rate {
-        by_period: Vec<(usize, f64)>,
+        by_unit: Vec<(usize, f64)>,
         seconds: Vec<f64>,
+        units_per_recording: usize,
     },
-    /// The number of times in each period, and in each bucket and period, ordered by bucket.
+    /// The number of times in each unit, and in each bucket and unit, ordered by bucket.
     Quantile {
         rank: u64,
-        by_period: Vec<(usize, u64)>,
+        by_unit: Vec<(usize, u64)>,
         by_bucket: Vec<(u32, usize, u64)>,
     },
 }
 
 impl Series {
-    fn of(metric: Metric, (periods, spans_ns): (&Periods, &[i64])) -> Self {
+    fn of(metric: Metric, (periods, spans): (&Periods, &Spans), units: Units) -> Self {
         if metric.is_quantile() {
-            return Self::quantile(metric, periods);
+            return Self::quantile(metric, periods, units);
         }
-        if !periods.measured && matches!(metric, Metric::Total | Metric::WaitCaused) {
+        if !periods.measured && metric.is_of_holds() {
             return Self::NotMeasured;
         }
         let of = |cell: &Cell| match metric {
@@ -170,39 +205,59 @@ impl Series {
             Metric::CntLock => cell.contended,
             _ => cell.caused_ns,
         };
-        let by_period = periods.cells.iter().map(|(period, cell)| (*period, of(cell) as f64)).collect();
-        let seconds = spans_ns.iter().map(|span_ns| *span_ns as f64 / 1e9 / PERIODS as f64).collect();
-        Self::Rate { by_period, seconds }
-    }
-
-    fn quantile(metric: Metric, periods: &Periods) -> Self {
-        let rank = if matches!(metric, Metric::WaitP50 | Metric::P50) { 500 } else { 990 };
-        let (mut by_period, mut by_bucket) = (Vec::new(), Vec::new());
+        let mut by_unit: BTreeMap<usize, f64> = BTreeMap::new();
         for (period, cell) in &periods.cells {
-            let times = if metric.is_of_waits() { &cell.waits } else { &cell.holds };
-            by_period.push((*period, times.values().sum()));
-            by_bucket.extend(times.iter().map(|(bucket, count)| (*bucket, *period, *count)));
+            *by_unit.entry(units.of_period(*period)).or_default() += of(cell) as f64;
         }
-        by_bucket.sort_unstable();
-        Self::Quantile { rank, by_period, by_bucket }
+        let units_per_recording = units.per_recording();
+        let seconds = |span_ns: &i64| *span_ns as f64 / 1e9 / units_per_recording as f64;
+        let seconds = spans.of(metric).iter().map(seconds).collect();
+        Self::Rate { by_unit: by_unit.into_iter().collect(), seconds, units_per_recording }
     }
 
-    /// Returns the metric, with each period counted `times`.
+    fn quantile(metric: Metric, periods: &Periods, units: Units) -> Self {
+        let rank = if matches!(metric, Metric::WaitP50 | Metric::P50) { 500 } else { 990 };
+        let (mut by_unit, mut by_bucket) = (BTreeMap::new(), BTreeMap::new());
+        for (period, cell) in &periods.cells {
+            let (unit, times) =
+                (units.of_period(*period), if metric.is_of_waits() { &cell.waits } else { &cell.holds });
+            *by_unit.entry(unit).or_default() += times.values().sum::<u64>();
+            for (bucket, count) in times {
+                *by_bucket.entry((*bucket, unit)).or_default() += count;
+            }
+        }
+        let by_bucket = by_bucket.into_iter().map(|((bucket, unit), count)| (bucket, unit, count)).collect();
+        Self::Quantile { rank, by_unit: by_unit.into_iter().collect(), by_bucket }
+    }
+
+    /// Returns the metric over all units.
+    fn once(&self) -> Option<f64> {
+        self.sum(|_| 1)
+    }
+
+    /// Returns the metric, with each unit counted `times`.
     fn value(&self, times: &[u32]) -> Option<f64> {
+        self.sum(|unit| times[unit])
+    }
+
+    fn sum(&self, times: impl Fn(usize) -> u32) -> Option<f64> {
         match self {
             Self::NotMeasured => None,
-            Self::Rate { by_period, seconds } => {
-                let sum: f64 =
-                    by_period.iter().map(|(period, value)| f64::from(times[*period]) * value).sum();
-                let drawn = times.chunks(PERIODS).map(|periods| f64::from(periods.iter().sum::<u32>()));
-                Some(sum / drawn.zip(seconds).map(|(drawn, seconds)| drawn * seconds).sum::<f64>())
+            Self::Rate { by_unit, seconds, units_per_recording } => {
+                let sum: f64 = by_unit.iter().map(|(unit, value)| f64::from(times(*unit)) * value).sum();
+                let drawn = |recording: usize| {
+                    let first = recording * units_per_recording;
+                    f64::from((first..first + units_per_recording).map(&times).sum::<u32>())
+                };
+                let seconds: f64 = seconds.iter().enumerate().map(|(at, seconds)| drawn(at) * seconds).sum();
+                (seconds > 0.0).then_some(sum / seconds)
             }
-            Self::Quantile { rank, by_period, by_bucket } => {
-                let count = |(period, count): &(usize, u64)| u64::from(times[*period]) * count;
-                let all: u64 = by_period.iter().map(count).sum();
+            Self::Quantile { rank, by_unit, by_bucket } => {
+                let count = |(unit, count): &(usize, u64)| u64::from(times(*unit)) * count;
+                let all: u64 = by_unit.iter().map(count).sum();
                 let mut before = all.saturating_mul(*rank).div_ceil(1000).checked_sub(1)?;
-                for (bucket, period, count) in by_bucket {
-                    let count = u64::from(times[*period]) * count;
+                for (bucket, unit, count) in by_bucket {
+                    let count = u64::from(times(*unit)) * count;
                     if before < count {
                         return Some(bucket_end(*bucket) as f64);
                     }
@@ -216,7 +271,7 @@ impl Series {
     /// Returns whether it is a quantile of too few times for an interval.
     fn is_of_few(&self) -> bool {
         match self {
-            Self::Quantile { by_period, .. } => by_period.iter().map(|(_, count)| count).sum::<u64>() < FEW,
+            Self::Quantile { by_unit, .. } => by_unit.iter().map(|(_, count)| count).sum::<u64>() < FEW,
             _ => false,
         }
     }
@@ -226,21 +281,20 @@ impl Change {
     /// Computes the change from one side to the other, each with the lengths of its recordings.
     pub(super) fn of(
         metric: Metric,
-        base: (&Periods, &[i64]),
-        new: (&Periods, &[i64]),
+        base: (&Periods, &Spans),
+        new: (&Periods, &Spans),
         draws: &Draws,
     ) -> Self {
-        let recordings = (base.1.len(), new.1.len());
-        let once = |recordings| vec![1; recordings * PERIODS];
-        let (base, new) = (Series::of(metric, base), Series::of(metric, new));
-        let (was, is) = (base.value(&once(recordings.0)), new.value(&once(recordings.1)));
+        let recordings = (base.1.all_ns.len(), new.1.all_ns.len());
+        let (base, new) = (Series::of(metric, base, draws.units), Series::of(metric, new, draws.units));
+        let (was, is) = (base.once(), new.once());
         if base.is_of_few() || new.is_of_few() {
             return Self { metric, base: was, new: is, change: ratio(was, is), interval: None };
         }
         // A quantile costs a pass over all buckets, and settles sooner.
-        let (of_recordings, draws) = (draws.of_recordings, &draws.times);
+        let (units, draws) = (draws.units, &draws.times);
         let draws = if metric.is_quantile() { &draws[..DRAWS / 4] } else { &draws[..] };
-        if of_recordings {
+        if units == Units::Recordings {
             let drawn = (
                 draws.iter().map(|(times, _)| base.value(times)).collect::<Option<Vec<f64>>>(),
                 draws.iter().map(|(_, times)| new.value(times)).collect::<Option<Vec<f64>>>(),
@@ -273,103 +327,17 @@ impl Change {
     }
 }
 
-/// Returns the interval of the change between two sides, by draws of whole recordings.
-///
-/// Values of recordings are taken as log-normal. Few draws differ when there are few recordings, so their quantiles would be too close; the spread
-/// of the draws is right, but for a factor, and Student's distribution says how far 95 % reach (Welch's test with the errors of the bootstrap).
-fn interval_of_recordings(
-    base: (&[f64], usize),
-    new: (&[f64], usize),
-    is: Option<f64>,
-    was: Option<f64>,
-) -> Option<(f64, f64)> {
-    let variance = |(draws, recordings): (&[f64], usize)| {
-        if draws.iter().any(|value| *value <= 0.0) {
-            return None;
-        }
-        let count = draws.len() as f64;
-        let mean = draws.iter().map(|value| value.ln()).sum::<f64>() / count;
-        let squares: f64 = draws.iter().map(|value| (value.ln() - mean).powi(2)).sum();
-        let recordings = recordings as f64;
-        Some((squares / count * recordings / (recordings - 1.0), recordings - 1.0))
-    };
-    let ((of_base, base_freedom), (of_new, new_freedom)) = (variance(base)?, variance(new)?);
-    let change = (is? / was.filter(|was| *was > 0.0)?).ln();
-    let sum = of_base + of_new;
-    if sum <= 0.0 {
-        return Some((change.exp_m1(), change.exp_m1()));
-    }
-    let freedom = sum.powi(2) / (of_base.powi(2) / base_freedom + of_new.powi(2) / new_freedom);
-    let reach = student(freedom) * sum.sqrt();
-    Some(((change - reach).exp_m1(), (change + reach).exp_m1()))
-}
-
-/// Returns how many standard errors hold 95 % around the mean in Student's distribution with this many degrees of freedom, at least 1.
-fn student(freedom: f64) -> f64 {
-    /// For 1 to 10 degrees.
-    const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    let freedom = freedom.max(1.0);
-    if freedom >= FEW.len() as f64 {
-        // The expansion of Cornish and Fisher.
-        return 1.95996 + 2.37227 / freedom + 2.8225 / freedom.powi(2) + 2.5558 / freedom.powi(3);
-    }
-    let below = freedom.floor();
-    let (low, high) = (FEW[below as usize - 1], FEW[below as usize]);
-    // Linear in the inverse.
-    let part = (1.0 / below - 1.0 / freedom) / (1.0 / below - 1.0 / (below + 1.0));
-    low + (high - low) * part
-}
-
 fn ratio(was: Option<f64>, is: Option<f64>) -> Option<f64> {
     let was = was.filter(|was| *was > 0.0)?;
     Some(is? / was - 1.0)
 }
 
-/// The number of times that each period was drawn, for either side: the same draws for all keys and metrics.
-pub(super) struct Draws {
-    times: Vec<(Vec<u32>, Vec<u32>)>,
-    /// Whether whole recordings were drawn.
-    of_recordings: bool,
-}
-
-impl Draws {
-    /// Draws from this many recordings per side.
-    pub(super) fn new(base: usize, new: usize) -> Self {
-        let of_recordings = base.min(new) >= ENOUGH;
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        let mut side = |recordings: usize| {
-            if of_recordings {
-                let drawn = random.draw(recordings);
-                drawn.into_iter().flat_map(|times| [times; PERIODS]).collect()
-            } else {
-                (0..recordings).flat_map(|_| random.draw(PERIODS)).collect()
-            }
-        };
-        Self { times: (0..DRAWS).map(|_| (side(base), side(new))).collect(), of_recordings }
-    }
-}
-
-/// xorshift64: the same draws each time.
-struct Random(u64);
-
-impl Random {
-    /// Draws `count` of as many things, with repetition. Returns how often each was drawn.
-    fn draw(&mut self, count: usize) -> Vec<u32> {
-        let mut times = vec![0; count];
-        for _ in 0..count {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            // The upper bits are the better ones.
-            times[((self.0 >> 32) % count as u64) as usize] += 1;
-        }
-        times
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::draws::{Random, Resampling},
+        *,
+    };
     use crate::testing::cases;
 
     /// Normal numbers, from a seed.
@@ -404,8 +372,9 @@ mod tests {
 
     /// Returns the share of pairs of sides whose change is more than chance.
     fn certain(recordings: usize, factor: f64, metric: Metric, pairs: u32) -> f64 {
-        let draws = Draws::new(recordings, recordings);
-        let spans = vec![1_000_000_000; recordings];
+        let draws = Draws::new(Resampling::of(recordings, recordings), recordings, recordings);
+        let spans_ns = vec![1_000_000_000; recordings];
+        let spans = Spans { with_holds_ns: spans_ns.clone(), all_ns: spans_ns };
         let mut normal = Normal(Random(0x1234_5678_9abc_def1));
         // Let the generator forget its seed.
         for _ in 0..20 {
@@ -443,15 +412,5 @@ mod tests {
             let share = certain(recordings, factor, Metric::WaitTotal, pairs);
             assert!(share > 0.9, "{recordings} recordings, {factor} times: {share}");
         }
-    }
-
-    #[test]
-    fn the_quantiles_of_student_are_those_of_tables() {
-        for (freedom, expected) in
-            [(1.0, 12.706), (4.0, 2.776), (9.0, 2.262), (12.0, 2.179), (30.0, 2.042), (1e9, 1.96)]
-        {
-            assert!((student(freedom) - expected).abs() < 0.002, "{freedom}: {}", student(freedom));
-        }
-        assert!((2.571..2.776).contains(&student(4.5)));
     }
 }

@@ -2,30 +2,12 @@
 
 use serde::Serialize;
 
-use super::{Align, Change, ENOUGH, Metric};
+use super::{Align, Change, Metric, Resampling};
 use crate::{
-    choices::choices,
     input::trust::Trust,
     output::{Cell, Column, Kind},
     tables::cut_column,
 };
-
-choices! {
-    /// The units that are drawn, to tell change from chance.
-    Resampling, "resampling" {
-        /// Periods of each recording. The interval does not hold what recordings of one program differ by.
-        #[default]
-        Periods = "periods",
-        /// Whole recordings.
-        Recordings = "recordings",
-    }
-}
-
-impl Resampling {
-    pub(super) fn of(base: usize, new: usize) -> Self {
-        if base.min(new) >= ENOUGH { Self::Recordings } else { Self::Periods }
-    }
-}
 
 /// The comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,7 +16,7 @@ pub struct Diff {
     pub by: Align,
     /// The metric by whose difference rows are sorted.
     pub metric: Metric,
-    /// The number of recordings of each side.
+    /// The number of recordings, or hosts, of each side.
     pub recordings: [usize; 2],
     /// The units that were drawn for the intervals.
     pub resampling: Resampling,
@@ -48,6 +30,16 @@ pub struct Diff {
     pub base: Trust,
     /// Events and intervals that the numbers of the second trace do not hold.
     pub new: Trust,
+}
+
+impl Diff {
+    /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too much are not in them.
+    pub(super) fn trusts(&self) -> Vec<(&'static str, &Trust)> {
+        match self.resampling {
+            Resampling::Hosts => Vec::new(),
+            Resampling::Periods | Resampling::Recordings => vec![("base", &self.base), ("new", &self.new)],
+        }
+    }
 }
 
 /// One key in both traces.

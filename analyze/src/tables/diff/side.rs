@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, Trace};
 
 use super::{
-    Align, Options,
-    measure::{PERIODS, Periods},
+    Align, Options, PERIODS,
+    measure::{Periods, Spans},
 };
 use crate::{
     engine::{Hold, HoldState, Outcome, Sink, Wait},
@@ -25,8 +25,7 @@ use crate::{
 pub(super) struct Side {
     pub(super) keys: BTreeMap<String, Periods>,
     pub(super) all: Periods,
-    /// The lengths of the recordings.
-    pub(super) spans_ns: Vec<i64>,
+    pub(super) spans: Spans,
     pub(super) trust: Trust,
 }
 
@@ -66,7 +65,7 @@ impl Side {
         let mut side = Self {
             keys: BTreeMap::new(),
             all: Periods::default(),
-            spans_ns: Vec::new(),
+            spans: Spans::default(),
             trust: Trust::default(),
         };
         let mut trusts = Vec::new();
@@ -75,9 +74,10 @@ impl Side {
                 side.keys.entry(name).or_default().add_recording(index, periods);
             }
             side.all.add_recording(index, all);
-            side.spans_ns.push(span_ns);
+            side.spans.all_ns.push(span_ns);
             trusts.push(trust);
         }
+        side.spans.with_holds_ns.clone_from(&side.spans.all_ns);
         Self { trust: Trust::merged(trusts), ..side }
     }
 }

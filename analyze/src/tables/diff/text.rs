@@ -13,7 +13,7 @@ use crate::{
 
 /// Writes the table and both trust blocks.
 pub(super) fn write(diff: &Diff, style: TextStyle, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    for (which, trust) in [("base", &diff.base), ("new", &diff.new)] {
+    for (which, trust) in diff.trusts() {
         if let Some(warning) = trust.warning() {
             style.warning(&format!("{which}: {warning}"), out)?;
         }
@@ -27,10 +27,10 @@ pub(super) fn write(diff: &Diff, style: TextStyle, out: &mut (impl Write + ?Size
                 "{}{per}; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance",
                 diff.metric
             ),
-            Resampling::Recordings => {
-                let [base, new] = diff.recordings;
+            Resampling::Recordings | Resampling::Hosts => {
+                let ([base, new], drawn) = (diff.recordings, diff.resampling);
                 format!(
-                    "{}{per} of {base} and {new} recordings; from and to hold 95 % of what such recordings differ by, ~ may be chance",
+                    "{}{per} of {base} and {new} {drawn}; from and to hold 95 % of what such {drawn} differ by, ~ may be chance",
                     diff.metric
                 )
             }
@@ -60,10 +60,15 @@ pub(super) fn write_trust(diff: &Diff, style: TextStyle, out: &mut (impl Write +
     if diff.resampling == Resampling::Periods {
         style.wrapped(&uncertainty(diff), out)?;
     }
-    write!(out, "base: ")?;
-    diff.base.write_about(About::Diff, style, out)?;
-    write!(out, "new: ")?;
-    diff.new.write_about(About::Diff, style, out)
+    if diff.resampling == Resampling::Hosts {
+        let left_out =
+            "traces that lost too many events are in neither file; fleet.py ROLLUPS left_out lists them";
+        style.wrapped(left_out, out)?;
+    }
+    diff.trusts().into_iter().try_for_each(|(which, trust)| {
+        write!(out, "{which}: ")?;
+        trust.write_about(About::Diff, style, out)
+    })
 }
 
 /// Returns the sentence on what few recordings cannot show.
