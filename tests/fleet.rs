@@ -3,107 +3,21 @@
 //!
 //! needs: python
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
-use xtask::generate::{self, Machine};
-
+#[path = "fleet/cluster.rs"]
+mod cluster;
+#[path = "fleet/invented.rs"]
+mod invented;
+#[path = "fleet/model.rs"]
+mod model;
 mod support;
 
-use support::{Running, csv_rows, klock, python, root, run, skip};
-
-const ENGINES: [&str; 4] = ["duckdb", "polars", "datafusion", "chdb"];
-
-const QUERIES: [&str; 10] = [
-    "report",
-    "percentiles",
-    "timeline",
-    "blame",
-    "worst_hosts",
-    "new_locks",
-    "left_out",
-    "others",
-    "coverage",
-    "cohorts",
-];
-
-/// 2026-11-22 23:59:59.998 UTC: the traces go on after midnight.
-const BEGUN_NS: i64 = 1_795_391_999_998_000_000;
-
-/// Names that engines and file systems might take for something else.
-const HOSTS: [&str; 8] = ["0012", "1e5", "a=b", "x/../y", "web\u{7}1", "web-2", "lossy", "no-holds"];
-
-/// The traces and the rollups of the fleet, in a directory of their own.
-struct Fleet {
-    traces: Vec<PathBuf>,
-    rollups: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl Fleet {
-    /// Records the machines: two versions, one machine that lost 6 % of its events, and one whose holds are not recorded.
-    fn invented() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let rollups = directory.path().join("rollups");
-        let mut traces = Vec::new();
-        for (at, host) in HOSTS.into_iter().enumerate() {
-            let machine = Machine {
-                host: host.to_owned(),
-                begun_ns: BEGUN_NS,
-                lost_one_in: if host == "lossy" { 16 } else { 0 },
-                holds: host != "no-holds",
-                slow: if at < 4 { 1 } else { 8 },
-            };
-            let parent = directory.path().join(format!("machine-{at}"));
-            fs::create_dir(&parent).expect("a directory");
-            let path = parent.join("trace.parquet");
-            generate::run_on(&path, 20_000, at as u64 + 1, &machine).expect("a trace");
-            let version = if at < 4 { "version=1" } else { "version=2" };
-            roll_up(&path, &rollups, &["--label", version]);
-            traces.push(path);
-        }
-        Self { traces, rollups, _directory: directory }
-    }
-
-    /// Returns the rows of a query, by name of the column, in the order of the engine.
-    fn query(&self, python: &Path, engine: &str, query: &str) -> Vec<BTreeMap<String, String>> {
-        let mut command = Command::new(python);
-        command.arg(root().join("sql/fleet/fleet.py")).args(["--engine", engine, "--since", "1"]);
-        let ended = run(command.arg(&self.rollups).arg(query));
-        assert!(ended.status.success(), "{engine} {query}: {}", ended.stderr);
-        csv_rows(&ended.stdout)
-    }
-
-    /// Returns klock's own table of all traces but the one that lost too much.
-    fn table(&self, arguments: &[&str]) -> Vec<BTreeMap<String, String>> {
-        let mut command = klock();
-        command.arg("analyze").args(arguments).args(["--format", "csv"]);
-        let ended = run(command
-            .args(self.traces.iter().zip(HOSTS).filter(|(_, host)| *host != "lossy").map(|(path, _)| path)));
-        assert!(ended.status.success(), "{}", ended.stderr);
-        csv_rows(&ended.stdout)
-    }
-}
-
-/// Writes the rollups of a trace.
-fn roll_up(trace: &Path, rollups: &Path, arguments: &[&str]) {
-    let ended = run(klock()
-        .arg("rollup")
-        .arg(trace)
-        .arg("-o")
-        .arg(rollups)
-        .args(["--period", "1ms"])
-        .args(arguments));
-    assert!(ended.status.success(), "{}", ended.stderr);
-}
+use invented::{ENGINES, Fleet, QUERIES, Rows, roll_up};
+use support::{csv_rows, klock, python, root, run, skip};
 
 /// Returns the values of some columns of all rows, sorted. Each name may have another one in the second table.
-fn sorted(rows: &[BTreeMap<String, String>], columns: &[&str]) -> Vec<Vec<String>> {
+fn sorted(rows: &Rows, columns: &[&str]) -> Vec<Vec<String>> {
     let value = |row: &BTreeMap<String, String>, column: &str| row[column].clone();
     let mut values: Vec<Vec<String>> =
         rows.iter().map(|row| columns.iter().map(|column| value(row, column)).collect()).collect();
@@ -111,21 +25,36 @@ fn sorted(rows: &[BTreeMap<String, String>], columns: &[&str]) -> Vec<Vec<String
     values
 }
 
+/// Returns the rows of the queries, which are the same on all engines.
+fn same_on_all_engines(python: &Path, fleet: &Fleet, queries: &[&str]) -> BTreeMap<String, Rows> {
+    let [first, others @ ..] = ENGINES;
+    let expected = fleet.tables(python, first, queries);
+    for engine in others {
+        let found = fleet.tables(python, engine, queries);
+        for query in queries {
+            assert!(!expected[*query].is_empty(), "{query} has no rows");
+            assert_eq!(
+                found[*query], expected[*query],
+                "{query}: {engine} (left) and {first} (right) differ"
+            );
+        }
+    }
+    expected
+}
+
 #[test]
 #[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
 fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();
-    let mut found = BTreeMap::new();
-    for query in QUERIES {
-        let [first, others @ ..] = ENGINES;
-        let expected = fleet.query(&python, first, query);
-        assert!(!expected.is_empty(), "{query} has no rows");
-        for engine in others {
-            let rows = fleet.query(&python, engine, query);
-            assert_eq!(rows, expected, "{query}: {engine} (left) and {first} (right) differ");
-        }
-        found.insert(query, expected);
+    let found = same_on_all_engines(&python, &fleet, &QUERIES);
+    for (query, expected) in model::tables(&fleet) {
+        let columns: Vec<&str> = expected[0].keys().map(String::as_str).collect();
+        assert_eq!(
+            sorted(&found[query], &columns),
+            sorted(&expected, &columns),
+            "{query} (left) and its model (right) differ"
+        );
     }
 
     let place = ["file", "line", "function", "place", "kind", "lock_name"];
@@ -160,7 +89,7 @@ fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
     ];
     assert_eq!(sorted(&found["blame"], &columns), sorted(&blame, &columns));
 
-    let waiting = |rows: &[BTreeMap<String, String>], column: &str| {
+    let waiting = |rows: &Rows, column: &str| {
         rows.iter().map(|row| row[column].parse::<i64>().unwrap_or(0)).sum::<i64>()
     };
     let timeline = fleet.table(&["timeline", "--by", "kind"]);
@@ -211,42 +140,102 @@ fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
 
 #[test]
 #[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
-fn spark_as_a_cluster_gives_the_rows_of_duckdb() {
+fn a_trace_that_is_rolled_up_twice_counts_once_and_a_cut_keeps_the_totals() {
     let Some(python) = python() else { return skip("needs the python engines") };
-    if Command::new("java").arg("-version").output().is_err() {
-        return skip("needs java");
-    }
-    let place = "import os, pyspark; print(os.path.dirname(pyspark.__file__))";
-    let home = run(Command::new(&python).args(["-c", place]));
     let fleet = Fleet::invented();
-    let tables = fleet.rollups.with_file_name("tables");
-    let mut command = Command::new(&python);
-    command.env("SPARK_MASTER", "local-cluster[2,1,1024]").env("SPARK_HOME", home.stdout.trim());
-    command.arg(root().join("sql/fleet/fleet.py")).args(["--engine", "spark", "--since", "1", "-o"]);
-    command.arg(&tables).arg(&fleet.rollups).args(QUERIES);
-    let ended = Running::start(&mut command).end_within(Duration::from_secs(1200));
+    let (before, totals) = (fleet.query(&python, "report"), fleet.query(&python, "timeline"));
+    for (trace, at) in fleet.traces.iter().zip(0..) {
+        roll_up(trace, &fleet.rollups, &["--label", if at < 4 { "version=1" } else { "version=2" }]);
+    }
+    assert_eq!(fleet.query(&python, "report"), before);
+    for trace in &fleet.traces {
+        roll_up(trace, &fleet.rollups, &["--keys", "3"]);
+    }
+    assert_eq!(fleet.query(&python, "timeline"), totals);
+    let others = fleet.query(&python, "others");
+    assert!(others.iter().all(|row| row["others_ppm"].parse::<i64>().is_ok_and(|ppm| ppm > 0)), "{others:?}");
+}
+
+#[test]
+#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+fn rollups_of_an_older_klock_and_sums_beyond_64_bits_are_added_up_by_all_engines() {
+    let Some(python) = python() else { return skip("needs the python engines") };
+    let fleet = Fleet::invented();
+    let before = fleet.tables(&python, "duckdb", &QUERIES);
+    // An older klock did not know these columns, and no query needs them.
+    let older = fleet.rollups.join("facts/date=2026-11-23/0012-00000000000000000000000000000001.parquet");
+    let script = "import sys, pyarrow.parquet as parquet\n\
+                  path, dropped = sys.argv[1], sys.argv[2:]\n\
+                  table = parquet.ParquetFile(path).read()\n\
+                  parquet.write_table(table.drop_columns(dropped), path)";
+    let dropped = ["max_waiters", "gap_ns", "spin_ns", "blocked_ns", "runq_ns"];
+    let ended = run(Command::new(&python).args(["-c", script]).arg(&older).args(dropped));
     assert!(ended.status.success(), "{}", ended.stderr);
+    let beyond = fleet.directory().join("beyond.sql");
+    // The sum of a column of one host only, and one of 3 times 2^62 for each row: 2^63 is 292 years.
+    let sql = "SELECT host, MAX(max_waiters) AS most, \
+               SUM(CAST(count * 0 + 4611686018427387904 AS DECIMAL(38, 0))) AS years FROM facts GROUP BY host ORDER BY host";
+    std::fs::write(&beyond, sql).expect("a query");
+    let beyond = beyond.to_str().expect("a path");
+    let found = same_on_all_engines(&python, &fleet, &[&QUERIES[..], &[beyond]].concat());
     for query in QUERIES {
-        let found = fs::read_to_string(tables.join(format!("{query}.csv"))).expect("a table");
-        assert_eq!(csv_rows(&found), fleet.query(&python, "duckdb", query), "{query}");
+        assert_eq!(found[query], before[query], "{query}");
+    }
+    let rows = fleet.query(&python, beyond);
+    assert_eq!(rows.len(), invented::HOSTS.len());
+    let most = |host: &str| rows.iter().find(|row| row["host"] == host).map(|row| row["most"].clone());
+    assert!(most("1e5").is_some_and(|most| !most.is_empty()));
+    for row in &rows {
+        let years: u128 = row["years"].parse().expect("a whole number");
+        assert!(years > 1 << 63 && years.is_multiple_of(1 << 62), "{row:?}");
     }
 }
 
 #[test]
 #[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
-fn a_trace_that_is_rolled_up_twice_counts_once_and_a_cut_keeps_the_totals() {
+fn cohorts_are_compared_host_by_host() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();
-    let (before, totals) =
-        (fleet.query(&python, "duckdb", "report"), fleet.query(&python, "duckdb", "timeline"));
-    for (trace, at) in fleet.traces.iter().zip(0..) {
-        roll_up(trace, &fleet.rollups, &["--label", if at < 4 { "version=1" } else { "version=2" }]);
+    let side = |version: &str| {
+        let path = fleet.directory().join(format!("{version}.parquet"));
+        let mut command = Command::new(&python);
+        command.arg(root().join("sql/fleet/fleet.py")).args(["--cohort", version, "-o"]);
+        let ended = run(command.arg(&path).arg(&fleet.rollups).arg("cohorts"));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        path
+    };
+    let sides = ["version=1", "version=2"].map(side);
+    let ended = run(klock().args(["analyze", "diff", "--hosts", "--format", "csv", "--all"]).args(&sides));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let found = csv_rows(&ended.stdout);
+    let changed = |lock: &str, metric: &str| {
+        found.iter().find(|row| row["name"].contains(lock) && row["metric"] == metric).expect("a row").clone()
+    };
+
+    // Each rate is a sum over the hosts of a version by the time of all of them.
+    let hosts = fleet.query(&python, "cohorts");
+    for (cohort, column) in [("1", "base"), ("2", "new")] {
+        let of_cohort = || hosts.iter().filter(|row| row["cohort"] == cohort);
+        let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<f64>().unwrap_or(0.0);
+        let spans: BTreeMap<&str, f64> =
+            of_cohort().map(|row| (&*row["host"], number(row, "recorded_ns"))).collect();
+        for lock in ["lock_000", "lock_020"] {
+            let waits: f64 = of_cohort()
+                .filter(|row| row["align"].contains(lock))
+                .map(|row| number(row, "wait_total_ns"))
+                .sum();
+            let expected = (waits / spans.values().sum::<f64>() * 1e9).round();
+            assert_eq!(number(&changed(lock, "wait_total"), column), expected, "{lock} {cohort}");
+        }
     }
-    assert_eq!(fleet.query(&python, "duckdb", "report"), before);
-    for trace in &fleet.traces {
-        roll_up(trace, &fleet.rollups, &["--keys", "3"]);
+    let total = changed("lock_020", "total");
+    assert!(total["change_ppm"].parse::<i64>().is_ok_and(|ppm| ppm > 4_000_000), "{total:?}");
+    for (arguments, words) in [
+        (&["-k", "wait_p99"][..], "their files have sums only"),
+        (&["--by", "kind"], "cannot select or group locks in files of hosts"),
+        (&["--lock", "lock_020"], "cannot select or group locks in files of hosts"),
+    ] {
+        let ended = run(klock().args(["analyze", "diff", "--hosts"]).args(arguments).args(&sides));
+        assert!(!ended.status.success() && ended.stderr.contains(words), "{}", ended.stderr);
     }
-    assert_eq!(fleet.query(&python, "duckdb", "timeline"), totals);
-    let others = fleet.query(&python, "duckdb", "others");
-    assert!(others.iter().all(|row| row["others_ppm"].parse::<i64>().is_ok_and(|ppm| ppm > 0)), "{others:?}");
 }
