@@ -16,7 +16,8 @@ use serde_json::Value;
 
 mod support;
 
-use support::{klock, python, root, run, skip};
+use support::{csv_rows, klock, python, root, run, skip};
+use xtask::generate::{self, Machine};
 
 /// Copies the real trace to the name that the notebook reads.
 fn trace(directory: &Path) -> PathBuf {
@@ -58,7 +59,11 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
     let trace = trace(directory.path());
-    let ended = run(Command::new(python)
+    let (other, rollups) = (directory.path().join("other.parquet"), directory.path().join("rollups"));
+    generate::run_on(&other, 20_000, 1, &Machine::default()).unwrap();
+    let ended = run(klock().args(["rollup", "--period", "1s", "-o"]).arg(&rollups).args([&trace, &other]));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = run(Command::new(&python)
         .arg(root().join("tests/python/notebook.py"))
         .arg(root().join("docs/notebook.ipynb"))
         .arg(directory.path())
@@ -70,6 +75,9 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
             "of_periods",
             "one_lock",
             "users",
+            "fleet_places",
+            "fleet_percentiles",
+            "worst_hosts",
         ]));
     assert!(ended.status.success(), "{}{}", ended.stdout, ended.stderr);
     let tables: BTreeMap<String, Vec<Value>> = serde_json::from_str(&ended.stdout).unwrap();
@@ -101,6 +109,36 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let users = of_klock(&trace, &["report", "--lock", &lock, "--by", "task"]);
     let columns = &["count", "wait_total_ns"][..];
     assert_eq!(keyed(&tables["users"], &["tid"], columns), keyed(&users, &["tid"], columns));
+
+    let report = run(klock()
+        .args(["analyze", "report", "--by", "site", "--having", "count > 0", "--format", "json"])
+        .args([&trace, &other]));
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let (key, columns) =
+        (&["place", "kind", "lock_name"][..], &["count", "wait_total_ns", "wait_max_ns"][..]);
+    let of_report = keyed(report["rows"].as_array().unwrap(), key, columns);
+    assert_eq!(keyed(&tables["fleet_places"], key, columns), of_report);
+    for (table, query, key, columns) in [
+        ("fleet_percentiles", "percentiles", &["align", "of"][..], &["n", "p50_ns", "p99_ns"][..]),
+        ("worst_hosts", "worst_hosts", &["host"], &["wait_total_ns", "acquisitions"]),
+    ] {
+        let ended =
+            run(Command::new(&python).arg(root().join("sql/fleet/fleet.py")).arg(&rollups).arg(query));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        let worst = tables["fleet_places"][0]["align"].as_str();
+        let is_shown =
+            |row: &BTreeMap<String, String>| query == "percentiles" || Some(&*row["align"]) == worst;
+        let mut expected = Rows::new();
+        for row in csv_rows(&ended.stdout).into_iter().filter(is_shown) {
+            let numbers = columns.iter().map(|column| ((*column).to_owned(), row[*column].parse().unwrap()));
+            expected.insert(key.iter().map(|column| row[*column].clone()).collect(), numbers.collect());
+        }
+        assert_eq!(
+            keyed(&tables[table], key, columns),
+            expected,
+            "{table} (left) and fleet.py {query} (right) differ"
+        );
+    }
 }
 
 #[test]
