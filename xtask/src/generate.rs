@@ -25,6 +25,10 @@ const BEGIN: u64 = 1_000_000_000;
 /// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
 /// it makes about 7 % of the attempts wait.
 const THINK_NS: f64 = 34_000.0;
+/// Locks that a program of minutes uses in one of them, and in all. Each is acquired at two places.
+const LOCKS_OF_A_MINUTE: usize = 30;
+const LOCKS_OF_AN_HOUR: u64 = 200;
+const MINUTE_NS: u64 = 60_000_000_000;
 /// The lock whose holds are longer on a slow machine.
 const SLOW_LOCK: usize = 20;
 const EBUSY: i32 = 16;
@@ -43,11 +47,13 @@ pub struct Machine {
     pub holds: bool,
     /// The factor by which holds of one of the locks, `lock_020`, are longer.
     pub slow: u64,
+    /// The number of minutes of the trace: in each, the program works for a moment, with some of its locks. 0 is one stretch of work.
+    pub minutes: u64,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { host: "invented".to_owned(), begun_ns: 0, lost_one_in: 0, holds: true, slow: 1 }
+        Self { host: "invented".to_owned(), begun_ns: 0, lost_one_in: 0, holds: true, slow: 1, minutes: 0 }
     }
 }
 
@@ -75,8 +81,20 @@ pub fn run_on(output: &Path, events: u64, seed: u64, machine: &Machine) -> Resul
     let lossless = 30 * machine.lost_one_in;
     let mut lost = 0;
     let mut group_end = BEGIN + 1_000_000_000;
-    while writer.rows() < events {
-        if let Some(event) = program.step() {
+    for minute in 0..machine.minutes.max(1) {
+        if machine.minutes > 0 {
+            program.begin_minute(minute);
+        }
+        let until = events * (minute + 1) / machine.minutes.max(1);
+        loop {
+            if writer.rows() >= until {
+                program.rests = true;
+            }
+            // A minute ends when all that was begun has ended; a trace without minutes ends anywhere.
+            if program.rests && (machine.minutes == 0 || program.steps.is_empty()) {
+                break;
+            }
+            let Some(event) = program.step() else { continue };
             if lossless > 0 && luck.below(lossless) == 0 {
                 let run = 1 + luck.below(60);
                 for _ in 0..run {
@@ -95,7 +113,9 @@ pub fn run_on(output: &Path, events: u64, seed: u64, machine: &Machine) -> Resul
                 writer.push(&event)?;
             }
             if program.now >= group_end {
-                group_end += 1_000_000_000;
+                while group_end <= program.now {
+                    group_end += 1_000_000_000;
+                }
                 writer.end_row_group()?;
             }
         }
@@ -172,6 +192,8 @@ struct Program {
     attempts: u64,
     /// The factor by which holds of the slow lock are longer.
     slow: u64,
+    /// Whether no task takes a further lock.
+    rests: bool,
 }
 
 impl Program {
@@ -191,13 +213,33 @@ impl Program {
             locks: (0..LOCKS).map(|_| Lock::default()).collect(),
             popularity,
             slow: 1,
+            rests: false,
             waits: 0,
             attempts: 0,
         };
-        for task in 0..TASKS {
-            program.think(task);
-        }
+        program.wake_all();
         program
+    }
+
+    fn wake_all(&mut self) {
+        (0..TASKS).for_each(|task| self.think(task));
+    }
+
+    /// Goes on at the start of a minute, with a few of the locks that the program uses in all.
+    fn begin_minute(&mut self, minute: u64) {
+        self.now = self.now.max(BEGIN + minute * MINUTE_NS);
+        (self.rests, self.popularity) = (false, vec![0.0; LOCKS]);
+        for _ in 0..LOCKS_OF_A_MINUTE {
+            let lock = self.random.below(LOCKS_OF_AN_HOUR) as usize;
+            self.popularity[lock] = 1.0;
+        }
+        let mut sum = 0.0;
+        self.popularity.iter_mut().for_each(|weight| {
+            sum += *weight;
+            *weight = sum;
+        });
+        self.steps.clear();
+        self.wake_all();
     }
 
     fn after(&mut self, delay: u64, step: Step) {
@@ -227,6 +269,7 @@ impl Program {
         let Reverse((time, _, step)) = self.steps.pop()?;
         self.now = time.max(self.now + 1);
         match step {
+            Step::Attempt { .. } if self.rests => None,
             Step::Attempt { task } => Some(self.attempt(task)),
             Step::Release { task, lock } => Some(self.release(task, lock)),
             Step::Granted { task, lock } => self.granted(task, lock),

@@ -90,21 +90,7 @@ enum Chore {
         #[arg(long)]
         lossy: bool,
     },
-    /// Write the rollups of an invented fleet, for docs/fleet.md.
-    Fleet {
-        /// The built klock.
-        #[arg(long, default_value = "target/release/klock")]
-        klock: PathBuf,
-        /// Directory of the rollups.
-        #[arg(short, long)]
-        output: PathBuf,
-        /// Number of machines.
-        #[arg(long, default_value_t = 1000)]
-        hosts: u64,
-        /// Number of events of each machine.
-        #[arg(long, default_value_t = 5_000)]
-        events: u64,
-    },
+    Fleet(fleet::Options),
 }
 
 /// Runs the chore that the command line names.
@@ -138,8 +124,6 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Generate { events, output, seed, lossy } => {
             generate::run(&output, events, seed, lossy).map(|()| true)
         }
-        Chore::Fleet { klock, output, hosts, events } => {
-            fleet::run(&klock, &output, hosts, events).map(|()| true)
-        }
+        Chore::Fleet(options) => fleet::run(&options).map(|()| true),
     }
 }
