@@ -225,7 +225,7 @@ pub(super) fn columns() -> Vec<Column<FactRow>> {
     columns.extend(StateSums::FIELDS.iter().enumerate().map(|(at, (word, _))| {
         // The report describes the same columns.
         let doc = word.parse().map_or("", report::Column::doc).trim();
-        Of::duration(*word, move |row| row.state(at), doc).sum()
+        Of::duration(word, move |row| row.state(at), doc).sum()
     }));
     columns
 }
