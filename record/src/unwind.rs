@@ -195,12 +195,14 @@ impl Worker {
 
     fn unwind(&mut self, copy: &UserStack) -> Frames {
         let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = copy.header;
+        let (registers, stack) = (Registers { ip, sp, bp }, StackCopy { start: sp, bytes: &copy.bytes });
+        if tgid == std::process::id() {
+            // A recorded task that klock woke would wait for klock's own file to be read, which is large.
+            return walk::unwind(registers, stack, &copy.by_pointers, |_| Code::Unknown);
+        }
         let incarnation = self.mappings.incarnation_at(tgid, ts_ns.cast_signed());
         self.mappings.ensure_covered(incarnation, &[ip]);
-        let stack = StackCopy { start: sp, bytes: &copy.bytes };
-        walk::unwind(Registers { ip, sp, bp }, stack, &copy.by_pointers, |address| {
-            self.code(incarnation, address)
-        })
+        walk::unwind(registers, stack, &copy.by_pointers, |address| self.code(incarnation, address))
     }
 
     /// Returns the knowledge about the code at an address of a process.
@@ -230,5 +232,20 @@ impl Worker {
             Some(self.mappings.files.unwind_table(file)?).filter(|table| !table.is_empty()).map(Rc::new);
         self.tables.insert(module, table.clone());
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_of_klock_itself_is_that_of_its_frame_pointers_and_its_file_is_not_read() {
+        let ip = Worker::new as *const () as u64;
+        let header = WireUserStack { tgid: std::process::id(), ip, ..Default::default() };
+        let copy = UserStack { header, bytes: Box::default(), by_pointers: Arc::new([ip, ip + 1]) };
+        let mut worker = Worker::new(Stop::new());
+        assert_eq!(worker.unwind(&copy).addresses, [ip, ip + 1]);
+        assert!(worker.tables.is_empty());
     }
 }
