@@ -378,7 +378,7 @@ Examples:
   klock critical
   klock critical --task worker-3 --from 2s --to 3s
   klock critical -F path,at_most,held,handoff,jumps
-  klock critical --spans requests.csv            a line per request: tid,begin_ns,end_ns,name"))]
+  klock critical --spans requests.csv            of each request in a file"))]
 pub(crate) struct Critical {
     /// Walk the path of each span of FILE, a CSV file of tid,begin_ns,end_ns[,name], and add them up by name.
     #[arg(long, value_name = "FILE", conflicts_with = "task")]
