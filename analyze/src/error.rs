@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use trace_format::FormatError;
 
+use crate::output::units;
+
 /// An error of an analysis.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,10 +20,12 @@ pub enum AnalyzeError {
         path: PathBuf,
     },
     /// A selector matches no lock of the trace.
-    #[error("cannot find lock '{wanted}': the trace has no such lock; {}", suggestions(busiest))]
+    #[error("cannot find lock '{wanted}': the trace has no such lock; {}{}", meant(near.as_deref()), suggestions(busiest))]
     LockNotFound {
         /// The selector.
         wanted: String,
+        /// The name of a lock that was probably meant.
+        near: Option<String>,
         /// The labels of the locks with the most waiting.
         busiest: Vec<String>,
     },
@@ -37,11 +41,26 @@ pub enum AnalyzeError {
     },
     /// A selector matches no task of the trace.
     #[error(
-        "cannot find task '{wanted}': the trace has no such task; use a thread id, a process id or a command name (`--by task` lists them)"
+        "cannot find task '{wanted}': the trace has no such task; {}use a thread id, a process id or a command name (`--by task` lists them)",
+        meant(near.as_deref())
     )]
     TaskNotFound {
         /// The selector.
         wanted: String,
+        /// The command name of a task that was probably meant.
+        near: Option<String>,
+    },
+    /// The window begins after the trace ended.
+    #[error(
+        "cannot select from {} on: the trace lasted {}; use a smaller --from",
+        units::duration(*from_ns),
+        units::duration(*lasted_ns)
+    )]
+    WindowAfterEnd {
+        /// The start of the window, in ns since the start of the trace.
+        from_ns: i64,
+        /// The length of the trace in ns.
+        lasted_ns: i64,
     },
     /// A name matches no function of the trace.
     #[error(
@@ -188,6 +207,7 @@ impl AnalyzeError {
             Self::Empty { .. }
                 | Self::LockNotFound { .. }
                 | Self::TaskNotFound { .. }
+                | Self::WindowAfterEnd { .. }
                 | Self::SymbolNotFound { .. }
         )
     }
@@ -205,13 +225,19 @@ impl AnalyzeError {
 
 /// Returns a question for the known word that was probably meant, if there is one.
 fn did_you_mean(word: &str, known: &str) -> String {
+    meant(near(word, known.split(", ")))
+}
+
+fn meant(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("did you mean {near}? "))
+}
+
+/// Returns the known word that was probably meant, if there is one.
+pub(crate) fn near<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |word: &str| word.replace(['_', '-', ' '], "").to_lowercase();
     let wanted = plain(word);
-    let near = known.split(", ").map(|known| (strsim::levenshtein(&wanted, &plain(known)), known)).min();
-    match near {
-        Some((errors, known)) if errors <= wanted.len() / 4 => format!("did you mean {known}? "),
-        _ => String::new(),
-    }
+    let nearest = known.map(|known| (strsim::levenshtein(&wanted, &plain(known)), known)).min();
+    nearest.filter(|(errors, _)| *errors <= wanted.len() / 4).map(|(_, known)| known)
 }
 
 fn suggestions(busiest: &[String]) -> String {

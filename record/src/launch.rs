@@ -22,7 +22,7 @@ use crate::options::CommandExit;
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// There is no such program.
-    #[error("cannot run {}: command not found; give its path, or check PATH", command.display())]
+    #[error("cannot run {}: {}", command.display(), not_found(command))]
     NotFound {
         /// The command's first word.
         command: PathBuf,
@@ -42,6 +42,14 @@ pub enum LaunchError {
     /// The system cannot create another process, pipe or thread.
     #[error("cannot start a process")]
     System(#[from] io::Error),
+}
+
+fn not_found(command: &Path) -> &'static str {
+    if command.as_os_str().as_bytes().contains(&b'/') {
+        "no such file; check its path"
+    } else {
+        "command not found; give its path, or check PATH"
+    }
 }
 
 /// Returns the next step after a program could not be executed.

@@ -154,13 +154,13 @@ pub(crate) struct Filters {
     #[arg(long, value_name = "MODE", value_parser = Mode::from_str, help_heading = "Filters")]
     pub(crate) mode: Option<Mode>,
     /// Select waits of at least this length, and the holds that followed them: 100us, 2ms.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
     /// Select what ended at or after this time since the start of the trace: 500ms, 1.5s.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) from: Option<Duration>,
     /// Select what ended before this time since the start of the trace.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) to: Option<Duration>,
 }
 

@@ -72,6 +72,10 @@ fn of_hosts(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
 fn sides(args: &args::Diff) -> anyhow::Result<(Vec<Trace>, Vec<Trace>)> {
     let (base, new) = match (args.base.as_slice(), args.new.as_slice()) {
         ([base, new], []) => (std::slice::from_ref(base), std::slice::from_ref(new)),
+        ([base], []) => anyhow::bail!(
+            "cannot compare {} alone; give the trace of the other side: klock diff BASE NEW",
+            base.display()
+        ),
         (base, []) => anyhow::bail!(
             "cannot tell the sides of {} traces apart; put -- between them: klock analyze diff BASE... -- NEW...",
             base.len()

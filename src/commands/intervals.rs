@@ -35,6 +35,9 @@ pub(super) fn run(args: &args::Intervals, what: RowKind) -> anyhow::Result<Exit>
         let mut rows = output::writer(format, &fields, style, out)?;
         written = intervals::write(&traces, &options, &mut *rows)?;
         drop(rows);
+        if format == Format::Text {
+            written.write_nothing(what, style, out)?;
+        }
         if has_notes {
             written.write_hidden(style, out)?;
             writeln!(out)?;

@@ -152,3 +152,50 @@ fn a_key_of_another_table_is_answered_with_the_command_for_it() {
         refused(args, &[command]);
     }
 }
+
+#[test]
+fn a_mistyped_name_of_a_lock_is_answered_with_the_one_that_was_meant() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["report", "--lock", "cahce_lock"]).fails(1, &["'cahce_lock'", "did you mean cache_lock?"]);
+    folder.klock(&["report", "--lock", "queue"]).fails(1, &["no such lock; the busiest are"]);
+    folder.klock(&["waits", "--task", "worker-b"]).fails(1, &["no such task; use a thread id", "--by task"]);
+}
+
+#[test]
+fn a_window_after_the_trace_is_answered_with_the_length_of_the_trace() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["report", "--from", "1s"]).fails(1, &["from 1.00 s on", "lasted 2.00 ms", "--from"]);
+    folder.klock(&["report", "--from", "500us"]).succeeds();
+}
+
+#[test]
+fn a_negative_time_is_an_invalid_time_and_no_option() {
+    for option in ["--from", "--to", "--min-wait"] {
+        refused(&["report", option, "-1s"], &["invalid", "'-1s'"]);
+    }
+}
+
+#[test]
+fn intervals_that_nothing_selects_are_a_sentence_below_their_headings() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let outcome = folder.klock(&["waits", "--min-wait", "10s"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stdout.contains("nothing to show: no wait ended in what was selected"),
+        "{}",
+        outcome.stdout
+    );
+    let csv = folder.klock(&["waits", "--min-wait", "10s", "--format", "csv"]);
+    assert_eq!(csv.stdout.lines().count(), 1, "{}", csv.stdout);
+}
+
+#[test]
+fn one_trace_has_nothing_to_be_compared_with() {
+    refused(&["diff", "trace.parquet"], &["cannot compare trace.parquet alone", "klock diff BASE NEW"]);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_looked_for_in_path_only_without_a_slash() {
+    refused(&["record", "./no-such-program"], &["./no-such-program", "no such file; check its path"]);
+    refused(&["record", "no-such-program"], &["command not found", "PATH"]);
+}

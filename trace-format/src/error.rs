@@ -187,7 +187,9 @@ pub enum FormatError {
 /// Describes an I/O error without the code that the standard library appends.
 fn describe_io(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "no such file; use a trace that `klock record` wrote".to_owned(),
+        io::ErrorKind::NotFound => {
+            "no such file; record one with `klock record COMMAND`, or give the path of a trace".to_owned()
+        }
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "is a directory, not a trace".to_owned(),
         _ if output::is_descriptor_limit(error) => {

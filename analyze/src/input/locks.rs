@@ -8,7 +8,7 @@ use std::{convert::Infallible, fmt, str::FromStr};
 use trace_format::{LockId, TaskId, TaskRow};
 
 use crate::{
-    error::AnalyzeError,
+    error::{AnalyzeError, near},
     input::names::{Names, printable},
 };
 
@@ -97,7 +97,10 @@ pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec
         }
     };
     if found.is_empty() {
-        return Err(AnalyzeError::LockNotFound { wanted: printed(selector), busiest: Vec::new() });
+        let wanted = printed(selector);
+        let known = names.locks().iter().filter_map(|lock| lock.name.as_deref());
+        let near = near(&wanted, known).map(|name| printable(name).into_owned());
+        return Err(AnalyzeError::LockNotFound { wanted, near, busiest: Vec::new() });
     }
     Ok(found)
 }
@@ -110,7 +113,10 @@ pub(super) fn resolve_task(names: &Names, selector: &TaskSelector) -> Result<Vec
     };
     let found: Vec<TaskId> = names.tasks().iter().filter(is_selected).map(|task| task.id).collect();
     if found.is_empty() {
-        return Err(AnalyzeError::TaskNotFound { wanted: printed(selector) });
+        let wanted = printed(selector);
+        let known = names.tasks().iter().filter_map(|task| task.comm.as_deref());
+        let near = near(&wanted, known).map(|comm| printable(comm).into_owned());
+        return Err(AnalyzeError::TaskNotFound { wanted, near });
     }
     Ok(found)
 }

@@ -247,8 +247,8 @@ impl<'a> Input<'a> {
 /// Adds the busiest locks of the trace to a [`LockNotFound`](AnalyzeError::LockNotFound).
 pub(super) fn with_suggestions(error: AnalyzeError, trace: &Trace) -> AnalyzeError {
     match error {
-        AnalyzeError::LockNotFound { wanted, .. } => {
-            AnalyzeError::LockNotFound { wanted, busiest: busiest_locks(trace, None) }
+        AnalyzeError::LockNotFound { wanted, near, .. } => {
+            AnalyzeError::LockNotFound { wanted, near, busiest: busiest_locks(trace, None) }
         }
         error => error,
     }

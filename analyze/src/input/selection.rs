@@ -77,6 +77,10 @@ impl Selection {
             0 => first_time(trace)?,
             start_ns => start_ns,
         };
+        let lasted_ns = trace.info().clocks_end.monotonic_ns.saturating_sub(start_ns);
+        if let Some(from_ns) = filter.from_ns.filter(|from_ns| lasted_ns > 0 && *from_ns > lasted_ns) {
+            return Err(AnalyzeError::WindowAfterEnd { from_ns, lasted_ns });
+        }
         let mut selection = Self {
             locks: Vec::new(),
             idle: Vec::new(),

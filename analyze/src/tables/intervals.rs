@@ -94,6 +94,30 @@ pub struct Written {
 }
 
 impl Written {
+    /// Writes the sentence that stands for rows of this kind, if there are none.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_nothing(
+        &self,
+        what: RowKind,
+        style: TextStyle,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        if self.rows > 0 {
+            return Ok(());
+        }
+        let row = match what {
+            RowKind::Events => "event is",
+            RowKind::Waits => "wait ended",
+            RowKind::Holds => "hold ended",
+        };
+        let nothing =
+            format!("nothing to show: no {row} in what was selected; `klock info` shows what was recorded");
+        style.wrapped(&nothing, out)
+    }
+
     /// Writes that there are more rows than the limit, if there are.
     ///
     /// # Errors

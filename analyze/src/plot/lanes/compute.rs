@@ -43,7 +43,8 @@ pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
     let filter = Filter { lock: Some(LockSelector::Id(query.lock)), ..Filter::default() };
     let input = Input::open(trace, 0, &filter)?;
     let Some(lock) = input.names.lock(query.lock).cloned() else {
-        return Err(AnalyzeError::LockNotFound { wanted: query.lock.to_string(), busiest: Vec::new() });
+        let wanted = query.lock.to_string();
+        return Err(AnalyzeError::LockNotFound { wanted, near: None, busiest: Vec::new() });
     };
     let context = LockContext {
         origin_ns: input.selection.start_ns,
