@@ -128,12 +128,12 @@ fn the_last_hold_is_the_end_of_every_chain_while_its_thread_sleeps() {
 
     let depths = recorded.chains(&["--by", "depth"]);
     assert_eq!(depths.len() as i64, THREADS - 1);
+    let time = |rows: &[BTreeMap<String, String>]| -> i64 {
+        rows.iter().map(|row| number(row, "root_wait_ns")).sum()
+    };
+    assert_eq!(time(&depths), time(&roots));
+    // The chains go on after the last hold, until its lock has a new holder.
     for row in &depths {
-        let ns = number(row, "root_wait_ns");
-        assert!(ns >= least(*recorded.each_ns.start()), "{row:?}");
-        // The chains of all other lengths go on, shorter by one, after the last hold.
-        if number(row, "depth") == THREADS - 1 {
-            recorded.assert_waits(ns, 1);
-        }
+        assert!(number(row, "root_wait_ns") >= least(*recorded.each_ns.start()), "{row:?}");
     }
 }
