@@ -94,7 +94,7 @@ proptest! {
         long_period_ns in 1..200i64,
     ) {
         let (from_ns, to_ns) = span(&events);
-        // What was lost may have been of any lock, so both machines lost it.
+        // Lost events may have been of any lock, so both machines lost them.
         let of = |second: bool| -> Vec<Event> {
             let is_of = |event: &&Event| event.lock.is_none_or(|lock| is_of_second[lock.0 as usize] == second);
             events.iter().filter(is_of).copied().collect()

@@ -12,10 +12,7 @@ mod tests;
 mod totals;
 mod waited;
 
-use std::{
-    borrow::Borrow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::PolarsResult;
 use rustc_hash::FxHashMap;
@@ -44,7 +41,7 @@ use crate::{
         key::{Key, RowKey},
         rank::{OrderBy, order_by, rank},
         row_ids::{NamedRow, RowIds},
-        table,
+        table::rows_and_trust,
     },
 };
 use paths::{LockSums, OverSpans, PathSums};
@@ -250,30 +247,14 @@ fn ranked(
 }
 
 impl Table for CriticalPath {
-    type Row = Row;
+    rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
         columns(self.totals.path_ns, self.traces > 1, self.totals.spans.is_some())
     }
 
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.rows.iter()
-    }
-
     fn below(&self, row: &Row) -> Vec<String> {
         row.remark(self.totals.path_ns).map(|remark| format!("  {remark}")).into_iter().collect()
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
-    }
-
-    fn hidden_rows(&self) -> usize {
-        self.rows_total - self.rows.len()
-    }
-
-    fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     fn about(&self) -> About {
