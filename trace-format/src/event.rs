@@ -153,6 +153,10 @@ named_enum! {
         Traced = "traced",
         /// A parked kernel thread.
         Parked = "parked",
+        /// Not runnable, for a reason that is not known: it sleeps, or is stopped.
+        Asleep = "asleep",
+        /// A sum: in the last `wait_ns`, the task was off-CPU for `blocked_ns`; when, is not known.
+        Mixed = "mixed",
     }
 }
 

@@ -5,13 +5,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FORMAT_MAJOR, FORMAT_MINOR, tables::LockKind};
+use crate::{FORMAT_MAJOR, FORMAT_MINOR, named_enum, tables::LockKind};
 
 /// The key of the footer entry.
 pub const KEY: &str = "klock";
 
 /// The name of the [`Source`] of off-CPU time, which sees no locks.
-pub const OFF_CPU: &str = "off_cpu";
+pub const SCHED: &str = "sched";
+
+/// The name of that source in traces of klock 0.1 before format 1.2 was complete. It covers all off-CPU times.
+const OFF_CPU: &str = "off_cpu";
+
+named_enum! {
+    /// The off-CPU times that have rows.
+    Covers {
+        /// All of every recorded task.
+        All = "all",
+        /// At least those of tasks that hold a lock for which another task waits; others may be missing.
+        ContendedHolds = "contended_holds",
+        /// None for certain.
+        None = "none",
+    }
+}
 
 /// The entry of the events file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +119,22 @@ pub struct Source {
     pub holds: bool,
     /// The limits of the source, one sentence each.
     pub limits: Vec<String>,
+    /// For [`SCHED`], the off-CPU times that have rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub covers: Option<Covers>,
+    /// For [`SCHED`], whether the times of wake-ups are known, so that sleep and run queue are apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// For [`SCHED`], the length of the shortest off-CPU time that has a row, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_block_ns: Option<u64>,
+}
+
+impl Source {
+    /// Returns whether this is the source of off-CPU time.
+    pub fn is_sched(&self) -> bool {
+        self.name == SCHED || self.name == OFF_CPU
+    }
 }
 
 /// Numbers of missing events, by cause. Waits and holds that touch lost events are not counted.
@@ -194,6 +225,12 @@ impl RunInfo {
         self.sources.iter().find(|source| source.kinds.iter().any(|k| k == kind.as_str()))
     }
 
+    /// Returns the off-CPU times that have rows.
+    pub fn covers(&self) -> Covers {
+        let sched = self.sources.iter().find(|source| source.is_sched());
+        sched.map_or(Covers::None, |source| source.covers.unwrap_or(Covers::All))
+    }
+
     /// Returns the duration of the recording in nanoseconds.
     pub fn span_ns(&self) -> i64 {
         self.clocks_end.monotonic_ns - self.clocks_start.monotonic_ns
@@ -211,6 +248,27 @@ mod tests {
         let info: RunInfo = serde_json::from_str(json).unwrap();
         assert_eq!((info.format.minor, info.loss.events()), (7, 3));
         assert!(!info.complete);
+    }
+
+    #[test]
+    fn the_source_of_off_cpu_time_has_had_two_names_and_covers_all_unless_it_says_less() {
+        let info = |json: &str| -> RunInfo { serde_json::from_str(json).unwrap() };
+        let covers = |source: &str| info(&format!(r#"{{"sources":[{{"name":"futex"}},{source}]}}"#)).covers();
+        assert_eq!(covers(r#"{"name":"off_cpu"}"#), Covers::All);
+        assert_eq!(
+            covers(r#"{"name":"sched","covers":"contended_holds","ready":false}"#),
+            Covers::ContendedHolds
+        );
+        assert_eq!(info(r#"{"sources":[{"name":"futex"}]}"#).covers(), Covers::None);
+    }
+
+    #[test]
+    fn fields_of_another_source_are_not_written() {
+        let json = serde_json::to_string(&Source { name: "futex".into(), ..Source::default() }).unwrap();
+        assert!(
+            !json.contains("covers") && !json.contains("ready") && !json.contains("min_block_ns"),
+            "{json}"
+        );
     }
 
     #[test]

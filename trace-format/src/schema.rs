@@ -125,7 +125,7 @@ pub const EVENTS: &[Column] = &[
         1,
         "state",
         Enum,
-        "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced` or `parked`",
+        "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced`, `parked`, `asleep` (it left to sleep; how, is not known) or `mixed` (of the last `wait_ns`, it was off-CPU for `blocked_ns`; when, is not known)",
     ),
 ];
 

@@ -5,7 +5,9 @@ use std::{borrow::Cow, fmt::Write as _};
 /// Escapes characters that could move a terminal's cursor, change its state, or disguise text: control characters, bidirectional
 /// marks, characters without width.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
+    // Most text is ASCII, and bytes are compared many at a time.
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~');
+    if text.bytes().all(is_plain) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);
@@ -55,5 +57,13 @@ mod tests {
         assert_eq!(printable("\u{1b}[2Jlock\u{7f}\u{9b}31m"), "\\u{1b}[2Jlock\\u{7f}\\u{9b}31m");
         assert_eq!(printable("a\u{202e}b\u{200b}c\nd\te"), "a\\u{202e}b\\u{200b}c\\u{a}d\\u{9}e");
         assert!(matches!(printable("Schloß 鎖 é"), Cow::Borrowed("Schloß 鎖 é")));
+    }
+
+    #[test]
+    fn every_ascii_character_is_escaped_if_it_is_unsafe() {
+        for c in '\0'..='\u{7f}' {
+            let (text, is_kept) = (c.to_string(), !is_unsafe(c));
+            assert_eq!(matches!(printable(&text), Cow::Borrowed(_)), is_kept, "{c:?}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The pass over all locks: moves one clock, settles each nanosecond once its rows are known, and passes rows to queues and engine.
 
-use trace_format::{Event, EventKind, LockId, LockRow, RunInfo, run_info::OFF_CPU};
+use trace_format::{Event, EventKind, LockId, LockRow, RunInfo, run_info::Covers};
 
 use super::{
     Receiver,
     queues::{Queues, WaitChoice},
+    tasks::Tasks,
 };
 use crate::engine::{Engine, Rules};
 
@@ -15,6 +16,8 @@ pub(crate) struct PassStats {
     pub(crate) late_rows: u64,
     /// Changes of a number of waiters whose time counts as unknown, because a payer had too many of them between two rows.
     pub(crate) steps_cut: u64,
+    /// Time whose division into sleeping and running is an estimate.
+    pub(crate) estimated_ns: i64,
 }
 
 /// Follows the payers of all waits.
@@ -30,7 +33,7 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     /// Returns a pass over a trace with this footer and these locks.
     pub(crate) fn new(info: &RunInfo, locks: &[LockRow], rules: Rules, receiver: R, choice: C) -> Self {
         let is_idle = locks.iter().map(|lock| lock.kind.is_idle()).collect();
-        let is_covered = info.sources.iter().any(|source| source.name == OFF_CPU);
+        let is_covered = info.covers() != Covers::None;
         Self {
             engine: Engine::new(rules),
             queues: Queues::new(receiver, choice, is_idle, is_covered),
@@ -67,8 +70,8 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
         self.advance(end_ns.max(self.queues.now_ns));
         self.queues.end();
         self.engine.finish(self.queues.now_ns, &mut self.queues);
-        let steps_cut = self.queues.tasks.steps_cut;
-        (self.queues.receiver, PassStats { late_rows: self.late_rows, steps_cut })
+        let Tasks { steps_cut, estimated_ns, .. } = self.queues.tasks;
+        (self.queues.receiver, PassStats { late_rows: self.late_rows, steps_cut, estimated_ns })
     }
 
     /// Moves the clock.

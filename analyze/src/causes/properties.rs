@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, option, prelude::*, sample::Index, test_runner::Config};
 use trace_format::{
     Event, EventKind, LockId, RunInfo, StackId, TaskId, TaskState,
-    run_info::{OFF_CPU, Source},
+    run_info::{SCHED, Source},
 };
 
 use super::{Caused, Pass, Payer, Receiver, model, model::States, tests::All};
@@ -45,7 +45,7 @@ impl Receiver for Found {
 pub(super) fn info(is_covered: bool) -> RunInfo {
     let mut info = context().0;
     if is_covered {
-        info.sources.push(Source { name: OFF_CPU.to_owned(), ..Source::default() });
+        info.sources.push(Source { name: SCHED.to_owned(), ..Source::default() });
     }
     info
 }
@@ -64,7 +64,9 @@ pub(super) fn end_of(events: &[Event]) -> i64 {
 
 /// Off-CPU times, each with the place of its row.
 pub(crate) fn off_cpu() -> impl Strategy<Value = Vec<(Index, Event)>> {
-    let state = option::of(proptest::sample::select(TaskState::ALL));
+    // The models divide no time by a share.
+    let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| *state != TaskState::Mixed).collect();
+    let state = option::of(proptest::sample::select(states));
     let row = (any::<Index>(), 0..TASKS, 0..30i64, option::of(0..30i64), state);
     vec(row, 0..20).prop_map(|rows| {
         let event = |(at, task, wait, blocked, state): (Index, i32, i64, Option<i64>, Option<TaskState>)| {

@@ -104,16 +104,37 @@ pub(crate) struct Part {
     pub(crate) until_ns: i64,
     pub(crate) state: State,
     pub(super) detail: Detail,
+    /// The share of the part in which the task was asleep instead, if only the sum of its off-CPU times is known.
+    pub(super) asleep_share: Option<Share>,
+}
+
+/// A share of a time: `of_ns` of each `total_ns`, at most all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    of_ns: i64,
+    total_ns: i64,
+}
+
+impl Share {
+    /// Returns this share of a time, rounded down.
+    pub(super) fn of(self, ns: i64) -> i64 {
+        let share = i128::from(ns) * i128::from(self.of_ns) / i128::from(self.total_ns.max(1));
+        i64::try_from(share).unwrap_or(ns)
+    }
 }
 
 impl Part {
-    const EMPTY: Self = Self { until_ns: i64::MIN, state: State::Unknown, detail: Detail::None };
+    const EMPTY: Self = Self::new(i64::MIN, State::Unknown, Detail::None);
+
+    const fn new(until_ns: i64, state: State, detail: Detail) -> Self {
+        Self { until_ns, state, detail, asleep_share: None }
+    }
 
     /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
     /// `is_covered` says whether its off-CPU times are recorded.
     pub(crate) fn between(from_ns: i64, row: &Event, is_covered: bool) -> [Self; 3] {
         let here = if is_covered { State::Running } else { State::Unknown };
-        let on_cpu = |until_ns| Self { until_ns, state: here, detail: Detail::None };
+        let on_cpu = |until_ns| Self::new(until_ns, here, Detail::None);
         if row.kind != EventKind::OffCpu {
             return [on_cpu(row.ts_ns), Self::EMPTY, Self::EMPTY];
         }
@@ -122,22 +143,33 @@ impl Part {
             Some(blocked_ns) => left_ns.saturating_add(blocked_ns.max(0)).min(row.ts_ns),
             None => row.ts_ns,
         };
+        let stack = row.stack.map_or(Detail::None, |stack| Detail::Stack(Some(stack)));
         let (state, detail) = match row.state {
             Some(TaskState::Runnable) => {
-                let preempted = Self { until_ns: row.ts_ns, state: State::Preempted, detail: Detail::None };
+                let preempted = Self::new(row.ts_ns, State::Preempted, Detail::None);
                 return [on_cpu(left_ns), preempted, Self::EMPTY];
             }
-            Some(TaskState::Uninterruptible) => (State::Uninterruptible, Detail::Stack(row.stack)),
+            Some(TaskState::Mixed) => {
+                let total_ns = row.ts_ns - left_ns;
+                let of_ns = row.blocked_ns.unwrap_or(0).clamp(0, total_ns);
+                let mixed = Self::new(row.ts_ns, State::Running, Detail::None);
+                return [
+                    on_cpu(left_ns),
+                    Self { asleep_share: Some(Share { of_ns, total_ns }), ..mixed },
+                    Self::EMPTY,
+                ];
+            }
+            Some(TaskState::Uninterruptible) => (State::Uninterruptible, stack),
             Some(TaskState::Stopped | TaskState::Traced) => (State::Stopped, Detail::None),
-            _ => (State::Asleep, Detail::Stack(row.stack)),
+            _ => (State::Asleep, stack),
         };
-        let blocked = Self { until_ns: woken_ns, state, detail };
-        let ready = Self { until_ns: row.ts_ns, state: State::Ready, detail: Detail::None };
+        let blocked = Self::new(woken_ns, state, detail);
+        let ready = Self::new(row.ts_ns, State::Ready, Detail::None);
         [on_cpu(left_ns), blocked, ready]
     }
 
     /// Returns one part that lasts until `until_ns`.
     pub(super) const fn whole(until_ns: i64, state: State, detail: Detail) -> [Self; 3] {
-        [Self { until_ns, state, detail }, Self::EMPTY, Self::EMPTY]
+        [Self::new(until_ns, state, detail), Self::EMPTY, Self::EMPTY]
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Tasks {
     pub(super) is_covered: bool,
     /// Steps that count as unknown because there were too many.
     pub(super) steps_cut: u64,
+    /// Time that was divided by a share, because only the sum of the task's off-CPU times is known.
+    pub(super) estimated_ns: i64,
 }
 
 /// A task.
@@ -146,7 +148,8 @@ impl Tasks {
                 None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
                 None => Part::whole(i64::MAX, State::Unknown, Detail::None),
             };
-            settle(&task.steps, &parts, receiver);
+            let estimated_ns = settle(&task.steps, &parts, receiver);
+            self.estimated_ns = self.estimated_ns.saturating_add(estimated_ns);
             task.steps.clear();
         }
         (task.last_row_ns, task.age) = (row.ts_ns, age);
@@ -169,8 +172,10 @@ impl Tasks {
     }
 }
 
-/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave.
-fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) {
+/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave. Returns the time of parts
+/// of which only the share off the CPU is known.
+fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) -> i64 {
+    let mut estimated_ns = 0_i64;
     let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
     for of_payer in steps.chunk_by(is_same) {
         let Step { lock, payer, depth, .. } = of_payer[0];
@@ -185,10 +190,25 @@ fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) {
                 }
             }
             if ns > 0 {
-                let (state, detail) = (Some(part.state), part.detail);
-                receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                let mut caused = |state, ns| {
+                    let (state, detail) = (Some(state), part.detail);
+                    receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                };
+                match part.asleep_share {
+                    None => caused(part.state, ns),
+                    Some(share) => {
+                        estimated_ns = estimated_ns.saturating_add(ns);
+                        let asleep_ns = share.of(ns);
+                        for (state, ns) in [(State::Asleep, asleep_ns), (part.state, ns - asleep_ns)] {
+                            if ns > 0 {
+                                caused(state, ns);
+                            }
+                        }
+                    }
+                }
             }
             from_ns = from_ns.max(part.until_ns);
         }
     }
+    estimated_ns
 }

@@ -67,7 +67,7 @@ const V1: &str = "
     170 A offcpu wait=30 blocked=0 state=runnable
     240 A offcpu wait=50 blocked=40 runq=10 state=uninterruptible
     260 A release m\n265 B acquire m wait=145\n280 B release m\n283 C acquire m wait=133\n290 C release m";
-const SCHED: &str = "source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes\n";
+const SCHED: &str = "source sched kinds=none\nsource preload kinds=pthread_mutex holds=yes\n";
 
 #[test]
 fn v1_a_hold_is_parted_by_the_states_of_its_task() {
@@ -88,6 +88,27 @@ fn v1_a_hold_is_parted_by_the_states_of_its_task() {
 fn v1_without_off_cpu_rows_and_their_source_the_state_is_unknown() {
     let without: Vec<&str> = V1.lines().filter(|line| !line.contains("offcpu")).collect();
     assert_eq!(states(&without.join("\n"), 300), ["0@100 unknown 250", "1@265 unknown 15", "gap - 13"]);
+}
+
+#[test]
+fn a_holder_is_covered_by_the_source_that_covers_holders_only_and_by_the_one_of_older_traces() {
+    let of = |source: &str| states(&format!("{}{V1}", SCHED.replace("source sched kinds=none", source)), 300);
+    let covered = of("source sched kinds=none");
+    assert_eq!(of("source sched kinds=none covers=contended_holds"), covered);
+    assert_eq!(of("source off_cpu kinds=none"), covered);
+    let unknown = of("source sched kinds=none covers=none");
+    assert!(unknown.contains(&"0@100 unknown 100".to_owned()), "{unknown:?}");
+}
+
+#[test]
+fn a_mixed_row_divides_the_time_before_it_by_its_share_and_counts_it_as_an_estimate() {
+    let text = format!(
+        "{SCHED}100 A acquire m\n110 B wait m\n200 A offcpu wait=100 blocked=33 state=mixed\n201 A release m\n201 B acquire m wait=91"
+    );
+    let (_, stats) = run(&text, 300);
+    // 90 * 33 / 100 = 29.7
+    assert_eq!(states(&text, 300), ["0@100 asleep 29", "0@100 running 62"]);
+    assert_eq!(stats.estimated_ns, 90);
 }
 
 #[test]

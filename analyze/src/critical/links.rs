@@ -259,6 +259,10 @@ impl Links {
 
     fn off_cpu(&mut self, row: &Event, mark: Mark, context: &Context<'_>) -> Option<Link> {
         let Mark { task, ns, .. } = mark;
+        if row.state == Some(TaskState::Mixed) {
+            // When the task was off-CPU is not known: the time stays its own.
+            return None;
+        }
         let waker = self.peer(row, task, context).filter(|_| row.state != Some(TaskState::Runnable));
         let of = self.task(task);
         let left_ns = ns.saturating_sub(row.wait_ns.unwrap_or(0).max(0)).max(of.last_row_ns);

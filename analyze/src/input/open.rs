@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::{Event, EventKind, TaskId, Trace, run_info::OFF_CPU};
+use trace_format::{Event, EventKind, TaskId, Trace, run_info::Covers};
 
 use super::{
     busiest::WaitSums,
@@ -180,13 +180,24 @@ impl<'a> Input<'a> {
         Ok(Trust::merged(trusts))
     }
 
-    /// Returns whether off-CPU time was recorded. A trace made by hand may not list its sources.
+    /// Returns whether all off-CPU time was recorded.
     pub(crate) fn has_off_cpu(&self) -> Result<bool, AnalyzeError> {
-        let sources = &self.trace.info().sources;
-        if sources.is_empty() {
-            return Ok(self.trace.events_by_kind()?.iter().any(|(kind, _)| *kind == EventKind::OffCpu));
+        Ok(self.covers()? == Covers::All)
+    }
+
+    /// Returns whether the off-CPU time of tasks was recorded that hold a lock while others wait for it.
+    pub(crate) fn has_holder_states(&self) -> Result<bool, AnalyzeError> {
+        Ok(self.covers()? != Covers::None)
+    }
+
+    /// Returns which off-CPU times were recorded. A trace made by hand may not list its sources.
+    fn covers(&self) -> Result<Covers, AnalyzeError> {
+        let info = self.trace.info();
+        let is_by_hand = info.sources.is_empty();
+        if is_by_hand && self.trace.events_by_kind()?.iter().any(|(kind, _)| *kind == EventKind::OffCpu) {
+            return Ok(Covers::All);
         }
-        Ok(sources.iter().any(|source| source.name == OFF_CPU))
+        Ok(info.covers())
     }
 
     /// Returns the latest time of any event, selected or not.

@@ -166,6 +166,7 @@ impl Selection {
     }
 
     /// Whether a hold is selected and ends in the window.
+    #[inline]
     pub(crate) fn selects_hold(&self, hold: &Hold) -> bool {
         self.window.contains(hold.end_ns) && self.selects_hold_any_time(hold)
     }
@@ -176,6 +177,7 @@ impl Selection {
     }
 
     /// Whether a hold is selected, whenever it ends.
+    #[inline]
     pub(crate) fn selects_hold_any_time(&self, hold: &Hold) -> bool {
         self.selects_interval((hold.lock, hold.task), hold.mode, hold.stack, hold.wait_ns)
     }
@@ -209,6 +211,7 @@ impl Selection {
             && self.selects_wait_ns(wait_ns)
     }
 
+    #[inline]
     fn selects_interval(
         &self,
         (lock, task): (LockId, TaskId),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use trace_format::run_info::OFF_CPU;
+use trace_format::run_info::Covers;
 
 use super::{Count, Info};
 use crate::{
@@ -65,7 +65,10 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
             (true, true) => "every acquisition and hold",
             (true, false) => "every acquisition, no holds",
             (false, true) => "contended acquisitions and holds",
-            (false, false) if source.name == OFF_CPU => "time off the CPU, of which locks know nothing",
+            (false, false) if source.is_sched() => match source.covers {
+                Some(Covers::ContendedHolds) => "time off the CPU of tasks that hold a lock",
+                _ => "time off the CPU, of which locks know nothing",
+            },
             (false, false) => "waits only: no free acquisitions, no holds",
         };
         writeln!(out, "\nsource {}: {sees}", printable(&source.name))?;
