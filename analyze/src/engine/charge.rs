@@ -22,7 +22,7 @@ impl LockState {
             return;
         }
         self.settle(counts, sink);
-        if self.measured && !self.waits.is_empty() {
+        if self.rule.measures_holds && !self.waits.is_empty() {
             self.charge(ts_ns.saturating_sub(self.now_ns), sink);
         }
         self.now_ns = ts_ns;
@@ -30,22 +30,25 @@ impl LockState {
 
     /// Settles `now_ns`, whose events are all known: holds that began then supersede those that they exclude, and waits that
     /// began then count for the oldest open hold.
+    #[inline]
     pub(super) fn settle(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
         if !std::mem::take(&mut self.fresh) {
             return;
         }
-        if let [only] = &mut *self.holds
-            && self.waits.is_empty()
-            && self.ended.is_empty()
-        {
+        match &mut *self.holds {
             // The common case: nothing to put in order.
-            if only.since_ns >= self.now_ns {
-                let task = only.hold.task;
-                let before = self.last_owner.replace(task);
-                only.hold.owner_changed = before.is_some_and(|before| before != task);
+            [only] if self.waits.is_empty() && self.ended.is_empty() => {
+                if only.since_ns >= self.now_ns {
+                    let task = only.hold.task;
+                    let before = self.last_owner.replace(task);
+                    only.hold.owner_changed = before.is_some_and(|before| before != task);
+                }
             }
-            return;
+            _ => self.settle_several(counts, sink),
         }
+    }
+
+    fn settle_several(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
         let first = self.holds.partition_point(|open| open.since_ns < self.now_ns);
         // A stable sort keeps the order of a task's own holds.
         self.holds[first..].sort_by_key(|open| open.hold.task);
@@ -131,7 +134,7 @@ impl LockState {
         let mut wait = open.wait;
         wait.end_ns = self.now_ns;
         wait.wait_ns = wait.end_ns.saturating_sub(wait.start_ns);
-        if self.measured {
+        if self.rule.measures_holds {
             let gap_ns = self.gap_ns.saturating_sub(open.gap_from_ns);
             wait.gap_ns = Some(gap_ns);
             counts.waited_ns = counts.waited_ns.saturating_add(wait.wait_ns);

@@ -18,7 +18,7 @@ use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
     interval::{Charge, Hold, HoldState, Outcome, Share, Wait},
-    rules::Rules,
+    rules::{LockRule, Rules},
     sink::Sink,
 };
 
@@ -43,10 +43,8 @@ impl Idle {
 pub(super) struct LockState {
     /// The lock.
     pub(super) lock: Option<LockId>,
-    /// Whether the source records the holds of this lock.
-    pub(super) measured: bool,
-    /// Whether it records those of every mode.
-    records_all: bool,
+    /// Its rules.
+    pub(super) rule: LockRule,
     /// The time up to which waits are charged.
     pub(super) now_ns: i64,
     /// Whether a wait or a hold began at `now_ns`, whose events are not all known yet.
@@ -78,7 +76,6 @@ pub(super) struct OpenHold {
     pub(super) superseded: bool,
     /// The number of waits that are charged to it now, while they are counted one by one.
     pub(super) waiters: i64,
-    point: Option<i64>,
     /// Acquires minus releases.
     depth: i64,
     /// Whether the start of every hold was seen when it began.
@@ -110,6 +107,32 @@ impl<E: EventRow, S: Sink> Step<'_, E, S> {
         self.event.mode().unwrap_or(Mode::Exclusive)
     }
 
+    /// Returns a hold that begins with this event, without an end.
+    #[inline(always)]
+    fn hold(&self, waited: Waited) -> Hold {
+        Hold {
+            lock: self.lock,
+            task: self.task,
+            mode: self.mode(),
+            start_ns: self.event.ts_ns(),
+            end_ns: self.event.ts_ns(),
+            stack: self.event.stack(),
+            contended: waited.contended,
+            wait_ns: waited.wait_ns,
+            gap_ns: waited.gap_ns,
+            blocked_ns: self.event.blocked_ns().filter(|_| waited.contended),
+            runq_ns: self.event.runq_ns().filter(|_| waited.contended),
+            waits_begun: 0,
+            wait_caused_ns: 0,
+            max_waiters: 0,
+            owner_changed: false,
+            acquisitions: 1,
+            recursions: 0,
+            released_by: None,
+            state: HoldState::AcquisitionOnly,
+        }
+    }
+
     /// Returns a wait that begins at `start_ns`, with the fields of this event.
     fn wait(&self, start_ns: i64) -> Wait {
         Wait {
@@ -134,30 +157,17 @@ impl<E: EventRow, S: Sink> Step<'_, E, S> {
 }
 
 impl LockState {
-    /// Becomes the state of an idle lock. Keeps its allocations.
+    /// Becomes the state of an idle lock. Most acquisitions find their lock idle, so this sets only what differs between locks: nothing
+    /// is open on a state that is free.
+    #[inline]
     pub(super) fn begin(&mut self, lock: LockId, idle: Idle, rules: &Rules) {
-        let (measured, records_all) = (rules.measures_holds(lock), rules.measures(lock, Mode::Shared));
-        let Idle { now_ns, last_owner, complete } = idle;
-        let (mut holds, mut waits) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.waits));
-        let mut ended = std::mem::take(&mut self.ended);
-        holds.clear();
-        waits.clear();
-        ended.clear();
-        let (lock, fresh, own_waits, gap_ns) = (Some(lock), false, 0, 0);
-        *self = Self {
-            lock,
-            measured,
-            records_all,
-            now_ns,
-            fresh,
-            holds,
-            waits,
-            ended,
-            own_waits,
-            gap_ns,
-            last_owner,
-            complete,
-        };
+        debug_assert!(self.idle().is_some(), "a state in use is not free");
+        self.lock = Some(lock);
+        self.rule = rules.of(lock);
+        self.fresh = false;
+        self.own_waits = 0;
+        self.gap_ns = 0;
+        Idle { now_ns: self.now_ns, last_owner: self.last_owner, complete: self.complete } = idle;
     }
 
     /// Returns the state of the idle lock; `None` while anything is open.
@@ -169,7 +179,7 @@ impl LockState {
 
     /// Whether no task has the lock: the start of every hold was seen, and no hold is open.
     pub(super) fn is_free(&self) -> bool {
-        self.complete && self.records_all && self.holds.iter().all(|open| open.superseded)
+        self.complete && self.rule.measures(Mode::Shared) && self.holds.iter().all(|open| open.superseded)
     }
 
     pub(super) fn init(&mut self) {
@@ -183,7 +193,7 @@ impl LockState {
         step.counts.waits_begun += 1;
         let mut wait = step.wait(self.now_ns);
         wait.owner = step.event.peer_task();
-        if self.measured {
+        if self.rule.measures_holds {
             self.fresh = true;
             self.own_waits += usize::from(self.is_owner(step.task));
         } else {
@@ -195,35 +205,17 @@ impl LockState {
 
     pub(super) fn acquire<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
         let waited = self.end_wait(step, Outcome::Acquired);
-        let hold = Hold {
-            lock: step.lock,
-            task: step.task,
-            mode: step.mode(),
-            start_ns: step.event.ts_ns(),
-            end_ns: step.event.ts_ns(),
-            stack: step.event.stack(),
-            contended: waited.contended,
-            wait_ns: waited.wait_ns,
-            gap_ns: waited.gap_ns,
-            blocked_ns: step.event.blocked_ns().filter(|_| waited.contended),
-            runq_ns: step.event.runq_ns().filter(|_| waited.contended),
-            waits_begun: 0,
-            wait_caused_ns: 0,
-            max_waiters: 0,
-            owner_changed: false,
-            acquisitions: 1,
-            recursions: 0,
-            released_by: None,
-            state: HoldState::AcquisitionOnly,
-        };
-        if !step.rules.measures(step.lock, hold.mode) {
+        if !self.rule.measures(step.mode()) {
+            let hold = step.hold(waited);
             step.sink.acquired(&hold);
             return step.sink.hold(&hold);
         }
-        let point = step.rules.point(step.lock, step.event.stack());
-        let excludes = step.rules.excludes(step.lock, hold.mode);
-        self.forget_superseded(step);
-        if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(&hold, point)) {
+        let excludes = self.rule.excludes(step.mode());
+        if !self.holds.is_empty() {
+            self.forget_superseded(step);
+        }
+        let rule = self.rule;
+        if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(step, rule)) {
             open.depth += 1;
             if excludes {
                 open.hold.recursions += 1;
@@ -234,11 +226,20 @@ impl LockState {
             }
             return;
         }
-        step.sink.acquired(&hold);
-        let (since_ns, complete) = (self.now_ns, self.complete);
-        let (superseded, waiters, depth) = (false, 0, 1);
-        self.holds.push(OpenHold { hold, since_ns, excludes, superseded, waiters, point, depth, complete });
         self.fresh = true;
+        // A hold is large: it is made where it stays.
+        self.holds.push(OpenHold {
+            hold: step.hold(waited),
+            since_ns: self.now_ns,
+            excludes,
+            superseded: false,
+            waiters: 0,
+            depth: 1,
+            complete: self.complete,
+        });
+        if let Some(open) = self.holds.last() {
+            step.sink.acquired(&open.hold);
+        }
     }
 
     pub(super) fn abandon<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
@@ -247,7 +248,7 @@ impl LockState {
     }
 
     pub(super) fn release<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
-        if !step.rules.measures(step.lock, step.mode()) {
+        if !self.rule.measures(step.mode()) {
             return;
         }
         let Some(index) = self.released(step.task, step.event.mode()) else {
@@ -267,7 +268,12 @@ impl LockState {
             step.counts.hand_overs += 1;
         }
         complete(&mut open.hold, step.event.ts_ns(), step.counts, step.sink);
-        self.holds.remove(index);
+        // A hold is large, and most are the only one: `remove` would move it.
+        if index + 1 == self.holds.len() {
+            self.holds.truncate(index);
+        } else {
+            self.holds.remove(index);
+        }
         if self.own_waits > 0 && self.is_waiting(owner) && !self.is_owner(owner) {
             self.own_waits -= 1;
         }
@@ -276,12 +282,12 @@ impl LockState {
     /// Returns the index of the hold that a release by `task` ends.
     fn released(&self, task: TaskId, mode: Option<Mode>) -> Option<usize> {
         let of_mode = |open: &OpenHold| mode.is_none_or(|mode| open.hold.mode == mode);
-        let latest = |matches: &dyn Fn(&OpenHold) -> bool| {
-            self.holds.iter().rposition(|open| open.hold.task == task && matches(open))
-        };
+        let is_own = |open: &OpenHold| open.hold.task == task;
+        let own = self.holds.iter().rposition(|open| is_own(open) && of_mode(open));
+        let own_of_any_mode = || self.holds.iter().rposition(is_own);
         let handed_over =
             || self.holds.iter().position(|open| open.complete && !open.superseded && of_mode(open));
-        latest(&of_mode).or_else(|| latest(&|_| true)).or_else(handed_over)
+        own.or_else(own_of_any_mode).or_else(handed_over)
     }
 
     /// Ends all holds: destroying a lock releases it.
@@ -297,15 +303,15 @@ impl LockState {
     }
 
     /// Adds the open holds that are not superseded, and the open waits.
-    pub(super) fn add_open(&self, rules: &Rules, open: &mut OpenLocks) {
-        let Some(lock) = self.lock.filter(|_| self.measured) else { return };
+    pub(super) fn add_open(&self, open: &mut OpenLocks) {
+        let Some(lock) = self.lock.filter(|_| self.rule.measures_holds) else { return };
         for OpenHold { hold, excludes, .. } in self.holds.iter().filter(|open| !open.superseded) {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
         for OpenWait { wait, .. } in &self.waits {
             let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
-            let excludes = rules.excludes(lock, mode);
+            let excludes = self.rule.excludes(mode);
             open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes });
         }
     }
@@ -331,9 +337,24 @@ impl LockState {
     }
 
     /// Ends the wait of this task, if there is one, and returns its length.
+    #[inline]
     fn end_wait<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>, outcome: Outcome) -> Waited {
-        let event = step.event;
         let open = self.waits.iter().position(|open| open.wait.task == step.task);
+        let had_none = open.is_none() && outcome == Outcome::Acquired;
+        if had_none && step.event.wait_ns().is_some_and(|ns| ns <= 0) {
+            return Waited { contended: false, wait_ns: Some(0), gap_ns: Some(0) };
+        }
+        self.end_some_wait(step, outcome, open)
+    }
+
+    /// Ends the wait with this index, or one whose begin was not seen, and returns its length.
+    fn end_some_wait<E: EventRow, S: Sink>(
+        &mut self,
+        step: &mut Step<'_, E, S>,
+        outcome: Outcome,
+        open: Option<usize>,
+    ) -> Waited {
+        let event = step.event;
         let mut wait = match open {
             Some(index) => {
                 let open = self.waits.remove(index);
@@ -343,9 +364,6 @@ impl LockState {
                 self.finished(open, step.counts, step.sink)
             }
             None => match event.wait_ns() {
-                Some(ns) if ns <= 0 && outcome == Outcome::Acquired => {
-                    return Waited { contended: false, wait_ns: Some(0), gap_ns: Some(0) };
-                }
                 Some(ns) if step.last_loss_ns.is_none_or(|loss| event.ts_ns().saturating_sub(ns) > loss) => {
                     // It is never charged: the holds at its begin are no longer known.
                     step.counts.inferred_waits += 1;
@@ -365,7 +383,7 @@ impl LockState {
         wait.runq_ns = event.runq_ns();
         wait.waker = event.peer_task();
         wait.waker_stack = event.peer_stack();
-        if self.measured && open.is_some() && wait.charge == Charge::Unknown {
+        if self.rule.measures_holds && open.is_some() && wait.charge == Charge::Unknown {
             self.ended.push(wait);
         } else {
             step.sink.wait(&wait);
@@ -391,10 +409,12 @@ impl LockState {
 }
 
 impl OpenHold {
-    /// Whether `hold` is a further acquisition within this hold.
-    fn is_reentered_by(&self, hold: &Hold, point: Option<i64>) -> bool {
-        let same = self.hold.task == hold.task && self.hold.mode == hold.mode;
-        same && (self.excludes || self.point == point)
+    /// Whether the acquisition in `step` is a further one within this hold.
+    fn is_reentered_by<E: EventRow, S: Sink>(&self, step: &Step<'_, E, S>, rule: LockRule) -> bool {
+        let point = |stack| step.rules.point(rule, stack);
+        self.hold.task == step.task
+            && self.hold.mode == step.mode()
+            && (self.excludes || point(self.hold.stack) == point(step.event.stack()))
     }
 }
 

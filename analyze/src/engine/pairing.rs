@@ -71,7 +71,7 @@ impl Engine {
                     EventKind::TryFail => return try_failed(event, &mut self.counts, sink),
                     EventKind::Release => {
                         let mode = event.mode().unwrap_or(Mode::Exclusive);
-                        self.counts.unpaired_releases += u64::from(self.rules.measures(lock, mode));
+                        self.counts.unpaired_releases += u64::from(self.rules.of(lock).measures(mode));
                         return;
                     }
                     EventKind::Wait | EventKind::Acquire | EventKind::Abandon => {}
@@ -125,7 +125,7 @@ impl Engine {
         let mut states: Vec<&LockState> = self.states.iter().filter(|state| state.idle().is_none()).collect();
         states.sort_unstable_by_key(|state| state.lock);
         let mut open = OpenLocks::default();
-        states.into_iter().for_each(|state| state.add_open(&self.rules, &mut open));
+        states.into_iter().for_each(|state| state.add_open(&mut open));
         open
     }
 

@@ -51,7 +51,7 @@ impl LockState {
             second: if self.own_waits > 0 { open.find(is_other).map(id) } else { None },
             first_excludes: first.is_some_and(|first| first.excludes),
             free: self.is_free(),
-            measured: self.measured,
+            measured: self.rule.measures_holds,
             has_own_waits: self.own_waits > 0,
         }
     }

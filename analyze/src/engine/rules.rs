@@ -13,14 +13,23 @@ pub struct Rules {
     user_points: Vec<u32>,
 }
 
+/// The rules of one lock.
 #[derive(Clone, Copy, Debug)]
-struct LockRule {
-    measures_holds: bool,
+pub(super) struct LockRule {
+    /// Whether the source records the length of its holds.
+    pub(super) measures_holds: bool,
     /// Several tasks may hold it exclusively: a semaphore counts.
     counts: bool,
     /// Readers take it without a function call that could be recorded: their holds begin only if they waited, and never end.
     exclusive_only: bool,
     kernel: bool,
+}
+
+impl Default for LockRule {
+    /// Returns the rules of a lock that the side table does not have: a user lock, fully recorded.
+    fn default() -> Self {
+        Self { measures_holds: true, counts: false, exclusive_only: false, kernel: false }
+    }
 }
 
 impl LockRule {
@@ -33,6 +42,16 @@ impl LockRule {
             exclusive_only: lock.kind == LockKind::PercpuRwSem,
             kernel: lock.kind.is_kernel(),
         }
+    }
+
+    /// Whether the source records the length of holds of this mode.
+    pub(super) fn measures(self, mode: Mode) -> bool {
+        self.measures_holds && !(self.exclusive_only && mode == Mode::Shared)
+    }
+
+    /// Whether a hold of this mode can only begin when all others have ended.
+    pub(super) fn excludes(self, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.counts
     }
 }
 
@@ -55,18 +74,17 @@ impl Rules {
 
     /// Whether the source records the length of holds of `lock`.
     pub fn measures_holds(&self, lock: LockId) -> bool {
-        self.lock(lock).is_none_or(|rule| rule.measures_holds)
+        self.of(lock).measures_holds
     }
 
     /// Whether the source records the length of holds of this mode.
     pub(crate) fn measures(&self, lock: LockId, mode: Mode) -> bool {
-        let rule = self.lock(lock);
-        rule.is_none_or(|rule| rule.measures_holds && !(rule.exclusive_only && mode == Mode::Shared))
+        self.of(lock).measures(mode)
     }
 
     /// Whether a hold of this mode can only begin when all others have ended.
     pub(crate) fn excludes(&self, lock: LockId, mode: Mode) -> bool {
-        mode == Mode::Exclusive && !self.lock(lock).is_some_and(|rule| rule.counts)
+        self.of(lock).excludes(mode)
     }
 
     /// The number of locks in the side table.
@@ -74,14 +92,15 @@ impl Rules {
         self.locks.len()
     }
 
-    fn lock(&self, lock: LockId) -> Option<LockRule> {
-        index(lock.0).and_then(|at| self.locks.get(at)).copied()
+    /// Returns the rules of a lock.
+    #[inline]
+    pub(super) fn of(&self, lock: LockId) -> LockRule {
+        index(lock.0).and_then(|at| self.locks.get(at)).copied().unwrap_or_default()
     }
 
-    /// Returns the acquisition site of a stack.
-    pub(super) fn point(&self, lock: LockId, stack: Option<StackId>) -> Option<i64> {
-        let kernel = self.lock(lock).is_some_and(|rule| rule.kernel);
-        let points = if kernel { &self.kernel_points } else { &self.user_points };
+    /// Returns the acquisition site of a stack with which a lock of these rules was acquired.
+    pub(super) fn point(&self, lock: LockRule, stack: Option<StackId>) -> Option<i64> {
+        let points = if lock.kernel { &self.kernel_points } else { &self.user_points };
         let stack = stack?;
         let point = index(stack.0).and_then(|at| points.get(at));
         // A stack without a known site is a site of its own; its negative number differs from all others.

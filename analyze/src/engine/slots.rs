@@ -46,7 +46,7 @@ impl Slots {
             Ok(id) if id < self.locks => {
                 let at = self.stride.quotient(id) as usize;
                 if at >= self.dense.len() {
-                    self.dense.resize(at + 1, unseen);
+                    self.grow(at, unseen);
                 }
                 &mut self.dense[at]
             }
@@ -56,6 +56,11 @@ impl Slots {
             *slot = unseen;
         }
         slot
+    }
+
+    #[cold]
+    fn grow(&mut self, last: usize, unseen: Slot) {
+        self.dense.resize(last + 1, unseen);
     }
 
     /// Forgets all locks.
