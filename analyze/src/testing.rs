@@ -177,6 +177,7 @@ impl Parts {
                 "kinds" => source.kinds = value.split(',').map(str::to_owned).collect(),
                 "holds" => source.holds = value == "yes",
                 "uncontended" => source.uncontended = value == "yes",
+                "covers" => source.covers = Some(value.parse().unwrap()),
                 "limit" => source.limits.push(value.replace('_', " ")),
                 _ => panic!("a source has no {key}"),
             }

@@ -245,6 +245,7 @@ pub(crate) enum RowKey {
 }
 
 impl RowKey {
+    #[inline]
     pub(crate) fn of(subject: impl Into<Subject>, by: By, names: &Names) -> Self {
         let Subject { lock, task, stack } = subject.into();
         match by {

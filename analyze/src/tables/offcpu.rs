@@ -10,7 +10,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::{Event, EventKind, Stack, StackId, TaskId, TaskState, Trace, run_info::OFF_CPU};
+use trace_format::{Event, EventKind, Stack, StackId, TaskId, TaskState, Trace, run_info::Source};
 
 use super::{
     Table,
@@ -206,7 +206,7 @@ pub fn offcpu(traces: &[Trace], options: &Options) -> Result<OffCpu, AnalyzeErro
             }
         })?;
         let mut of_trace = input.trust(TrustCounter::default(), &outcome, options.allow_loss)?;
-        let sources = input.trace.info().sources.iter().filter(|source| source.name == OFF_CPU);
+        let sources = input.trace.info().sources.iter().filter(|source| Source::is_sched(source));
         of_trace.limits = sources.flat_map(|source| source.limits.iter().cloned()).collect();
         trust.push(of_trace);
         let naming =

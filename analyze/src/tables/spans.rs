@@ -70,12 +70,18 @@ impl LastPeriod {
         self.number
     }
 
+    /// Returns the length of an interval, if it is not empty and all of it is in the last period.
+    #[inline]
+    pub(crate) fn inside(&self, start_ns: i64, end_ns: i64) -> Option<i64> {
+        let is_inside = self.start_ns <= start_ns && start_ns < end_ns && end_ns <= self.end_ns;
+        is_inside.then(|| end_ns - start_ns)
+    }
+
     /// Returns the period and the length of each part of an interval. An empty interval has none.
     #[inline]
     pub(crate) fn parts(&self, start_ns: i64, end_ns: i64) -> impl Iterator<Item = (i64, i64)> + use<> {
-        let is_inside = self.start_ns <= start_ns && start_ns < end_ns && end_ns <= self.end_ns;
-        let one = is_inside.then_some((self.number, end_ns - start_ns));
-        let (start_ns, end_ns) = if is_inside { (0, 0) } else { (start_ns, end_ns) };
+        let one = self.inside(start_ns, end_ns).map(|ns| (self.number, ns));
+        let (start_ns, end_ns) = if one.is_some() { (0, 0) } else { (start_ns, end_ns) };
         one.into_iter().chain(self.periods.parts(start_ns, end_ns))
     }
 }

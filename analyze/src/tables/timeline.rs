@@ -32,6 +32,7 @@ use crate::{
     output::{Column, Page},
     tables::{
         Table,
+        by_row::ByRow,
         frame::{Lines, Sums as _, failed, lines, masked, merged, sums, values},
         key::{self, By, Key, RowKey},
         key_columns,
@@ -114,12 +115,12 @@ pub(crate) fn of_inputs(
         window: windows[at],
         span_ns,
         period_ns,
-        keys: FxHashMap::default(),
+        keys: ByRow::new(inputs[at].names.locks().len()),
         trust: TrustCounter::default(),
     };
     let how = (Detail::Times, readers, options.allow_loss);
     let trust = Input::read_all(inputs, how, sink, |at, Filling { keys, trust, .. }| {
-        for (key, gathered) in keys {
+        for (key, gathered) in keys.into_values() {
             let row = ids.id(at, key, inputs);
             sums.push([row], &gathered.sums);
             gathered.cells.iter().for_each(|(period, cell)| cells.push([row, *period], cell));
@@ -267,7 +268,7 @@ struct Filling<'a> {
     /// The length of the longest trace.
     span_ns: i64,
     period_ns: i64,
-    keys: FxHashMap<RowKey, Gathered>,
+    keys: ByRow<Gathered>,
     trust: TrustCounter,
 }
 
@@ -286,7 +287,7 @@ impl Filling<'_> {
     ) {
         let measured = i64::from(self.rules.measures_holds(lock));
         let (from_ns, to_ns) = self.window;
-        let gathered = self.keys.entry(key).or_default();
+        let gathered = self.keys.of(key);
         let periods = Periods { origin_ns: from_ns, length_ns: self.period_ns };
         if (from_ns..=to_ns).contains(&start_ns) {
             // An interval that starts with the last nanosecond belongs to the last period.
@@ -314,7 +315,7 @@ impl Sink for Filling<'_> {
                 let one = CellSums { holds: 1, ..CellSums::default() };
                 self.add((hold.lock, key), (hold.start_ns, hold.end_ns), of_time, one);
             }
-            HoldState::CutByLoss => self.keys.entry(key).or_default().sums.cut_by_loss += 1,
+            HoldState::CutByLoss => self.keys.of(key).sums.cut_by_loss += 1,
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
         }
     }
@@ -326,7 +327,7 @@ impl Sink for Filling<'_> {
         self.trust.wait(wait);
         let key = self.key(wait.into());
         if wait.outcome == Outcome::CutByLoss {
-            self.keys.entry(key).or_default().sums.cut_by_loss += 1;
+            self.keys.of(key).sums.cut_by_loss += 1;
         } else {
             let of_time = |wait_ns| CellSums { wait_ns, ..CellSums::default() };
             let one = CellSums { waits: 1, ..CellSums::default() };

@@ -135,7 +135,7 @@ pub(crate) fn of_inputs(
         }
         let parts = Parts::of(chosen().map(|(_, used)| used.lock), &input.names);
         let (parts, _) = Causes::of(input, options.allow_loss)?.read(parts)?;
-        let is_covered = input.has_off_cpu()?;
+        let is_covered = input.has_holder_states()?;
         for (index, used) in chosen() {
             if let Some(of_lock) = parts.by_lock.get(&used.lock) {
                 let lock = lock(input, used, of_lock, is_covered);

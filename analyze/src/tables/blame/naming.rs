@@ -69,12 +69,7 @@ pub(crate) fn parties(by: By, key: BlameKey, names: &Names) -> [Option<RowKey>; 
 }
 
 /// Returns the name of a row: of the charge, the holder and the waiter.
-pub(in crate::tables) fn label(
-    charged: Charged,
-    by: By,
-    holder: Option<&str>,
-    waiter: Option<&str>,
-) -> String {
+pub(crate) fn label(charged: Charged, by: By, holder: Option<&str>, waiter: Option<&str>) -> String {
     let held = match (charged, holder) {
         (Charged::Hold, Some(holder)) => holder.to_owned(),
         (Charged::Owner, Some(holder)) if by == By::Task => {

@@ -92,16 +92,19 @@ impl Sink for Shares<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        let shares = self.open.get_mut(&(wait.lock, wait.task)).map(std::mem::take);
+        let shares = self.open.get_mut(&(wait.lock, wait.task));
         if !self.selection.selects_wait(wait) {
+            shares.into_iter().for_each(Vec::clear);
             return;
         }
         self.trust.wait(wait);
         let cut = wait.outcome == Outcome::CutByLoss;
         let period = self.periods.map_or(0, |periods| periods.number(wait.end_ns));
-        for (key, sums) in shares.into_iter().flatten() {
+        // The task waits again: its list keeps its memory.
+        for (key, sums) in shares.into_iter().flat_map(|shares| shares.drain(..)) {
             let key = BlameKey { period, ..key };
-            self.add(key, &BlameSums { cut_by_loss: if cut { sums.shares } else { 0 }, ..sums });
+            let sums = BlameSums { cut_by_loss: if cut { sums.shares } else { 0 }, ..sums };
+            self.sums.entry(key).or_default().merge(&sums);
         }
         if wait.gap_ns.is_none() {
             let key = match (wait.owner, wait.waker) {

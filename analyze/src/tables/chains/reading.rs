@@ -26,13 +26,14 @@ pub(super) fn read<'i, 't, R: Receiver>(
     let mut totals = Totals { has_states: true, ..Totals::default() };
     let mut trusts = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
-        let has_states = input.has_off_cpu()?;
+        let has_states = input.has_holder_states()?;
         totals.has_states &= has_states;
         let mut causes = Causes::of(input, allow_loss)?;
         trusts.push(std::mem::take(&mut causes.trust));
         let (found, stats) = causes.read(receiver(input, has_states))?;
         totals.merge(&add(at, found));
         totals.steps_cut += stats.steps_cut;
+        totals.estimated_ns = totals.estimated_ns.saturating_add(stats.estimated_ns);
     }
     Ok((totals, Trust::merged(trusts)))
 }

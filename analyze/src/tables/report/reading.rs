@@ -1,7 +1,6 @@
 //! The passes over one trace that a report needs: intervals enter sinks, one per processor; frames of sums leave.
 
 use polars::frame::DataFrame;
-use rustc_hash::FxHashMap;
 
 use super::{
     Group, Options, Pick,
@@ -19,6 +18,7 @@ use crate::{
         trust::{Trust, TrustCounter},
     },
     tables::{
+        by_row::ByRow,
         frame::{Lines, failed},
         key::{By, RowKey, Subject},
         row_ids::RowIds,
@@ -60,13 +60,13 @@ impl Reading {
         let sink = |at: usize| Summing {
             rows: Rows::new(&inputs[at], self),
             trace: at,
-            found: FxHashMap::default(),
+            found: ByRow::new(inputs[at].names.locks().len()),
             with_extra: self.with_extra,
             trust: TrustCounter::default(),
         };
         let how = (self.detail(), self.readers, self.allow_loss);
         let trust = Input::read_all(inputs, how, sink, |at, Summing { found, trust, .. }| {
-            for (key, (of_row, times)) in found {
+            for (key, (of_row, times)) in found.into_values() {
                 let row = ids.id(at, key, inputs);
                 sums.push([row], &of_row);
                 if let (Some(all), Some(times)) = (&mut percentiles, times) {
@@ -116,6 +116,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Lets the picker count an acquisition, whenever its hold ends.
+    #[inline]
     fn acquired(&mut self, hold: &Hold) {
         if let Some(picker) = &mut self.picker
             && self.selection.selects_hold_any_time(hold)
@@ -124,10 +125,12 @@ impl<'a> Rows<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn selects(&mut self, hold: &Hold) -> bool {
         self.picker.as_mut().is_none_or(|picker| picker.takes(hold)) && self.selection.selects_hold(hold)
     }
 
+    #[inline]
     pub(super) fn key(&self, subject: impl Into<Subject>) -> RowKey {
         RowKey::of(subject, self.by, self.names)
     }
@@ -138,7 +141,7 @@ struct Summing<'a> {
     rows: Rows<'a>,
     /// Its index.
     trace: usize,
-    found: FxHashMap<RowKey, (HoldSums, Option<Box<FirstPass>>)>,
+    found: ByRow<(HoldSums, Option<Box<FirstPass>>)>,
     with_extra: bool,
     trust: TrustCounter,
 }
@@ -157,7 +160,7 @@ impl Sink for Summing<'_> {
         if !is_credited && !matches!(hold.state, HoldState::CutByLoss | HoldState::OpenAtEnd) {
             return;
         }
-        let (sums, times) = self.found.entry(self.rows.key(hold)).or_default();
+        let (sums, times) = self.found.of(self.rows.key(hold));
         if !is_credited {
             sums.add_unfinished(hold);
             return;
@@ -172,14 +175,14 @@ impl Sink for Summing<'_> {
         if self.rows.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome != Outcome::Acquired {
-                self.found.entry(self.rows.key(wait)).or_default().0.add_wait(wait);
+                self.found.of(self.rows.key(wait)).0.add_wait(wait);
             }
         }
     }
 
     fn try_failed(&mut self, failure: &TryFailure) {
         if self.rows.selection.selects_try_failure(failure) {
-            self.found.entry(self.rows.key(failure)).or_default().0.try_failed += 1;
+            self.found.of(self.rows.key(failure)).0.try_failed += 1;
         }
     }
 }
