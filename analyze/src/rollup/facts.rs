@@ -35,7 +35,7 @@ pub(super) fn states(
     period_ns: i64,
     aligns: &Aligns,
 ) -> Result<StatesOf, AnalyzeError> {
-    if !input.has_off_cpu()? {
+    if !input.has_holder_states()? {
         return Ok(None);
     }
     let periods = clock.periods(period_ns);

@@ -56,11 +56,11 @@ impl Gathered {
     }
 }
 
-/// Counts by bucket. Nearly all are small, and a count of 16 bits is four times as likely to be in the cache as one of 64.
+/// Counts by bucket, in as few bytes as possible: every hold counts in another one, and those of all keys are to stay in the cache.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// The lowest 16 bits of each count.
-    low: Vec<u16>,
+    /// The lowest 8 bits of each count.
+    low: Vec<u8>,
     /// The rest of the counts that exceed these.
     high: FxHashMap<u32, i64>,
 }
@@ -73,7 +73,7 @@ impl Counts {
     }
 
     #[inline]
-    fn add(&mut self, bucket: u32, n: u16) {
+    fn add(&mut self, bucket: u32, n: u8) {
         let at = bucket as usize;
         if self.low.len() <= at {
             self.low.resize(at + 1, 0);
@@ -81,7 +81,7 @@ impl Counts {
         let (sum, is_over) = self.low[at].overflowing_add(n);
         self.low[at] = sum;
         if is_over {
-            *self.high.entry(bucket).or_default() += 1 << u16::BITS;
+            *self.high.entry(bucket).or_default() += 1 << u8::BITS;
         }
     }
 
@@ -92,7 +92,7 @@ impl Counts {
 
     /// Returns the counts above 0, with their buckets in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, i64)> {
-        let count = |(bucket, low): (u32, &u16)| {
+        let count = |(bucket, low): (u32, &u8)| {
             (bucket, i64::from(*low) + self.high.get(&bucket).copied().unwrap_or(0))
         };
         (0..).zip(&self.low).map(count).filter(|(_, n)| *n > 0)
@@ -226,11 +226,12 @@ impl Sink for Gather<'_> {
         }
         let period = self.periods.number(hold.end_ns);
         let long_period = self.long_periods.number(hold.end_ns);
-        let parts = self.periods.parts(hold.start_ns.max(from_ns), hold.end_ns.min(to_ns));
+        let periods = self.periods;
         let of_key = self.key(hold.lock, hold.stack, hold.into());
-        let mut here_ns = None;
-        if is_split {
-            for (part, ns) in parts {
+        let (start_ns, end_ns) = (hold.start_ns.max(from_ns), hold.end_ns.min(to_ns));
+        let mut here_ns = periods.inside(start_ns, end_ns).filter(|_| is_split);
+        if is_split && here_ns.is_none() {
+            for (part, ns) in periods.parts(start_ns, end_ns) {
                 if part == period {
                     here_ns = Some(ns);
                 } else {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_beyond_16_bits_are_exact() {
+    fn counts_beyond_8_bits_are_exact() {
         let mut counts = [Counts::default(), Counts::default()];
         for n in 0..200_000 {
             counts[n % 2].count(700);
