@@ -127,6 +127,7 @@ def spark(tables, parameters):
     # SPARK_MASTER is local[*] unless it is set; local-cluster[2,1,1024] has two executor processes.
     builder = SparkSession.builder.appName("klock fleet").master(os.environ.get("SPARK_MASTER", "local[*]"))
     builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     session = builder.config("spark.sql.sources.partitionColumnTypeInference.enabled", "false").getOrCreate()
     # Executors of a cluster complain if the process ends before its session.
     atexit.register(session.stop)
