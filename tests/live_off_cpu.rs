@@ -283,7 +283,7 @@ fn filters_leave_out_short_times_and_other_threads_and_the_trace_reports_them() 
     let comms: Vec<_> =
         recorded.rows.iter().map(|event| recorded.task(event).comm.clone().unwrap()).collect();
     assert!(comms.iter().all(|comm| comm == "sleeper" || comm == "waiter"), "{comms:?}");
-    let source = recorded.info.sources.iter().find(|source| source.name == "off_cpu").unwrap();
+    let source = recorded.info.sources.iter().find(|source| source.name == "sched").unwrap();
     for limit in ["shorter than 5000000 ns", "only tasks of these names are recorded: sleeper, waiter"] {
         assert!(source.limits.iter().any(|said| said.contains(limit)), "{:?}", source.limits);
     }
@@ -303,7 +303,7 @@ fn times_above_the_maximum_are_left_out() {
     for sleep in &recorded.slept {
         assert!(!recorded.within(&sleeper, *sleep).iter().any(|event| is_asleep(&event)), "{sleep:?}");
     }
-    let source = recorded.info.sources.iter().find(|source| source.name == "off_cpu").unwrap();
+    let source = recorded.info.sources.iter().find(|source| source.name == "sched").unwrap();
     assert!(source.limits.iter().any(|said| said.contains("longer than 9000000 ns")), "{:?}", source.limits);
 }
 

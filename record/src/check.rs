@@ -8,6 +8,7 @@ use crate::{
     plan::{Plan, PlanError, Selection},
     preload,
     safety::SafetyFacts,
+    switches,
 };
 
 /// The result of [`check`].
@@ -19,6 +20,8 @@ pub struct Check {
     pub plan: Result<Plan, PlanError>,
     /// A description of how a program that klock starts records its own calls, which works on every machine.
     pub preload: String,
+    /// How the off-CPU time of a command's threads is recorded by default.
+    pub sched: String,
     /// Why the default plan leaves kernel locks out, if it does.
     pub left_out: Option<PlanError>,
     /// The ways in which this setup protects less than it could, a line each.
@@ -37,6 +40,20 @@ pub fn check(output: &OutputOptions) -> Check {
         plan => (plan, None),
     };
     let holds = plan_with(Some(KernelDepth::Holds(ProbePreference::Auto)));
+    let sched = sched(&facts, plan.is_ok());
     let weaknesses = SafetyFacts::gather(&facts, output).weaknesses();
-    Check { facts, weaknesses, plan, preload: preload::description(), left_out, holds }
+    Check { facts, weaknesses, plan, preload: preload::description(), sched, left_out, holds }
+}
+
+/// Describes, for people, how the off-CPU time of a command's threads is recorded by default.
+fn sched(facts: &HostFacts, has_plan: bool) -> String {
+    match switches::check(facts.perf_event_paranoid) {
+        Ok(()) if has_plan => {
+            "on request: all tasks with stacks and wakers (--sched all), or holders of locks by the kernel's switch records (--sched holders)"
+                .to_owned()
+        }
+        Ok(()) => "of threads that hold a lock, by the kernel's switch records; no root needed".to_owned(),
+        Err(refusal) if has_plan => format!("all tasks with stacks and wakers, on request (--sched all); not holders only: {refusal}"),
+        Err(refusal) => format!("no: {refusal}"),
+    }
 }

@@ -20,6 +20,7 @@ use crate::{
     order::Record,
     preload::merge::Step,
     stacks::{StackRef, Stacks},
+    switches::records::{Switch, SwitchAction},
     tasks::Tasks,
 };
 
@@ -32,6 +33,7 @@ mod preload;
 mod probes;
 #[cfg(test)]
 mod script;
+mod switches;
 mod user;
 
 use context::Context;
@@ -50,6 +52,7 @@ pub struct Composer {
     futex: futex::Waits,
     user: user::UserLocks,
     sessions: preload::Sessions,
+    switches: switches::Switches,
     drops_begins: bool,
     stats: ComposerStats,
 }
@@ -77,6 +80,7 @@ impl Composer {
             futex: futex::Waits::default(),
             user: user::UserLocks::new(futexes),
             sessions: preload::Sessions::new(false, Filters::default()),
+            switches: switches::Switches::default(),
             drops_begins,
             stats: ComposerStats::default(),
         }
@@ -85,7 +89,8 @@ impl Composer {
     /// Adds processes that record themselves. `tasks_reported` means that the kernel side reports starts and exits of tasks;
     /// records that `filters` do not select are dropped here.
     pub fn with_preload(self, tasks_reported: bool, filters: Filters) -> Self {
-        Self { sessions: preload::Sessions::new(tasks_reported, filters), ..self }
+        let switches = switches::Switches::new(tasks_reported, &filters);
+        Self { sessions: preload::Sessions::new(tasks_reported, filters), switches, ..self }
     }
 
     /// Adds the next step, in the order of time, of the thread session with this number.
@@ -99,10 +104,16 @@ impl Composer {
 
     /// Adds the next record in the order of time, and appends its rows to `out`.
     pub fn record(&mut self, record: &Record, out: &mut Vec<Event>) {
-        self.stats.last_ns = self.stats.last_ns.max(record.ts_ns() as i64);
+        let before_ns = self.stats.last_ns;
+        self.stats.last_ns = before_ns.max(record.ts_ns() as i64);
         match record {
             Record::Event(event) => self.event(event, out),
             Record::Task(task) => self.task(task),
+            Record::Switch(switch) => {
+                // A processor of a virtual machine may stop between reading the clock and writing the record.
+                let ts_ns = switch.ts_ns.max(before_ns as u64);
+                self.switch(&Switch { ts_ns, ..*switch }, out);
+            }
         }
     }
 
@@ -120,6 +131,11 @@ impl Composer {
                 self.stats.lost.insert(cpu, total);
             }
         }
+    }
+
+    /// Appends rows of losses that no record reported, by CPU.
+    pub fn add_losses(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut Vec<Event>) {
+        out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
     }
 
     fn event(&mut self, event: &WireEvent, out: &mut Vec<Event>) {
@@ -171,6 +187,16 @@ impl Composer {
             // A call on a lock that is not recorded returns all the same: the return does not name the lock.
             self.stats.unpaired = unpaired_before;
         }
+    }
+
+    fn switch(&mut self, switch: &Switch, out: &mut Vec<Event>) {
+        if let SwitchAction::Lost(count) = switch.action {
+            self.switches.lost();
+            out.push(lost_row(switch.ts_ns as i64, switch.cpu, count));
+            return;
+        }
+        let Self { switches, sessions, tasks, .. } = self;
+        out.extend(switches.add(switch, sessions, tasks));
     }
 
     fn task(&mut self, task: &WireTask) {

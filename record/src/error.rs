@@ -11,6 +11,7 @@ use crate::{
     load::LoadError,
     plan::PlanError,
     preload::{fitness::Unfit, library::LibraryError},
+    switches::SwitchesError,
     uprobes::LibcError,
 };
 
@@ -51,6 +52,14 @@ pub enum RecordError {
         "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --pthread-probes out"
     )]
     PreloadOfRunning,
+    /// Which threads hold locks is known only if they record themselves.
+    #[error(
+        "cannot record the off-CPU time of holders only: a program that klock starts has to record its own calls; use --sched all, as root"
+    )]
+    HoldersOfRunning,
+    /// The kernel does not let klock record switches, although it was asked to.
+    #[error("cannot record off-CPU time: {0}; or leave --sched out")]
+    Switches(#[from] SwitchesError),
     /// Uprobes are placed process by process.
     #[error(
         "cannot record pthread calls of all tasks; choose processes with -p, or leave pthread out of --locks"
@@ -174,6 +183,7 @@ impl RecordError {
             | Self::KernelControl { .. }
             | Self::PreloadOfRunning
             | Self::LosslessOfRunning
+            | Self::HoldersOfRunning
             | Self::Filter(_)
             | Self::LockLookup(LockLookupError::Unknown { .. })
             | Self::NoCgroup { .. } => ErrorClass::BadInput,
@@ -188,6 +198,7 @@ impl RecordError {
             | Self::Unloadable(_)
             | Self::Library(_)
             | Self::NeitherWay { .. }
+            | Self::Switches(_)
             | Self::Descriptors { .. }
             | Self::System { .. } => ErrorClass::NotPossible,
         }

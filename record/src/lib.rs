@@ -60,6 +60,7 @@ mod setup;
 pub mod sink;
 pub mod stacks;
 pub mod stop;
+pub mod switches;
 pub mod symbols;
 pub mod target;
 pub mod target_files;
@@ -77,7 +78,7 @@ pub use filters::{Filters, LockChoice, ThreadSpace};
 pub use observer::Observer;
 pub use options::{
     CommandExit, KernelDepth, LockSources, Options, ProbePreference, Progress, PthreadMethod, RecordPhase,
-    Summary, Target, Unwind,
+    SchedRows, Summary, Target, Unwind,
 };
 pub use procfs::host_now;
 pub use stop::Stop;

@@ -18,8 +18,8 @@ pub struct Options {
     /// The locks to record. `None` selects the default for the target, without the parts that this machine cannot record; an
     /// explicit choice that is not possible is an error.
     pub locks: Option<LockSources>,
-    /// Whether off-CPU time is recorded. If so, and `locks` is `None`, no locks are recorded.
-    pub off_cpu: bool,
+    /// The off-CPU times to record. If all are, and `locks` is `None`, no locks are recorded.
+    pub sched: SchedRows,
     /// The depth in which kernel locks are recorded. `None` selects whole holds if `locks` is an explicit choice, and
     /// otherwise waits only, which cost nothing while no task waits.
     pub kernel: Option<KernelDepth>,
@@ -50,7 +50,7 @@ impl Default for Options {
             files: OutputOptions::default(),
             target: Target::All,
             locks: None,
-            off_cpu: false,
+            sched: SchedRows::Auto,
             kernel: None,
             pthread_method: PthreadMethod::default(),
             lossless: false,
@@ -63,6 +63,20 @@ impl Default for Options {
             command_line: Vec::new(),
         }
     }
+}
+
+/// The off-CPU times to record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedRows {
+    /// Those of holders, if the command records its own calls, nothing else is recorded in the kernel, and the kernel permits it.
+    #[default]
+    Auto,
+    /// Those of all recorded tasks, with stacks and wakers, by BPF programs, which need root.
+    All,
+    /// Those of threads that hold a lock, without stacks, by the kernel's switch records. Only for commands that record their own calls.
+    Holders,
+    /// None.
+    None,
 }
 
 /// The depth in which kernel locks are recorded.

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 use trace_format::wire::{WireEvent, WireTask};
 
+use crate::switches::records::Switch;
+
 /// A record with a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -15,6 +17,8 @@ pub enum Record {
     Event(WireEvent),
     /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
+    /// A switch of a task that the kernel reports to any user.
+    Switch(Switch),
 }
 
 impl Record {
@@ -23,6 +27,7 @@ impl Record {
         match self {
             Self::Event(event) => event.ts_ns,
             Self::Task(task) => task.ts_ns,
+            Self::Switch(switch) => switch.ts_ns,
         }
     }
 }

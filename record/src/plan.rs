@@ -3,7 +3,7 @@
 //! Pure, so that the plan for any machine can be tested on any other. [`load`](crate::load) carries a plan out.
 
 use rustix::thread::CapabilitySet;
-use trace_format::run_info::{OFF_CPU, Source};
+use trace_format::run_info::{Covers, SCHED, Source};
 
 use crate::{
     btf::KernelTypes,
@@ -151,12 +151,17 @@ impl Plan {
             sources.push(source("pthread_condition", conditions, (true, false), &[]));
         }
         if self.off_cpu {
-            sources.push(source(OFF_CPU, &[], (false, false), OFF_CPU_LIMITS));
+            sources.push(Source {
+                covers: Some(Covers::All),
+                ready: Some(true),
+                min_block_ns: Some(self.filters.min_block_ns),
+                ..source(SCHED, &[], (false, false), OFF_CPU_LIMITS)
+            });
         }
         let user_limits = self.filters.limits_of_all();
         let off_cpu_limits = self.filters.limits_of_off_cpu();
         for source in &mut sources {
-            let limits = if source.name == OFF_CPU { &off_cpu_limits } else { &user_limits };
+            let limits = if source.is_sched() { &off_cpu_limits } else { &user_limits };
             source.limits.extend_from_slice(limits);
         }
         let kernel = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
@@ -309,5 +314,6 @@ fn attachments(
 
 fn source(name: &str, kinds: &[&str], (uncontended, holds): (bool, bool), limits: &[&str]) -> Source {
     let all = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-    Source { name: name.to_owned(), kinds: all(kinds), uncontended, holds, limits: all(limits) }
+    let limits = all(limits);
+    Source { name: name.to_owned(), kinds: all(kinds), uncontended, holds, limits, ..Source::default() }
 }

@@ -275,6 +275,7 @@ pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Sour
         uncontended: true,
         holds,
         limits,
+        ..Source::default()
     };
     let held = [LockKind::PthreadMutex, LockKind::PthreadRwLock, LockKind::PthreadSpin];
     let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier];

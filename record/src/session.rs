@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{
     Event, EventKind, SideRows,
-    run_info::{Clocks, Loss, ProgramCounters, RunInfo},
+    run_info::{Clocks, Loss, ProgramCounters, RunInfo, Source},
     writer::new_trace_id,
 };
 
@@ -22,9 +22,10 @@ use crate::{
     preload::{self, Preload, PreloadOptions, PreloadStats, library::Library},
     priority::raise_priority,
     procfs,
-    setup::Setup,
+    setup::{Setup, SwitchesChoice},
     sink::Sink,
     stop::Stop,
+    switches::{self, Switches, SwitchesError},
     symbols::{Resolved, Symbols},
     target::ResolvedTarget,
     tasks::{Known, Tasks},
@@ -63,6 +64,9 @@ pub(crate) struct Session<'a> {
     target: ResolvedTarget,
     kernel: Option<KernelSide>,
     preload: Option<Preload>,
+    switches: Option<Switches>,
+    /// The source of the rows that become of switches, or of their absence.
+    switches_source: Option<Source>,
     pipeline: Pipeline,
     symbols: Symbols,
     command: Option<Launched>,
@@ -87,7 +91,8 @@ impl<'a> Session<'a> {
         target: ResolvedTarget,
         stop: &'a Stop,
     ) -> Result<Self, RecordError> {
-        let Setup { plan, preload, libcs, mut files, filters, mut warnings, has_unseen_locks } = setup;
+        let Setup { plan, preload, switches, libcs, mut files, filters, mut warnings, has_unseen_locks } =
+            setup;
         files.set_stop(stop.clone());
         raise_descriptor_limit();
         let failed = |what| move |source| RecordError::System { what, source };
@@ -136,6 +141,10 @@ impl<'a> Session<'a> {
             // A process and its mappings may disappear at any moment from now on.
             symbols.wait_for_mappings(MAPPINGS_TIMEOUT);
         }
+        let (switches, switches_source) = match (switches, pid) {
+            (Some(choice), Some(pid)) => open_switches(choice, pid, options)?,
+            _ => (None, None),
+        };
         if let Some(command) = &mut command {
             command.run()?;
         }
@@ -147,6 +156,8 @@ impl<'a> Session<'a> {
             target,
             kernel,
             preload,
+            switches,
+            switches_source,
             symbols,
             command,
             warnings,
@@ -216,6 +227,9 @@ impl<'a> Session<'a> {
         if let Some(kernel) = &mut self.kernel {
             kernel.loaded.pause()?;
         }
+        if let Some(switches) = &self.switches {
+            switches.stop();
+        }
         let clocks_end = clocks_now();
         if let Some(kernel) = &mut self.kernel {
             report(RecordPhase::Detaching);
@@ -261,10 +275,11 @@ impl<'a> Session<'a> {
 
     /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
     fn round(&mut self, sink: &Sink) -> bool {
-        let Self { kernel, preload, pipeline, symbols, .. } = self;
-        let complete_ns = kernel
-            .as_mut()
-            .map(|kernel| kernel.drain(&mut pipeline.orderer, &mut pipeline.composer, symbols));
+        let Self { kernel, preload, switches, pipeline, symbols, .. } = self;
+        let Pipeline { orderer, composer, .. } = pipeline;
+        let kernel_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
+        let switches_ns = switches.as_mut().map(|switches| switches.drain(orderer));
+        let complete_ns = kernel_ns.into_iter().chain(switches_ns).min();
         let backpressure = preload.as_ref().is_some_and(Preload::has_backpressure);
         if let Some(preload) = preload.as_mut().filter(|_| !backpressure) {
             preload.add_batches();
@@ -357,6 +372,9 @@ impl<'a> Session<'a> {
         if let Some(kernel) = &self.kernel {
             kernel.add_counters_to(&mut loss).ok()?;
         }
+        if let Some(switches) = &self.switches {
+            switches.add_to(&mut loss);
+        }
         self.add_preload_to(&mut loss);
         Some(loss)
     }
@@ -368,6 +386,10 @@ impl<'a> Session<'a> {
         if let Some(kernel) = &self.kernel {
             let stats = kernel.add_counters_to(&mut loss)?;
             composer.finish(kernel.lost_by_cpu(&stats), rows);
+        }
+        if let Some(switches) = &mut self.switches {
+            composer.add_losses(switches.unreported(), rows);
+            switches.add_to(&mut loss);
         }
         loss.late = orderer.late();
         loss.stacks_not_unwound = composer.stacks.not_unwound();
@@ -413,6 +435,7 @@ impl<'a> Session<'a> {
             let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.futex);
             sources.extend(preload::sources(futexes, &self.options.filters, preload.notes()));
         }
+        sources.extend(self.switches_source.clone());
         RunInfo {
             trace_id: self.trace_id.clone(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
@@ -428,6 +451,24 @@ impl<'a> Session<'a> {
             ..RunInfo::default()
         }
     }
+}
+
+/// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.
+fn open_switches(
+    choice: SwitchesChoice,
+    pid: u32,
+    options: &Options,
+) -> Result<(Option<Switches>, Option<Source>), RecordError> {
+    let opened = match options.lossless {
+        true if !choice.is_explicit => Err(SwitchesError::Lossless),
+        _ => Switches::open(pid, choice.perf_event_paranoid, options.ring_bytes),
+    };
+    let refusal = match opened {
+        Ok(opened) => return Ok((Some(opened), Some(switches::source(&options.filters, None)))),
+        Err(error) if choice.is_explicit => return Err(error.into()),
+        Err(error) => error.to_string(),
+    };
+    Ok((None, Some(switches::source(&options.filters, Some(&refusal)))))
 }
 
 /// Returns the tasks that exist at the start of the recording.

@@ -11,7 +11,7 @@ use crate::{
     error::RecordError,
     filters::Filters,
     host::HostFacts,
-    options::{KernelDepth, LockSources, Options, ProbePreference, PthreadMethod, Target},
+    options::{KernelDepth, LockSources, Options, ProbePreference, PthreadMethod, SchedRows, Target},
     plan::{Plan, PlanError, Selection, TargetMode},
     preload::fitness::{self, Loading, Unfit},
     procfs,
@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) plan: Option<Plan>,
     /// The way to load klock's library into the command, if the command records its own calls.
     pub(crate) preload: Option<Loading>,
+    /// The way to record the switches of the command's threads, if they are recorded.
+    pub(crate) switches: Option<SwitchesChoice>,
     /// The libcs that get uprobes, each with its process; `None` for the command, which is not started yet.
     pub(crate) libcs: Vec<(Option<u32>, Libc)>,
     /// The files of these libcs.
@@ -39,6 +41,15 @@ pub(crate) struct Setup {
     pub(crate) has_unseen_locks: bool,
 }
 
+/// A choice to record switches, by perf events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SwitchesChoice {
+    /// The user asked for it by name: a refusal is an error.
+    pub(crate) is_explicit: bool,
+    /// `kernel.perf_event_paranoid`
+    pub(crate) perf_event_paranoid: Option<i64>,
+}
+
 impl Setup {
     /// Decides on the setup for these options.
     pub(crate) fn new(
@@ -46,7 +57,8 @@ impl Setup {
         options: &Options,
         target: &ResolvedTarget,
     ) -> Result<Self, RecordError> {
-        let chosen = options.locks.or(options.off_cpu.then_some(LockSources::NONE));
+        let off_cpu = options.sched == SchedRows::All;
+        let chosen = options.locks.or(off_cpu.then_some(LockSources::NONE));
         let explicit = chosen.is_some();
         let mut locks = chosen.unwrap_or_else(|| options.target.default_locks());
         let mut warnings = Vec::new();
@@ -101,7 +113,7 @@ impl Setup {
             filters: filters.clone(),
             futex: locks.futex,
             pthread: locks.pthread,
-            off_cpu: options.off_cpu,
+            off_cpu,
             target: target.mode,
             ring_bytes: options.ring_bytes,
             max_stack: options.max_stack,
@@ -132,6 +144,16 @@ impl Setup {
             (Err(error), ..) => return Err(error.into()),
         };
         let PthreadSetup { preload, libcs, mut files, .. } = pthread;
+        let switches = match options.sched {
+            SchedRows::Auto => preload.is_some() && plan.is_none(),
+            SchedRows::Holders if preload.is_none() => return Err(RecordError::HoldersOfRunning),
+            SchedRows::Holders => true,
+            SchedRows::All | SchedRows::None => false,
+        };
+        let switches = switches.then_some(SwitchesChoice {
+            is_explicit: options.sched == SchedRows::Holders,
+            perf_event_paranoid: facts.perf_event_paranoid,
+        });
         let recorded = LockSources { futex: plan.as_ref().is_some_and(|plan| plan.futex), ..locks };
         let asks_for_locks = locks.futex || locks.pthread || preload.is_some();
         let mut unseen = Vec::new();
@@ -142,7 +164,7 @@ impl Setup {
         }
         let has_unseen_locks = !unseen.is_empty();
         warnings.append(&mut unseen);
-        Ok(Self { plan, preload, libcs, files, filters, warnings, has_unseen_locks })
+        Ok(Self { plan, preload, switches, libcs, files, filters, warnings, has_unseen_locks })
     }
 }
 

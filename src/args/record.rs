@@ -42,6 +42,19 @@ pub(crate) enum KernelProbes {
     Kprobe,
 }
 
+/// The off-CPU times to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sched {
+    /// holders for a COMMAND of an ordinary user, if the kernel permits it; none otherwise.
+    Auto,
+    /// All recorded tasks, with their stacks and the stacks of their wakers, as root. Locks are then recorded only with --locks.
+    All,
+    /// Threads of COMMAND while they hold a lock, without stacks: what klock why, chains and blame --by state need.
+    Holders,
+    /// None.
+    None,
+}
+
 /// Reads a process id.
 fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_error| {
@@ -99,21 +112,24 @@ pub(crate) struct Record {
     /// Record these locks. By default, record waits for kernel locks and futexes, and the pthread calls of processes and COMMAND.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
-    /// Record how long tasks are off-CPU for any reason, with their stacks and the stacks of their wakers. Locks are then recorded
-    /// only with --locks.
-    #[arg(long, help_heading = "Off-CPU time")]
+    /// Choose the tasks whose off-CPU times are recorded [default: auto].
+    #[arg(long, value_enum, value_name = "TASKS", group = "off_cpu_time", help_heading = "Off-CPU time")]
+    pub(crate) sched: Option<Sched>,
+    /// Record how long tasks are off-CPU for any reason, with their stacks and the stacks of their wakers: --sched all. Locks are then
+    /// recorded only with --locks.
+    #[arg(long, group = "off_cpu_time", help_heading = "Off-CPU time")]
     pub(crate) off_cpu: bool,
     /// Record only off-CPU times of at least this length: 10us, 1ms.
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu", help_heading = "Off-CPU time")]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu_time", help_heading = "Off-CPU time")]
     pub(crate) min_block: Option<Duration>,
     /// Record only off-CPU times of at most this length.
-    #[arg(long, value_name = "TIME", value_parser = positive, requires = "off_cpu", help_heading = "Off-CPU time")]
+    #[arg(long, value_name = "TIME", value_parser = positive, requires = "off_cpu_time", help_heading = "Off-CPU time")]
     pub(crate) max_block: Option<Duration>,
     /// Record only the off-CPU time of threads of programs, not of kernel threads.
-    #[arg(long, requires = "off_cpu", conflicts_with = "kernel_threads", help_heading = "Off-CPU time")]
+    #[arg(long, requires = "off_cpu_time", conflicts_with = "kernel_threads", help_heading = "Off-CPU time")]
     pub(crate) user_threads: bool,
     /// Record only the off-CPU time of kernel threads.
-    #[arg(long, requires = "off_cpu", help_heading = "Off-CPU time")]
+    #[arg(long, requires = "off_cpu_time", help_heading = "Off-CPU time")]
     pub(crate) kernel_threads: bool,
     /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default without --locks.
     #[arg(long, help_heading = "Kernel locks")]

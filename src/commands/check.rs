@@ -23,6 +23,7 @@ pub(super) fn run() -> anyhow::Result<Exit> {
             Err(refusal) => row("nothing of the kernel's", refusal, out)?,
         }
         row("pthread of a command", &check.preload, out)?;
+        row("off-CPU of a command", &check.sched, out)?;
         if let Some(refusal) = &check.left_out {
             row("without kernel locks", refusal, out)?;
         }

@@ -4,8 +4,8 @@ use std::{io::IsTerminal as _, thread, time::Duration};
 
 use anyhow::Context as _;
 use record::{
-    Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod, Stop, Summary,
-    Target, ThreadSpace, stop::INTERRUPTED,
+    Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod, SchedRows, Stop,
+    Summary, Target, ThreadSpace, stop::INTERRUPTED,
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -14,7 +14,7 @@ use signal_hook::{
 use trace_format::{kernel_functions::kinds, output::OutputOptions};
 
 use crate::{
-    args::{self, KernelProbes, LockSource, PthreadProbes},
+    args::{self, KernelProbes, LockSource, PthreadProbes, Sched},
     exit::Exit,
     files, output, recording,
 };
@@ -46,10 +46,8 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
         }
         eprintln!("{}", recording::summary(&summary, &args.output));
         if std::io::stderr().is_terminal() {
-            eprint!(
-                "{}",
-                recording::next_steps(&summary, &args.output, !args.off_cpu || !args.locks.is_empty())
-            );
+            let has_locks = options.sched != SchedRows::All || options.locks.is_some();
+            eprint!("{}", recording::next_steps(&summary, &args.output, has_locks));
         }
     }
     Ok(exit_of(&summary))
@@ -162,7 +160,7 @@ fn options(args: &args::Record) -> Options {
         files: OutputOptions { mode: args.mode, keep_old: true, ..files::options(args.force) },
         target: target(args),
         locks: locks(&args.locks),
-        off_cpu: args.off_cpu,
+        sched: sched(args),
         kernel: depth(args),
         pthread_method: match args.pthread_probes {
             PthreadProbes::Auto => PthreadMethod::Auto,
@@ -203,6 +201,17 @@ fn locks(chosen: &[LockSource]) -> Option<LockSources> {
         futex: has(LockSource::Futex),
         pthread: has(LockSource::Pthread),
     })
+}
+
+/// Returns the off-CPU times to record.
+fn sched(args: &args::Record) -> SchedRows {
+    match args.sched {
+        _ if args.off_cpu => SchedRows::All,
+        Some(Sched::All) => SchedRows::All,
+        Some(Sched::Holders) => SchedRows::Holders,
+        Some(Sched::None) => SchedRows::None,
+        Some(Sched::Auto) | None => SchedRows::Auto,
+    }
 }
 
 /// Returns the chosen detail of kernel locks, or `None` for the default of the chosen locks.

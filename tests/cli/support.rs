@@ -110,6 +110,7 @@ pub(crate) fn run_info(trace_id: &str) -> RunInfo {
             uncontended: true,
             holds: true,
             limits: Vec::new(),
+            ..Source::default()
         }],
         complete: true,
         stop_reason: "command ended".to_owned(),

@@ -68,6 +68,46 @@ struct Session {
     stacks: Vec<StackId>,
     /// The filters select its name.
     is_selected: bool,
+    held: Held,
+}
+
+/// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
+#[derive(Debug, Default)]
+struct Held {
+    /// Their addresses, in the order in which they were taken; one for each time.
+    locks: Vec<u64>,
+    /// It held too many to be remembered.
+    is_unknown: bool,
+}
+
+impl Held {
+    /// The maximum number of locks.
+    const MAX: usize = 64;
+
+    fn add(&mut self, fact: &Fact) {
+        match fact.action {
+            Action::Returned(_, Outcome::Acquired(_)) | Action::ConditionReturned(..)
+                if fact.mode().is_some() =>
+            {
+                if self.locks.len() == Self::MAX {
+                    self.is_unknown = true;
+                } else {
+                    self.locks.push(fact.address);
+                }
+            }
+            Action::Released { .. } | Action::ConditionWait(_) => {
+                if let Some(at) = self.locks.iter().rposition(|&lock| lock == fact.address) {
+                    self.locks.swap_remove(at);
+                }
+            }
+            Action::Destroyed => self.locks.retain(|&lock| lock != fact.address),
+            _ => {}
+        }
+    }
+
+    fn has_any(&self) -> bool {
+        self.is_unknown || !self.locks.is_empty()
+    }
 }
 
 impl Sessions {
@@ -141,7 +181,15 @@ impl Sessions {
             task,
             stacks: Vec::new(),
             is_selected: self.filters.selects_comm(&comm_of(comm)),
+            held: Held::default(),
         });
+    }
+
+    /// Returns the thread with this id if it records itself and may hold a lock.
+    pub(super) fn holder(&self, tid: u32) -> Option<TaskId> {
+        let number = *self.by_task.get(&TaskKey::of_thread(tid))?;
+        let session = self.sessions.get(number as usize)?.as_ref()?;
+        session.held.has_any().then_some(session.task)
     }
 
     fn exit(
@@ -235,6 +283,7 @@ impl Sessions {
                     times: None,
                 };
                 if let Some(fact) = fact(record, first, |tid| image.tasks.get(&tid).copied()) {
+                    session.held.add(&fact);
                     let before = context.locks.rows().len();
                     user.add(&header, &fact, context);
                     let new = context.locks.rows().len() - before;

@@ -177,6 +177,7 @@ impl KernelPlan {
                 uncontended: true,
                 holds: true,
                 limits: limits(HOLD_LIMITS, self.hold_kinds),
+                ..Source::default()
             });
         }
         if waits != 0 {
@@ -186,6 +187,7 @@ impl KernelPlan {
                 uncontended: false,
                 holds: false,
                 limits: limits(WAIT_LIMITS, waits),
+                ..Source::default()
             });
         }
         sources

@@ -259,7 +259,7 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
     let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
     assert_eq!(tracepoints(&plan), own);
     let [source] = &plan.sources()[..] else { panic!("one source") };
-    assert_eq!((source.name.as_str(), source.kinds.len()), ("off_cpu", 0));
+    assert_eq!((source.name.as_str(), source.kinds.len()), ("sched", 0));
     let without = Plan::new(&machine(), &Selection::everything()).unwrap();
     assert!(!tracepoints(&without).iter().any(|program| own.contains(program)));
     let both = Plan::new(&machine(), &Selection { off_cpu: true, ..Selection::everything() }).unwrap();
@@ -273,7 +273,7 @@ fn kernel_threads_are_not_told_apart_without_their_flags() {
     let filters = Filters { threads: Some(ThreadSpace::Kernel), ..Filters::default() };
     let selection = Selection { off_cpu: true, filters, ..Selection::everything() };
     let plan = Plan::new(&machine(), &selection).unwrap();
-    let off_cpu = plan.sources().into_iter().find(|source| source.name == "off_cpu").unwrap();
+    let off_cpu = plan.sources().into_iter().find(|source| source.is_sched()).unwrap();
     assert!(off_cpu.limits.contains(&"off-CPU time: only kernel threads are recorded".to_owned()));
     let mut types = machine().types.unwrap();
     types.task.flags = None;
@@ -288,7 +288,7 @@ fn limits_of_off_cpu_time_are_not_limits_of_locks() {
     let plan = Plan::new(&machine(), &selection).unwrap();
     for source in plan.sources() {
         let has = |words: &str| source.limits.iter().any(|limit| limit.contains(words));
-        let is_off_cpu = source.name == "off_cpu";
+        let is_off_cpu = source.is_sched();
         assert_eq!(
             (has("shorter than 7 ns"), has("shorter than 8 ns")),
             (is_off_cpu, !is_off_cpu),

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use record::{LockSources, Options, RecordError, Stop, Summary, Target};
+use record::{LockSources, Options, RecordError, SchedRows, Stop, Summary, Target};
 use tempfile::TempDir;
 use trace_format::{Event, EventKind, LockRow, Stack, TaskRow, Trace, run_info::Loss};
 
@@ -113,7 +113,7 @@ impl Recording {
 
     /// Starts a recording of its off-CPU time.
     pub fn begin_off_cpu(program: &Program) -> Self {
-        Self::of(program, Options { off_cpu: true, ..Options::default() })
+        Self::of(program, Options { sched: SchedRows::All, ..Options::default() })
     }
 
     fn of(program: &Program, options: Options) -> Self {

@@ -1,0 +1,88 @@
+//! Switches of tasks that the kernel reports to any user: a leave and a return in, one row of off-CPU time out.
+//!
+//! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has none. It cannot have taken or
+//! released a lock meanwhile. With a kernel side, which may know of other holds, every return is a row.
+
+use rustc_hash::FxHashMap;
+use trace_format::{Event, EventKind, TaskState};
+
+use super::preload::Sessions;
+use crate::{
+    filters::{Filters, ThreadSpace},
+    switches::records::{Switch, SwitchAction},
+    tasks::Tasks,
+};
+
+/// The tasks that are off-CPU.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    /// By thread id.
+    left: FxHashMap<u32, Left>,
+    keeps_all: bool,
+    min_ns: i64,
+    max_ns: i64,
+}
+
+/// How a task left its CPU.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    ts_ns: i64,
+    is_runnable: bool,
+}
+
+impl Switches {
+    /// Starts without tasks. `keeps_all` means that rows are not restricted to the holders that the library knows.
+    pub(super) fn new(keeps_all: bool, filters: &Filters) -> Self {
+        let ns = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let max_ns = match filters.threads {
+            // The threads of a command are none of the kernel's.
+            Some(ThreadSpace::Kernel) => -1,
+            _ => ns(filters.max_block_ns),
+        };
+        Self { left: FxHashMap::default(), keeps_all, min_ns: ns(filters.min_block_ns), max_ns }
+    }
+
+    /// Adds the next switch in the order of time. Returns the row of a return.
+    pub(super) fn add(&mut self, switch: &Switch, sessions: &Sessions, tasks: &mut Tasks) -> Option<Event> {
+        let ts_ns = switch.ts_ns as i64;
+        match switch.action {
+            SwitchAction::Left { is_runnable } => {
+                self.left.insert(switch.tid, Left { ts_ns, is_runnable });
+                None
+            }
+            SwitchAction::Returned => {
+                let Left { ts_ns: left_ns, is_runnable } = self.left.remove(&switch.tid)?;
+                let off_ns = (ts_ns - left_ns).max(0);
+                if off_ns < self.min_ns || off_ns > self.max_ns {
+                    return None;
+                }
+                let holder = sessions.holder(switch.tid);
+                let every = || self.keeps_all.then(|| tasks.id(switch.tgid, switch.tid, switch.cpu));
+                let task = holder.or_else(every)?;
+                let state = if is_runnable { TaskState::Runnable } else { TaskState::Asleep };
+                Some(Event {
+                    task: Some(task),
+                    cpu: Some(switch.cpu as i32),
+                    wait_ns: Some(off_ns),
+                    blocked_ns: is_runnable.then_some(0),
+                    runq_ns: is_runnable.then_some(off_ns),
+                    state: Some(state),
+                    ..Event::new(ts_ns, EventKind::OffCpu, 0)
+                })
+            }
+            SwitchAction::Exited => {
+                self.left.remove(&switch.tid);
+                None
+            }
+            SwitchAction::Lost(_) => None,
+        }
+    }
+
+    /// Switches are missing: a task that left may have returned and left again.
+    pub(super) fn lost(&mut self) {
+        self.left.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

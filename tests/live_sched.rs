@@ -1,0 +1,152 @@
+//! Records the off-CPU times of holders as an ordinary user, without root (`fixtures/programs/known_sleeps.c`): each switch that the kernel
+//! counted is a row, each row lies where the program slept, and a holder that sleeps is said to sleep.
+//!
+//! needs: gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::Stdio;
+
+use trace_format::{
+    Event, EventKind, TaskState, Trace,
+    run_info::{Covers, Source},
+};
+
+mod support;
+
+use support::{
+    csv_rows, klock,
+    place::{Place, Recorded},
+    record_whole, skip,
+};
+
+const ROUNDS: usize = 100;
+
+/// Returns the number of switches that a machine may hide: some have tasks of their own whose switches are not recorded.
+fn hidden(switches: usize) -> usize {
+    switches.div_ceil(20)
+}
+
+fn sched(trace: &Trace) -> &Source {
+    trace.info().sources.iter().find(|source| source.is_sched()).expect("the source is listed")
+}
+
+/// Returns the reason why this machine refuses perf events to ordinary users, if it does.
+fn refused(trace: &Trace) -> Option<&str> {
+    let source = sched(trace);
+    (source.covers == Some(Covers::None)).then(|| source.limits[0].as_str())
+}
+
+/// Records known_sleeps as an ordinary user. Returns what the program printed, too.
+fn known_sleeps(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorded, String) {
+    let program = place.program("known_sleeps");
+    let ended = record_whole(&mut place.record(options, &program, arguments));
+    place.assert_nothing_is_left();
+    (place.recorded(), ended.stdout)
+}
+
+/// Returns the off-CPU times of the thread with this id.
+fn of_thread(recorded: &Recorded, tid: i64) -> Vec<&Event> {
+    let is_of = |event: &&Event| {
+        let task = event.task.map(|task| &recorded.tasks[usize::try_from(task.0).unwrap()]);
+        event.kind == EventKind::OffCpu && task.is_some_and(|task| i64::from(task.tid) == tid)
+    };
+    recorded.events.iter().filter(is_of).collect()
+}
+
+/// Returns the numbers of the lines that begin with this word.
+fn lines(text: &str, word: &str) -> Vec<Vec<i64>> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    lines.map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect()).collect()
+}
+
+fn begin_of(event: &Event) -> i64 {
+    event.ts_ns - event.wait_ns.unwrap()
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_where_it_slept() {
+    let place = Place::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let arguments = [&ROUNDS.to_string(), "5", &(2 * cpus).to_string(), "hold"];
+    let (recorded, printed) = known_sleeps(&place, &[], &arguments);
+    if let Some(reason) = refused(&recorded.trace) {
+        return skip(reason);
+    }
+    assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
+    assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
+    for name in ["sleeper", "waiter", "waker"] {
+        let [tid, begin_ns, end_ns, switches] = lines(&printed, name)[0][..] else { panic!("{printed}") };
+        let switches = usize::try_from(switches).unwrap();
+        let rows = of_thread(&recorded, tid);
+        let found = rows.iter().filter(|row| row.ts_ns > begin_ns && begin_of(row) < end_ns).count();
+        assert!(found <= switches, "{name}: {found} of {switches}");
+        assert!(found + hidden(switches) >= switches, "{name}: {found} of {switches}");
+        for row in rows {
+            match row.state {
+                Some(TaskState::Asleep) => assert_eq!((row.blocked_ns, row.runq_ns), (None, None), "{row:?}"),
+                Some(TaskState::Runnable) => {
+                    assert_eq!((row.blocked_ns, row.runq_ns), (Some(0), row.wait_ns), "{row:?}");
+                }
+                _ => panic!("{row:?}"),
+            }
+            assert_eq!((row.stack, row.peer_task), (None, None), "{row:?}");
+        }
+    }
+    for (name, word, least_ns) in [("sleeper", "slept", 5_000_000), ("waiter", "waited", 0)] {
+        let rows = of_thread(&recorded, lines(&printed, name)[0][0]);
+        let times = lines(&printed, word);
+        assert_eq!(times.len(), ROUNDS);
+        let has_row = |time: &&Vec<i64>| {
+            let within = rows.iter().filter(|row| {
+                row.state == Some(TaskState::Asleep) && begin_of(row) >= time[0] && row.ts_ns <= time[1]
+            });
+            // Without a spurious return there is one, which is as long as the sleep.
+            within.map(|row| row.wait_ns.unwrap()).sum::<i64>() >= least_ns
+                && rows.iter().any(|row| begin_of(row) >= time[0] && row.ts_ns <= time[1])
+        };
+        let found = times.iter().filter(has_row).count();
+        // A turn that came before the waiter did makes no sleep.
+        let may_miss = if name == "waiter" { ROUNDS / 5 } else { hidden(ROUNDS) };
+        assert!(found + may_miss >= ROUNDS, "{name}: {found} of {ROUNDS}");
+    }
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn threads_that_hold_no_lock_have_no_rows_and_no_rows_are_recorded_on_request() {
+    let place = Place::new();
+    let (recorded, _) = known_sleeps(&place, &[], &["10", "2"]);
+    assert!(recorded.events.iter().all(|event| event.kind != EventKind::OffCpu), "no thread holds a lock");
+    let (recorded, _) = known_sleeps(&place, &["--sched", "none"], &["10", "2", "0", "hold"]);
+    assert!(recorded.events.iter().all(|event| event.kind != EventKind::OffCpu));
+    assert!(recorded.trace.info().sources.iter().all(|source| !source.is_sched()));
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn a_holder_that_sleeps_with_the_lock_is_asleep_for_those_who_wait() {
+    let place = Place::new();
+    // A machine may hide the switches of a task: the recording is made again then.
+    let found = (0..8).any(|_| {
+        let (recorded, _) = place.run_fixture(&[], "known_chain", &["4", "200"]);
+        if let Some(reason) = refused(&recorded.trace) {
+            skip(reason);
+            return true;
+        }
+        let path = place.path("t.parquet");
+        let blame = ["blame", "--by", "state", "--format", "csv"];
+        let ended = support::run(klock().args(blame).arg(&path).stdin(Stdio::null()));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        let rows = csv_rows(&ended.stdout);
+        assert!(rows.iter().all(|row| row["state"] != "unknown"), "{rows:?}");
+        let of = |state: &str| {
+            let rows = rows.iter().filter(|row| row["state"] == state);
+            rows.map(|row| row["wait_caused_ns"].parse::<i64>().unwrap()).sum::<i64>()
+        };
+        // Each of the first two holders waits for the next one meanwhile.
+        of("asleep") > 190_000_000 && of("lock") > 2 * 190_000_000
+    });
+    assert!(found, "the sleep is missing in 8 recordings");
+}
