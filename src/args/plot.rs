@@ -7,7 +7,7 @@ use std::{
 
 use analyze::{
     export::folded::Of,
-    plot::{DEFAULT_WIDTH, Theme, WIDTHS},
+    plot::{DEFAULT_WIDTH, Theme, WIDTHS, several::MAX_LOCKS},
 };
 use clap::{Args as ClapArgs, ValueEnum};
 
@@ -18,13 +18,23 @@ pub(crate) struct Plot {
     /// The trace to draw.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-    /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn.
+    /// Compare TRACE with this one, recorded after a change: the same locks on the same scales.
+    #[arg(value_name = "AFTER", conflicts_with_all = ["locks", "flame", "blame"])]
+    pub(crate) after: Option<PathBuf>,
+    /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn. Several locks, at most six, are
+    /// drawn on one axis.
     #[arg(long, value_name = "ADDR|#ID|NAME")]
-    pub(crate) lock: Option<String>,
+    pub(crate) lock: Vec<String>,
+    /// Draw the N locks with the most waiting on one axis.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=MAX_LOCKS as i64), conflicts_with_all = ["lock", "flame", "blame"])]
+    pub(crate) locks: Option<u8>,
+    /// Draw who waits for whom: holders by their state, and the tasks and code that wait for them.
+    #[arg(long, conflicts_with = "flame")]
+    pub(crate) blame: bool,
     /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys, wakes or errors.
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, require_equals = true, default_missing_value = "wait")]
     pub(crate) flame: Option<Of>,
-    /// Write the picture to FILE (default: lock.svg, locks.svg or flame.svg), or to stdout if FILE is -. The name's ending sets the
+    /// Write the picture to FILE (default: lock.svg, locks.svg, blame.svg, flame.svg or changes.svg), or to stdout if FILE is -. The name's ending sets the
     /// format.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -51,10 +61,12 @@ pub(crate) struct Plot {
 impl Plot {
     /// Returns the file of the picture.
     pub(crate) fn output(&self) -> &Path {
-        let default = match (&self.lock, self.flame) {
-            (_, Some(_)) => "flame.svg",
-            (Some(_), None) => "lock.svg",
-            (None, None) => "locks.svg",
+        let default = match self {
+            Self { flame: Some(_), .. } => "flame.svg",
+            Self { blame: true, .. } => "blame.svg",
+            Self { after: Some(_), .. } => "changes.svg",
+            Self { lock, .. } if lock.len() == 1 => "lock.svg",
+            _ => "locks.svg",
         };
         self.output.as_deref().unwrap_or(Path::new(default))
     }

@@ -6,7 +6,12 @@ use std::{
     time::Duration,
 };
 
-use analyze::{Filter, input::lookup, plot, plot::lanes};
+use analyze::{
+    Filter,
+    input::lookup,
+    plot,
+    plot::{lanes, several},
+};
 use anyhow::bail;
 use trace_format::Trace;
 
@@ -27,10 +32,11 @@ pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
         bail!("cannot write PNG to a terminal; use -o FILE");
     }
     let file = if to_stdout { None } else { Some(files::create(path, &files::options(args.force))?) };
-    let trace = trace_format::open(&args.trace)?;
+    let paths = [Some(&args.trace), args.after.as_ref()].into_iter().flatten();
+    let traces = paths.map(|path| trace_format::open(path)).collect::<Result<Vec<Trace>, _>>()?;
     let options = plot::Options { width: args.width, theme: args.theme, ..plot::Options::default() };
-    let reading = Reading::start(std::slice::from_ref(&trace));
-    let svg = svg(&trace, args, &options)?;
+    let reading = Reading::start(&traces);
+    let svg = svg(&traces, args, &options)?;
     drop(reading);
     let picture = match format {
         PictureFormat::Svg => svg.into_bytes(),
@@ -55,16 +61,50 @@ fn format(args: &args::Plot) -> anyhow::Result<PictureFormat> {
 }
 
 /// Draws the picture that the arguments select.
-fn svg(trace: &Trace, args: &args::Plot, options: &plot::Options) -> anyhow::Result<String> {
-    if let (Some(lock), None) = (&args.lock, args.flame) {
-        return draw(trace, lock, window(args.from, args.to), options);
-    }
-    // Every word parses; whether such a lock exists depends on the trace.
-    let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
-    let filter = Filter { lock, from_ns: args.from.map(ns), to_ns: args.to.map(ns), ..Filter::default() };
-    Ok(match args.flame {
-        Some(weight) => plot::flame::flame(trace, weight, &filter, options)?,
-        None => plot::overview_svg(&plot::overview::overview(trace, &filter)?, options)?,
+fn svg(traces: &[Trace], args: &args::Plot, options: &plot::Options) -> anyhow::Result<String> {
+    let filter = |lock: Option<&String>| {
+        // Every word parses; whether such a lock exists depends on the trace.
+        let Ok(lock) = lock.map(|lock| lock.parse()).transpose();
+        Filter { lock, from_ns: args.from.map(ns), to_ns: args.to.map(ns), ..Filter::default() }
+    };
+    let window = window(args.from, args.to);
+    Ok(match (traces, &args.lock[..]) {
+        ([before, after], [] | [_]) => {
+            let changes = plot::changes::changes(before, after, &filter(args.lock.first()))?;
+            plot::changes_svg(&changes, options)?
+        }
+        ([_, _], _) => bail!("cannot compare two traces by several locks; give one --lock, or none"),
+        ([trace, ..], [] | [_]) if args.flame.is_some() || args.blame => {
+            let filter = filter(args.lock.first());
+            match args.flame {
+                Some(weight) => plot::flame::flame(trace, weight, &filter, options)?,
+                None => plot::blame_svg(&plot::blame::blame(trace, &filter)?, options)?,
+            }
+        }
+        ([trace, ..], [lock]) => draw(trace, lock, window, options)?,
+        ([trace, ..], []) => match args.locks {
+            Some(count) => {
+                let locks = several::most_waited(trace, &filter(None), count.into())?;
+                plot::several_svg(&several::several(trace, &locks, window, options.columns())?, options)?
+            }
+            None => plot::overview_svg(&plot::overview::overview(trace, &filter(None))?, options)?,
+        },
+        ([_, ..], _) if args.flame.is_some() || args.blame => {
+            bail!("cannot draw several locks as --flame or --blame; give one --lock, or none")
+        }
+        ([_, ..], locks) if locks.len() > several::MAX_LOCKS => {
+            bail!(
+                "cannot draw {} locks on one axis; give --lock at most {} times",
+                locks.len(),
+                several::MAX_LOCKS
+            )
+        }
+        ([trace, ..], locks) => {
+            let ids = locks.iter().map(|lock| Ok(lookup::one_lock(trace, &lock.parse()?)?));
+            let ids = ids.collect::<anyhow::Result<Vec<_>>>()?;
+            plot::several_svg(&several::several(trace, &ids, window, options.columns())?, options)?
+        }
+        ([], _) => bail!("cannot draw: no trace was given; name one"),
     })
 }
 

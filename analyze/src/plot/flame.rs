@@ -8,7 +8,7 @@ use inferno::flamegraph::{
 };
 use trace_format::Trace;
 
-use super::draw::{Options, Theme};
+use super::draw::{Options, Theme, fonts};
 use crate::{
     AnalyzeError, Filter,
     export::{self, folded},
@@ -42,7 +42,12 @@ pub fn flame(
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut look(weight, options), lines.lines(), &mut svg)
         .map_err(|error| failed(error.to_string()))?;
-    String::from_utf8(svg).map_err(|error| failed(error.to_string()))
+    let svg = String::from_utf8(svg).map_err(|error| failed(error.to_string()))?;
+    // The last rule wins: it follows those of inferno.
+    Ok(match svg.rsplit_once("</svg>") {
+        Some((body, end)) => format!("{body}{}</svg>{end}", fonts()),
+        None => svg,
+    })
 }
 
 fn look(weight: folded::Of, options: &Options) -> flamegraph::Options<'static> {

@@ -20,6 +20,7 @@ pub(crate) mod tests;
 mod track;
 mod waiters;
 
+pub(crate) use busiest::busiest_run;
 pub use chart::{
     Blocker, Chart, HolderShare, Lane, LaneSubject, MAX_LANES, MAX_SITES, Site, Span, Totals, Track, Waiters,
 };

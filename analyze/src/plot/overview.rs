@@ -6,7 +6,7 @@ use trace_format::Trace;
 
 use crate::{
     AnalyzeError, Filter,
-    input::trust::Trust,
+    input::{Input, trust::Trust},
     output::units,
     tables::{
         key::By,
@@ -101,7 +101,8 @@ pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError
     };
     let report = report::report(traces, &options)?;
     let locks = report.rows.iter().filter_map(LockWaits::of).collect();
-    let timeline = timeline(trace, filter)?;
+    let span_ns = span_ns(trace, filter);
+    let timeline = timeline(trace, filter, (span_ns > 0).then(|| period_ns(span_ns)))?;
     Ok(Overview {
         locks,
         locks_total: report.rows_total,
@@ -114,16 +115,44 @@ pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError
     })
 }
 
-fn notes(trust: &Trust) -> Vec<String> {
+/// Returns the lines above the charts of a picture of a whole trace.
+pub(super) fn notes(trust: &Trust) -> Vec<String> {
     let idle = (trust.idle_waits > 0)
         .then(|| format!("{} of idle waits left out", units::duration(trust.idle_wait_ns)));
     trust.deadlocks.iter().cloned().chain(trust.warning()).chain(idle).collect()
 }
 
-fn timeline(trace: &Trace, filter: &Filter) -> Result<Timeline, AnalyzeError> {
-    let span_ns = filter.to_ns.unwrap_or(i64::MAX).min(trace.info().span_ns()) - filter.from_ns.unwrap_or(0);
+/// Returns the length of the part of a trace that a filter selects, in ns.
+pub(super) fn span_ns(trace: &Trace, filter: &Filter) -> i64 {
+    let to_ns = filter.to_ns.unwrap_or(i64::MAX).min(trace.info().span_ns());
+    to_ns.saturating_sub(filter.from_ns.unwrap_or(0)).max(0)
+}
+
+/// As [`span_ns`], up to the last event if the end of the recording is not known; 0 if the filter finds nothing.
+pub(super) fn recorded_span_ns(trace: &Trace, filter: &Filter) -> i64 {
+    let of_events = || {
+        let (from_ns, to_ns) = timeline::window(&Input::open(trace, 0, filter)?)?;
+        Ok::<i64, AnalyzeError>(to_ns.saturating_sub(from_ns))
+    };
+    match span_ns(trace, filter) {
+        0 => of_events().unwrap_or(0),
+        span_ns => span_ns,
+    }
+}
+
+/// Returns the length of the periods of a picture of this much time, in ns.
+pub(super) fn period_ns(span_ns: i64) -> i64 {
+    round((span_ns / PERIODS).max(1))
+}
+
+/// Computes the waits by lock and period; without a period, the table chooses one.
+pub(super) fn timeline(
+    trace: &Trace,
+    filter: &Filter,
+    period_ns: Option<i64>,
+) -> Result<Timeline, AnalyzeError> {
     let options = timeline::Options {
-        period_ns: (span_ns > 0).then(|| round(span_ns / PERIODS)),
+        period_ns,
         limit: Some(MAX_LOCKS),
         filter: filter.clone(),
         allow_loss: true,
@@ -138,7 +167,8 @@ fn round(ns: i64) -> i64 {
     powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power)).find(|round| *round >= ns).unwrap_or(ns)
 }
 
-fn sums(timeline: &Timeline) -> Vec<Period> {
+/// Returns the sums of all locks by period.
+pub(super) fn sums(timeline: &Timeline) -> Vec<Period> {
     let period = |index: i64| {
         let (from_ns, to_ns) = timeline.period(index);
         let cells = timeline.series().filter_map(|series| series.cells.get(&index));

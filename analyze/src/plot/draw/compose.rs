@@ -63,7 +63,7 @@ pub fn svg(chart: &Chart, options: &Options) -> Result<String, AnalyzeError> {
     ))
 }
 
-fn grid_lines(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
+pub(super) fn grid_lines(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
     for tick in &axis.ticks {
         let x = layout.x(tick.ts_ns).round() as i32;
         page.line((x, layout.top), (x, layout.lanes_bottom + 5), layout.theme.grid)?;
@@ -71,7 +71,7 @@ fn grid_lines(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), A
     Ok(())
 }
 
-fn axis_labels(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
+pub(super) fn axis_labels(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
     let (left, right, y) = (layout.left, layout.right, layout.lanes_bottom);
     page.line((left, y), (right, y), layout.theme.frame)?;
     let face = Face { size: SMALL, colour: layout.theme.faint_ink, bold: false, align: Align::Centre };

@@ -15,6 +15,8 @@ use crate::{
 
 /// The words for the percentiles.
 const NAMES: [&str; RANKS.len()] = ["p50", "p90", "p99", "p99.9"];
+/// The height of the axes in parts of the highest bar: the names of four percentiles stand above the bars.
+const ROOM: f64 = 1.55;
 const WAITS: Rgb = (86, 180, 233);
 const HOLDS: Rgb = (0, 158, 115);
 
@@ -58,7 +60,7 @@ fn histogram(
         ),
         detail: text::clean(&named.join(", "), text::fitting(sides.1 - sides.0, SMALL)),
         x: Scale::of_times(first.from_ns, last.to_ns),
-        y: Scale::of_counts(most),
+        y: Scale { to: most as f64 * ROOM, ..Scale::of_counts(most) },
     };
     let axes = place.draw(area)?;
     for band in &times.bands {
@@ -77,14 +79,20 @@ fn histogram(
             _ => marks.push((x, ns, (*name).to_owned())),
         }
     }
-    for (at, (x, ns, name)) in marks.iter().enumerate() {
-        let pixel = (place.x.to - place.x.from) / f64::from((sides.1 - sides.0).max(1));
+    let pixel = (place.x.to - place.x.from) / f64::from((sides.1 - sides.0).max(1));
+    for (_, ns, _) in &marks {
         block(&axes, (log(*ns), 0.0), (log(*ns) + pixel, high), ink)?;
-        let is_right = x + text::width(name, SMALL) + 8 > sides.1;
+    }
+    for (at, (x, _, name)) in marks.iter().enumerate() {
+        let width = text::width(name, SMALL);
+        let is_right = x + width + 8 > sides.1;
         let align = if is_right { Align::Right } else { Align::Left };
         let face = Face { size: SMALL, colour: ink, bold: false, align };
-        let row = i32::try_from(at).unwrap_or(0);
-        panel::text(area, name, (x + if is_right { -3 } else { 4 }, place.ends.0 + 6 + 11 * row), face)?;
+        let y = place.ends.0 + 7 + 12 * i32::try_from(at).unwrap_or(0);
+        let (from, to) = if is_right { (x - width - 4, x - 2) } else { (x + 2, x + width + 4) };
+        // The lines of other percentiles must not cross the words.
+        panel::mark(area, (from, y - 6), (to, y + 6), layout.theme.paper)?;
+        panel::text(area, name, (x + if is_right { -3 } else { 4 }, y), face)?;
     }
     Ok(())
 }

@@ -37,15 +37,22 @@ pub(super) fn bars(chart: &Chart, layout: &Layout, palette: &Palette) -> String 
         svg.push_str("<g shape-rendering=\"crispEdges\"><title>");
         svg.push_str(&text::escape(&format!("{}: {}", label(lane, usize::MAX), sums(chart, lane))));
         svg.push_str("</title>\n");
-        lane_bars(&mut svg, chart, layout, palette, index);
+        let place = (layout.lane_top(index), layout.lane_height);
+        let solid = hex(palette.lane(index).unwrap_or(layout.theme.ink));
+        lane_bars(&mut svg, (chart, lane), layout, place, (&solid, &|blocker| palette.wait(blocker)));
         svg.push_str("</g>\n");
     }
     svg
 }
 
-fn lane_bars(svg: &mut String, chart: &Chart, layout: &Layout, palette: &Palette, index: usize) {
-    let lane = &chart.lanes[index];
-    let (top, height) = (layout.lane_top(index), layout.lane_height);
+/// Draws the intervals of one lane of a chart at this top and height, with the paint of holds and that of waits.
+pub(super) fn lane_bars(
+    svg: &mut String,
+    (chart, lane): (&Chart, &Lane),
+    layout: &Layout,
+    (top, height): (i32, i32),
+    (solid, wait_paint): (&str, &dyn Fn(Blocker) -> String),
+) {
     let mut hold = Bars::default();
     let mut waits: Vec<(Blocker, Bars)> = Vec::new();
     for span in &lane.hold.spans {
@@ -72,9 +79,9 @@ fn lane_bars(svg: &mut String, chart: &Chart, layout: &Layout, palette: &Palette
         }
     }
     for (blocker, bars) in &waits {
-        bars.write(svg, &palette.wait(*blocker));
+        bars.write(svg, &wait_paint(*blocker));
     }
-    hold.write(svg, &hex(palette.lane(index).unwrap_or(layout.theme.ink)));
+    hold.write(svg, solid);
     let mut woken = Bars::default();
     for span in &lane.wait.spans {
         if let Some(at_ns) = span.woken_ns {
@@ -85,14 +92,14 @@ fn lane_bars(svg: &mut String, chart: &Chart, layout: &Layout, palette: &Palette
     let mut open = Bars::default();
     for span in lane.hold.spans.iter().chain(&lane.wait.spans) {
         if span.open_end {
-            open.arrow(layout.x(span.to_ns), top + 2, height - 4, ARROW);
+            open.arrow(layout.x(span.to_ns), top + 2, (height - 4).max(4), ARROW);
         }
         if span.open_start {
-            open.arrow(layout.x(span.from_ns), top + 2, height - 4, -ARROW);
+            open.arrow(layout.x(span.from_ns), top + 2, (height - 4).max(4), -ARROW);
         }
     }
     open.write(svg, &hex(layout.theme.ink));
-    crosses(svg, layout, lane, top);
+    crosses(svg, layout, lane, (top, height));
 }
 
 fn of_blocker(waits: &mut Vec<(Blocker, Bars)>, blocker: Blocker) -> &mut Bars {
@@ -145,17 +152,17 @@ pub(super) fn woken_bars(bars: &mut Bars, woken_x: f64, end_x: f64, top: i32, he
 }
 
 /// Adds a cross at the end of each wait that was given up, without overlaps.
-fn crosses(svg: &mut String, layout: &Layout, lane: &Lane, top: i32) {
+fn crosses(svg: &mut String, layout: &Layout, lane: &Lane, (top, height): (i32, i32)) {
     let mut path = String::new();
     let mut last = f64::NEG_INFINITY;
-    let arm = (layout.lane_height / 3).clamp(2, 4);
+    let arm = (height / 3).clamp(2, 4);
     for (column, _) in lane.abandoned.iter().enumerate().filter(|(_, count)| **count > 0) {
         let x = (layout.column_x(column) + layout.column_x(column + 1)) / 2.0;
         if x - last < f64::from(2 * arm + 2) {
             continue;
         }
         last = x;
-        let (x, y) = (x.round() as i32, top + layout.lane_height / 2);
+        let (x, y) = (x.round() as i32, top + height / 2);
         path.push_str(&cross(x, y, arm));
     }
     write_crosses(svg, &path, layout.theme);

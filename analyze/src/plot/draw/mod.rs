@@ -7,7 +7,10 @@
 //! `docs/pictures.md` says how to read it.
 
 mod axis;
+mod blame;
+mod changes;
 mod compose;
+mod flow;
 mod histograms;
 mod lanes;
 mod latencies;
@@ -18,14 +21,20 @@ mod page;
 mod palette;
 mod panel;
 mod png;
+mod several;
+mod stacked;
 mod strips;
 #[cfg(test)]
 mod tests;
 mod text;
 mod theme;
 
+pub use blame::blame_svg;
+pub use changes::changes_svg;
 pub use compose::svg;
 pub use layout::{DEFAULT_WIDTH, Options, WIDTHS};
 pub use overview::overview_svg;
+pub(super) use page::fonts;
 pub use png::png;
+pub use several::several_svg;
 pub use theme::Theme;

@@ -3,8 +3,9 @@
 use super::{
     axis::Axis,
     layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, SMALL, TEXT, TITLE},
-    panel::{Area, Panel, Scale, WORDS, block, log, mark, text as write},
+    page::{self, Align, Face, TEXT, TITLE},
+    panel::{Area, Panel, Scale, WORDS, block, log},
+    stacked::{self, Bar, Part, Place, ROW, rows},
     text,
     theme::{Colours, Rgb, mix},
 };
@@ -14,8 +15,6 @@ use crate::{
     plot::overview::{LockWaits, Overview, Spent, waiting},
 };
 
-/// Height of a lock's row.
-const ROW: i32 = 20;
 /// Height of the charts of all waits over time.
 const CHART: i32 = 110;
 /// Space below the axes, for labels.
@@ -26,13 +25,6 @@ const SHADE: Rgb = (0, 114, 178);
 /// Colour of the longest waits.
 const LONGEST: Rgb = (213, 94, 0);
 
-/// The place of a picture's parts.
-struct Place {
-    theme: &'static Colours,
-    left: i32,
-    right: i32,
-}
-
 /// Draws an overview.
 ///
 /// # Errors
@@ -41,11 +33,11 @@ struct Place {
 pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, AnalyzeError> {
     let theme = options.theme.colours();
     let width = options.pixels();
-    let place = Place { theme, left: MARGIN + (width / 3).min(330), right: width - MARGIN - 70 };
+    let place = Place::new(theme, width);
     let shown = i32::try_from(overview.locks.len()).unwrap_or(0);
     let rows = i32::try_from(overview.timeline.series().count()).unwrap_or(0);
     let room = text::fitting(width - 2 * MARGIN, TEXT);
-    let notes = notes(overview, room);
+    let notes = notes(&overview.notes, room);
     let lines = i32::try_from(notes.len()).unwrap_or(0);
     let head = 66 + lines * LINE;
     let bars_end = head + WORDS + shown.max(1) * ROW + BELOW;
@@ -75,7 +67,9 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     })?;
     let charts = page::charts(size, |area| {
         if shown > 0 {
-            bars(area, overview, &place, (head + WORDS, head + WORDS + shown * ROW))?;
+            let bars = lock_bars(&overview.locks, theme);
+            let ends = (head + WORDS, head + WORDS + shown * ROW);
+            stacked::draw(area, &place, "Locks with the most waiting", &bars, ends)?;
             heat(area, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
             let first = map_end + WORDS;
             let second = first + CHART + BELOW + WORDS;
@@ -88,12 +82,12 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
 }
 
 /// Returns the lines above the charts; a sentence that is too long is broken between its parts.
-fn notes(overview: &Overview, room: usize) -> Vec<String> {
+pub(super) fn notes(notes: &[String], room: usize) -> Vec<String> {
     let lines = |note: &String| {
         let parts: Vec<String> = note.split("; ").map(|part| text::clean(part, room)).collect();
         text::wrap(&parts, room)
     };
-    overview.notes.iter().flat_map(lines).collect()
+    notes.iter().flat_map(lines).collect()
 }
 
 fn facts(overview: &Overview) -> String {
@@ -118,62 +112,13 @@ fn look(spent: Spent, theme: &Colours) -> (Rgb, &'static str) {
     }
 }
 
-/// Draws a bar per lock, in the parts of its waits.
-fn bars(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
-    let locks = &overview.locks;
-    let most = locks.iter().map(|lock| lock.wait_total_ns).max().unwrap_or(1);
-    let panel = Panel {
-        heading: "Locks with the most waiting".to_owned(),
-        x: Scale::of_durations(most),
-        ..rows(place, ends, locks.iter().map(|lock| lock.name.as_str()))
+/// Returns a bar per lock, in the parts of its waits.
+fn lock_bars<'a>(locks: &'a [LockWaits], theme: &Colours) -> Vec<Bar<'a>> {
+    let part = |(spent, ns): &(Spent, i64)| {
+        let (colour, words) = look(*spent, theme);
+        (Part { rank: *spent as usize, colour, words }, *ns)
     };
-    let axes = panel.draw(area)?;
-    for (row, lock) in locks.iter().enumerate() {
-        let top = row as f64;
-        let mut x = 0.0;
-        for (spent, ns) in &lock.parts {
-            let next = x + *ns as f64;
-            block(&axes, (x, top + 0.15), (next, top + 0.85), look(*spent, place.theme).0)?;
-            x = next;
-        }
-        let (x, y) = axes.backend_coord(&(x, top + 0.5));
-        let face = Face { size: SMALL, colour: place.theme.ink, bold: false, align: Align::Left };
-        write(area, &units::duration(lock.wait_total_ns), (x + 5, y), face)?;
-    }
-    legend(area, locks, place, ends.0 - 14)
-}
-
-fn legend(area: &Area<'_>, locks: &[LockWaits], place: &Place, y: i32) -> Result<(), AnalyzeError> {
-    let mut used: Vec<Spent> = locks.iter().flat_map(|lock| &lock.parts).map(|(spent, _)| *spent).collect();
-    used.sort_unstable();
-    used.dedup();
-    let face = Face { size: SMALL, colour: place.theme.faint_ink, bold: false, align: Align::Left };
-    let mut x = MARGIN;
-    for spent in used {
-        let (colour, words) = look(spent, place.theme);
-        mark(area, (x, y - 5), (x + 12, y + 5), colour)?;
-        write(area, words, (x + 17, y), face)?;
-        x += 17 + text::width(words, SMALL) + 16;
-    }
-    Ok(())
-}
-
-/// Returns a panel with a named row per lock.
-fn rows<'n>(place: &Place, ends: (i32, i32), names: impl Iterator<Item = &'n str>) -> Panel {
-    let room = text::fitting(place.left - MARGIN - 24, SMALL);
-    let ticks: Vec<(f64, String)> =
-        names.enumerate().map(|(row, name)| (row as f64 + 0.5, text::clean(name, room))).collect();
-    Panel {
-        theme: place.theme,
-        sides: (place.left, place.right),
-        ends,
-        labels: place.left - MARGIN,
-        heading: String::new(),
-        detail: String::new(),
-        x: Scale { from: 0.0, to: 1.0, ticks: Vec::new() },
-        // The first row is on top.
-        y: Scale { from: ticks.len() as f64, to: 0.0, ticks },
-    }
+    locks.iter().map(|lock| Bar { name: &lock.name, parts: lock.parts.iter().map(part).collect() }).collect()
 }
 
 /// Returns the axis of time of all panels, and its caption.

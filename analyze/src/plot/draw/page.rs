@@ -166,6 +166,14 @@ fn tenths(value: i64) -> String {
     if value % 10 == 0 { (value / 10).to_string() } else { format!("{}.{}", value / 10, value % 10) }
 }
 
+/// The fonts of an SVG, and the rule that selects them; `analyze/fonts/README.md` says how they are made.
+const FONTS: &str = include_str!("../../../fonts/embedded.css");
+
+/// Returns the element that makes all text of an SVG use its own fonts.
+pub(in crate::plot) fn fonts() -> String {
+    format!("<style>\n{FONTS}</style>\n")
+}
+
 /// Returns the whole picture.
 pub(super) fn picture(size: (u32, u32), title: &str, description: &str, parts: &[&str]) -> String {
     let (width, height) = size;
@@ -175,6 +183,7 @@ pub(super) fn picture(size: (u32, u32), title: &str, description: &str, parts: &
         text::escape(title),
         text::escape(description),
     );
+    svg.push_str(&fonts());
     parts.iter().for_each(|part| svg.push_str(part));
     svg.push_str("</svg>\n");
     svg

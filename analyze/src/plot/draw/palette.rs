@@ -49,10 +49,8 @@ impl Palette {
     pub(super) fn wait(&self, blocker: Blocker) -> String {
         match blocker {
             Blocker::Unknown if self.holds_recorded => hex(self.theme.unknown),
-            Blocker::Lane(lane) => {
-                format!("url(#{})", hatch_id(self.lane(lane).unwrap_or(self.theme.others)))
-            }
-            Blocker::Several | Blocker::Unknown => format!("url(#{})", hatch_id(self.theme.others)),
+            Blocker::Lane(lane) => hatch(self.lane(lane).unwrap_or(self.theme.others)),
+            Blocker::Several | Blocker::Unknown => hatch(self.theme.others),
         }
     }
 
@@ -66,33 +64,47 @@ impl Palette {
 
     /// Returns the definitions of the patterns.
     pub(super) fn definitions(&self) -> String {
-        let mut hatches = vec![self.theme.others];
-        hatches.extend(self.colours.iter().flatten());
-        hatches.sort_unstable();
-        hatches.dedup();
+        let mut colours = vec![self.theme.others];
+        colours.extend(self.colours.iter().flatten());
         let mut svg = String::from("<defs>\n");
-        let mut pattern = |id: &str, size: i32, turn: i32, paper: Rgb, marks: &str| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                svg,
-                "<pattern id=\"{id}\" width=\"{size}\" height=\"{size}\" patternUnits=\"userSpaceOnUse\" \
-                 patternTransform=\"rotate({turn})\"><rect width=\"{size}\" height=\"{size}\" fill=\"{}\"/>{marks}</pattern>",
-                hex(paper),
-            );
-        };
-        for colour in hatches {
-            let stripe = format!("<rect width=\"2\" height=\"5\" fill=\"{}\"/>", hex(colour));
-            pattern(&hatch_id(colour), 5, 45, mix(colour, self.theme.paper, 0.75), &stripe);
-        }
+        svg.push_str(&hatches(colours, self.theme));
         let ink = hex(self.theme.faint_ink);
         let stripe = format!("<rect width=\"2\" height=\"4\" fill=\"{ink}\"/>");
         let dot = format!("<rect width=\"2\" height=\"2\" fill=\"{ink}\"/>");
         for (site, (turn, marks)) in [(-45, &stripe), (0, &dot), (90, &stripe)].into_iter().enumerate() {
-            pattern(&format!("klock-site-{}", site + 1), 4, turn, self.theme.paper, marks);
+            pattern(&mut svg, &format!("klock-site-{}", site + 1), (4, turn), self.theme.paper, marks);
         }
         svg.push_str("</defs>\n");
         svg
     }
+}
+
+/// Returns the definitions of the hatches in these colours.
+pub(super) fn hatches(mut colours: Vec<Rgb>, theme: &Colours) -> String {
+    let mut svg = String::new();
+    colours.sort_unstable();
+    colours.dedup();
+    for colour in colours {
+        let stripe = format!("<rect width=\"2\" height=\"5\" fill=\"{}\"/>", hex(colour));
+        pattern(&mut svg, &hatch_id(colour), (5, 45), mix(colour, theme.paper, 0.75), &stripe);
+    }
+    svg
+}
+
+/// Adds the definition of a square pattern: its size and turn, its background, and the marks on it.
+fn pattern(svg: &mut String, id: &str, (size, turn): (i32, i32), paper: Rgb, marks: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        svg,
+        "<pattern id=\"{id}\" width=\"{size}\" height=\"{size}\" patternUnits=\"userSpaceOnUse\" \
+         patternTransform=\"rotate({turn})\"><rect width=\"{size}\" height=\"{size}\" fill=\"{}\"/>{marks}</pattern>",
+        hex(paper),
+    );
+}
+
+/// Returns the paint of a hatch.
+pub(super) fn hatch(colour: Rgb) -> String {
+    format!("url(#{})", hatch_id(colour))
 }
 
 fn hatch_id(colour: Rgb) -> String {

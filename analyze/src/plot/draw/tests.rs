@@ -10,12 +10,15 @@ use crate::{
     engine::Outcome,
     export::folded,
     plot::{
+        blame::blame,
+        changes::changes,
         flame::flame,
         lanes::{
             Query, of_lock,
             tests::{History, lock, taking_turns, worked_example},
         },
         overview::overview,
+        several::{most_waited, several},
     },
     tables::{
         key::Key,
@@ -122,7 +125,7 @@ fn markup_and_control_characters_in_names_are_escaped() {
         assert!(!picture.contains("<script"), "{picture}");
         let allowed = |c: char| c == '\n' || (!c.is_control() && c != '\u{ffff}' && c != '\u{202e}');
         assert!(picture.chars().all(allowed));
-        assert!(picture.len() < 20_000);
+        assert!(picture.len() < 20_000 + fonts().len());
     }
 }
 
@@ -190,6 +193,18 @@ fn pictures_for_review_are_written() {
     let hostile = parts.write();
     let query = |columns| Query { lock: hostile_lock, window: None, columns };
     write("hostile", &|look| svg(&of_lock(&hostile.trace, &query(look.columns()))?, look));
+    for (name, test) in [
+        ("hostile", &hostile),
+        ("one_event", &Parts::parse("1_000 A acquire m a.c:1").write()),
+        ("many_threads", &Parts::parse(&crowd(64)).write()),
+    ] {
+        let trace = &test.trace;
+        write(&format!("{name}_blame"), &|look| blame_svg(&blame(trace, &Filter::default())?, look));
+        write(&format!("{name}_several"), &|look| several_of(trace, look));
+        write(&format!("{name}_changes"), &|look| {
+            changes_svg(&changes(trace, trace, &Filter::default())?, look)
+        });
+    }
     write("hostile_all", &|look| overview_svg(&overview(&hostile.trace, &Filter::default())?, look));
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces");
     let mut paths: Vec<PathBuf> =
@@ -208,12 +223,37 @@ fn pictures_for_review_are_written() {
             });
         }
         write(&format!("{name}_all"), &|look| overview_svg(&overview(&trace, &Filter::default())?, look));
+        write(&format!("{name}_blame"), &|look| blame_svg(&blame(&trace, &Filter::default())?, look));
+        write(&format!("{name}_several"), &|look| several_of(&trace, look));
         for weight in folded::Of::ALL {
             write(&format!("{name}_flame_{weight}"), &|look| {
                 flame(&trace, *weight, &Filter::default(), look)
             });
         }
     }
+}
+
+/// Draws the three locks with the most waiting.
+fn several_of(trace: &Trace, options: &Options) -> Result<String, AnalyzeError> {
+    let locks = most_waited(trace, &Filter::default(), 3)?;
+    several_svg(&several(trace, &locks, None, options.columns())?, options)
+}
+
+/// A history of this many threads: each waits for the one before it.
+fn crowd(threads: i64) -> String {
+    let mut text = String::from("1_000 T0 acquire m a.c:1\n");
+    for thread in 1..threads {
+        text.push_str(&format!("{} T{thread} wait m b.c:2\n", 1_000 + thread));
+    }
+    for thread in 1..threads {
+        let at = 1_000 + thread * 1_000;
+        text.push_str(&format!(
+            "{at} T{} release m\n{at} T{thread} acquire m b.c:2 wait={}\n",
+            thread - 1,
+            at - 1_000 - thread
+        ));
+    }
+    text
 }
 
 /// A trace with names that try to be markup.
@@ -239,6 +279,63 @@ fn the_overviews_of_committed_traces_are_drawn_as_expected() {
             overview_svg(&overview(trace, &Filter::default())?, options)
         });
     }
+}
+
+#[test]
+fn who_waits_for_whom_in_committed_traces_is_drawn_as_expected() {
+    for name in ["shop", "chain", "futex"] {
+        expect_of(&format!("{name}.parquet"), &format!("{name}_blame.svg"), |trace, options| {
+            blame_svg(&blame(trace, &Filter::default())?, options)
+        });
+    }
+}
+
+#[test]
+fn several_locks_of_committed_traces_are_drawn_as_expected() {
+    for name in ["shop", "chain"] {
+        expect_of(&format!("{name}.parquet"), &format!("{name}_several.svg"), several_of);
+    }
+}
+
+#[test]
+fn two_committed_traces_are_drawn_as_expected() {
+    expect_of("first_problem.parquet", "first_problem_changes.svg", |base, options| {
+        let path = base.paths().events.with_file_name("first_problem_fixed.parquet");
+        changes_svg(&changes(base, &Trace::open(&path)?, &Filter::default())?, options)
+    });
+}
+
+#[test]
+fn all_pictures_of_a_trace_stand_hostile_names_one_event_and_many_threads() {
+    for text in [HOSTILE, "1_000 A acquire m a.c:1", &crowd(64)] {
+        let test = Parts::parse(text).write();
+        let trace = &test.trace;
+        for theme in [Theme::Light, Theme::Dark] {
+            for width in [640, 1600] {
+                let look = Options { width, theme, ..Options::default() };
+                let pictures = [
+                    overview_svg(&overview(trace, &Filter::default()).unwrap(), &look).unwrap(),
+                    blame_svg(&blame(trace, &Filter::default()).unwrap(), &look).unwrap(),
+                    several_of(trace, &look).unwrap(),
+                    changes_svg(&changes(trace, trace, &Filter::default()).unwrap(), &look).unwrap(),
+                ];
+                for picture in pictures {
+                    assert!(
+                        !picture.contains("<script") && !picture.contains("NaN") && !picture.contains("<b>")
+                    );
+                    assert!(picture.chars().all(|c| c == '\n' || (!c.is_control() && c != '\u{202e}')));
+                    assert!(png(&picture).unwrap().starts_with(b"\x89PNG"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_picture_of_an_svg_carries_its_fonts() {
+    let picture = draw(&worked_example());
+    assert_eq!(picture.matches("@font-face").count(), 2);
+    assert!(!picture.contains("http://") || picture.matches("http://").count() == 1, "only the namespace");
 }
 
 #[test]

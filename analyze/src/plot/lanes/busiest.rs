@@ -42,21 +42,40 @@ impl Activity {
         }
         let begun: Vec<i64> = self.begun.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
         let weights = if self.wait_ns.iter().any(|ns| *ns > 0) { &self.wait_ns } else { &begun };
-        let mut length = weights.len();
-        loop {
-            length = (length / 2).max(1);
-            let first = heaviest(weights, length);
-            let count: u64 = self.begun[first..first + length].iter().sum();
-            let (from_ns, to_ns) = (self.grid.begin_of(first), self.grid.begin_of(first + length));
-            if count <= most {
-                return Some((from_ns, to_ns));
-            }
-            if length == 1 {
-                let part = i128::from(to_ns - from_ns) * i128::from(most) / i128::from(count);
-                return Some((from_ns, from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))));
-            }
+        let run = busiest_run(weights, &self.begun, most)?;
+        let (from_ns, to_ns) = (self.grid.begin_of(run.first), self.grid.begin_of(run.first + run.length));
+        if run.count <= most {
+            return Some((from_ns, to_ns));
+        }
+        let part = i128::from(to_ns - from_ns) * i128::from(most) / i128::from(run.count);
+        Some((from_ns, from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))))
+    }
+}
+
+/// Neighbouring slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first slice.
+    pub(crate) first: usize,
+    /// The number of slices.
+    pub(crate) length: usize,
+    /// The intervals that begin in them.
+    pub(crate) count: u64,
+}
+
+/// Returns the heaviest run of slices with at most `most` intervals, by halving the run; a single slice may have more. `None` if there
+/// are no slices.
+pub(crate) fn busiest_run(weights: &[i64], begun: &[u64], most: u64) -> Option<Run> {
+    let mut length = weights.len();
+    while length > 0 {
+        length = (length / 2).max(1);
+        let first = heaviest(weights, length);
+        let count = begun[first..first + length].iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+        if count <= most || length == 1 {
+            return Some(Run { first, length, count });
         }
     }
+    None
 }
 
 /// Returns the first index of the heaviest run of `length` weights.

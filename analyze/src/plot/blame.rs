@@ -1,0 +1,173 @@
+//! The data of a picture of blame: the holders that others waited for, with the state of their tasks, and the tasks and code that waited.
+//!
+//! A trace and a filter enter, a [`Blame`] leaves. Its numbers are those of `klock analyze blame`: each sum is of all waits, also of
+//! those that did not end with the lock.
+
+mod flow;
+mod holders;
+
+use trace_format::Trace;
+
+pub use flow::{Flow, Link, MAX_NODES, Node, Party};
+pub use holders::{Bar, Meanwhile};
+
+use crate::{
+    AnalyzeError, Filter,
+    causes::Causes,
+    input::{Detail, Input},
+    plot::overview,
+};
+
+/// The holders and the waits for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Blame {
+    /// The length of the part of the trace that was read, in ns.
+    pub span_ns: i64,
+    /// All waits, in ns: the sum of each of the next four.
+    pub waited_ns: i64,
+    /// The waits by lock.
+    pub locks: Vec<Bar>,
+    /// The waits by the site at which the lock was acquired.
+    pub sites: Vec<Bar>,
+    /// The tasks that waited, and the tasks that they waited for.
+    pub tasks: Flow,
+    /// The code that waited, and the code that had acquired the lock.
+    pub code: Flow,
+    /// The lines above the charts: deadlocks, loss, and idle waits that are left out.
+    pub notes: Vec<String>,
+}
+
+/// Computes who waited for whom.
+///
+/// # Errors
+///
+/// The trace cannot be read or holds no events, or the filter finds nothing in it.
+pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
+    let inputs = Input::open_all([trace], 0, filter)?;
+    let [input] = &inputs[..] else { return Err(AnalyzeError::Empty { path: trace.paths().events.clone() }) };
+    let mut causes = Causes::of(input, true)?;
+    let trust = std::mem::take(&mut causes.trust);
+    let (holders, _) = causes.read(holders::Holders::new(&input.names))?;
+    let mut pairs = flow::Pairs::new(&input.names, &input.selection);
+    input.run(Detail::Peers, &mut pairs)?;
+    let (tasks, code) = pairs.finish();
+    let (locks, sites) = holders.finish();
+    Ok(Blame {
+        span_ns: overview::recorded_span_ns(trace, filter),
+        waited_ns: tasks.links.iter().fold(0, |sum, link| sum.saturating_add(link.ns)),
+        locks,
+        sites,
+        tasks,
+        code,
+        notes: overview::notes(&trust),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{
+        tables::blame::{self as table, By, Charged, Options},
+        testing,
+    };
+
+    fn committed(name: &str) -> Trace {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces").join(name);
+        Trace::open(&path).unwrap()
+    }
+
+    fn total(bars: &[Bar]) -> i64 {
+        bars.iter().flat_map(|bar| &bar.parts).map(|(_, ns)| ns).sum()
+    }
+
+    #[test]
+    fn the_sums_of_each_part_of_the_picture_are_those_of_the_table() {
+        for name in ["shop.parquet", "chain.parquet", "first_problem.parquet", "futex.parquet"] {
+            let trace = committed(name);
+            let picture = blame(&trace, &Filter::default()).unwrap();
+            let table = table::blame(std::slice::from_ref(&trace), &Options::default()).unwrap();
+            let waited_ns = table.totals.waited_ns;
+            let links = |flow: &Flow| flow.links.iter().map(|link| link.ns).sum::<i64>();
+            let sums =
+                [links(&picture.tasks), links(&picture.code), total(&picture.locks), total(&picture.sites)];
+            assert_eq!(sums, [waited_ns; 4], "{name}");
+            assert_eq!(picture.waited_ns, waited_ns, "{name}");
+        }
+    }
+
+    #[test]
+    fn tasks_caused_the_waiting_that_the_table_charges_to_them() {
+        let trace = committed("shop.parquet");
+        let flow = blame(&trace, &Filter::default()).unwrap().tasks;
+        let options = Options { by: By::Task, ..Options::default() };
+        let table = table::blame(std::slice::from_ref(&trace), &options).unwrap();
+        let charged = table.rows.iter().filter(|row| row.charged_to == Charged::Hold);
+        let mut tasks = 0;
+        for row in charged {
+            let node = flow.holders.iter().find(|node| node.name == row.name).unwrap();
+            // A task may be charged as an owner, too.
+            let owner = format!("{}, the owner by the lock word", row.name);
+            let owner = table.rows.iter().find(|row| row.name == owner).map_or(0, |row| row.wait_caused_ns);
+            assert_eq!(node.ns, row.wait_caused_ns + owner, "{}", row.name);
+            tasks += 1;
+        }
+        assert!(tasks > 1);
+    }
+
+    #[test]
+    fn states_of_holders_are_those_of_the_table() {
+        let trace = committed("chain.parquet");
+        let picture = blame(&trace, &Filter::default()).unwrap();
+        let options = Options { by: By::State, ..Options::default() };
+        let table = table::states(std::slice::from_ref(&trace), &options).unwrap();
+        let mut found = 0;
+        for row in table.rows.iter().filter_map(|row| row.state.map(|state| (row, state))) {
+            let (row, state) = row;
+            let rows = table.rows.iter().filter(|other| other.name == row.name && other.state == Some(state));
+            let ns: i64 = rows.map(|row| row.wait_caused_ns).sum();
+            let bar = picture.sites.iter().find(|bar| bar.name == row.name).unwrap();
+            assert!(bar.parts.contains(&(Meanwhile::Held(state), ns)), "{} {state:?} {bar:?}", row.name);
+            found += 1;
+        }
+        assert!(found > 2);
+    }
+
+    #[test]
+    fn a_wait_is_a_link_from_the_waiter_to_each_holder() {
+        let test = testing::trace(
+            "1_000 A acquire m a.c:1\n1_100 B wait m b.c:2\n1_200 C wait m c.c:3\n2_000 A release m
+             2_000 B acquire m b.c:2 wait=900\n2_500 B release m\n2_500 C acquire m c.c:3 wait=1_300\n2_600 C release m",
+        );
+        let Blame { tasks, .. } = blame(&test.trace, &Filter::default()).unwrap();
+        let name = |node: &Node| node.name.split(' ').next().unwrap().to_owned();
+        let links: Vec<(String, String, i64)> = tasks
+            .links
+            .iter()
+            .map(|link| (name(&tasks.waiters[link.waiter]), name(&tasks.holders[link.holder]), link.ns))
+            .collect();
+        let expected = [("C", "A", 800), ("C", "B", 500), ("B", "A", 900)];
+        assert_eq!(links, expected.map(|(waiter, holder, ns)| (waiter.to_owned(), holder.to_owned(), ns)));
+    }
+
+    #[test]
+    fn tasks_beyond_the_limit_are_one_node_with_their_time() {
+        let mut text = "1_000 H acquire m a.c:1\n".to_owned();
+        for thread in 0..40 {
+            text.push_str(&format!("{} T{thread} wait m b.c:2\n", 1_001 + thread));
+        }
+        for thread in 0..40 {
+            text.push_str(&format!("{} T{thread} abandon m wait={}\n", 2_001 + thread, 1_000));
+        }
+        text.push_str("3_000 H release m");
+        let test = testing::trace(&text);
+        let Flow { waiters, .. } = blame(&test.trace, &Filter::default()).unwrap().tasks;
+        assert_eq!(waiters.len(), MAX_NODES);
+        let rest = waiters.last().unwrap();
+        assert_eq!(
+            (rest.party, rest.ns),
+            (Party::More(40 - MAX_NODES + 1), 1_000 * (40 - MAX_NODES + 1) as i64)
+        );
+    }
+}

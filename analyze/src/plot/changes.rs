@@ -1,0 +1,131 @@
+//! The data of a picture of two traces: the same locks before and after a change, on the same scales.
+//!
+//! Two traces and a filter enter, [`Changes`] leave. Values and intervals are those of `klock analyze diff`, waits over time those of
+//! `klock analyze timeline`.
+
+use trace_format::Trace;
+
+use crate::{
+    AnalyzeError, Filter,
+    plot::overview::{self, Period},
+    tables::diff::{self, Change, Metric},
+};
+
+/// The most locks that are shown.
+const MAX_LOCKS: usize = 10;
+/// The metrics that are shown.
+pub const METRICS: [Metric; 3] = [Metric::WaitTotal, Metric::WaitP99, Metric::Count];
+
+/// Two traces of one program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changes {
+    /// The locks with the greatest differences of waiting, the greatest first.
+    pub locks: Vec<LockChanges>,
+    /// The number of all locks.
+    pub locks_total: usize,
+    /// All locks together, by metric in the order of [`METRICS`].
+    pub all: [Change; METRICS.len()],
+    /// The traces.
+    pub sides: [Side; 2],
+    /// The length of the periods of both, in ns.
+    pub period_ns: i64,
+}
+
+/// One lock in both traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockChanges {
+    /// Its name; safe to print.
+    pub name: String,
+    /// By metric, in the order of [`METRICS`].
+    pub changes: [Change; METRICS.len()],
+}
+
+/// One of the traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    /// Its length, in ns.
+    pub span_ns: i64,
+    /// The waits of all locks by period.
+    pub periods: Vec<Period>,
+    /// The lines above the charts.
+    pub notes: Vec<String>,
+}
+
+/// Computes the changes from one trace to another.
+///
+/// # Errors
+///
+/// As [`diff::diff`].
+pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, AnalyzeError> {
+    let options = diff::Options {
+        metric: Metric::WaitTotal,
+        limit: Some(MAX_LOCKS),
+        filter: filter.clone(),
+        allow_loss: true,
+        ..diff::Options::default()
+    };
+    let one = std::slice::from_ref;
+    let diff = diff::diff(one(base), one(new), &options)?;
+    let of = |row: &diff::Row| METRICS.map(|metric| *row.change(metric));
+    let spans = [base, new].map(|trace| overview::recorded_span_ns(trace, filter));
+    let period_ns = overview::period_ns(spans[0].max(spans[1]));
+    let side = |trace: &Trace, span_ns: i64, trust| -> Result<Side, AnalyzeError> {
+        let timeline = match overview::timeline(trace, filter, Some(period_ns)) {
+            Ok(timeline) => overview::sums(&timeline),
+            // A lock that only the other trace has.
+            Err(_) => Vec::new(),
+        };
+        Ok(Side { span_ns, periods: timeline, notes: overview::notes(trust) })
+    };
+    Ok(Changes {
+        locks: diff.rows.iter().map(|row| LockChanges { name: row.name.clone(), changes: of(row) }).collect(),
+        locks_total: diff.rows_total,
+        all: of(&diff.all),
+        sides: [side(base, spans[0], &diff.base)?, side(new, spans[1], &diff.new)?],
+        period_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn committed(name: &str) -> Trace {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces").join(name);
+        Trace::open(&path).unwrap()
+    }
+
+    #[test]
+    fn changes_are_those_of_the_table_and_of_the_timeline() {
+        let (base, new) = (committed("first_problem.parquet"), committed("first_problem_fixed.parquet"));
+        let changes = changes(&base, &new, &Filter::default()).unwrap();
+        let one = std::slice::from_ref;
+        let table = diff::diff(one(&base), one(&new), &diff::Options::default()).unwrap();
+        assert_eq!(changes.locks.len(), table.rows.len().min(MAX_LOCKS));
+        for (lock, row) in changes.locks.iter().zip(&table.rows) {
+            assert_eq!(lock.name, row.name);
+            for (change, metric) in lock.changes.iter().zip(METRICS) {
+                assert_eq!(change, row.change(metric), "{} {metric:?}", row.name);
+            }
+        }
+        for (side, value) in changes.sides.iter().zip([changes.all[0].base, changes.all[0].new]) {
+            let waited: i64 = side.periods.iter().map(|period| period.sums.wait_ns).sum();
+            let rate = waited as f64 / side.span_ns as f64 * 1e9;
+            // The timeline also has waits that did not end with the lock.
+            assert!(rate >= value.unwrap() * 0.999, "{rate} {value:?}");
+        }
+        assert!(changes.all[0].change.unwrap() < 0.0, "the fix helped");
+    }
+
+    #[test]
+    fn both_traces_have_periods_of_one_length() {
+        let (base, new) = (committed("first_problem.parquet"), committed("shop.parquet"));
+        let Changes { sides, period_ns, .. } = changes(&base, &new, &Filter::default()).unwrap();
+        for side in &sides {
+            let whole = side.periods.iter().rev().skip(1);
+            assert!(whole.into_iter().all(|period| period.to_ns - period.from_ns == period_ns));
+        }
+    }
+}

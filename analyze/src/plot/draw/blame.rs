@@ -1,0 +1,127 @@
+//! Draws who waited for whom: the locks and the holders' code by the state of the holder, then the graphs of tasks and of code.
+
+use super::{
+    flow::{Drawing, HANDOFF},
+    layout::{LINE, MARGIN, Options},
+    overview::notes,
+    page::{self, Align, Face, TEXT, TITLE},
+    panel::WORDS,
+    stacked::{self, Bar, Part, Place, ROW},
+    text,
+    theme::{Colours, mix},
+};
+use crate::{
+    AnalyzeError,
+    causes::State,
+    output::units,
+    plot::blame::{self, Blame, Meanwhile},
+};
+
+/// The most bars of a chart.
+const MAX_BARS: usize = 10;
+/// Space below the axes, for labels.
+const BELOW: i32 = 30;
+
+/// Draws who waited for whom.
+///
+/// # Errors
+///
+/// [`AnalyzeError::Draw`] if the drawing library fails.
+pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeError> {
+    let theme = options.theme.colours();
+    let width = options.pixels();
+    let place = Place::new(theme, width);
+    let room = text::fitting(width - 2 * MARGIN, TEXT);
+    let notes = notes(&blame.notes, room);
+    let is_empty = blame.waited_ns == 0;
+    let mut y = 62 + LINE * i32::try_from(notes.len()).unwrap_or(0);
+    let mut charts = Vec::new();
+    let all = [
+        ("Locks, by what their holders did meanwhile", &blame.locks),
+        ("Code that held a lock while others waited", &blame.sites),
+    ];
+    for (heading, bars) in all.into_iter().filter(|_| !is_empty) {
+        let heading = match bars.len().saturating_sub(MAX_BARS) {
+            0 => heading.to_owned(),
+            more => format!("{heading}: the first {MAX_BARS}, {more} more"),
+        };
+        let bars = stacked_bars(bars, theme);
+        let top = y + WORDS + stacked::legend_extra(&bars, place.right);
+        let bottom = top + ROW * i32::try_from(bars.len()).unwrap_or(0);
+        charts.push((heading, bars, (top, bottom)));
+        y = bottom + BELOW;
+    }
+    let heads = [
+        (&blame.tasks, ["Tasks: the width of a ribbon is the time waited", "waits", "for the holder"]),
+        (
+            &blame.code,
+            ["Code: the width of a ribbon is the time waited", "waits at", "for a lock acquired at"],
+        ),
+    ];
+    let mut flows = Vec::new();
+    for (flow, heads) in heads.into_iter().filter(|_| !is_empty) {
+        let drawing = Drawing::new(flow, heads, theme, width, y);
+        y += drawing.height;
+        flows.push(drawing);
+    }
+    let height = if is_empty { y + 60 } else { y + MARGIN };
+    let size = (width.unsigned_abs(), height.unsigned_abs());
+    let title = options.title.clone().unwrap_or_else(|| "Who waits for whom".to_owned());
+    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
+    let facts = facts(blame);
+    let words = page::page(size, |page| {
+        page.fill((0, 0), (width, height), theme.paper)?;
+        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
+        page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
+        page.text(&facts, (MARGIN, 43), face)?;
+        for (note, line) in notes.iter().zip(1..) {
+            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
+        }
+        if is_empty {
+            page.text("No thread waited for a lock.", (MARGIN, y + 16), Face { bold: true, ..face })?;
+        }
+        flows.iter().try_for_each(|flow| flow.words(page))
+    })?;
+    let charts = page::charts(size, |area| {
+        charts.iter().try_for_each(|(heading, bars, ends)| stacked::draw(area, &place, heading, bars, *ends))
+    })?;
+    let shapes: String = flows.iter().map(Drawing::shapes).collect();
+    Ok(page::picture(size, &title, &facts, &[&words, &charts, &shapes]))
+}
+
+fn facts(blame: &Blame) -> String {
+    let waited = units::duration(blame.waited_ns);
+    format!(
+        "{waited} waited in {}, also by waits that did not end with the lock",
+        units::duration(blame.span_ns)
+    )
+}
+
+fn stacked_bars<'a>(bars: &'a [blame::Bar], theme: &Colours) -> Vec<Bar<'a>> {
+    let part = |(meanwhile, ns): &(Meanwhile, i64)| (look(*meanwhile, theme), *ns);
+    let bar = |bar: &'a blame::Bar| Bar { name: &bar.name, parts: bar.parts.iter().map(part).collect() };
+    bars.iter().take(MAX_BARS).map(bar).collect()
+}
+
+/// The look of a part of the waits.
+fn look(meanwhile: Meanwhile, theme: &Colours) -> Part {
+    let (rank, colour, words) = match meanwhile {
+        Meanwhile::Held(state) => {
+            let (colour, words) = match state {
+                State::Running => ((0, 158, 115), "running"),
+                State::Preempted => ((230, 159, 0), "preempted"),
+                State::Ready => ((86, 180, 233), "woken, without a CPU"),
+                State::Asleep => ((0, 114, 178), "asleep"),
+                State::Uninterruptible => ((240, 228, 66), "uninterruptible"),
+                State::Lock => ((213, 94, 0), "waiting for another lock"),
+                State::Idle => (mix((0, 114, 178), theme.paper, 0.55), "idle"),
+                State::Stopped => (theme.ink, "stopped"),
+                State::Unknown => (theme.others, "held, state not recorded"),
+            };
+            (state as usize, colour, words)
+        }
+        Meanwhile::Handoff => (100, HANDOFF, "handed over: no thread held it"),
+        Meanwhile::Unknown => (101, theme.unknown, "holder not recorded"),
+    };
+    Part { rank, colour, words }
+}
