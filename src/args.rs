@@ -24,6 +24,8 @@ mod export;
 mod help;
 mod hints;
 #[cfg(feature = "analyze")]
+mod html;
+#[cfg(feature = "analyze")]
 mod plot;
 #[cfg(feature = "record")]
 mod record;
@@ -34,7 +36,7 @@ mod rollup;
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
-pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record};
+pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record, Sched};
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
@@ -45,6 +47,7 @@ pub(crate) use self::{
     },
     common::{Filters, Output, Rows, Table, Traces},
     export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
+    html::Html,
     plot::{Info, PictureFormat, Plot},
     rollup::Rollup,
 };
@@ -80,6 +83,7 @@ Examples:
   klock blame                               show who made others wait
   klock diff old.parquet new.parquet        compare two recordings
   klock plot --lock cache_lock -o lock.svg  draw a picture of one lock
+  klock html -o report.html                 all of it as one page for the browser
 
 Exit codes:
   0  done
@@ -178,6 +182,9 @@ pub(crate) enum Command {
     /// Draw all locks, one lock or a flame graph, as SVG or PNG.
     #[cfg(feature = "analyze")]
     Plot(Plot),
+    /// Write a page for the browser: verdicts, tables, pictures and a timeline to explore.
+    #[cfg(feature = "analyze")]
+    Html(Html),
     /// Write a trace in the format of another tool or of a viewer.
     #[cfg(feature = "analyze")]
     Export(Export),

@@ -4,6 +4,7 @@
 //! files -> input (names, selection) -> engine (intervals) -> tables (sums, polars frames) -> output (text, CSV, JSON, ...)
 //!                                                         \-> plot (lanes, SVG)
 //!                                                         \-> export (formats of other tools)
+//!                                                         \-> page (one HTML file)
 //!                                                         \-> rollup (sums of a fleet)
 //!                                                         \-> metrics (counters for Prometheus)
 //! ```
@@ -31,6 +32,7 @@ pub mod metrics;
 mod model;
 mod order;
 pub mod output;
+pub mod page;
 pub mod plot;
 pub mod rollup;
 pub mod tables;

@@ -11,6 +11,8 @@ mod export;
 #[cfg(feature = "analyze")]
 mod filters;
 #[cfg(feature = "analyze")]
+mod html;
+#[cfg(feature = "analyze")]
 mod info;
 #[cfg(feature = "analyze")]
 mod intervals;
@@ -50,6 +52,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Analyze(args) => analyze(args),
         #[cfg(feature = "analyze")]
         Command::Plot(args) => plot::run(&args),
+        #[cfg(feature = "analyze")]
+        Command::Html(args) => html::run(&args),
         #[cfg(feature = "analyze")]
         Command::Export(args) => export::run(&args),
         #[cfg(feature = "analyze")]

@@ -453,6 +453,7 @@ fn run_info(end: u64, seed: u64, machine: &Machine) -> RunInfo {
             uncontended: true,
             holds: machine.holds,
             limits: Vec::new(),
+            ..Source::default()
         }],
         complete: true,
         stop_reason: "enough events".to_owned(),

@@ -24,6 +24,7 @@ mod harness;
 pub mod home;
 mod host;
 mod overhead;
+mod page;
 mod preload_bench;
 pub mod process;
 mod programs;
@@ -50,6 +51,12 @@ enum Chore {
     /// Build the BPF objects that klock embeds.
     Bpf {
         /// Change nothing; fail if a committed object differs from a fresh build.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build the page that klock html fills.
+    Page {
+        /// Change nothing; fail if the committed page differs from a fresh build.
         #[arg(long)]
         check: bool,
     },
@@ -112,6 +119,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Test(options) => test::run(&options),
         Chore::Setup => setup::run(),
         Chore::Bpf { check } => bpf::run(check).map(|()| true),
+        Chore::Page { check } => page::run(check).map(|()| true),
         Chore::Docs { check } => docs::run(check, None).map(|()| true),
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Vm(options) => vm::run(&options),

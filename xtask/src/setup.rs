@@ -48,6 +48,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("go", "golang-go"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("chromium", "chromium"),
 ];
 
 /// Libraries that the tests load into programs, each with its Debian package.
@@ -196,4 +197,21 @@ pub(crate) fn viewers() -> Result<Option<String>> {
     };
     let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(&directory);
     Ok((!install.stream()?.ok).then(|| "cannot install the viewers: npm failed (offline?)".to_owned()))
+}
+
+/// Installs the npm packages that build the page of `klock html`. Returns a reason if they are still missing.
+pub(crate) fn page_packages() -> Result<Option<String>> {
+    let directory = root().join("analyze/page");
+    // npm writes what it has installed.
+    let installed = directory.join("node_modules/.package-lock.json");
+    let lock = directory.join("package-lock.json");
+    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    if modified(&installed).is_some_and(|at| modified(&lock).is_some_and(|lock| at >= lock)) {
+        return Ok(None);
+    }
+    let Some(npm) = find("npm") else {
+        return Ok(Some("cannot build the page: no npm here; run cargo xtask setup".to_owned()));
+    };
+    let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(&directory);
+    Ok((!install.stream()?.ok).then(|| "cannot build the page: npm failed (offline?)".to_owned()))
 }

@@ -130,6 +130,7 @@ pub(super) fn all() -> Result<Vec<Part>> {
         Part::new("vm", Live, |context| vm(context, &["5.10", "6.1", "6.12", "7.2"])).beside().uses_build(),
         Part::new("vm native", Live, |context| vm(context, &["native"])).uses_build(),
         Part::new("bpf object is current", Live, |_| chore(&["bpf", "--check"], 15)),
+        Part::new("page is current", Live, |_| chore(&["page", "--check"], 5)),
     ];
     parts.extend(files::find()?.into_iter().map(Part::of_file));
     parts.push(Part::new("demo", Live, demo).uses_build());

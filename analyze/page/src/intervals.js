@@ -1,0 +1,95 @@
+// The intervals of the windows, by lock: which are in a range of time, which lie at a point, and the chain from a wait to its end.
+import { unpack } from "./data.js";
+
+export const HOLD = 0;
+export const WAIT = 1;
+/** Rows of waits below the holds of a lock. */
+export const SLOTS = 5;
+const COLUMNS = ["kind", "start", "length", "lock", "task", "mode", "state", "site", "stack", "holder", "holder_task"];
+
+/** Unpacks the intervals and sorts them into locks. @param {any} packed @param {Uint8Array} bytes @param {number} locks */
+export function intervals(packed, bytes, locks) {
+  const all = Object.fromEntries(COLUMNS.map((name) => [name, unpack(bytes, packed[name])]));
+  const count = packed.count;
+  const slot = new Uint8Array(count);
+  const byLock = Array.from({ length: locks }, () => ({ holds: /** @type {number[]} */ ([]), waits: /** @type {number[]} */ ([]) }));
+  const waitsOfTask = new Map();
+  const waitersOf = new Map();
+  for (let i = 0; i < count; i++) {
+    const lock = byLock[all.lock[i]];
+    if (all.kind[i] === HOLD) {
+      lock.holds.push(i);
+      continue;
+    }
+    lock.waits.push(i);
+    const ofTask = waitsOfTask.get(all.task[i]);
+    if (ofTask) ofTask.push(i);
+    else waitsOfTask.set(all.task[i], [i]);
+    const holder = all.holder[i];
+    if (!Number.isNaN(holder)) {
+      const waiters = waitersOf.get(holder);
+      if (waiters) waiters.push(i);
+      else waitersOf.set(holder, [i]);
+    }
+  }
+  for (const { waits } of byLock) {
+    const ends = new Float64Array(SLOTS);
+    for (const i of waits) {
+      let free = 0;
+      while (free < SLOTS - 1 && ends[free] > all.start[i]) free++;
+      slot[i] = free;
+      ends[free] = Math.max(ends[free], all.start[i] + all.length[i]);
+    }
+  }
+  // The latest end of all intervals before, so that a search by begin misses no long one.
+  const sorted = (list) => {
+    const index = Uint32Array.from(list);
+    const ends = new Float64Array(index.length);
+    let end = -Infinity;
+    index.forEach((i, at) => { ends[at] = end = Math.max(end, all.start[i] + all.length[i]); });
+    return { index, ends };
+  };
+  return {
+    .../** @type {any} */ (all), count, slot, leftOut: packed.left_out, stacks: packed.stacks, waitsOfTask, waitersOf,
+    byLock: byLock.map(({ holds, waits }) => ({ holds: sorted(holds), waits: sorted(waits) })),
+  };
+}
+
+/** Returns the first index at which `test` holds; it holds for all after it. @param {number} length @param {(at: number) => boolean} test */
+export function firstOf(length, test) {
+  let [low, high] = [0, length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** Calls `each` with the intervals that touch a range. @param {any} all @param {{index: Uint32Array, ends: Float64Array}} sorted @param {number} from @param {number} to @param {(i: number) => void} each */
+export function inRange(all, { index, ends }, from, to, each) {
+  for (let at = firstOf(index.length, (at) => ends[at] >= from); at < index.length; at++) {
+    const i = index[at];
+    if (all.start[i] > to) return;
+    if (all.start[i] + all.length[i] >= from) each(i);
+  }
+}
+
+/**
+ * Returns the next interval of the chain: of a wait the hold that it began in; of a hold the wait of its task during it, from `time` on.
+ * @param {any} all @param {number} i @param {number} time
+ */
+export function next(all, i, time = all.start[i]) {
+  if (all.kind[i] === WAIT) return Number.isNaN(all.holder[i]) ? null : all.holder[i];
+  const end = all.start[i] + all.length[i];
+  const found = (all.waitsOfTask.get(all.task[i]) ?? []).find((w) =>
+    all.lock[w] !== all.lock[i] && all.start[w] + all.length[w] > time && all.start[w] >= all.start[i] && all.start[w] < end);
+  return found ?? null;
+}
+
+/** Returns the chain from an interval to its end. @param {any} all @param {number} i */
+export function chain(all, i) {
+  const links = [i];
+  for (let link = next(all, i); link !== null && !links.includes(link) && links.length < 32; link = next(all, link, all.start[i])) links.push(link);
+  return links;
+}

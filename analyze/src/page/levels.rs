@@ -1,0 +1,192 @@
+//! The overview of the timeline: intervals enter, the time that each lock was held and waited for in each period leaves, and the
+//! activity of all locks, from which the busiest windows are chosen.
+
+use rustc_hash::FxHashMap;
+
+use super::data::Window;
+use crate::{
+    engine::{Hold, Sink, Wait},
+    input::selection::Selection,
+    plot::lanes::busiest_run,
+};
+
+/// Periods of the finest level.
+pub(super) const PERIODS: usize = 2048;
+/// Slices of the trace between which a window can begin.
+const SLICES: usize = 1 << 15;
+
+/// Time cut into slices of equal length; the last one may end after the trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slices {
+    from_ns: i64,
+    pub(super) length_ns: i64,
+    count: usize,
+}
+
+impl Slices {
+    pub(super) fn new(from_ns: i64, to_ns: i64, count: usize) -> Self {
+        let span_ns = to_ns.saturating_sub(from_ns).max(1);
+        let length_ns = (span_ns - 1) / i64::try_from(count).unwrap_or(i64::MAX) + 1;
+        Self { from_ns, length_ns, count }
+    }
+
+    fn at(&self, ns: i64) -> usize {
+        let slice = ns.saturating_sub(self.from_ns).max(0) / self.length_ns;
+        usize::try_from(slice).map_or(self.count - 1, |slice| slice.min(self.count - 1))
+    }
+
+    fn begin(&self, slice: usize) -> i64 {
+        self.from_ns.saturating_add(self.length_ns.saturating_mul(i64::try_from(slice).unwrap_or(i64::MAX)))
+    }
+
+    /// Calls `each` with every slice that the interval touches and the ns in it.
+    fn spread(&self, start_ns: i64, end_ns: i64, mut each: impl FnMut(usize, i64)) {
+        let start_ns = start_ns.max(self.from_ns);
+        if start_ns >= end_ns {
+            return;
+        }
+        let (first, last) = (self.at(start_ns), self.at(end_ns - 1));
+        if first == last {
+            return each(first, end_ns - start_ns);
+        }
+        each(first, self.begin(first + 1) - start_ns);
+        (first + 1..last).for_each(|slice| each(slice, self.length_ns));
+        each(last, end_ns - self.begin(last));
+    }
+}
+
+/// The time of one lock in a period, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) held_ns: i64,
+    pub(super) waited_ns: i64,
+}
+
+/// Adds up the intervals of some locks.
+pub(super) struct Levels<'a> {
+    selection: &'a Selection,
+    /// The place of each lock that has levels.
+    places: &'a FxHashMap<i32, usize>,
+    periods: Slices,
+    slices: Slices,
+    by_place: FxHashMap<usize, Box<[Use]>>,
+    waited_ns: Vec<i64>,
+    /// Holds and waits that begin in the slice.
+    begun: Vec<u64>,
+}
+
+impl<'a> Levels<'a> {
+    pub(super) fn new(
+        selection: &'a Selection,
+        places: &'a FxHashMap<i32, usize>,
+        (from_ns, to_ns): (i64, i64),
+    ) -> Self {
+        Self {
+            selection,
+            places,
+            periods: Slices::new(from_ns, to_ns, PERIODS),
+            slices: Slices::new(from_ns, to_ns, SLICES),
+            by_place: FxHashMap::default(),
+            waited_ns: vec![0; SLICES],
+            begun: vec![0; SLICES],
+        }
+    }
+
+    /// Adds the sums of other locks.
+    pub(super) fn merge(mut self, other: Self) -> Self {
+        self.by_place.extend(other.by_place);
+        self.waited_ns.iter_mut().zip(other.waited_ns).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
+        self.begun.iter_mut().zip(other.begun).for_each(|(sum, count)| *sum += count);
+        self
+    }
+
+    /// Returns the length of a period, in ns.
+    pub(super) fn period_ns(&self) -> i64 {
+        self.periods.length_ns
+    }
+
+    /// Returns the periods of a lock; nothing if it was not used.
+    pub(super) fn of(&self, place: usize) -> Option<&[Use]> {
+        self.by_place.get(&place).map(AsRef::as_ref)
+    }
+
+    /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals together, in the order of
+    /// time; a single one if there are no more intervals in all.
+    pub(super) fn busiest(&self, count: usize, most: usize, end_ns: i64) -> Vec<Window> {
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let all = Window { from_ns: self.slices.from_ns, to_ns: end_ns };
+        if self.begun.iter().sum::<u64>() <= most {
+            return vec![all];
+        }
+        let (mut weights, mut begun) = (self.waited_ns.clone(), self.begun.clone());
+        let mut windows: Vec<Window> = Vec::new();
+        for _ in 0..count {
+            let share = (most / count as u64).max(1);
+            let Some(run) = busiest_run(&weights, &begun, share) else { break };
+            let from_ns = self.slices.begin(run.first);
+            let to_ns = match run.count {
+                // One slice has more than fits: as much of it as likely fits.
+                count if count > share => {
+                    let part = i128::from(self.slices.length_ns) * i128::from(share) / i128::from(count);
+                    from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))
+                }
+                _ => self.slices.begin(run.first + run.length).min(end_ns),
+            };
+            if weights[run.first..run.first + run.length].iter().all(|ns| *ns == 0) {
+                break;
+            }
+            windows.push(Window { from_ns, to_ns });
+            weights[run.first..run.first + run.length].fill(0);
+            begun[run.first..run.first + run.length].fill(most.saturating_add(1));
+        }
+        windows.sort_by_key(|window| window.from_ns);
+        if windows.is_empty() { vec![Window { to_ns: self.slices.begin(1), ..all }] } else { windows }
+    }
+
+    fn add(&mut self, lock: i32, start_ns: i64, end_ns: i64, add: impl Fn(&mut Use) -> &mut i64) {
+        self.begun[self.slices.at(start_ns)] += 1;
+        let Some(place) = self.places.get(&lock) else { return };
+        let periods = self.by_place.entry(*place).or_insert_with(|| vec![Use::default(); PERIODS].into());
+        self.periods.spread(start_ns, end_ns, |period, ns| *add(&mut periods[period]) += ns);
+    }
+}
+
+impl Sink for Levels<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            self.add(hold.lock.0, hold.start_ns, hold.end_ns, |sums| &mut sums.held_ns);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.selection.selects_wait(wait) {
+            self.add(wait.lock.0, wait.start_ns, wait.end_ns, |sums| &mut sums.waited_ns);
+            let waited_ns = &mut self.waited_ns;
+            self.slices.spread(wait.start_ns, wait.end_ns, |slice, ns| waited_ns[slice] += ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_an_interval_add_up_to_it_and_lie_in_their_slices(
+            start in 0_i64..1000, length in 0_i64..1000, span in 1_i64..2000, count in 1_usize..50,
+        ) {
+            let slices = Slices::new(0, span, count);
+            let end = start + length;
+            let mut sums = vec![0; count];
+            slices.spread(start, end, |slice, ns| sums[slice] += ns);
+            prop_assert_eq!(sums.iter().sum::<i64>(), length);
+            for (slice, sum) in sums.iter().enumerate().take(count - 1) {
+                let (from, to) = (slices.begin(slice), slices.begin(slice + 1));
+                prop_assert_eq!(*sum, (end.min(to) - start.max(from)).max(0));
+            }
+        }
+    }
+}

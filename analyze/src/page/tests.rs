@@ -1,0 +1,42 @@
+use super::Options;
+use crate::{
+    error::AnalyzeError,
+    testing::{Parts, text_of},
+};
+
+const TRACE: &str = "1_000_000 A acquire m a.c:10
+    1_200_000 B wait m b.c:20
+    2_000_500 A release m
+    2_003_000 B acquire m b.c:20 wait=803_000
+    2_503_999 B release m";
+
+#[test]
+fn a_page_has_its_data_and_no_name_of_the_trace_outside_of_them() {
+    let test = Parts::parse(&format!("task A comm=</script><script>alert(1)</script>\n{TRACE}")).write();
+    let page = super::page(&test.trace, &Options::default()).unwrap();
+    let html = text_of(|out| page.write(out));
+    assert!(!html.contains("alert(1)") && !html.contains("KLOCK_DATA"));
+    assert!(page.data.strings.iter().any(|text| text.contains("</script><script>alert(1)</script>")));
+}
+
+#[test]
+fn a_small_trace_is_kept_whole_and_waits_lead_to_their_holds() {
+    let test = Parts::parse(TRACE).write();
+    let page = super::page(&test.trace, &Options::default()).unwrap();
+    let timeline = &page.data.timeline;
+    assert_eq!((timeline.intervals.count, timeline.intervals.left_out), (3, 0));
+    assert_eq!(timeline.windows.len(), 1);
+    let thinned = super::page(&test.trace, &Options { intervals: 2, ..Options::default() }).unwrap();
+    let intervals = &thinned.data.timeline.intervals;
+    assert!(intervals.count <= 2, "{intervals:?}");
+}
+
+#[test]
+fn a_window_after_the_end_is_an_error_and_one_beyond_it_ends_with_the_trace() {
+    let test = Parts::parse(TRACE).write();
+    let page = |window| super::page(&test.trace, &Options { windows: vec![window], ..Options::default() });
+    let after = page((60_000_000_000, 61_000_000_000)).unwrap_err();
+    assert!(matches!(after, AnalyzeError::WindowAfterEnd { .. }), "{after}");
+    let timeline = page((0, 60_000_000_000)).unwrap().data.timeline;
+    assert_eq!((timeline.windows[0].from_ns, timeline.windows[0].to_ns), (0, timeline.span_ns));
+}

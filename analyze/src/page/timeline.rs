@@ -1,0 +1,165 @@
+//! The timeline of a page in two passes over the intervals: the first adds up levels and finds the busiest windows, the second keeps
+//! the intervals of the windows.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, TaskId};
+
+use super::{
+    data::{Intervals, Level, Timeline, Window},
+    levels::{Levels, PERIODS, Use},
+    options::Options,
+    pack::Pack,
+    windows::{Keep, Kept},
+};
+use crate::{
+    error::AnalyzeError,
+    input::{Detail, Input, readers},
+    tables,
+};
+
+/// Locks with levels.
+const MAX_LOCKS: usize = 1000;
+/// Locks with the finest level.
+const FINE_LOCKS: usize = 64;
+/// Periods of the finest level in one of the other.
+const COARSE: usize = 8;
+/// Windows that are chosen.
+const WINDOWS: usize = 4;
+
+/// Computes the timeline. `ranked` are the ids of locks, the most important first.
+pub(super) fn timeline(
+    input: &Input<'_>,
+    ranked: impl Iterator<Item = i32>,
+    options: &Options,
+    pack: &mut Pack,
+) -> Result<Timeline, AnalyzeError> {
+    let (origin_ns, end_ns) = tables::timeline::window(input)?;
+    let mut locks: Vec<i32> = ranked.take(MAX_LOCKS).collect();
+    let leveled = locks.len();
+    let mut places: FxHashMap<i32, usize> = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();
+    let levels = || Levels::new(&input.selection, &places, (origin_ns, end_ns));
+    let (sinks, _) = input.run_apart(Detail::Times, readers(), levels)?;
+    let sums = sinks.into_iter().reduce(Levels::merge).unwrap_or_else(levels);
+    let windows = match &options.windows[..] {
+        [] => sums.busiest(WINDOWS, options.intervals, end_ns),
+        chosen => {
+            let chosen = chosen.iter().map(|window| absolute(*window, origin_ns, end_ns));
+            chosen.collect::<Result<_, _>>()?
+        }
+    };
+    let coarse = level(&sums, leveled, COARSE, pack);
+    let fine = level(&sums, leveled.min(FINE_LOCKS), 1, pack);
+    let keep = || Keep::new(&input.selection, &windows, options.intervals);
+    let (sinks, _) = input.run_apart(Detail::All, readers(), keep)?;
+    let (kept, left_out) = sinks.into_iter().reduce(Keep::merge).unwrap_or_else(keep).finish();
+    for interval in &kept {
+        places.entry(interval.lock.0).or_insert_with(|| {
+            locks.push(interval.lock.0);
+            locks.len() - 1
+        });
+    }
+    let intervals = intervals(input, &kept, left_out, origin_ns, &places, pack);
+    let labels: Vec<i64> =
+        locks.iter().map(|lock| pack.string(&input.names.lock_label(LockId(*lock)))).collect();
+    let since = |ns: i64| ns.saturating_sub(origin_ns);
+    Ok(Timeline {
+        span_ns: since(end_ns).max(1),
+        lock_ids: pack.values(locks.iter().map(|lock| i64::from(*lock))),
+        locks: pack.values(labels),
+        locks_total: input.names.locks().len(),
+        levels: vec![coarse, fine],
+        windows: windows
+            .iter()
+            .map(|window| Window { from_ns: since(window.from_ns), to_ns: since(window.to_ns) })
+            .collect(),
+        intervals,
+    })
+}
+
+/// Returns a window on the clock of the trace; an error if nothing of it is in the trace.
+fn absolute((from_ns, to_ns): (i64, i64), origin_ns: i64, end_ns: i64) -> Result<Window, AnalyzeError> {
+    let window = Window {
+        from_ns: origin_ns.saturating_add(from_ns),
+        to_ns: origin_ns.saturating_add(to_ns).min(end_ns),
+    };
+    if window.from_ns < window.to_ns {
+        return Ok(window);
+    }
+    Err(AnalyzeError::WindowAfterEnd { from_ns, lasted_ns: end_ns.saturating_sub(origin_ns) })
+}
+
+/// Returns the level of the first `locks`, in periods of `merged` of the finest ones.
+fn level(sums: &Levels<'_>, locks: usize, merged: usize, pack: &mut Pack) -> Level {
+    let period_ns = sums.period_ns().saturating_mul(i64::try_from(merged).unwrap_or(1));
+    let unused = vec![Use::default(); PERIODS];
+    let mean = |of: fn(&Use) -> i64| {
+        let periods = (0..locks).flat_map(|place| sums.of(place).unwrap_or(&unused).chunks(merged));
+        periods
+            .map(move |chunk| {
+                let sum: i128 = chunk.iter().map(|sums| i128::from(of(sums))).sum();
+                // Whatever happened is seen: no more than nothing becomes 0.
+                let thousandths = (sum * 1000 + i128::from(period_ns) - 1) / i128::from(period_ns);
+                i64::try_from(thousandths).unwrap_or(i64::MAX)
+            })
+            .collect::<Vec<i64>>()
+    };
+    let (held, waiting) = (mean(|sums| sums.held_ns), mean(|sums| sums.waited_ns));
+    let (held, waiting) = (pack.values(held), pack.values(waiting));
+    Level { period_ns, periods: PERIODS / merged, locks, held, waiting }
+}
+
+fn intervals(
+    input: &Input<'_>,
+    kept: &[Kept],
+    left_out: u64,
+    origin_ns: i64,
+    places: &FxHashMap<i32, usize>,
+    pack: &mut Pack,
+) -> Intervals {
+    let names = &input.names;
+    let mut holds: FxHashMap<(LockId, TaskId, i64), i64> = FxHashMap::default();
+    for (at, hold) in kept.iter().enumerate().filter(|(_, kept)| !kept.is_wait) {
+        holds.insert((hold.lock, hold.task, hold.start_ns), at as i64);
+    }
+    let holder = |kept: &Kept| {
+        kept.holder.and_then(|(task, start_ns)| holds.get(&(kept.lock, task, start_ns)).copied())
+    };
+    let mut tasks: FxHashMap<TaskId, i64> = FxHashMap::default();
+    let mut task =
+        |id: TaskId, pack: &mut Pack| *tasks.entry(id).or_insert_with(|| pack.string(&names.task_label(id)));
+    let task_labels: Vec<i64> = kept.iter().map(|kept| task(kept.task, pack)).collect();
+    let holder_labels: Vec<Option<i64>> =
+        kept.iter().map(|kept| kept.holder.map(|(id, _)| task(id, pack))).collect();
+    let mut sites: FxHashMap<u32, i64> = FxHashMap::default();
+    let mut stack_places: FxHashMap<u32, i64> = FxHashMap::default();
+    let (mut site_labels, mut stack_indexes, mut stacks) = (Vec::new(), Vec::new(), Vec::new());
+    for Kept { lock, stack, .. } in kept {
+        let point = names.point_number(*lock, *stack);
+        site_labels
+            .push(*sites.entry(point).or_insert_with(|| pack.string(&names.point_of_number(point).label())));
+        let chain = names.chain_number(*lock, *stack);
+        let place = *stack_places.entry(chain).or_insert_with(|| {
+            stacks.push(names.chain_of_number(chain).iter().map(|frame| pack.string(frame)).collect());
+            stacks.len() as i64 - 1
+        });
+        stack_indexes.push(place);
+    }
+    let states: Vec<i64> = kept.iter().map(|kept| pack.string(kept.state)).collect();
+    let modes: Vec<i64> = kept.iter().map(|kept| pack.string(kept.mode.as_str())).collect();
+    Intervals {
+        count: kept.len(),
+        left_out,
+        kind: pack.values(kept.iter().map(|kept| i64::from(kept.is_wait))),
+        start: pack.deltas(kept.iter().map(|kept| kept.start_ns.saturating_sub(origin_ns))),
+        length: pack.values(kept.iter().map(|kept| kept.end_ns.saturating_sub(kept.start_ns))),
+        lock: pack.values(kept.iter().map(|kept| places.get(&kept.lock.0).map(|place| *place as i64))),
+        task: pack.values(task_labels),
+        mode: pack.values(modes),
+        state: pack.values(states),
+        site: pack.values(site_labels),
+        stack: pack.values(stack_indexes),
+        holder: pack.deltas(kept.iter().map(holder)),
+        holder_task: pack.values(holder_labels),
+        stacks,
+    }
+}

@@ -1,0 +1,109 @@
+//! The intervals of some windows: intervals enter, those that touch a window leave. Beyond a number of them, the shortest are left out.
+
+use std::cmp::Reverse;
+
+use trace_format::{LockId, Mode, StackId, TaskId};
+
+use super::data::Window;
+use crate::{
+    engine::{Charge, Hold, Sink, Wait},
+    input::selection::Selection,
+};
+
+/// A kept interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) is_wait: bool,
+    pub(super) lock: LockId,
+    pub(super) task: TaskId,
+    pub(super) mode: Mode,
+    pub(super) stack: Option<StackId>,
+    /// The state of a hold, the outcome of a wait.
+    pub(super) state: &'static str,
+    /// The hold in which a wait began: its task and begin.
+    pub(super) holder: Option<(TaskId, i64)>,
+}
+
+/// Keeps intervals that touch a window.
+pub(super) struct Keep<'a> {
+    selection: &'a Selection,
+    windows: &'a [Window],
+    most: usize,
+    pub(super) kept: Vec<Kept>,
+    pub(super) left_out: u64,
+}
+
+impl<'a> Keep<'a> {
+    pub(super) fn new(selection: &'a Selection, windows: &'a [Window], most: usize) -> Self {
+        Self { selection, windows, most, kept: Vec::new(), left_out: 0 }
+    }
+
+    /// Adds the intervals of other locks.
+    pub(super) fn merge(mut self, other: Self) -> Self {
+        self.kept.extend(other.kept);
+        self.left_out += other.left_out;
+        self
+    }
+
+    /// Returns the longest intervals, by their begins, and the number of those that are left out.
+    pub(super) fn finish(mut self) -> (Vec<Kept>, u64) {
+        self.thin();
+        // A hold before the wait that begins with it: its place is known when the wait is met.
+        self.kept.sort_by_key(|kept| (kept.start_ns, kept.is_wait, kept.lock, kept.task));
+        (self.kept, self.left_out)
+    }
+
+    fn push(&mut self, kept: Kept) {
+        let touches = |window: &Window| kept.start_ns < window.to_ns && kept.end_ns >= window.from_ns;
+        if self.windows.iter().any(touches) {
+            self.kept.push(kept);
+            // Twice the number, so that thinning costs a step per interval.
+            if self.kept.len() >= self.most.saturating_mul(2).max(2) {
+                self.thin();
+            }
+        }
+    }
+
+    fn thin(&mut self) {
+        if self.kept.len() > self.most {
+            let length = |kept: &Kept| kept.end_ns.saturating_sub(kept.start_ns);
+            self.kept.sort_by_key(|kept| (Reverse(length(kept)), kept.start_ns, kept.lock, kept.task));
+            self.left_out += (self.kept.len() - self.most) as u64;
+            self.kept.truncate(self.most);
+        }
+    }
+}
+
+impl Sink for Keep<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;
+            let state = hold.state.as_str();
+            self.push(Kept {
+                start_ns,
+                end_ns,
+                is_wait: false,
+                lock,
+                task,
+                mode,
+                stack,
+                state,
+                holder: None,
+            });
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.selection.selects_wait(wait) {
+            let Wait { start_ns, end_ns, lock, task, mode, stack, .. } = *wait;
+            let state = wait.outcome.as_str();
+            let holder = match wait.charge {
+                Charge::Hold { task, start_ns } => Some((task, start_ns)),
+                Charge::Gap | Charge::Unknown => None,
+            };
+            self.push(Kept { start_ns, end_ns, is_wait: true, lock, task, mode, stack, state, holder });
+        }
+    }
+}
