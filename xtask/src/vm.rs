@@ -182,7 +182,7 @@ fn in_guest(
     let seconds: u32 = scripts.iter().map(|(_, seconds, _)| seconds).sum();
     let initramfs = initramfs::with_job(initramfs, &scripts, &directory)?;
     let guest = Guest { emulator, image: &image, initramfs: &initramfs, minutes: seconds / 60 + 5 };
-    let out = guest.run(&directory)?;
+    let (out, boots) = guest.run(&directory)?;
     let mut complaints = 0;
     for scenario in scenarios {
         let files = Files::of(&out.join(scenario.name));
@@ -196,6 +196,7 @@ fn in_guest(
         complaints = found.len().max(complaints);
     }
     finding.figure("facts", "complaints of the kernel", complaints.to_string());
+    finding.figure("facts", "boots", boots.to_string());
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it sends. A guest
-//! that hangs is ended by its own kernel or when its time is up; the error has the end of its console.
+//! that hangs is ended by its own kernel or when its time is up; the error has the end of its console. If its kernel hung
+//! outside of BPF programs, it is booted once more: an emulated processor may stop to answer interrupts.
 
 use std::{
     fs,
@@ -9,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::packages::unpacked;
-use crate::process::Run;
+use crate::process::{Run, say};
 
 /// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. `lpj` replaces the calibration of
 /// delays: an emulator that is preempted meanwhile would make them many times too long. `no_timer_check` leaves out the check that
@@ -17,8 +18,14 @@ use crate::process::Run;
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
                             softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000 no_timer_check";
 
-/// Number of lines of a console in an error.
-const CONSOLE_LINES: usize = 60;
+/// Number of lines of a console in an error: the stacks of four processors.
+const CONSOLE_LINES: usize = 160;
+
+/// Number of boots of a guest whose kernel hangs outside of BPF programs.
+const BOOTS: u32 = 2;
+
+/// Number of processors of a guest.
+const PROCESSORS: usize = 4;
 
 /// The emulator.
 #[derive(Debug)]
@@ -74,17 +81,45 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots it. Returns the directory below `directory` that has a directory of files for each script.
-    pub(super) fn run(&self, directory: &Path) -> Result<PathBuf> {
-        let (console, sent) = (directory.join("console"), directory.join("sent.tar.gz"));
+    /// Boots it, again if its kernel hung outside of BPF programs. Returns the directory below `directory` that has a
+    /// directory of files for each script, and the number of boots.
+    pub(super) fn run(&self, directory: &Path) -> Result<(PathBuf, u32)> {
+        let mut boots = 1;
+        loop {
+            let console = directory.join(format!("console.{boots}"));
+            match self.boot(directory, &console) {
+                Err(error) if boots < BOOTS && hangs_outside_bpf(&text_of(&console)) => {
+                    say(&format!("booting again: {error:#}"));
+                    boots += 1;
+                }
+                ended => {
+                    fs::remove_file(self.initramfs).ok();
+                    return Ok((ended?, boots));
+                }
+            }
+        }
+    }
+
+    /// Boots it once.
+    fn boot(&self, directory: &Path, console: &Path) -> Result<PathBuf> {
+        let sent = directory.join("sent.tar.gz");
         let serial = |path: &Path| format!("file:{}", path.display());
         let words: Vec<&str> = self.emulator.words[1..].iter().map(String::as_str).collect();
         let run = Run::new(&self.emulator.words[0], &words);
         // A kernel that sees a hypervisor without paravirtual spinlocks uses spinlocks that cannot be traced.
-        let run = ["-accel", "tcg,thread=multi", "-cpu", "max,hypervisor=off", "-smp", "4", "-m", "1536"]
-            .into_iter()
-            .chain(["-nodefaults", "-display", "none", "-no-reboot"])
-            .fold(run, Run::arg);
+        let run = [
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max,hypervisor=off",
+            "-m",
+            "1536",
+            "-smp",
+            &PROCESSORS.to_string(),
+        ]
+        .into_iter()
+        .chain(["-nodefaults", "-display", "none", "-no-reboot"])
+        .fold(run, Run::arg);
         let outcome = run
             .arg("-kernel")
             .arg(self.image)
@@ -93,13 +128,12 @@ impl Guest<'_> {
             .arg("-append")
             .arg(COMMAND_LINE)
             .arg("-serial")
-            .arg(serial(&console))
+            .arg(serial(console))
             .arg("-serial")
             .arg(serial(&sent))
             .minutes(self.minutes)
             .stream()?;
-        fs::remove_file(self.initramfs).ok();
-        let text = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
+        let text = text_of(console);
         if outcome.timed_out {
             bail!(
                 "the guest did not end within {} minutes; its console: {}",
@@ -123,9 +157,33 @@ impl Guest<'_> {
     }
 }
 
-/// Returns the lines of a console from the first error on, or the last lines.
+fn text_of(console: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned()
+}
+
+/// Returns whether a kernel waited in vain for a processor (a soft lockup), and no processor was in a BPF program, in the
+/// code that calls one, or in memory of BPF's. klock's own programs then cannot be what hangs. The kernel panics after it
+/// has printed the stacks of all processors that answer an interrupt that cannot be masked; no program stops one of those.
+fn hangs_outside_bpf(console: &str) -> bool {
+    const MEMORY_OF_BPF: [&str; 3] = ["ringbuf_", "htab_", "pcpu_freelist_"];
+    let Some(at) = console.find("BUG: soft lockup") else { return false };
+    let stacks = &console[at..];
+    // Programs and the code that calls them have names with a number, unlike functions of the kernel.
+    let is_numbered = |prefix: &str| {
+        stacks.split(prefix).skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let is_bpf = stacks.contains(" bpf_prog_") || is_numbered("bpf_trampoline_");
+    let is_whole = stacks.contains("Kernel panic - not syncing: softlockup");
+    is_whole && !is_bpf && !MEMORY_OF_BPF.iter().any(|name| stacks.contains(name))
+}
+
+/// Returns the lines of a console from the first error on, without registers, or the last lines.
 fn console_end(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().collect();
+    const REGISTERS: [&str; 10] =
+        ["RSP: ", "RAX: ", "RDX: ", "RBP: ", "R10: ", "R13: ", "FS:  ", "CS:  ", "CR2: ", "PKRU: "];
+    let is_register =
+        |line: &&str| REGISTERS.iter().any(|name| line.contains(name)) || line.contains("Code: ");
+    let lines: Vec<&str> = console.lines().filter(|line| !is_register(line)).collect();
     let wrong = |line: &&str| ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| line.contains(word));
     let from = lines.iter().position(wrong).unwrap_or(lines.len().saturating_sub(12));
     lines[from..].iter().take(CONSOLE_LINES).map(|line| format!("\n   {line}")).collect()
@@ -142,8 +200,35 @@ mod tests {
     }
 
     #[test]
-    fn a_console_is_shown_from_its_first_error() {
-        let text = console_end("a\n[1.0] BUG: soft lockup\nb\n");
+    fn a_console_is_shown_from_its_first_error_without_registers() {
+        let text = console_end("a\n[1.0] BUG: soft lockup\n[1.0] RAX: 0000000000000011 RBX: 0\nb\n");
         assert_eq!(text, "\n   [1.0] BUG: soft lockup\n   b");
+    }
+
+    /// A console of a kernel that waits for its second processor, which is in the last of these functions.
+    fn hung_in(function: &str) -> String {
+        let waiting = "smp_call_function_many_cond+0x28d/0x2e0\n bpf_trampoline_unlink_prog+0x96/0x140\n";
+        format!(
+            "BUG: soft lockup - CPU#0 stuck for 22s! [klock:1576]\n {waiting}\
+             NMI backtrace for cpu 2\n {waiting}NMI backtrace for cpu 3\n default_idle+0x10/0x20\n\
+             NMI backtrace for cpu 1\n {function}+0x10/0x20\nKernel panic - not syncing: softlockup: hung tasks\n"
+        )
+    }
+
+    #[test]
+    fn a_guest_boots_again_only_if_no_processor_was_in_a_bpf_program() {
+        assert!(hangs_outside_bpf(&hung_in("default_idle")));
+        for function in
+            ["bpf_prog_6deef7357e7b4530_fexit_mutex_lock", "bpf_trampoline_24331", "__bpf_ringbuf_reserve"]
+        {
+            assert!(!hangs_outside_bpf(&hung_in(function)), "{function}");
+        }
+    }
+
+    #[test]
+    fn a_guest_that_ended_before_it_printed_all_stacks_does_not_boot_again() {
+        let console = hung_in("default_idle");
+        assert!(!hangs_outside_bpf(console.rsplit_once("Kernel panic").unwrap().0));
+        assert!(!hangs_outside_bpf("Kernel panic - not syncing: Oops"));
     }
 }
