@@ -125,6 +125,11 @@ impl Names {
         self.points.point(self.point_number(lock, stack))
     }
 
+    /// Returns the number of stacks in the side table.
+    pub(crate) fn stacks(&self) -> usize {
+        self.points_by_stack().0.len()
+    }
+
     /// Returns the acquisition sites by stack id: of kernel locks, and of user locks.
     pub(super) fn points_by_stack(&self) -> (&[u32], &[u32]) {
         (self.points.by_stack(true), self.points.by_stack(false))

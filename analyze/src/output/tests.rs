@@ -1,6 +1,6 @@
 //! One small table in every format.
 
-use super::{Cell, Column, Field, Format, column::select, writer};
+use super::{Cell, Column, Field, Format, column::select, write_rows, writer};
 
 fn columns() -> Vec<Column<()>> {
     vec![
@@ -91,6 +91,28 @@ fn markdown_escapes_what_would_be_markup() {
             "| ---: | ---: | --- | --- |",
             "| 1.000000001 | 1.50 µs | worker-thread | a\\|b.c:1 |"
         ]
+    );
+}
+
+#[test]
+fn parquet_columns_have_a_dictionary_unless_nearly_all_values_differ() {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    let columns: [Column<i64>; 3] = [
+        Column::count("repeats", |row: &i64| row / 10, ""),
+        Column::duration("differs", |row: &i64| row * 7_919, ""),
+        Column::text("text", |row: &i64| (*row * 3).to_string().into(), ""),
+    ];
+    let mut bytes = Vec::new();
+    write_rows(Format::Parquet, &columns, 0..5_000_i64, &mut bytes).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+    let group = SerializedFileReader::new(file).unwrap().metadata().row_group(0).clone();
+    let has_dictionary: Vec<bool> =
+        group.columns().iter().map(|column| column.dictionary_page_offset().is_some()).collect();
+    assert_eq!(has_dictionary, [true, false, true]);
+    assert!(
+        group.columns().iter().all(|column| column.statistics().is_some()),
+        "engines leave files out by them"
     );
 }
 

@@ -24,7 +24,7 @@ pub fn writer<'w>(
         Format::Csv => Box::new(CsvRows::new(fields, out)?),
         Format::Json => Box::new(JsonLines::new(fields, out)),
         Format::Md => Box::new(MarkdownRows::new(fields, out)?),
-        Format::Parquet => Box::new(ParquetRows::new(fields, out)?),
+        Format::Parquet => Box::new(ParquetRows::new(fields, out)),
         Format::Arrow => Box::new(ArrowRows::file(fields, out)?),
         Format::Arrows => Box::new(ArrowRows::stream(fields, out)?),
     })

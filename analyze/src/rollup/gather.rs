@@ -1,14 +1,17 @@
 //! Adds up the intervals of a trace while it is read: one reader's intervals enter, sums by period and key leave.
 //!
-//! Holds end in the order of time, so nearly all sums are of the period before the last one: each key keeps the sums of one period at
-//! hand, and looks for a table only when the period changes.
+//! Holds end in the order of time, so nearly all sums are of the period of the one before: each key keeps the sums of one period at
+//! hand. Nearly all intervals also have the lock and the stack of an earlier one, and are as long as many others. Each of these has a
+//! short path, because a report, which a rollup is compared with, looks for one row per hold and nothing else.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId};
 
 use super::{
     Options,
+    by_pair::ByPair,
     clock::Clock,
+    counts::Counts,
     keys::{Aligns, LocalKey},
     sums::FactSums,
 };
@@ -41,7 +44,8 @@ pub(super) struct Gathered {
 
 impl Gathered {
     /// Adds the sums of a reader. Returns what it counted for the trust block.
-    pub(super) fn add(&mut self, gather: Gather<'_>) -> TrustCounter {
+    pub(super) fn add(&mut self, mut gather: Gather<'_>) -> TrustCounter {
+        gather.count_times();
         for OfKey { key, facts, buckets } in gather.keys {
             for (period, sums) in facts.all() {
                 self.facts.entry((period, key)).or_default().merge(&sums);
@@ -56,74 +60,35 @@ impl Gathered {
     }
 }
 
-/// Counts by bucket, in as few bytes as possible: every hold counts in another one, and those of all keys are to stay in the cache.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    /// The lowest 8 bits of each count.
-    low: Vec<u8>,
-    /// The rest of the counts that exceed these.
-    high: FxHashMap<u32, i64>,
-}
-
-impl Counts {
-    /// Counts a time in its bucket.
-    #[inline]
-    fn count(&mut self, ns: i64) {
-        self.add(bucket(ns), 1);
-    }
-
-    #[inline]
-    fn add(&mut self, bucket: u32, n: u8) {
-        let at = bucket as usize;
-        if self.low.len() <= at {
-            self.low.resize(at + 1, 0);
-        }
-        let (sum, is_over) = self.low[at].overflowing_add(n);
-        self.low[at] = sum;
-        if is_over {
-            *self.high.entry(bucket).or_default() += 1 << u8::BITS;
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        (0..).zip(&other.low).filter(|(_, n)| **n > 0).for_each(|(bucket, n)| self.add(bucket, *n));
-        other.high.iter().for_each(|(bucket, n)| *self.high.entry(*bucket).or_default() += n);
-    }
-
-    /// Returns the counts above 0, with their buckets in order.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, i64)> {
-        let count = |(bucket, low): (u32, &u8)| {
-            (bucket, i64::from(*low) + self.high.get(&bucket).copied().unwrap_or(0))
-        };
-        (0..).zip(&self.low).map(count).filter(|(_, n)| *n > 0)
-    }
-}
-
 /// The sums of a key in each period, those of the last one at hand.
 #[derive(Default)]
 struct ByPeriod<S> {
-    period: i64,
     /// `None` before the first period.
-    at_hand: Option<S>,
+    period: Option<i64>,
+    at_hand: S,
     others: FxHashMap<i64, S>,
 }
 
 impl<S: Default> ByPeriod<S> {
     #[inline]
     fn of(&mut self, period: i64) -> &mut S {
-        if self.period != period {
-            if let Some(sums) = self.at_hand.take() {
-                self.others.insert(self.period, sums);
-            }
-            self.at_hand = self.others.remove(&period);
-            self.period = period;
+        if self.period != Some(period) {
+            self.turn_to(period);
         }
-        self.at_hand.get_or_insert_default()
+        &mut self.at_hand
+    }
+
+    #[cold]
+    fn turn_to(&mut self, period: i64) {
+        let next = self.others.remove(&period).unwrap_or_default();
+        let last = std::mem::replace(&mut self.at_hand, next);
+        if let Some(last_period) = self.period.replace(period) {
+            self.others.insert(last_period, last);
+        }
     }
 
     fn all(self) -> impl Iterator<Item = (i64, S)> {
-        let at_hand = self.at_hand.map(|sums| (self.period, sums));
-        self.others.into_iter().chain(at_hand)
+        self.others.into_iter().chain(self.period.map(|period| (period, self.at_hand)))
     }
 }
 
@@ -133,6 +98,41 @@ struct OfKey {
     facts: ByPeriod<FactSums>,
     buckets: ByPeriod<[Counts; 2]>,
 }
+
+impl OfKey {
+    /// Adds the parts of a hold to their periods, but for the part in `last`, which is returned.
+    #[cold]
+    fn hold_in_parts(
+        &mut self,
+        parts: impl Iterator<Item = (i64, i64)>,
+        last: i64,
+        measured: i64,
+    ) -> Option<i64> {
+        let mut last_ns = None;
+        for (period, ns) in parts {
+            if period == last {
+                last_ns = Some(ns);
+            } else {
+                self.facts.of(period).more.hold_for(ns, measured);
+            }
+        }
+        last_ns
+    }
+}
+
+/// A time that is not counted yet.
+#[derive(Clone, Copy)]
+struct Time {
+    /// The index of its key.
+    key: u32,
+    bucket: u32,
+    /// [`HOLD`] or [`WAIT`].
+    of: usize,
+}
+
+/// Number of times that are counted at once. Each one's count is elsewhere in memory; a processor fetches many at a time if nothing
+/// else is between them.
+const AT_ONCE: usize = 1024;
 
 /// The sums of one reader.
 pub(super) struct Gather<'a> {
@@ -145,9 +145,11 @@ pub(super) struct Gather<'a> {
     long_periods: LastPeriod,
     /// Indices of keys.
     index: FxHashMap<LocalKey, u32>,
-    /// The same by lock and stack, packed: nearly every interval has those of an earlier one.
-    by_ids: FxHashMap<u64, u32>,
+    /// The same by lock and stack: nearly every interval has those of an earlier one.
+    by_pair: ByPair,
     keys: Vec<OfKey>,
+    /// Times of the last long period.
+    times: Vec<Time>,
     shares: Shares<'a>,
     trust: TrustCounter,
 }
@@ -171,25 +173,36 @@ impl<'a> Gather<'a> {
             periods: LastPeriod::new(clock.periods(options.period_ns)),
             long_periods: LastPeriod::new(long_periods),
             index: FxHashMap::default(),
-            by_ids: FxHashMap::default(),
+            by_pair: ByPair::new(&input.names),
             keys: Vec::new(),
+            times: Vec::with_capacity(AT_ONCE),
             shares,
             trust: TrustCounter::default(),
         }
     }
 
+    /// Returns the index of the key of an interval.
     #[inline]
-    fn key(&mut self, lock: LockId, stack: Option<StackId>, subject: key::Subject) -> &mut OfKey {
-        let stack = stack.map_or(u32::MAX, |stack| stack.0.cast_unsigned());
-        let ids = u64::from(lock.0.cast_unsigned()) << 32 | u64::from(stack);
-        let at = match self.by_ids.get(&ids) {
-            Some(at) => *at,
-            None => {
-                let at = self.index_of(LocalKey::of(lock, subject, &self.input.names, self.aligns));
-                *self.by_ids.entry(ids).or_insert(at)
-            }
-        };
-        &mut self.keys[at as usize]
+    fn key(&mut self, lock: LockId, stack: Option<StackId>, subject: impl FnOnce() -> key::Subject) -> u32 {
+        match self.by_pair.get(lock, stack) {
+            Some(at) => at,
+            None => self.new_pair(lock, stack, subject()),
+        }
+    }
+
+    #[cold]
+    fn new_pair(&mut self, lock: LockId, stack: Option<StackId>, subject: key::Subject) -> u32 {
+        let at = self.index_of(LocalKey::of(lock, subject, &self.input.names, self.aligns));
+        self.by_pair.set(lock, stack, at);
+        at
+    }
+
+    /// Counts the times so far. All are of the same long period.
+    fn count_times(&mut self) {
+        let long_period = self.long_periods.last();
+        for Time { key, bucket, of } in self.times.drain(..) {
+            self.keys[key as usize].buckets.of(long_period)[of].count(bucket);
+        }
     }
 
     fn index_of(&mut self, key: LocalKey) -> u32 {
@@ -216,7 +229,6 @@ impl Sink for Gather<'_> {
             self.trust.hold(hold);
         }
         let (from_ns, to_ns) = self.window;
-        let measured = i64::from(self.rules.measures_holds(hold.lock));
         let credited = is_selected && hold.is_credited();
         let is_split =
             matches!(hold.state, HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd);
@@ -225,36 +237,37 @@ impl Sink for Gather<'_> {
             return;
         }
         let period = self.periods.number(hold.end_ns);
-        let long_period = self.long_periods.number(hold.end_ns);
         let periods = self.periods;
-        let of_key = self.key(hold.lock, hold.stack, hold.into());
+        let measured = i64::from(self.rules.measures_holds(hold.lock));
+        let key = self.key(hold.lock, hold.stack, || hold.into());
+        let of_key = &mut self.keys[key as usize];
         let (start_ns, end_ns) = (hold.start_ns.max(from_ns), hold.end_ns.min(to_ns));
         let mut here_ns = periods.inside(start_ns, end_ns).filter(|_| is_split);
         if is_split && here_ns.is_none() {
-            for (part, ns) in periods.parts(start_ns, end_ns) {
-                if part == period {
-                    here_ns = Some(ns);
-                } else {
-                    of_key.facts.of(part).more.hold_for(ns, measured);
-                }
-            }
+            here_ns = of_key.hold_in_parts(periods.parts(start_ns, end_ns), period, measured);
         }
         if here_ns.is_some() || is_cut || credited {
             // Nearly all holds have one period: it is looked for once.
             let facts = of_key.facts.of(period);
-            here_ns.into_iter().for_each(|ns| facts.more.hold_for(ns, measured));
+            if let Some(ns) = here_ns {
+                facts.more.hold_for(ns, measured);
+            }
             facts.holds.cut_by_loss += i64::from(is_cut);
             if credited {
                 facts.hold(hold);
             }
         }
         if credited {
-            let counts = of_key.buckets.of(long_period);
+            if self.times.len() + 2 > AT_ONCE || !self.long_periods.is_last(hold.end_ns) {
+                self.count_times();
+                self.long_periods.number(hold.end_ns);
+            }
             if hold.state == HoldState::Complete {
-                counts[HOLD].count(hold.end_ns.saturating_sub(hold.start_ns));
+                let bucket = bucket(hold.end_ns.saturating_sub(hold.start_ns));
+                self.times.push(Time { key, bucket, of: HOLD });
             }
             if let Some(wait_ns) = hold.wait_ns.filter(|_| hold.contended) {
-                counts[WAIT].count(wait_ns);
+                self.times.push(Time { key, bucket: bucket(wait_ns), of: WAIT });
             }
         }
     }
@@ -270,11 +283,12 @@ impl Sink for Gather<'_> {
             self.trust.wait(wait);
         }
         let (from_ns, to_ns) = self.window;
-        let measured = i64::from(self.rules.measures_holds(wait.lock));
         let period = self.periods.number(wait.end_ns);
         let end_ns = wait.start_ns.saturating_add(wait.wait_ns);
         let parts = self.periods.parts(wait.start_ns.max(from_ns), end_ns.min(to_ns));
-        let of_key = self.key(wait.lock, wait.stack, wait.into());
+        let measured = i64::from(self.rules.measures_holds(wait.lock));
+        let key = self.key(wait.lock, wait.stack, || wait.into());
+        let of_key = &mut self.keys[key as usize];
         match wait.outcome {
             Outcome::CutByLoss if is_selected => of_key.facts.of(period).holds.cut_by_loss += 1,
             Outcome::CutByLoss => return,
@@ -290,23 +304,5 @@ impl Sink for Gather<'_> {
 
     fn share(&mut self, wait: &Wait, share: &Share) {
         self.shares.share(wait, share);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_beyond_8_bits_are_exact() {
-        let mut counts = [Counts::default(), Counts::default()];
-        for n in 0..200_000 {
-            counts[n % 2].count(700);
-            counts[0].count(if n % 3 == 0 { 5 } else { 1 << 40 });
-        }
-        let [mut all, other] = counts;
-        all.merge(&other);
-        let expected = [(bucket(5), 66_667), (bucket(700), 200_000), (bucket(1 << 40), 133_333)];
-        assert_eq!(all.all().collect::<Vec<_>>(), expected);
     }
 }

@@ -30,7 +30,9 @@ use crate::{
 
 mod blame;
 mod buckets;
+mod by_pair;
 mod clock;
+mod counts;
 mod facts;
 mod files;
 mod gather;

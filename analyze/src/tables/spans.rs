@@ -62,12 +62,23 @@ impl LastPeriod {
     /// Returns the number of the period that has this time.
     #[inline]
     pub(crate) fn number(&mut self, ns: i64) -> i64 {
-        if ns < self.start_ns || ns >= self.end_ns {
+        if !self.is_last(ns) {
             self.number = self.periods.number(ns);
             self.start_ns = self.periods.start_ns(self.number);
             self.end_ns = self.start_ns.saturating_add(self.periods.length_ns);
         }
         self.number
+    }
+
+    /// Returns the number of the last period.
+    pub(crate) fn last(&self) -> i64 {
+        self.number
+    }
+
+    /// Whether the last period has this time.
+    #[inline]
+    pub(crate) fn is_last(&self, ns: i64) -> bool {
+        self.start_ns <= ns && ns < self.end_ns
     }
 
     /// Returns the length of an interval, if it is not empty and all of it is in the last period.
