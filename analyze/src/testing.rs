@@ -14,7 +14,7 @@
 //! `k:` marks a kernel frame. `#` begins a comment. An acquire without `wait=` is uncontended; `wait=?` is a wait whose begin was not
 //! seen.
 
-use std::{collections::HashMap, iter};
+use std::{collections::HashMap, iter, path::Path};
 
 use tempfile::TempDir;
 use trace_format::{
@@ -118,6 +118,12 @@ pub(crate) struct Parts {
 /// Writes the trace that `text` describes.
 pub(crate) fn trace(text: &str) -> TestTrace {
     Parts::parse(text).write()
+}
+
+/// Opens a trace of `fixtures/traces`.
+pub(crate) fn committed(name: &str) -> Trace {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces");
+    Trace::open(&directory.join(format!("{name}.parquet"))).unwrap()
 }
 
 /// Writes the trace that `text` describes, recorded on this host.

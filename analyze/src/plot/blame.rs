@@ -65,18 +65,11 @@ pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::{
         tables::blame::{self as table, By, Charged, Options},
-        testing,
+        testing::{self, committed},
     };
-
-    fn committed(name: &str) -> Trace {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces").join(name);
-        Trace::open(&path).unwrap()
-    }
 
     fn total(bars: &[Bar]) -> i64 {
         bars.iter().flat_map(|bar| &bar.parts).map(|(_, ns)| ns).sum()
@@ -84,7 +77,9 @@ mod tests {
 
     #[test]
     fn the_sums_of_each_part_of_the_picture_are_those_of_the_table() {
-        for name in ["shop.parquet", "chain.parquet", "first_problem.parquet", "futex.parquet"] {
+        for name in
+            ["shop", "chain", "first_problem", "futex", "demo", "kernel", "redis", "memcached", "threads_64"]
+        {
             let trace = committed(name);
             let picture = blame(&trace, &Filter::default()).unwrap();
             let table = table::blame(std::slice::from_ref(&trace), &Options::default()).unwrap();
@@ -99,7 +94,7 @@ mod tests {
 
     #[test]
     fn tasks_caused_the_waiting_that_the_table_charges_to_them() {
-        let trace = committed("shop.parquet");
+        let trace = committed("shop");
         let flow = blame(&trace, &Filter::default()).unwrap().tasks;
         let options = Options { by: By::Task, ..Options::default() };
         let table = table::blame(std::slice::from_ref(&trace), &options).unwrap();
@@ -118,7 +113,7 @@ mod tests {
 
     #[test]
     fn states_of_holders_are_those_of_the_table() {
-        let trace = committed("chain.parquet");
+        let trace = committed("chain");
         let picture = blame(&trace, &Filter::default()).unwrap();
         let options = Options { by: By::State, ..Options::default() };
         let table = table::states(std::slice::from_ref(&trace), &options).unwrap();

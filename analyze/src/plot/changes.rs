@@ -19,7 +19,7 @@ pub const METRICS: [Metric; 3] = [Metric::WaitTotal, Metric::WaitP99, Metric::Co
 /// Two traces of one program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The locks with the greatest differences of waiting, the greatest first.
+    /// The locks with the greatest differences of waiting, the greatest first; without locks that were waited for in neither trace.
     pub locks: Vec<LockChanges>,
     /// The number of all locks.
     pub locks_total: usize,
@@ -67,6 +67,7 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
     let one = std::slice::from_ref;
     let diff = diff::diff(one(base), one(new), &options)?;
     let of = |row: &diff::Row| METRICS.map(|metric| *row.change(metric));
+    let lock = |row: &diff::Row| LockChanges { name: row.name.clone(), changes: of(row) };
     let spans = [base, new].map(|trace| overview::recorded_span_ns(trace, filter));
     let period_ns = overview::period_ns(spans[0].max(spans[1]));
     let side = |trace: &Trace, span_ns: i64, trust| -> Result<Side, AnalyzeError> {
@@ -78,7 +79,7 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
         Ok(Side { span_ns, periods: timeline, notes: overview::notes(trust) })
     };
     Ok(Changes {
-        locks: diff.rows.iter().map(|row| LockChanges { name: row.name.clone(), changes: of(row) }).collect(),
+        locks: diff.rows.iter().filter(|row| was_waited_for(row)).map(lock).collect(),
         locks_total: diff.rows_total,
         all: of(&diff.all),
         sides: [side(base, spans[0], &diff.base)?, side(new, spans[1], &diff.new)?],
@@ -86,25 +87,30 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
     })
 }
 
+fn was_waited_for(row: &diff::Row) -> bool {
+    let waiting = row.change(Metric::WaitTotal);
+    [waiting.base, waiting.new].into_iter().flatten().any(|ns| ns > 0.0)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-
-    fn committed(name: &str) -> Trace {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces").join(name);
-        Trace::open(&path).unwrap()
-    }
+    use crate::testing::committed;
 
     #[test]
     fn changes_are_those_of_the_table_and_of_the_timeline() {
-        let (base, new) = (committed("first_problem.parquet"), committed("first_problem_fixed.parquet"));
-        let changes = changes(&base, &new, &Filter::default()).unwrap();
+        for (base, new) in [("first_problem", "first_problem_fixed"), ("redis", "redis_one")] {
+            assert_are_those_of_the_tables(&committed(base), &committed(new));
+        }
+    }
+
+    fn assert_are_those_of_the_tables(base: &Trace, new: &Trace) {
+        let changes = changes(base, new, &Filter::default()).unwrap();
         let one = std::slice::from_ref;
-        let table = diff::diff(one(&base), one(&new), &diff::Options::default()).unwrap();
-        assert_eq!(changes.locks.len(), table.rows.len().min(MAX_LOCKS));
-        for (lock, row) in changes.locks.iter().zip(&table.rows) {
+        let table = diff::diff(one(base), one(new), &diff::Options::default()).unwrap();
+        let rows: Vec<&diff::Row> = table.rows.iter().filter(|row| was_waited_for(row)).collect();
+        assert_eq!(changes.locks.len(), rows.len().min(MAX_LOCKS));
+        for (lock, row) in changes.locks.iter().zip(rows) {
             assert_eq!(lock.name, row.name);
             for (change, metric) in lock.changes.iter().zip(METRICS) {
                 assert_eq!(change, row.change(metric), "{} {metric:?}", row.name);
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn both_traces_have_periods_of_one_length() {
-        let (base, new) = (committed("first_problem.parquet"), committed("shop.parquet"));
+        let (base, new) = (committed("first_problem"), committed("shop"));
         let Changes { sides, period_ns, .. } = changes(&base, &new, &Filter::default()).unwrap();
         for side in &sides {
             let whole = side.periods.iter().rev().skip(1);

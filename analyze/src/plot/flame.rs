@@ -69,9 +69,42 @@ fn look(weight: folded::Of, options: &Options) -> flamegraph::Options<'static> {
     look.image_width = Some(options.pixels() as usize);
     // Colours depend on names alone.
     look.hash = true;
+    // As in the other pictures, instead of a gradient.
+    look.bgcolors = Some(BackgroundColor::Flat(Color::new(255, 255, 255)));
     if options.theme == Theme::Dark {
         look.bgcolors = Some(BackgroundColor::Flat(Color::new(24, 26, 30)));
         look.uicolor = Color::new(232, 232, 232);
     }
     look
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{committed, text_of};
+
+    #[test]
+    fn the_width_of_a_flame_graph_is_the_sum_of_the_stacks_of_the_export() {
+        for (name, weight) in [
+            ("shop", folded::Of::Hold),
+            ("demo", folded::Of::Wait),
+            ("kernel", folded::Of::Wait),
+            ("redis", folded::Of::WaitCaused),
+            ("memcached", folded::Of::Combined),
+            ("threads_64", folded::Of::Wait),
+        ] {
+            let trace = committed(name);
+            let picture = flame(&trace, weight, &Filter::default(), &Options::default()).unwrap();
+            let request = export::Options {
+                format: export::Format::Folded,
+                folded: folded::Options { of: weight, unit: folded::Unit::Ns },
+                ..export::Options::default()
+            };
+            let lines = text_of(|out| export::write(std::slice::from_ref(&trace), &request, out).map(|_| ()));
+            let ns = lines.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+            let (_, rest) = picture.split_once("<title>all (").unwrap();
+            let (all, _) = rest.split_once(" ns").unwrap();
+            assert_eq!(all.replace(',', "").parse(), Ok(ns.sum::<u64>()), "{name} {weight}");
+        }
+    }
 }

@@ -6,12 +6,13 @@ use trace_format::Trace;
 
 use crate::{
     AnalyzeError, Filter,
+    causes::State,
     input::{Input, trust::Trust},
     output::units,
     tables::{
         key::By,
         periods,
-        report::{self, Column, Extra},
+        report::{self, Column, Extra, HolderStates},
         timeline::{self, Cell, Timeline},
     },
 };
@@ -51,6 +52,9 @@ pub struct LockWaits {
     pub wait_total_ns: i64,
     /// The parts of `wait_total_ns`, without empty ones.
     pub parts: Vec<(Spent, i64)>,
+    /// The states of the holders while others waited for them, without empty ones: `wait_caused` of the report. Empty if they are not
+    /// recorded.
+    pub holders: Vec<(State, i64)>,
 }
 
 /// A part of a wait.
@@ -90,7 +94,10 @@ pub struct Period {
 /// The trace cannot be read or holds no events, or the filter finds nothing in it.
 pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError> {
     let traces = std::slice::from_ref(trace);
-    let columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
+    let mut columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
+    if Input::open(trace, 0, filter)?.has_holder_states()? {
+        columns.push(Column::CausedRunning);
+    }
     let options = report::Options {
         columns,
         sort: Column::WaitTotal,
@@ -212,14 +219,31 @@ impl LockWaits {
         let known: i64 = parts.iter().map(|(_, ns)| ns).sum();
         let rest = [(Spent::Unknown, wait_total_ns - known)];
         let parts = parts.into_iter().chain(rest).filter(|(_, ns)| *ns > 0).collect();
-        Some(Self { name: row.name.clone(), wait_total_ns, parts })
+        let holders = row.columns.states.map(|states| by_state(&states)).unwrap_or_default();
+        Some(Self { name: row.name.clone(), wait_total_ns, parts, holders })
     }
+}
+
+/// Returns the states of holders that are not empty.
+fn by_state(states: &HolderStates) -> Vec<(State, i64)> {
+    let all = [
+        (State::Lock, states.caused_lock_ns),
+        (State::Idle, states.caused_idle_ns),
+        (State::Preempted, states.caused_preempted_ns),
+        (State::Uninterruptible, states.caused_uninterruptible_ns),
+        (State::Stopped, states.caused_stopped_ns),
+        (State::Asleep, states.caused_asleep_ns),
+        (State::Ready, states.caused_ready_ns),
+        (State::Running, states.caused_running_ns),
+        (State::Unknown, states.caused_unknown_ns),
+    ];
+    all.into_iter().filter_map(|(state, ns)| Some((state, ns.filter(|ns| *ns > 0)?))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Parts;
+    use crate::testing::{Parts, committed};
 
     fn example() -> Overview {
         let test = Parts::parse(
@@ -245,6 +269,51 @@ mod tests {
         let [lock] = &overview.locks[..] else { panic!("one lock was waited for") };
         assert_eq!(lock.wait_total_ns, 2_008_000);
         assert_eq!(lock.parts, [(Spent::Held, 2_001_999), (Spent::HandOff, 6_001)]);
+    }
+
+    #[test]
+    fn bars_of_committed_traces_are_the_waits_and_the_holders_of_the_tables() {
+        let mut with_holders = 0;
+        for name in ["shop", "demo", "kernel", "redis", "memcached", "threads_64"] {
+            let trace = committed(name);
+            let one = std::slice::from_ref(&trace);
+            let overview = overview(&trace, &Filter::default()).unwrap();
+            let columns = vec![Column::CausedRunning];
+            let options = report::Options { columns, sort: Column::WaitTotal, ..report::Options::default() };
+            let report = report::report(one, &options).unwrap();
+            assert_eq!(overview.locks_total, report.rows_total, "{name}");
+            assert_eq!(overview.wait_total_ns, report.totals.wait_total_ns.unwrap_or(0), "{name}");
+            assert!(!overview.locks.is_empty());
+            for (lock, row) in overview.locks.iter().zip(&report.rows) {
+                let sum = |ns: &mut dyn Iterator<Item = i64>| ns.sum::<i64>();
+                assert_eq!((&lock.name, Some(lock.wait_total_ns)), (&row.name, row.columns.wait_total_ns));
+                assert_eq!(sum(&mut lock.parts.iter().map(|(_, ns)| *ns)), lock.wait_total_ns, "{name}");
+                let caused_ns = sum(&mut lock.holders.iter().map(|(_, ns)| *ns));
+                if caused_ns > 0 {
+                    assert_eq!(Some(caused_ns), row.columns.wait_caused_ns, "{name} {}", row.name);
+                    with_holders += 1;
+                }
+            }
+        }
+        assert!(with_holders >= 3, "{with_holders}");
+    }
+
+    #[test]
+    fn periods_of_committed_traces_are_those_of_the_timeline() {
+        for name in ["shop", "demo", "kernel", "redis", "memcached", "threads_64"] {
+            let trace = committed(name);
+            let overview = overview(&trace, &Filter::default()).unwrap();
+            let period_ns = Some(overview.timeline.period_ns);
+            let options = timeline::Options { period_ns, limit: None, ..timeline::Options::default() };
+            let table = timeline::timeline(std::slice::from_ref(&trace), &options).unwrap();
+            for series in &overview.timeline.keys {
+                let row = table.keys.iter().find(|row| row.key == series.key).unwrap();
+                assert_eq!((series.total, &series.cells), (row.total, &row.cells), "{name} {}", row.name);
+            }
+            let all: i64 = table.keys.iter().map(|row| row.total.wait_ns).sum();
+            let drawn: i64 = overview.periods.iter().map(|period| period.sums.wait_ns).sum();
+            assert_eq!(drawn, all, "{name}");
+        }
     }
 
     #[test]

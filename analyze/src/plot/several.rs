@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, TaskId, TaskRow, Trace};
 
 use super::lanes::{Chart, Grid, LaneSubject, Query, of_lock};
@@ -119,11 +119,12 @@ pub fn several(
         charts.push(chart);
     }
     let (mut names, mut handovers, mut handovers_total) = (Vec::new(), Vec::new(), 0);
+    let mut tasks = FxHashSet::default();
     for (index, chart) in charts.iter().enumerate() {
         let filter = Filter { lock: Some(LockSelector::Id(chart.lock.id)), ..Filter::default() };
         let input = Input::open(trace, 0, &filter)?;
         let (last, found, total) = (FxHashMap::default(), Vec::new(), 0);
-        let mut sink = Handovers { lock: index, grid: chart.grid, last, found, total };
+        let mut sink = Handovers { lock: index, grid: chart.grid, tasks: &mut tasks, last, found, total };
         input.run_until(Some(chart.grid.to_ns()), &mut sink)?;
         handovers.extend(sink.found);
         names.push(input.names.lock_label(chart.lock.id));
@@ -132,8 +133,10 @@ pub fn several(
     handovers.sort_by_key(|handover| (handover.acquired_ns, handover.lock, handover.to));
     handovers.truncate(MAX_HANDOVERS);
     let mut threads = threads(&charts);
-    let more_threads = threads.len().saturating_sub(MAX_THREADS);
+    // A chart gives lanes to some of its threads only.
+    tasks.extend(threads.iter().map(|thread| thread.task.id));
     threads.truncate(MAX_THREADS);
+    let more_threads = tasks.len() - threads.len();
     Ok(Several { charts, names, threads, more_threads, handovers, handovers_total })
 }
 
@@ -161,19 +164,31 @@ fn threads(charts: &[Chart]) -> Vec<Thread> {
 }
 
 /// Collects the hand-overs of one lock: the last hold that a wait was charged to, and the end of the wait with the lock.
-struct Handovers {
+struct Handovers<'a> {
     lock: usize,
     grid: Grid,
+    /// The tasks that held the lock or waited for it in the window.
+    tasks: &'a mut FxHashSet<TaskId>,
     /// By waiter: the holder and the end of the last share of its wait that is charged to a hold.
     last: FxHashMap<TaskId, (TaskId, i64)>,
     found: Vec<Handover>,
     total: usize,
 }
 
-impl Sink for Handovers {
+impl Handovers<'_> {
+    fn add_task(&mut self, task: TaskId, start_ns: i64, end_ns: i64) {
+        if self.grid.clip(start_ns, end_ns).is_some() {
+            self.tasks.insert(task);
+        }
+    }
+}
+
+impl Sink for Handovers<'_> {
     const SHARES: bool = true;
 
-    fn hold(&mut self, _: &Hold) {}
+    fn hold(&mut self, hold: &Hold) {
+        self.add_task(hold.task, hold.start_ns, hold.end_ns);
+    }
 
     fn share(&mut self, wait: &Wait, share: &Share) {
         if let Some(payer) = share.payer {
@@ -182,6 +197,7 @@ impl Sink for Handovers {
     }
 
     fn wait(&mut self, wait: &Wait) {
+        self.add_task(wait.task, wait.start_ns, wait.end_ns);
         let Some((from, released_ns)) = self.last.remove(&wait.task) else { return };
         let grid = self.grid;
         let is_inside = released_ns >= grid.from_ns() && wait.end_ns < grid.to_ns();
@@ -197,10 +213,8 @@ impl Sink for Handovers {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-    use crate::testing::Parts;
+    use crate::testing::{Parts, committed};
 
     #[test]
     fn a_handover_goes_from_the_release_to_the_end_of_the_wait() {
@@ -226,23 +240,49 @@ mod tests {
     }
 
     #[test]
+    fn threads_without_a_lane_are_counted_once_however_many_locks_they_use() {
+        // 100 threads use both locks; a chart has at most 40 lanes.
+        let mut text = String::new();
+        for thread in 0..100 {
+            let at = 1_000 + thread * 100;
+            for (lock, at) in [("m", at), ("n", at + 50)] {
+                text.push_str(&format!(
+                    "{at} T{thread} acquire {lock}\n{} T{thread} release {lock}\n",
+                    at + 20
+                ));
+            }
+        }
+        let mut parts = Parts::parse(&text);
+        let locks = [parts.lock_id("m"), parts.lock_id("n")];
+        let several = several(&parts.write().trace, &locks, Some((0, i64::MAX)), 400).unwrap();
+        assert_eq!((several.threads.len(), several.more_threads), (MAX_THREADS, 100 - MAX_THREADS));
+    }
+
+    #[test]
     fn times_of_threads_are_those_of_the_report_of_each_lock() {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/traces/shop.parquet");
-        let trace = Trace::open(&path).unwrap();
-        let locks = most_waited(&trace, &Filter::default(), 3).unwrap();
-        let several = several(&trace, &locks, Some((0, i64::MAX)), 800).unwrap();
+        for name in ["shop", "demo", "redis", "memcached", "threads_64"] {
+            assert_times_are_those_of_the_report(&committed(name));
+        }
+    }
+
+    fn assert_times_are_those_of_the_report(trace: &Trace) {
+        let locks = most_waited(trace, &Filter::default(), 3).unwrap();
+        let several = several(trace, &locks, Some((0, i64::MAX)), 800).unwrap();
         let options = report::Options { allow_loss: true, ..report::Options::default() };
-        let report = report::report(std::slice::from_ref(&trace), &options).unwrap();
+        let report = report::report(std::slice::from_ref(trace), &options).unwrap();
         assert_eq!(several.charts.len(), 3);
         for (lock, chart) in several.charts.iter().enumerate() {
             let row = report.rows.iter().find(|row| row.name == several.names[lock]).unwrap();
-            let held: i64 = several
-                .threads
-                .iter()
-                .filter_map(|thread| thread.lanes[lock])
-                .map(|lane| chart.lanes[lane].totals.hold_ns)
-                .sum();
-            assert_eq!(held, row.columns.total_ns.unwrap_or(0), "{}", row.name);
+            // The last lane may be that of all other threads.
+            let held: i64 = chart.lanes.iter().map(|lane| lane.totals.hold_ns).sum();
+            for (lane, thread) in several.threads.iter().filter_map(|of| Some((of.lanes[lock]?, of))) {
+                let is_same = |subject: &LaneSubject| matches!(subject, LaneSubject::Thread(task) if *task == thread.task);
+                assert!(is_same(&chart.lanes[lane].subject), "{:?}", thread.task);
+            }
+            // The report counts holds that are open at the end in a column of their own.
+            let columns = &row.columns;
+            let expected = columns.total_ns.unwrap_or(0) + columns.open_hold_ns;
+            assert_eq!(held, expected, "{}", row.name);
         }
         assert!(several.charts.iter().all(|chart| chart.grid == several.charts[0].grid));
     }

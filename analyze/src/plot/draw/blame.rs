@@ -3,10 +3,8 @@
 use super::{
     flow::{Drawing, HANDOFF},
     layout::{LINE, MARGIN, Options},
-    overview::notes,
     page::{self, Align, Face, TEXT, TITLE},
-    panel::WORDS,
-    stacked::{self, Bar, Part, Place, ROW},
+    stacked::{Bar, Part, Place, Stacked},
     text,
     theme::{Colours, mix},
 };
@@ -32,7 +30,7 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
     let width = options.pixels();
     let place = Place::new(theme, width);
     let room = text::fitting(width - 2 * MARGIN, TEXT);
-    let notes = notes(&blame.notes, room);
+    let notes = text::notes(&blame.notes, room);
     let is_empty = blame.waited_ns == 0;
     let mut y = 62 + LINE * i32::try_from(notes.len()).unwrap_or(0);
     let mut charts = Vec::new();
@@ -45,11 +43,9 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
             0 => heading.to_owned(),
             more => format!("{heading}: the first {MAX_BARS}, {more} more"),
         };
-        let bars = stacked_bars(bars, theme);
-        let top = y + WORDS + stacked::legend_extra(&bars, place.right);
-        let bottom = top + ROW * i32::try_from(bars.len()).unwrap_or(0);
-        charts.push((heading, bars, (top, bottom)));
-        y = bottom + BELOW;
+        let bars = Stacked::new(&place, heading, stacked_bars(bars, theme), ["", ""], y);
+        y = bars.ends().1 + BELOW;
+        charts.push(bars);
     }
     let heads = [
         (&blame.tasks, ["Tasks: the width of a ribbon is the time waited", "waits", "for the holder"]),
@@ -82,9 +78,7 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
         }
         flows.iter().try_for_each(|flow| flow.words(page))
     })?;
-    let charts = page::charts(size, |area| {
-        charts.iter().try_for_each(|(heading, bars, ends)| stacked::draw(area, &place, heading, bars, *ends))
-    })?;
+    let charts = page::charts(size, |area| charts.iter().try_for_each(|bars| bars.draw(area)))?;
     let shapes: String = flows.iter().map(Drawing::shapes).collect();
     Ok(page::picture(size, &title, &facts, &[&words, &charts, &shapes]))
 }
@@ -99,12 +93,16 @@ fn facts(blame: &Blame) -> String {
 
 fn stacked_bars<'a>(bars: &'a [blame::Bar], theme: &Colours) -> Vec<Bar<'a>> {
     let part = |(meanwhile, ns): &(Meanwhile, i64)| (look(*meanwhile, theme), *ns);
-    let bar = |bar: &'a blame::Bar| Bar { name: &bar.name, parts: bar.parts.iter().map(part).collect() };
+    let bar = |bar: &'a blame::Bar| Bar {
+        name: &bar.name,
+        parts: bar.parts.iter().map(part).collect(),
+        second: Vec::new(),
+    };
     bars.iter().take(MAX_BARS).map(bar).collect()
 }
 
 /// The look of a part of the waits.
-fn look(meanwhile: Meanwhile, theme: &Colours) -> Part {
+pub(super) fn look(meanwhile: Meanwhile, theme: &Colours) -> Part {
     let (rank, colour, words) = match meanwhile {
         Meanwhile::Held(state) => {
             let (colour, words) = match state {

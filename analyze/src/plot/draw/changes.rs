@@ -3,7 +3,6 @@
 use super::{
     axis::Axis,
     layout::{LINE, MARGIN, Options},
-    overview::notes,
     page::{self, Align, Face, SMALL, TEXT, TITLE},
     panel::{Area, Panel, Scale, WORDS, block, mark, text as write},
     stacked::{Place, rows},
@@ -40,7 +39,10 @@ pub fn changes_svg(changes: &Changes, options: &Options) -> Result<String, Analy
     let room = text::fitting(width - 2 * MARGIN, TEXT);
     let [before, after] = &changes.sides;
     let side_notes = |words: &str, side: &Side| -> Vec<String> {
-        notes(&side.notes, room).iter().map(|note| text::clean(&format!("{words}: {note}"), room)).collect()
+        text::notes(&side.notes, room)
+            .iter()
+            .map(|note| text::clean(&format!("{words}: {note}"), room))
+            .collect()
     };
     let notes = [side_notes("before", before), side_notes("after", after)].concat();
     let head = 70 + LINE * (i32::try_from(notes.len()).unwrap_or(0) + 1);
@@ -81,11 +83,12 @@ fn facts(changes: &Changes) -> String {
     let wait = &changes.all[0];
     let rate =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ns| units::duration(ns.round() as i64));
+    let change = Some(change(wait).0).filter(|words| !words.is_empty());
     format!(
-        "waiting per second: {} before ({before}), {} after ({after})  ·  {}",
+        "waiting per second: {} before ({before}), {} after ({after}){}",
         rate(wait.base),
         rate(wait.new),
-        change(wait).0
+        change.map_or_else(String::new, |words| format!("  ·  {words}"))
     )
 }
 
@@ -132,7 +135,7 @@ fn bars(
     let x = if metric.is_time() {
         Scale::of_few_durations(most.round() as i64, 2)
     } else {
-        let scale = Scale::of_few_numbers(most, 2);
+        let scale = Scale::of_few_numbers(most.max(1.0), 2);
         Scale { to: most.max(1.0) * 1.1, ..scale }
     };
     let panel = Panel { x, ..panel };
@@ -191,7 +194,7 @@ fn over_time(
     let ends = (top + WORDS, top + WORDS + CHART);
     let panel = Panel {
         heading: heading.to_owned(),
-        detail: format!("mean over {}; {}", units::duration(changes.period_ns), axis.unit_caption()),
+        detail: vec![format!("mean over {}; {}", units::duration(changes.period_ns), axis.unit_caption())],
         x: Scale { from: 0.0, to: longest as f64, ticks },
         y: Scale::of_numbers(most),
         ..rows(place, ends, std::iter::empty())

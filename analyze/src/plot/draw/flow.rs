@@ -141,11 +141,12 @@ impl<'a> Drawing<'a> {
         let sides = [(&self.flow.waiters, left, Align::Right), (&self.flow.holders, right, Align::Left)];
         for ((nodes, x, align), tops) in sides.into_iter().zip(&self.tops) {
             let face = Face { size: SMALL, colour: self.theme.ink, bold: false, align };
-            for (node, top) in nodes.iter().zip(tops) {
+            let times: Vec<String> = nodes.iter().map(|node| units::duration(node.ns)).collect();
+            let longest = times.iter().map(|time| time.chars().count()).max().unwrap_or(0);
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let names = text::distinct(&names, text::fitting(room, SMALL).saturating_sub(longest + 2).max(4));
+            for (((node, top), name), time) in nodes.iter().zip(tops).zip(names).zip(times) {
                 let y = (top + node.ns as f64 * self.scale / 2.0).round() as i32;
-                let time = units::duration(node.ns);
-                let name =
-                    text::clean(&node.name, text::fitting(room, SMALL).saturating_sub(time.len() + 2).max(4));
                 page.text(&format!("{name}  {time}"), (x, y), face)?;
             }
         }

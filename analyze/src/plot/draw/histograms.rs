@@ -58,7 +58,8 @@ fn histogram(
             units::duration(times.total_ns),
             units::duration(times.max_ns)
         ),
-        detail: text::clean(&named.join(", "), text::fitting(sides.1 - sides.0, SMALL)),
+        // The line may end a little behind the axes.
+        detail: vec![text::clean(&named.join(", "), text::fitting(sides.1 - sides.0 + MARGIN * 2, SMALL))],
         x: Scale::of_times(first.from_ns, last.to_ns),
         y: Scale { to: most as f64 * ROOM, ..Scale::of_counts(most) },
     };

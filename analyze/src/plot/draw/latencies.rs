@@ -6,9 +6,10 @@ use plotters::{element::Rectangle, style::Color};
 
 use super::{
     axis::Axis,
-    layout::{Layout, PANEL},
-    page::{failed, rgb},
+    layout::{LINE, Layout, PANEL},
+    page::{SMALL, failed, rgb},
     panel::{Area, LABELS, Panel, Scale, WORDS, block, log},
+    text,
     theme::{Rgb, mix},
 };
 use crate::{AnalyzeError, plot::lanes::Chart};
@@ -34,17 +35,19 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
     let bands = || latencies.cells.iter().map(|cell| &cell.band);
     let shortest = bands().map(|band| band.from_ns).min().unwrap_or(1);
     let longest = bands().map(|band| band.to_ns).max().unwrap_or(1);
+    let frame = if chart.busiest { "frame: what is shown above" } else { "" };
+    let words = ["darker: more waits of this length", "thin line: median, orange: 99th percentile", frame];
+    let words = words.into_iter().filter(|words| !words.is_empty()).map(str::to_owned);
+    let words: Vec<String> = words.chain([axis.unit_caption()]).collect();
+    let detail = text::wrap(&words, text::fitting(layout.width - layout.left, SMALL));
+    let lines = i32::try_from(detail.len()).unwrap_or(1) - 1;
     let panel = Panel {
         theme: layout.theme,
         sides: (layout.left, layout.right),
         labels: LABELS.0,
-        ends: (top + WORDS, top + PANEL - 24),
+        ends: (top + WORDS + LINE * lines, top + PANEL - 24),
         heading: "Waits over time".to_owned(),
-        detail: format!(
-            "darker: more waits of this length; thin line: median, orange: 99th percentile{}; {}",
-            if chart.busiest { ", frame: what is shown above" } else { "" },
-            axis.unit_caption(),
-        ),
+        detail,
         x: Scale {
             from: 0.0,
             to: grid.span_ns() as f64,

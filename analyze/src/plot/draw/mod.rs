@@ -11,6 +11,8 @@ mod blame;
 mod changes;
 mod compose;
 mod flow;
+#[cfg(test)]
+mod goldens;
 mod histograms;
 mod lanes;
 mod latencies;

@@ -2,17 +2,23 @@
 
 use super::{
     axis::Axis,
+    blame,
     layout::{LINE, MARGIN, Options},
     page::{self, Align, Face, TEXT, TITLE},
     panel::{Area, Panel, Scale, WORDS, block, log},
-    stacked::{self, Bar, Part, Place, ROW, rows},
+    stacked::{Bar, Part, Place, ROW, Stacked, rows},
     text,
     theme::{Colours, Rgb, mix},
 };
 use crate::{
     AnalyzeError,
+    causes::State,
     output::units,
-    plot::overview::{LockWaits, Overview, Spent, waiting},
+    plot::{
+        blame::Meanwhile,
+        overview::{LockWaits, Overview, Spent, waiting},
+    },
+    tables::timeline::Series,
 };
 
 /// Height of the charts of all waits over time.
@@ -35,12 +41,15 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let width = options.pixels();
     let place = Place::new(theme, width);
     let shown = i32::try_from(overview.locks.len()).unwrap_or(0);
-    let rows = i32::try_from(overview.timeline.series().count()).unwrap_or(0);
+    let rows = i32::try_from(waited(overview).count()).unwrap_or(0);
     let room = text::fitting(width - 2 * MARGIN, TEXT);
-    let notes = notes(&overview.notes, room);
+    let notes = text::notes(&overview.notes, room);
     let lines = i32::try_from(notes.len()).unwrap_or(0);
     let head = 66 + lines * LINE;
-    let bars_end = head + WORDS + shown.max(1) * ROW + BELOW;
+    let heading = "Locks with the most waiting".to_owned();
+    let captions = ["the waiters:", "the holders meanwhile:"];
+    let bars = Stacked::new(&place, heading, lock_bars(&overview.locks, theme), captions, head);
+    let bars_end = bars.ends().1 + BELOW;
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
     let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
     let size = (width.unsigned_abs(), height.unsigned_abs());
@@ -67,9 +76,7 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     })?;
     let charts = page::charts(size, |area| {
         if shown > 0 {
-            let bars = lock_bars(&overview.locks, theme);
-            let ends = (head + WORDS, head + WORDS + shown * ROW);
-            stacked::draw(area, &place, "Locks with the most waiting", &bars, ends)?;
+            bars.draw(area)?;
             heat(area, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
             let first = map_end + WORDS;
             let second = first + CHART + BELOW + WORDS;
@@ -81,23 +88,15 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     Ok(page::picture(size, &title, &facts, &[&head_body, &charts]))
 }
 
-/// Returns the lines above the charts; a sentence that is too long is broken between its parts.
-pub(super) fn notes(notes: &[String], room: usize) -> Vec<String> {
-    let lines = |note: &String| {
-        let parts: Vec<String> = note.split("; ").map(|part| text::clean(part, room)).collect();
-        text::wrap(&parts, room)
-    };
-    notes.iter().flat_map(lines).collect()
-}
-
 fn facts(overview: &Overview) -> String {
     let span = overview.timeline.to_ns - overview.timeline.from_ns;
     let locks = i64::try_from(overview.locks_total).unwrap_or(i64::MAX);
     let waited = units::duration(overview.wait_total_ns);
     let mean = waiting(overview.wait_total_ns, 0, span);
+    let mean = if mean > 0.0 && mean < 0.005 { "< 0.01".to_owned() } else { format!("{mean:.2}") };
     let span = units::duration(span);
     let noun = if locks == 1 { "lock" } else { "locks" };
-    format!("{} {noun} used  ·  {waited} waited in {span}, {mean:.2} threads on average", units::count(locks))
+    format!("{} {noun} used  ·  {waited} waited in {span}, {mean} threads on average", units::count(locks))
 }
 
 /// The colour and the words for a part of a wait.
@@ -112,13 +111,19 @@ fn look(spent: Spent, theme: &Colours) -> (Rgb, &'static str) {
     }
 }
 
-/// Returns a bar per lock, in the parts of its waits.
+/// Returns a bar per lock, in the parts of its waits, and one in the states of its holders.
 fn lock_bars<'a>(locks: &'a [LockWaits], theme: &Colours) -> Vec<Bar<'a>> {
     let part = |(spent, ns): &(Spent, i64)| {
         let (colour, words) = look(*spent, theme);
         (Part { rank: *spent as usize, colour, words }, *ns)
     };
-    locks.iter().map(|lock| Bar { name: &lock.name, parts: lock.parts.iter().map(part).collect() }).collect()
+    let state = |(state, ns): &(State, i64)| (blame::look(Meanwhile::Held(*state), theme), *ns);
+    let bar = |lock: &'a LockWaits| Bar {
+        name: &lock.name,
+        parts: lock.parts.iter().map(part).collect(),
+        second: lock.holders.iter().map(state).collect(),
+    };
+    locks.iter().map(bar).collect()
 }
 
 /// Returns the axis of time of all panels, and its caption.
@@ -131,13 +136,18 @@ fn time(overview: &Overview, place: &Place) -> (Scale, String) {
     (Scale { from: 0.0, to: offset(timeline.to_ns).max(1.0), ticks }, axis.unit_caption())
 }
 
+/// Returns the rows of the waits over time: the locks that were waited for.
+fn waited(overview: &Overview) -> impl Iterator<Item = &Series> {
+    overview.timeline.series().filter(|series| series.total.wait_ns > 0)
+}
+
 /// Draws the waits of each lock in each period.
 fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
     let timeline = &overview.timeline;
     let (x, unit) = time(overview, place);
-    let names: Vec<String> = timeline.series().map(|series| series.name.clone()).collect();
+    let names: Vec<String> = waited(overview).map(|series| series.name.clone()).collect();
     let cells =
-        || timeline.series().enumerate().flat_map(|(row, of)| of.cells.iter().map(move |cell| (row, cell)));
+        || waited(overview).enumerate().flat_map(|(row, of)| of.cells.iter().map(move |cell| (row, cell)));
     let mean = |period: i64, wait_ns: i64| {
         let (from_ns, to_ns) = timeline.period(period);
         waiting(wait_ns, from_ns, to_ns)
@@ -145,10 +155,10 @@ fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -
     let most = cells().map(|(_, (period, cell))| mean(*period, cell.wait_ns)).fold(0.0, f64::max);
     let panel = Panel {
         heading: "Waiting by lock and time".to_owned(),
-        detail: format!(
+        detail: vec![format!(
             "darker: more threads waited, at most {most:.2} on average over {}; {unit}",
             units::duration(timeline.period_ns)
-        ),
+        )],
         x,
         ..rows(place, ends, names.iter().map(String::as_str))
     };
@@ -178,7 +188,7 @@ fn waiters(
     let most = overview.periods.iter().map(|period| period.waiting).fold(0.0, f64::max);
     let panel = Panel {
         heading: "Threads that waited".to_owned(),
-        detail: format!("mean over {}; {unit}", units::duration(overview.timeline.period_ns)),
+        detail: vec![format!("mean over {}; {unit}", units::duration(overview.timeline.period_ns))],
         x,
         y: Scale::of_numbers(most),
         ..rows(place, ends, std::iter::empty())
@@ -204,10 +214,10 @@ fn wait_lengths(
     let longest = waited().map(|row| row.wait_max_ns).max().unwrap_or(1);
     let panel = Panel {
         heading: "Wait per acquisition".to_owned(),
-        detail: format!(
+        detail: vec![format!(
             "thin line: mean of all acquisitions in {}, orange: longest; {unit}",
             units::duration(overview.timeline.period_ns)
-        ),
+        )],
         x,
         y: Scale::of_times(shortest, longest),
         ..rows(place, ends, std::iter::empty())

@@ -17,6 +17,7 @@ use plotters::{
 
 use super::{
     axis,
+    layout::LINE,
     page::{Align, Face, SMALL, TEXT, failed, rgb},
     theme::{Colours, Rgb},
 };
@@ -52,7 +53,8 @@ pub(super) struct Panel {
     /// The top and the bottom of the axes.
     pub(super) ends: (i32, i32),
     pub(super) heading: String,
-    pub(super) detail: String,
+    /// The lines below the heading. There is room for one; with more, the axes start lower.
+    pub(super) detail: Vec<String>,
     pub(super) x: Scale,
     pub(super) y: Scale,
 }
@@ -64,8 +66,11 @@ impl Panel {
         let words = if self.labels > LABELS.0 { left - self.labels } else { left };
         let bold = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
         let faint = Face { size: SMALL, colour: theme.faint_ink, bold: false, align: Align::Left };
-        text(area, &self.heading, (words, top - 30), bold)?;
-        text(area, &self.detail, (words, top - 14), faint)?;
+        let lines = i32::try_from(self.detail.len()).unwrap_or(1).max(1);
+        text(area, &self.heading, (words, top - 14 - LINE * lines + 1), bold)?;
+        for (line, y) in self.detail.iter().zip((1..=lines).rev().map(|line| top - 14 - LINE * (line - 1))) {
+            text(area, line, (words, y), faint)?;
+        }
         let size = (right - left + self.labels, bottom - top + LABELS.1);
         let inner = area.clone().shrink((left - self.labels, top), size);
         let mut axes = ChartBuilder::on(&inner)

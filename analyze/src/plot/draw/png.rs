@@ -60,6 +60,21 @@ mod tests {
     }
 
     #[test]
+    fn signs_of_changes_are_in_both_fonts() {
+        let picture = |weight: &str, sign: char| {
+            let text = format!("<text y='15' font-family='sans-serif' font-weight='{weight}'>{sign}</text>");
+            png(&format!("<svg xmlns='http://www.w3.org/2000/svg' width='60' height='20'>{text}</svg>"))
+                .unwrap()
+        };
+        for weight in ["normal", "bold"] {
+            let missing = picture(weight, '\u{4e00}');
+            for sign in ['→', '\u{2212}', '×', '·', '…', 'µ'] {
+                assert!(picture(weight, sign) != missing, "{sign} {weight}");
+            }
+        }
+    }
+
+    #[test]
     fn a_text_that_is_not_svg_is_an_error() {
         assert!(png("<html/>").unwrap_err().to_string().starts_with("cannot draw the picture: "));
     }

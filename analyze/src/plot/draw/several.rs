@@ -23,6 +23,13 @@ use crate::{
 const GAP: i32 = 6;
 /// The most arrows: more would hide the lanes.
 const MAX_ARROWS: usize = 120;
+/// The pixels per arrow: with less, they would hide the lanes of a narrow picture.
+const ARROW: i32 = 6;
+
+/// Returns the most arrows that are drawn between two positions.
+fn most_arrows(left: i32, right: i32) -> usize {
+    usize::try_from((right - left) / ARROW).unwrap_or(0).min(MAX_ARROWS)
+}
 
 /// The positions of the lanes.
 struct Place {
@@ -59,7 +66,8 @@ pub fn several_svg(several: &Several, options: &Options) -> Result<String, Analy
     let theme = options.theme.colours();
     let width = options.pixels();
     let locks = i32::try_from(several.charts.len()).unwrap_or(1);
-    let remarks = remarks(several);
+    let base = Layout::new(first, options, 0);
+    let remarks = remarks(several, most_arrows(base.left, base.right));
     let top = 66 + LINE * (i32::try_from(remarks.len()).unwrap_or(0) + locks) + 30;
     let row = match locks {
         ..=2 => 12,
@@ -68,14 +76,17 @@ pub fn several_svg(several: &Several, options: &Options) -> Result<String, Analy
     };
     let lanes = i32::try_from(several.threads.len()).unwrap_or(0);
     let lanes_bottom = top + lanes.max(1) * (row * locks + GAP);
-    let layout = Layout { lanes_top: top, lanes_bottom, top: top - 6, ..Layout::new(first, options, 0) };
+    let layout = Layout { lanes_top: top, lanes_bottom, top: top - 6, ..base };
     let place = Place { theme, layout, row, locks };
     let height = lanes_bottom + 56;
     let size = (width.unsigned_abs(), height.unsigned_abs());
     let grid = first.grid;
     let wanted = usize::try_from((place.layout.right - place.layout.left) / 64).unwrap_or(1);
     let axis = Axis::new(grid.from_ns(), grid.to_ns(), first.origin_ns, wanted);
-    let title = options.title.clone().unwrap_or_else(|| format!("{locks} locks"));
+    let title = options
+        .title
+        .clone()
+        .unwrap_or_else(|| format!("{locks} {}", if locks == 1 { "lock" } else { "locks" }));
     let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
     let facts = facts(several);
     let background = page::page(size, |page| {
@@ -107,11 +118,11 @@ fn facts(several: &Several) -> String {
     )
 }
 
-fn remarks(several: &Several) -> Vec<String> {
+fn remarks(several: &Several, arrows: usize) -> Vec<String> {
     let mut remarks = Vec::new();
-    if several.handovers_total > MAX_ARROWS {
+    if several.handovers_total > arrows {
         remarks.push(format!(
-            "Without arrows: more than {MAX_ARROWS} hand-overs. --from and --to select a shorter part."
+            "Without arrows: more than {arrows} hand-overs. --from and --to select a shorter part."
         ));
     }
     if several.more_threads > 0 {
@@ -204,7 +215,7 @@ fn bars(several: &Several, place: &Place) -> String {
 
 /// Returns an arrow per hand-over between threads that have lanes, if there are few enough.
 fn arrows(several: &Several, place: &Place) -> String {
-    if several.handovers_total > MAX_ARROWS {
+    if several.handovers_total > most_arrows(place.layout.left, place.layout.right) {
         return String::new();
     }
     let (mut lines, mut heads) = (String::new(), Bars::default());

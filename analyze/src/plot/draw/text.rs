@@ -24,6 +24,27 @@ fn cut(text: &str, limit: usize) -> String {
     text.chars().take(limit.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Returns the names as [`clean`] does. Where different names would look the same, the middle is left out instead of the end.
+pub(super) fn distinct(names: &[&str], limit: usize) -> Vec<String> {
+    let cut: Vec<String> = names.iter().map(|name| clean(name, limit)).collect();
+    let is_alone = |at: usize| {
+        let same = cut.iter().zip(names).filter(|(other, name)| **other == cut[at] && **name != names[at]);
+        same.count() == 0
+    };
+    let without_middle = |name: &str| {
+        let whole: Vec<char> = clean(name, name.chars().count().max(1)).chars().collect();
+        let (head, tail) = ((limit.saturating_sub(1)) / 2, limit.saturating_sub(1).div_ceil(2));
+        if whole.len() <= limit {
+            return whole.into_iter().collect();
+        }
+        let tail = &whole[whole.len() - tail..];
+        whole[..head].iter().chain(&['…']).chain(tail).collect()
+    };
+    (0..names.len())
+        .map(|at| if is_alone(at) { cut[at].clone() } else { without_middle(names[at]) })
+        .collect()
+}
+
 /// Whether XML 1.0, section 2.2, excludes it, apart from control characters, which [`printable`] escapes.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\u{fffe}' | '\u{ffff}')
@@ -54,6 +75,15 @@ pub(super) fn wrap(parts: &[String], limit: usize) -> Vec<String> {
     lines
 }
 
+/// Returns the lines above the charts; a sentence that is too long is broken between its parts.
+pub(super) fn notes(notes: &[String], room: usize) -> Vec<String> {
+    let lines = |note: &String| {
+        let parts: Vec<String> = note.split("; ").map(|part| clean(part, room)).collect();
+        wrap(&parts, room)
+    };
+    notes.iter().flat_map(lines).collect()
+}
+
 /// Escapes text for the content of an element.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
@@ -74,6 +104,14 @@ mod tests {
     fn a_long_text_is_cut_at_a_character() {
         assert_eq!(clean("Schlösser überall", 8), "Schlöss…");
         assert_eq!(clean(&"x".repeat(1 << 20), 4), "xxx…");
+    }
+
+    #[test]
+    fn names_that_differ_only_at_their_ends_keep_them() {
+        let names = ["hand-off of lock in main.c:10", "hand-off of lock in main.c:20", "other"];
+        assert_eq!(distinct(&names, 15), ["hand-of…in.c:10", "hand-of…in.c:20", "other"]);
+        assert_eq!(distinct(&["same name here", "same name here"], 6), ["same …", "same …"]);
+        assert_eq!(distinct(&["abc", "abd"], 1), ["…", "…"]);
     }
 
     #[test]

@@ -1,0 +1,274 @@
+//! Goldens: every kind of picture of every kind of trace, in two widths, light and dark.
+//!
+//! Committed traces and traces made here enter. Their pictures are compared with those in `analyze/tests/pictures`: at 800 pixels on
+//! white as a whole, in the other looks by length and checksum, which `digests.txt` lists. Fonts are left out; `worked_example.svg`
+//! has them. `KLOCK_BLESS=1 cargo test -p analyze` rewrites all of them.
+
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+use trace_format::{Event, LockId, Trace};
+
+use super::{
+    page::fonts,
+    tests::{HOSTILE, crowd},
+    *,
+};
+use crate::{
+    AnalyzeError, Filter,
+    export::folded,
+    plot::{
+        blame::{Blame, blame},
+        changes::{Changes, changes},
+        flame::flame,
+        lanes::{Query, of_lock},
+        overview::{Overview, overview},
+        several::{most_waited, several},
+    },
+    testing::{Parts, TestTrace, committed},
+};
+
+/// The committed traces, and the trace that each is compared with.
+const COMMITTED: [(&str, &str); 5] = [
+    ("demo", "demo"),
+    ("kernel", "kernel"),
+    ("redis", "redis_one"),
+    ("memcached", "memcached"),
+    ("threads_64", "threads_64"),
+];
+
+/// The looks: width in pixels and theme. The first is kept as a whole.
+const LOOKS: [(u32, Theme); 4] =
+    [(800, Theme::Light), (800, Theme::Dark), (1600, Theme::Light), (1600, Theme::Dark)];
+
+/// The kinds of pictures, and whether they are kept as a whole: flame graphs of other weights differ in widths only.
+const KINDS: [(Kind, bool); 9] = [
+    (Kind::Locks, true),
+    (Kind::Lock, true),
+    (Kind::Several, true),
+    (Kind::Blame, true),
+    (Kind::Changes, true),
+    (Kind::Flame(folded::Of::Wait), true),
+    (Kind::Flame(folded::Of::Hold), false),
+    (Kind::Flame(folded::Of::WaitCaused), false),
+    (Kind::Flame(folded::Of::Combined), false),
+];
+
+/// The number of events of the longest trace.
+const MILLION: usize = 1_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Locks,
+    Lock,
+    Several,
+    Blame,
+    Changes,
+    Flame(folded::Of),
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Locks => f.write_str("locks"),
+            Self::Lock => f.write_str("lock"),
+            Self::Several => f.write_str("several"),
+            Self::Blame => f.write_str("blame"),
+            Self::Changes => f.write_str("changes"),
+            Self::Flame(weight) => write!(f, "flame_{weight}"),
+        }
+    }
+}
+
+/// A trace and what does not depend on the look of its pictures.
+struct Subject<'a> {
+    name: &'a str,
+    trace: &'a Trace,
+    overview: Overview,
+    blame: Blame,
+    changes: Changes,
+    locks: Vec<LockId>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(name: &'a str, trace: &'a Trace, after: &Trace) -> Self {
+        let all = Filter::default();
+        Self {
+            name,
+            trace,
+            overview: overview(trace, &all).unwrap(),
+            blame: blame(trace, &all).unwrap(),
+            changes: changes(trace, after, &all).unwrap(),
+            locks: most_waited(trace, &all, 3).unwrap(),
+        }
+    }
+
+    fn draw(&self, kind: Kind, look: &Options) -> Result<String, AnalyzeError> {
+        match kind {
+            Kind::Locks => overview_svg(&self.overview, look),
+            Kind::Lock => {
+                let lock = self.locks.first().copied().unwrap_or(LockId(0));
+                svg(&of_lock(self.trace, &Query { lock, window: None, columns: look.columns() })?, look)
+            }
+            Kind::Several => several_svg(&several(self.trace, &self.locks, None, look.columns())?, look),
+            Kind::Blame => blame_svg(&self.blame, look),
+            Kind::Changes => changes_svg(&self.changes, look),
+            Kind::Flame(weight) => flame(self.trace, weight, &Filter::default(), look),
+        }
+    }
+}
+
+/// The expected pictures.
+struct Goldens {
+    directory: PathBuf,
+    is_blessing: bool,
+    digests: String,
+    changed: Vec<String>,
+}
+
+impl Goldens {
+    fn new() -> Self {
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pictures");
+        let is_blessing = std::env::var_os("KLOCK_BLESS").is_some();
+        Self { directory, is_blessing, digests: String::new(), changed: Vec::new() }
+    }
+
+    /// Draws a subject in all kinds and looks, and compares the pictures that are kept as a whole.
+    fn add(&mut self, subject: &Subject<'_>, is_short: bool) {
+        for (kind, is_whole) in KINDS {
+            for (width, theme) in LOOKS {
+                let look = Options { width, theme, ..Options::default() };
+                let name = format!("{}_{kind}", subject.name);
+                let line = match subject.draw(kind, &look) {
+                    Ok(picture) => {
+                        assert_is_sound(&name, &picture);
+                        let picture = picture.replace(&fonts(), "");
+                        if is_short && is_whole && (width, theme) == LOOKS[0] {
+                            self.compare(&format!("{name}.svg"), &picture);
+                            continue;
+                        }
+                        let mut digest = flate2::Crc::new();
+                        digest.update(picture.as_bytes());
+                        format!("{} bytes, checksum {:08x}", picture.len(), digest.sum())
+                    }
+                    Err(error) => format!("no picture: {error}"),
+                };
+                writeln!(self.digests, "{name} {width} {theme}: {line}").unwrap();
+            }
+        }
+    }
+
+    /// Compares the list of lengths and checksums, and fails if anything has changed. Returns the list.
+    fn finish(mut self, name: &str) -> String {
+        let digests = std::mem::take(&mut self.digests);
+        self.compare(name, &digests);
+        assert!(
+            self.changed.is_empty(),
+            "{} changed; rewrite them with KLOCK_BLESS=1, look at them, and check `git diff`",
+            self.changed.join(", ")
+        );
+        digests
+    }
+
+    fn compare(&mut self, name: &str, text: &str) {
+        let path = self.directory.join(name);
+        if self.is_blessing {
+            fs::write(&path, text).unwrap();
+        } else if fs::read_to_string(&path).unwrap_or_default() != text {
+            self.changed.push(name.to_owned());
+        }
+    }
+}
+
+/// Checks what holds for every picture, whatever it shows.
+fn assert_is_sound(name: &str, picture: &str) {
+    // Flame graphs have the script of inferno, and no other.
+    assert_eq!(picture.matches("<script").count(), usize::from(name.contains("flame")), "{name}");
+    assert!(!picture.contains("NaN") && !picture.contains("<b>"), "{name}");
+    let is_allowed = |c: char| c == '\n' || c == '\t' || (!c.is_control() && c != '\u{202e}');
+    assert!(picture.chars().all(is_allowed), "{name}");
+    assert!(picture.matches("@font-face").count() == 2, "{name}");
+}
+
+/// A trace of a million events: eight threads that get a mutex one after the other, again and again.
+fn million_events() -> TestTrace {
+    let mut text = crowd(8);
+    text.push_str("8_500 T7 release m\n");
+    let mut parts = Parts::parse(&text);
+    let round = parts.events.clone();
+    let rounds = i64::try_from(MILLION.div_ceil(round.len())).unwrap();
+    for turn in 1..rounds {
+        // Rounds have different lengths of time between them, so that periods differ.
+        let later = turn * 10_000 + turn * turn % 977;
+        parts.events.extend(round.iter().map(|event| Event { ts_ns: event.ts_ns + later, ..*event }));
+    }
+    parts.events.sort_by_key(|event| event.ts_ns);
+    parts.locks[0].last_ns = parts.events.last().unwrap().ts_ns;
+    parts.info.clocks_end.monotonic_ns = parts.locks[0].last_ns + 1;
+    parts.write()
+}
+
+/// The traces that are made here.
+fn made() -> [(&'static str, TestTrace); 3] {
+    [
+        ("one_event", "1_000 A acquire m a.c:1"),
+        // Not one lock: only the sleep of a thread.
+        ("none", "source sched holds=no uncontended=no covers=all\n2_000 A offcpu leaf wait=100"),
+        ("hostile", HOSTILE),
+    ]
+    .map(|(name, text)| (name, Parts::parse(text).write()))
+}
+
+#[test]
+fn pictures_of_all_kinds_and_traces_are_drawn_as_expected() {
+    let mut goldens = Goldens::new();
+    for (name, after) in COMMITTED {
+        let trace = committed(name);
+        goldens.add(&Subject::new(name, &trace, &committed(after)), true);
+    }
+    for (name, test) in made() {
+        goldens.add(&Subject::new(name, &test.trace, &test.trace), true);
+    }
+    goldens.finish("digests.txt");
+}
+
+#[test]
+fn pictures_of_a_million_events_are_drawn_as_expected_and_stay_small() {
+    // A build without optimization takes minutes.
+    if std::env::var_os("KLOCK_FAST_TESTS").is_some() {
+        return;
+    }
+    let mut goldens = Goldens::new();
+    let test = million_events();
+    let subject = Subject::new("million", &test.trace, &test.trace);
+    goldens.add(&subject, false);
+    let digests = goldens.finish("digests_million.txt");
+    let sizes = digests.lines().map(|line| line.split(' ').nth(3).unwrap().parse::<usize>().unwrap());
+    assert!(sizes.into_iter().all(|bytes| bytes < 400_000), "{digests}");
+    // Seven threads wait in each round, 1, 2, ... 7 times 1,000 ns, each a few ns less.
+    let rounds = i64::try_from(MILLION.div_ceil(23)).unwrap();
+    assert_eq!(subject.overview.wait_total_ns, rounds * (28_000 - 28));
+    assert_eq!(subject.blame.waited_ns, subject.overview.wait_total_ns);
+}
+
+/// Writes all pictures as PNG for review: `KLOCK_PICTURES=DIR cargo test -p analyze -- --ignored pictures`.
+#[test]
+#[ignore = "writes pictures for review"]
+fn pictures_for_review_are_written_as_png() {
+    let directory =
+        PathBuf::from(std::env::var_os("KLOCK_PICTURES").expect("KLOCK_PICTURES names a directory"));
+    let write = |subject: &Subject<'_>| {
+        for ((kind, _), (width, theme)) in KINDS.into_iter().flat_map(|kind| LOOKS.map(|look| (kind, look))) {
+            let look = Options { width, theme, ..Options::default() };
+            if let Ok(picture) = subject.draw(kind, &look) {
+                let path = directory.join(format!("{}_{kind}_{width}_{theme}.png", subject.name));
+                fs::write(path, png(&picture).unwrap()).unwrap();
+            }
+        }
+    };
+    for (name, after) in COMMITTED {
+        write(&Subject::new(name, &committed(name), &committed(after)));
+    }
+    for (name, test) in made().into_iter().chain([("million", million_events())]) {
+        write(&Subject::new(name, &test.trace, &test.trace));
+    }
+}
