@@ -16,6 +16,8 @@ mod guide;
 mod order;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/pictures.rs"]
+mod pictures;
 #[path = "cli/recording.rs"]
 mod recording;
 #[path = "cli/recovery.rs"]

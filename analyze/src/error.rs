@@ -52,7 +52,7 @@ pub enum AnalyzeError {
     },
     /// The window begins after the trace ended.
     #[error(
-        "cannot select from {} on: the trace lasted {}; use a smaller --from",
+        "cannot select from {} on: the trace lasted {}; choose an earlier start with --from, or with --window of klock html",
         units::duration(*from_ns),
         units::duration(*lasted_ns)
     )]

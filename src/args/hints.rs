@@ -113,7 +113,28 @@ pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
         // The parsers of klock name the value and the valid form.
         ErrorKind::ValueValidation => {
             let words = std::error::Error::source(error)?.to_string();
+            if let ("plot", Some((_, range))) = (command, words.split_once(" is not in ")) {
+                let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+                let option = option.split(' ').next().unwrap_or(option);
+                let range = range.replace("..=", " to ");
+                return Some(format!("invalid {option} '{value}': use a number from {range}"));
+            }
             words.starts_with("invalid ").then_some(words)
+        }
+        ErrorKind::ArgumentConflict if command == "plot" => {
+            let other = match error.get(ContextKind::PriorArg)? {
+                ContextValue::Strings(others) => others.first()?,
+                ContextValue::String(other) => other,
+                _ => return None,
+            };
+            let one = text(ContextKind::InvalidArg)?;
+            let name =
+                |option: &str| option.split([' ', '[']).find(|word| !word.is_empty()).map(str::to_owned);
+            let (one, other) = (name(one)?, name(other)?);
+            let names = [one, other].map(|name| name.trim_end_matches(']').to_owned());
+            let [one, other] =
+                names.map(|name| if name == "AFTER" { "a second trace".to_owned() } else { name });
+            Some(format!("cannot draw {one} together with {other}: leave one of them out"))
         }
         ErrorKind::InvalidValue if text(ContextKind::InvalidArg)?.starts_with("--locks") => {
             let word = text(ContextKind::InvalidValue)?;

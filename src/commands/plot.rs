@@ -1,6 +1,7 @@
 //! `klock plot`: draws one lock, all locks or stacks into an SVG or a PNG.
 
 use std::{
+    collections::BTreeSet,
     io::{IsTerminal as _, stdout},
     path::Path,
     time::Duration,
@@ -101,7 +102,10 @@ fn svg(traces: &[Trace], args: &args::Plot, options: &plot::Options) -> anyhow::
         }
         ([trace, ..], locks) => {
             let ids = locks.iter().map(|lock| Ok(lookup::one_lock(trace, &lock.parse()?)?));
-            let ids = ids.collect::<anyhow::Result<Vec<_>>>()?;
+            let mut ids = ids.collect::<anyhow::Result<Vec<_>>>()?;
+            // One lock may have been given by two names.
+            let mut seen = BTreeSet::new();
+            ids.retain(|id| seen.insert(*id));
             plot::several_svg(&several::several(trace, &ids, window, options.columns())?, options)?
         }
         ([], _) => bail!("cannot draw: no trace was given; name one"),

@@ -1,0 +1,75 @@
+//! Checks the pictures that the options of `klock plot` select, and the answers to options that exclude each other.
+
+use std::fs;
+
+use crate::support::{Folder, one_wait, write_trace};
+
+/// Draws with these arguments, and returns the text of the file.
+#[track_caller]
+fn drawn(args: &[&str], file: &str) -> String {
+    let folder = Folder::new().with_trace(&one_wait());
+    write_trace(&folder.path("after.parquet"), "fedcba9876543210fedcba9876543210", &one_wait());
+    folder.klock(&[&["plot"], args].concat()).succeeds();
+    fs::read_to_string(folder.path(file)).unwrap()
+}
+
+#[test]
+fn each_picture_has_a_file_and_a_title_of_its_own() {
+    for (args, file, title) in [
+        (&[][..], "locks.svg", "Waiting for locks"),
+        (&["--lock", "cache_lock"], "lock.svg", "pthread_mutex cache_lock"),
+        (&["--locks", "2"], "locks.svg", "1 lock"),
+        (&["--blame"], "blame.svg", "Who waits for whom"),
+        (&["--blame", "--lock", "#0"], "blame.svg", "Who waits for whom"),
+        (&["trace.parquet", "after.parquet"], "changes.svg", "Before and after"),
+        (&["--flame"], "flame.svg", "Waits by stack"),
+        (&["--flame=hold"], "flame.svg", "Holds by stack"),
+        (&["--flame=wait_caused"], "flame.svg", "Waits of others, by the stack of the hold"),
+        (&["--flame=combined"], "flame.svg", "Waits by stack, and the stack of the hold above"),
+        (&["--flame=count"], "flame.svg", "Acquisitions by stack"),
+    ] {
+        let picture = drawn(args, file);
+        assert!(picture.contains(title) && picture.contains("cache_lock"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_given_by_two_names_is_drawn_once() {
+    let once = drawn(&["--locks", "2"], "locks.svg");
+    assert_eq!(drawn(&["--lock", "#0", "--lock", "cache_lock"], "locks.svg"), once);
+}
+
+#[test]
+fn options_that_exclude_each_other_are_answered_with_one_line() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let seven = ["--lock", "#0"].repeat(7);
+    for (args, parts) in [
+        (&["--blame", "--flame"][..], &["--blame", "--flame", "leave one of them out"][..]),
+        (&["--locks", "2", "--lock", "#0"], &["--locks", "--lock", "leave one of them out"]),
+        (&["--locks", "2", "--blame"], &["--locks", "--blame", "leave one of them out"]),
+        (&["a.parquet", "b.parquet", "--flame"], &["a second trace", "--flame", "leave one of them out"]),
+        (&["--locks", "1"], &["invalid --locks '1'", "2 to 6"]),
+        (&["--locks", "7"], &["invalid --locks '7'", "2 to 6"]),
+        (&["--width", "100"], &["invalid --width '100'", "640 to 8192"]),
+        (&["--flame=speed"], &["invalid weight 'speed'", "wait_caused"]),
+        (&["--lock", "#0", "--lock", "#1", "--flame"], &["several locks", "give one --lock"]),
+        (
+            &["trace.parquet", "trace.parquet", "--lock", "a", "--lock", "b"],
+            &["two traces", "give one --lock"],
+        ),
+        (&seven[..], &["7 locks", "at most 6 times"]),
+        (&["--lock", "#0", "--lock", "none"], &["none", "cache_lock"]),
+    ] {
+        let outcome = folder.klock(&[&["plot"], args].concat());
+        let code = if args.contains(&"none") { 1 } else { 2 };
+        outcome.fails(code, parts);
+    }
+    assert!(folder.files().iter().all(|name| name.ends_with(".parquet")), "{:?}", folder.files());
+}
+
+#[test]
+fn a_window_of_the_page_after_the_end_names_the_option_of_the_page() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let outcome = folder.klock(&["html", "--window", "100s..200s"]);
+    outcome.fails(outcome.code.unwrap(), &["from 100 s on", "earlier start", "--window"]);
+}
