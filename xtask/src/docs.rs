@@ -2,7 +2,7 @@
 //! samples of klock's output.
 //!
 //! A sample stands between `<!-- klock ... -->` and `<!-- /klock ... -->`: the marker is the command line that prints it,
-//! run by a shell in the root of the repository.
+//! run by a shell in the root of the repository. A `klock plot ... -o FILE.svg` draws the picture that follows it.
 
 use std::{env, ffi::OsString, fs, path::Path};
 
@@ -14,20 +14,33 @@ use crate::{
 };
 
 /// The documents with samples of klock's output.
-const WITH_SAMPLES: [&str; 4] =
-    ["README.md", "docs/first-problem.md", "docs/reading-a-report.md", "docs/lock-order.md"];
+const WITH_SAMPLES: [&str; 5] = [
+    "README.md",
+    "docs/first-problem.md",
+    "docs/reading-a-report.md",
+    "docs/lock-order.md",
+    "docs/pictures.md",
+];
 
 /// Writes the generated parts, or compares them. The samples come from the given klock, or from a debug build.
 pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
     let mut stale = Vec::new();
     if update("docs/trace-format.md", check, trace_format_parts)? {
-        stale.push("docs/trace-format.md");
+        stale.push("docs/trace-format.md".to_owned());
     }
     check_named_tests()?;
     let path = path_with(klock)?;
     for document in WITH_SAMPLES {
         if update(document, check, |text| samples(text, &path))? {
-            stale.push(document);
+            stale.push(document.to_owned());
+        }
+        let text = fs::read_to_string(root().join(document)).with_context(|| document.to_owned())?;
+        for line in command_lines(&text) {
+            if let Some(file) = picture_of(line)
+                && update_picture(line, file, check, &path)?
+            {
+                stale.push(file.to_owned());
+            }
         }
     }
     if stale.is_empty() {
@@ -114,11 +127,41 @@ fn trace_format_parts(_: &str) -> Result<Vec<Part>> {
 fn samples(text: &str, path: &OsString) -> Result<Vec<Part>> {
     command_lines(text)
         .map(|line| {
+            if let Some(file) = picture_of(line) {
+                return Ok((line.to_owned(), picture_part(line, file)));
+            }
             let output = Run::new("sh", &["-c", line]).env("PATH", path).read()?;
             let output = output.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
             Ok((line.to_owned(), format!("```\n$ {line}\n{}\n```", output.trim_end())))
         })
         .collect()
+}
+
+/// The file that a command line draws, if it is a `klock plot` with `-o` at its end.
+fn picture_of(line: &str) -> Option<&str> {
+    let (_, file) = line.strip_prefix("klock plot ")?.rsplit_once(" -o ")?;
+    file.ends_with(".svg").then_some(file)
+}
+
+/// The command line and its picture, for a document in `docs/`.
+fn picture_part(line: &str, file: &str) -> String {
+    let name = file.strip_prefix("docs/").unwrap_or(file);
+    let words = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().replace('-', " ");
+    format!("```\n{line}\n```\n\n![{words}]({name})")
+}
+
+/// Draws a picture again, and writes it unless `check`. Returns whether it has changed.
+fn update_picture(line: &str, file: &str, check: bool, path: &OsString) -> Result<bool> {
+    let to_stdout = line.replace(&format!(" -o {file}"), " -o -");
+    let drawn = Run::new("sh", &["-c", &to_stdout]).env("PATH", path).read()?;
+    let kept = root().join(file);
+    let is_stale = fs::read_to_string(&kept).unwrap_or_default().trim_end() != drawn.trim_end();
+    if is_stale && !check {
+        let directory = kept.parent().with_context(|| file.to_owned())?;
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        fs::write(&kept, format!("{}\n", drawn.trim_end())).with_context(|| file.to_owned())?;
+    }
+    Ok(is_stale)
 }
 
 /// The command lines of the opening markers, in their order.
@@ -151,6 +194,15 @@ mod tests {
                     | question | section |\n| a | b |\n";
         let sources = "fn first() {}\nattacks! {\n    second(\"idle\", 30, false) no_region;\n}";
         assert_eq!(rows_without_test(text, sources), ["| a | b | third |", "| a | b | |"]);
+    }
+
+    #[test]
+    fn a_command_line_that_draws_a_file_shows_itself_and_its_picture() {
+        let line = "klock plot a.parquet --blame -o docs/pictures/a-blame.svg";
+        assert_eq!(picture_of(line), Some("docs/pictures/a-blame.svg"));
+        assert_eq!(picture_of("klock plot a.parquet"), None);
+        let part = picture_part(line, "docs/pictures/a-blame.svg");
+        assert_eq!(part, format!("```\n{line}\n```\n\n![a blame](pictures/a-blame.svg)"));
     }
 
     #[test]
