@@ -156,7 +156,8 @@ impl Trace {
 
     fn batches(&self, row_group: Option<usize>, columns: &[&str]) -> Result<Batches, FormatError> {
         let metadata = self.metadata.metadata();
-        let columns = columns.iter().chain(&["ts_ns", "event"]).copied();
+        let has_values = |column: &&str| row_group.is_none_or(|group| !self.is_null(group, column));
+        let columns = columns.iter().copied().filter(has_values).chain(["ts_ns", "event"]);
         let reader = self.event_reader(columns, row_group)?;
         let before = metadata.row_groups().iter().take(row_group.unwrap_or(0));
         let row = before.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
@@ -168,6 +169,16 @@ impl Trace {
             shared: self.shared.clone(),
             read: self.events_read(),
         })
+    }
+
+    /// Whether a column of the events has no value in a row group, as far as its statistics say. Texts are slow to decode where all
+    /// are null, and a column that is not decoded reads the same.
+    fn is_null(&self, row_group: usize, column: &str) -> bool {
+        let Some(group) = self.metadata.metadata().row_groups().get(row_group) else { return false };
+        let chunk = group.columns().iter().find(|chunk| chunk.column_path().parts() == [column]);
+        let nulls =
+            chunk.and_then(|chunk| chunk.statistics()).and_then(|statistics| statistics.null_count_opt());
+        nulls.is_some_and(|nulls| i64::try_from(nulls) == Ok(group.num_rows()))
     }
 
     /// Counts the events of each kind that occurs. Reads one column of the events.
