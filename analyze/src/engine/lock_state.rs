@@ -305,7 +305,8 @@ impl LockState {
     /// Adds the open holds that are not superseded, and the open waits.
     pub(super) fn add_open(&self, open: &mut OpenLocks) {
         let Some(lock) = self.lock.filter(|_| self.rule.measures_holds) else { return };
-        for OpenHold { hold, excludes, .. } in self.holds.iter().filter(|open| !open.superseded) {
+        let is_open = |(at, open): &(usize, &OpenHold)| !open.superseded && !self.is_superseded_now(*at);
+        for (_, OpenHold { hold, excludes, .. }) in self.holds.iter().enumerate().filter(is_open) {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
@@ -314,6 +315,17 @@ impl LockState {
             let excludes = self.rule.excludes(mode);
             open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes });
         }
+    }
+
+    /// Whether a hold that began at `now_ns` supersedes the hold with this index. Only [`settle`](Self::settle) marks it.
+    fn is_superseded_now(&self, at: usize) -> bool {
+        let is_new = |open: &OpenHold| self.fresh && open.since_ns >= self.now_ns;
+        let older = &self.holds[at];
+        self.holds.iter().filter(|newer| is_new(newer)).any(|newer| {
+            // Of holds that began in the same nanosecond, the one with the smaller task id is the older.
+            let is_newer = if is_new(older) { newer.hold.task > older.hold.task } else { true };
+            is_newer && newer.hold.task != older.hold.task && (older.excludes || newer.excludes)
+        })
     }
 
     /// Ends everything at `end_ns`, with these incomplete states.
