@@ -21,6 +21,13 @@ pub(super) struct Changes {
     pub(super) nested_since_ns: i64,
 }
 
+impl Changes {
+    /// Whether nothing changed.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.queues.is_empty() && self.closed.is_empty()
+    }
+}
+
 /// Waiting time that was collected for one end of chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {

@@ -1,58 +1,57 @@
-//! The waits whose time counts, and the two readings of a trace that follow their causes.
+//! The waits whose time counts, and the readings of a trace that follow their causes.
 //!
-//! Filters choose waits, and never change who pays. Whether a wait is chosen may be known only at its end, so a first reading decides
-//! it for each, and counts for the trust block. The second reading follows all rows of all locks.
+//! Filters choose waits, and never change who pays. Most filters choose a wait by what is known at its begin, and one reading of all rows
+//! of all locks follows the causes and counts for the trust block. Otherwise a first reading decides it for each wait, and a second one
+//! follows the causes.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
     Receiver,
-    pass::{Pass, PassStats},
+    pass::{Finished, Pass, PassStats},
     queues::WaitChoice,
 };
 use crate::{
     engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Detail, Input, ReadOutcome,
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
 };
 
-/// The causes of the waits of one trace.
-pub(crate) struct Causes<'a, 'i> {
-    input: &'a Input<'i>,
-    chosen: Chosen,
-    /// The trust block of the chosen waits.
-    pub(crate) trust: Trust,
-}
-
-impl<'a, 'i> Causes<'a, 'i> {
-    /// Reads the trace once and chooses the waits of the input's filter.
-    ///
-    /// # Errors
-    ///
-    /// The trace cannot be read, or lost too much and `allow_loss` is not set.
-    pub(crate) fn of(input: &'a Input<'i>, allow_loss: bool) -> Result<Self, AnalyzeError> {
-        let mut choosing = Choosing {
-            selection: &input.selection,
-            open: FxHashMap::default(),
-            chosen: Chosen::default(),
-            trust: TrustCounter::default(),
-        };
-        let outcome = input.run(Detail::All, &mut choosing)?;
-        let Choosing { chosen, trust, .. } = choosing;
-        let trust = input.trust(trust, &outcome, allow_loss)?;
-        Ok(Self { input, chosen, trust })
+/// Sends the causes of the waits of the input's filter to a receiver, and returns the trust block of these waits.
+///
+/// # Errors
+///
+/// The trace cannot be read, or lost too much and `allow_loss` is not set.
+pub(crate) fn of_waits<R: Receiver>(
+    input: &Input<'_>,
+    allow_loss: bool,
+    receiver: impl Fn() -> R,
+) -> Result<(R, PassStats, Trust), AnalyzeError> {
+    let selection = &input.selection;
+    if selection.is_known_at_begin() {
+        let choice = AtBegin { selection, trust: TrustCounter::default(), has_changed: false };
+        let (finished, outcome) = read(input, receiver(), choice)?;
+        let AtBegin { trust, has_changed, .. } = finished.choice;
+        if !has_changed && finished.stats.late_rows == 0 {
+            return Ok((finished.receiver, finished.stats, input.trust(trust, &outcome, allow_loss)?));
+        }
     }
-
-    /// Reads the trace again and sends the causes of the chosen waits to `receiver`.
-    pub(crate) fn read<R: Receiver>(self, receiver: R) -> Result<(R, PassStats), AnalyzeError> {
-        let Self { input, chosen, .. } = self;
-        read(input, receiver, Counted { chosen, selection: &input.selection, next: 0 })
-    }
+    let mut choosing = Choosing {
+        selection,
+        open: FxHashMap::default(),
+        chosen: Chosen::default(),
+        trust: TrustCounter::default(),
+    };
+    let outcome = input.run(Detail::All, &mut choosing)?;
+    let Choosing { chosen, trust, .. } = choosing;
+    let trust = input.trust(trust, &outcome, allow_loss)?;
+    let (finished, _) = read(input, receiver(), Counted { chosen, selection, next: 0 })?;
+    Ok((finished.receiver, finished.stats, trust))
 }
 
 /// Reads a trace and sends the causes of all waits for the selected locks to `receiver`.
@@ -60,17 +59,57 @@ pub(crate) fn of_all_waits<R: Receiver>(
     input: &Input<'_>,
     receiver: R,
 ) -> Result<(R, PassStats), AnalyzeError> {
-    read(input, receiver, OfLocks(&input.selection))
+    let (finished, _) = read(input, receiver, OfLocks(&input.selection))?;
+    Ok((finished.receiver, finished.stats))
 }
 
-fn read<R: Receiver>(
+/// Follows all rows of a trace. The outcome is that of the selected locks.
+fn read<R: Receiver, C: WaitChoice>(
     input: &Input<'_>,
     receiver: R,
-    choice: impl WaitChoice,
-) -> Result<(R, PassStats), AnalyzeError> {
+    choice: C,
+) -> Result<(Finished<R, C>, ReadOutcome), AnalyzeError> {
     let mut pass = Pass::new(input.trace.info(), input.names.locks(), input.rules(), receiver, choice);
-    let end_ns = input.rows(|row| pass.push(row))?;
-    Ok(pass.finish(end_ns))
+    let outcome = input.rows(Detail::Causes, |row| pass.push(row))?;
+    let mut finished = pass.end(outcome.end_ns);
+    let (counts, deadlocks) = (finished.counts, std::mem::take(&mut finished.deadlocks));
+    Ok((finished, ReadOutcome { counts, deadlocks, ..outcome }))
+}
+
+/// Chooses waits by what is known at their begin. If all of that still holds at their ends, no other reading is needed.
+struct AtBegin<'a> {
+    selection: &'a Selection,
+    trust: TrustCounter,
+    /// Whether the end of a wait told otherwise than its begin.
+    has_changed: bool,
+}
+
+impl WaitChoice for AtBegin<'_> {
+    fn is_of(&self, lock: LockId) -> bool {
+        self.selection.selects_lock(lock.0)
+    }
+
+    fn begins(&mut self, wait: &Wait) -> bool {
+        self.is_of(wait.lock) && self.selection.selects_wait(wait)
+    }
+
+    fn inferred(&mut self, wait: &Wait) -> bool {
+        self.begins(wait)
+    }
+
+    fn ended(&mut self, wait: &Wait, counted: Option<bool>) {
+        let is_selected = self.begins(wait);
+        if is_selected {
+            self.trust.wait(wait);
+        }
+        self.has_changed |= counted.is_some_and(|counted| counted != is_selected) && wait.wait_ns > 0;
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if self.is_of(hold.lock) {
+            self.trust.hold(hold);
+        }
+    }
 }
 
 /// The chosen ones of the waits for the selected locks, in the order of their begin: one bit each.

@@ -16,19 +16,23 @@ mod chains;
 mod choice;
 #[cfg(test)]
 mod model;
+mod numbers;
 mod pass;
 mod payer;
 #[cfg(test)]
 pub(crate) mod properties;
 mod queues;
+mod receiver;
 mod state;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use choice::{Causes, of_all_waits};
+pub(crate) use choice::{of_all_waits, of_waits};
 #[cfg(test)]
-use pass::{Pass, PassStats};
+use pass::Pass;
+pub(crate) use pass::PassStats;
 pub(crate) use payer::Payer;
+pub(crate) use receiver::Receiver;
 pub use state::State;
-pub(crate) use state::{Caused, Detail, Part as StatePart, Passed, Receiver};
+pub(crate) use state::{Caused, Detail, Part as StatePart, Passed};

@@ -1,13 +1,15 @@
 //! The pass over all locks: moves one clock, settles each nanosecond once its rows are known, and passes rows to queues and engine.
 
-use trace_format::{Event, EventKind, LockId, LockRow, RunInfo, run_info::Covers};
+use std::sync::Arc;
+
+use trace_format::{Event, EventKind, EventRow, LockId, LockRow, RunInfo, run_info::Covers};
 
 use super::{
     Receiver,
     queues::{Queues, WaitChoice},
     tasks::Tasks,
 };
-use crate::engine::{Engine, Rules};
+use crate::engine::{Counts, Engine, Rules, deadlock::Deadlock};
 
 /// Counts of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,9 +22,20 @@ pub(crate) struct PassStats {
     pub(crate) estimated_ns: i64,
 }
 
+/// The outcome of a pass.
+pub(super) struct Finished<R, C> {
+    pub(super) receiver: R,
+    pub(super) choice: C,
+    pub(super) stats: PassStats,
+    /// The counts and the deadlocks of the selected locks.
+    pub(super) counts: Counts,
+    pub(super) deadlocks: Vec<Deadlock>,
+}
+
 /// Follows the payers of all waits.
 pub(crate) struct Pass<R, C> {
-    engine: Engine,
+    /// The selected locks, and all others. Locks are independent, and the counts of the selected ones are those of the trust block.
+    engines: [Engine; 2],
     queues: Queues<R, C>,
     /// Locks with waits that had rows in the nanosecond of the clock.
     touched: Vec<LockId>,
@@ -34,8 +47,9 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     pub(crate) fn new(info: &RunInfo, locks: &[LockRow], rules: Rules, receiver: R, choice: C) -> Self {
         let is_idle = locks.iter().map(|lock| lock.kind.is_idle()).collect();
         let is_covered = info.covers() != Covers::None;
+        let rules = Arc::new(rules);
         Self {
-            engine: Engine::new(rules),
+            engines: [Engine::new(Arc::clone(&rules)), Engine::new(rules)],
             queues: Queues::new(receiver, choice, is_idle, is_covered),
             touched: Vec::new(),
             late_rows: 0,
@@ -43,35 +57,57 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     }
 
     /// Adds the next row of the trace.
-    pub(crate) fn push(&mut self, row: &Event) {
-        let now_ns = self.queues.now_ns;
-        self.late_rows += u64::from(row.ts_ns < now_ns);
-        let row = Event { ts_ns: row.ts_ns.max(now_ns), ..*row };
-        if row.ts_ns > now_ns {
-            self.advance(row.ts_ns);
+    #[inline]
+    pub(crate) fn push(&mut self, row: &impl EventRow) {
+        let (ts_ns, now_ns) = (row.ts_ns(), self.queues.now_ns);
+        if ts_ns < now_ns {
+            self.late_rows += 1;
+            return self.add(&Event { ts_ns: now_ns, ..row.to_event() });
         }
-        if row.kind == EventKind::Lost {
+        if ts_ns > now_ns {
+            self.advance(ts_ns);
+        }
+        self.add(row);
+    }
+
+    /// Adds a row at the time of the clock.
+    #[inline]
+    fn add(&mut self, row: &impl EventRow) {
+        if row.kind() == EventKind::Lost {
             self.settle();
             self.queues.end();
-        } else if let Some(task) = row.task {
-            self.queues.row(task, &row);
+            self.engines.iter_mut().for_each(|engine| engine.push(row, &mut self.queues));
+            return;
         }
-        self.engine.push(&row, &mut self.queues);
-        if let Some(lock) = row.lock
-            && self.touched.last() != Some(&lock)
-            && self.queues.has_waits(lock)
-        {
+        if let Some(task) = row.task() {
+            self.queues.row(task, row);
+        }
+        let Some(lock) = row.lock() else { return };
+        let engine = &mut self.engines[usize::from(!self.queues.choice.is_of(lock))];
+        engine.push(row, &mut self.queues);
+        if self.touched.last() != Some(&lock) && self.queues.has_waits(lock) {
             self.touched.push(lock);
         }
     }
 
     /// Ends the trace at `end_ns`.
-    pub(crate) fn finish(mut self, end_ns: i64) -> (R, PassStats) {
+    pub(super) fn end(mut self, end_ns: i64) -> Finished<R, C> {
         self.advance(end_ns.max(self.queues.now_ns));
         self.queues.end();
-        self.engine.finish(self.queues.now_ns, &mut self.queues);
+        let [selected, others] = self.engines;
+        let deadlocks = selected.open_locks().deadlocks();
+        let counts = selected.finish(self.queues.now_ns, &mut self.queues);
+        others.finish(self.queues.now_ns, &mut self.queues);
         let Tasks { steps_cut, estimated_ns, .. } = self.queues.tasks;
-        (self.queues.receiver, PassStats { late_rows: self.late_rows, steps_cut, estimated_ns })
+        let stats = PassStats { late_rows: self.late_rows, steps_cut, estimated_ns };
+        Finished { receiver: self.queues.receiver, choice: self.queues.choice, stats, counts, deadlocks }
+    }
+
+    /// Ends the trace at `end_ns`.
+    #[cfg(test)]
+    pub(crate) fn finish(self, end_ns: i64) -> (R, PassStats) {
+        let Finished { receiver, stats, .. } = self.end(end_ns);
+        (receiver, stats)
     }
 
     /// Moves the clock.
@@ -81,14 +117,23 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     }
 
     /// Settles the nanosecond of the clock.
+    #[inline]
     fn settle(&mut self) {
+        if !self.touched.is_empty() || self.queues.has_changes() {
+            self.settle_changes();
+        }
+    }
+
+    fn settle_changes(&mut self) {
         if self.touched.len() > 1 {
             self.touched.sort_unstable();
             self.touched.dedup();
         }
         let mut touched = std::mem::take(&mut self.touched);
         for lock in touched.drain(..) {
-            if let Some(payers) = self.engine.payers(lock, &mut self.queues) {
+            if let Some(payers) =
+                self.engines[usize::from(!self.queues.choice.is_of(lock))].payers(lock, &mut self.queues)
+            {
                 self.queues.place(lock, &payers);
             }
         }

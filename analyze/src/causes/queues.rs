@@ -4,12 +4,12 @@
 //! the lock word named. So a release moves no waits, however many there are. If chains are followed, the time of a queue is that of the
 //! chains that end there.
 
-use rustc_hash::FxHashMap;
-use trace_format::{Event, LockId, TaskId};
+use trace_format::{EventRow, LockId, TaskId};
 
 use super::{
     Caused, Detail, Payer, Receiver,
     chains::{Chains, Changes},
+    numbers::Numbers,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
 use crate::engine::{Hold, LockPayers, Sink, Wait};
@@ -50,13 +50,17 @@ pub(super) struct Queues<R, C> {
     pub(super) tasks: Tasks,
     pub(super) receiver: R,
     /// Whether the time of a wait that begins counts.
-    select: C,
+    pub(super) choice: C,
     /// Whether the lock is idle.
     is_idle: Vec<bool>,
     pub(super) now_ns: i64,
     all: Vec<Queue>,
     free: Vec<u32>,
-    by_lock: FxHashMap<LockId, LockQueues>,
+    /// The index of each lock with waits in `locks`.
+    by_lock: Numbers,
+    locks: Vec<LockQueues>,
+    /// Indexes in `locks` of no lock.
+    free_locks: Vec<u32>,
     /// Waits without a queue.
     unplaced: Vec<(LockId, TaskIndex)>,
     /// The queues as parts of chains, if those are followed.
@@ -65,16 +69,18 @@ pub(super) struct Queues<R, C> {
 }
 
 impl<R: Receiver, C: WaitChoice> Queues<R, C> {
-    pub(super) fn new(receiver: R, select: C, is_idle: Vec<bool>, is_covered: bool) -> Self {
+    pub(super) fn new(receiver: R, choice: C, is_idle: Vec<bool>, is_covered: bool) -> Self {
         Self {
             tasks: Tasks::new(is_covered),
             receiver,
-            select,
+            choice,
             is_idle,
             now_ns: i64::MIN,
             all: Vec::new(),
             free: Vec::new(),
-            by_lock: FxHashMap::default(),
+            by_lock: Numbers::default(),
+            locks: Vec::new(),
+            free_locks: Vec::new(),
             unplaced: Vec::new(),
             chains: Chains::default(),
             changes: Changes::default(),
@@ -82,12 +88,14 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
     }
 
     /// Whether a lock has waits.
+    #[inline]
     pub(super) fn has_waits(&self, lock: LockId) -> bool {
-        self.by_lock.contains_key(&lock)
+        self.by_lock.get(lock.0).is_some()
     }
 
     /// Adds a row of a task, before its effect on locks.
-    pub(super) fn row(&mut self, task: TaskId, row: &Event) {
+    #[inline]
+    pub(super) fn row(&mut self, task: TaskId, row: &impl EventRow) {
         let index = self.tasks.index(task);
         for at in 0..self.tasks.get(index).pays.len() {
             let queue = self.tasks.get(index).pays[at];
@@ -107,7 +115,8 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
 
     /// Settles the events of a lock in the last nanosecond: each wait goes to the queue of its payer.
     pub(super) fn place(&mut self, lock: LockId, payers: &LockPayers) {
-        let Some(mut queues) = self.by_lock.remove(&lock) else { return };
+        let Some(at) = self.by_lock.get(lock.0) else { return };
+        let mut queues = std::mem::take(&mut self.locks[at as usize]);
         if payers.measured {
             let payer = match payers.first {
                 Some(first) => Payer::Hold(first),
@@ -150,7 +159,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             }
         }
         self.close_empty(&mut queues);
-        self.by_lock.insert(lock, queues);
+        self.locks[at as usize] = queues;
     }
 
     /// Places the wait of a task whose own hold pays for all other waits.
@@ -219,6 +228,19 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         queue.waits += i64::from(wait.is_selected);
     }
 
+    /// Returns the queues of a lock that has waits from now on.
+    fn queues_of(&mut self, lock: LockId) -> &mut LockQueues {
+        let at = self.by_lock.get(lock.0).unwrap_or_else(|| {
+            let at = self.free_locks.pop().unwrap_or_else(|| {
+                self.locks.push(LockQueues::default());
+                (self.locks.len() - 1) as u32
+            });
+            self.by_lock.set(lock.0, at);
+            at
+        });
+        &mut self.locks[at as usize]
+    }
+
     fn leave(&mut self, queue: u32, is_selected: bool) {
         self.flush(queue);
         let queue = &mut self.all[queue as usize];
@@ -244,6 +266,12 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         };
         self.set_payer(index, payer);
         index
+    }
+
+    /// Whether anything changed in the nanosecond of the clock.
+    #[inline]
+    pub(super) fn has_changes(&self) -> bool {
+        !self.unplaced.is_empty() || R::CHAINS && !self.changes.is_empty()
     }
 
     /// Forgets waits that ended in the nanosecond in which they began.
@@ -289,7 +317,10 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
     fn flush(&mut self, queue: u32) {
         if R::CHAINS {
             self.chains.flush(queue, self.now_ns);
-            return self.take_due();
+            self.take_due();
+            if !R::DIRECT {
+                return;
+            }
         }
         let Queue { lock, payer, task, since_ns, waits, .. } = self.all[queue as usize];
         self.all[queue as usize].since_ns = self.now_ns;
@@ -301,11 +332,13 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             Some(task) => {
                 let (from_ns, until_ns) = (since_ns, self.now_ns);
                 let step = Step { lock, payer, depth: 1, from_ns, until_ns, waits, all: waits };
-                self.tasks.pay(task, step, &mut self.receiver);
+                let pay = if R::DIRECT { Tasks::pay_direct::<R> } else { Tasks::pay::<R> };
+                pay(&mut self.tasks, task, step, &mut self.receiver);
             }
             None => {
                 let (ns, state, detail) = (ns.saturating_mul(waits), None, Detail::None);
-                self.receiver.caused(&Caused { lock, payer, depth: 1, waiters: waits, state, detail, ns });
+                let caused = Caused { lock, payer, depth: 1, waiters: waits, state, detail, ns };
+                if R::DIRECT { self.receiver.direct(&caused) } else { self.receiver.caused(&caused) }
             }
         }
     }
@@ -313,16 +346,32 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
 
 /// Chooses the waits whose time counts.
 pub(crate) trait WaitChoice {
+    /// Returns whether a lock is selected. Selected locks are counted apart from the others.
+    fn is_of(&self, lock: LockId) -> bool {
+        let _ = lock;
+        true
+    }
+
     /// Returns whether the time of a wait that begins counts. Called once for each, in the order of the trace.
     fn begins(&mut self, wait: &Wait) -> bool;
 
     /// Returns whether the time of a wait counts of which only the end was seen.
     fn inferred(&mut self, wait: &Wait) -> bool;
+
+    /// A wait ended whose time counted or not; `None` if its begin was not seen.
+    fn ended(&mut self, wait: &Wait, counted: Option<bool>) {
+        let _ = (wait, counted);
+    }
+
+    /// A hold ended.
+    fn hold(&mut self, hold: &Hold) {
+        let _ = hold;
+    }
 }
 
 impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
     fn wait_begins(&mut self, wait: &Wait) {
-        let is_selected = self.select.begins(wait);
+        let is_selected = self.choice.begins(wait);
         let is_idle = usize::try_from(wait.lock.0).ok().and_then(|at| self.is_idle.get(at)).copied();
         let task = self.tasks.index(wait.task);
         let open = OpenWait {
@@ -338,42 +387,55 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
         let waits = &mut self.tasks.get(task).waits;
         let at = waits.partition_point(|other| (other.start_ns, other.lock) <= (open.start_ns, open.lock));
         waits.insert(at, open);
-        self.by_lock.entry(wait.lock).or_default().members += 1;
+        self.queues_of(wait.lock).members += 1;
         self.unplaced.push((wait.lock, task));
         self.changed_task(task);
     }
 
     fn wait(&mut self, wait: &Wait) {
+        self.receiver.wait(wait);
         let index = self.tasks.index(wait.task);
         let waits = &mut self.tasks.get(index).waits;
         let is_it =
             |open: &OpenWait| wait.start_seen && open.lock == wait.lock && open.start_ns == wait.start_ns;
         let Some(at) = waits.iter().position(is_it) else {
-            if self.select.inferred(wait) && wait.wait_ns > 0 {
+            self.choice.ended(wait, None);
+            if self.choice.inferred(wait) && wait.wait_ns > 0 {
                 let Wait { lock, wait_ns: ns, .. } = *wait;
                 let (payer, state, detail) = (Payer::Unknown, None, Detail::None);
-                self.receiver.caused(&Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns });
+                let caused = Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns };
+                self.receiver.caused(&caused);
+                if R::DIRECT {
+                    self.receiver.direct(&caused);
+                }
             }
             return;
         };
         let open = waits.remove(at);
+        self.choice.ended(wait, Some(open.is_selected));
         self.changed_task(index);
         if let Some(queue) = open.queue {
             self.leave(queue, open.is_selected);
         }
-        let Some(queues) = self.by_lock.get_mut(&wait.lock) else { return };
+        let Some(of_lock) = self.by_lock.get(wait.lock.0) else { return };
+        let queues = &mut self.locks[of_lock as usize];
         queues.members -= 1;
         if queues.own == Some(index) {
             queues.own = None;
         }
         queues.named.retain(|task| *task != index);
         if queues.members == 0 {
-            let LockQueues { main, others, .. } = self.by_lock.remove(&wait.lock).unwrap_or_default();
-            main.into_iter().chain(others).for_each(|queue| self.close(queue));
+            let mut queues = std::mem::take(queues);
+            queues.main.take().into_iter().chain(queues.others.drain(..)).for_each(|queue| self.close(queue));
+            // The next lock takes over the memory of its lists.
+            self.locks[of_lock as usize] = queues;
+            self.by_lock.remove(wait.lock.0);
+            self.free_locks.push(of_lock);
         }
     }
 
     fn hold(&mut self, hold: &Hold) {
+        self.choice.hold(hold);
         self.receiver.hold(hold);
     }
 }

@@ -1,9 +1,9 @@
 //! The states of a task that makes others wait, and the parts of the time between two of its rows.
 
-use trace_format::{Event, EventKind, LockId, StackId, TaskState};
+use trace_format::{EventKind, EventRow, LockId, StackId, TaskState};
 
 use super::Payer;
-use crate::{choices::choices, engine::Hold};
+use crate::choices::choices;
 
 choices! {
     /// The state of a task while others wait for it: the first of the list that applies.
@@ -74,30 +74,6 @@ pub(crate) struct Passed {
     pub(crate) ns: i64,
 }
 
-/// Receives waiting time by cause, and holds as they end.
-pub(crate) trait Receiver {
-    /// Whether time is caused by the roots of chains, and waits inside other waits of the same task do not count.
-    const CHAINS: bool = false;
-
-    /// Time of waits. The time that a hold causes may arrive after its end, at the next row of its task.
-    fn caused(&mut self, caused: &Caused);
-
-    /// Time that is passed on. Only with [`CHAINS`](Self::CHAINS).
-    fn passed(&mut self, passed: &Passed) {
-        let _ = passed;
-    }
-
-    /// Time of waits inside other waits of the same task. Only with [`CHAINS`](Self::CHAINS).
-    fn nested(&mut self, ns: i64) {
-        let _ = ns;
-    }
-
-    /// A hold ended.
-    fn hold(&mut self, hold: &Hold) {
-        let _ = hold;
-    }
-}
-
 /// A part of the time between two rows of a task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -132,27 +108,28 @@ impl Part {
 
     /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
     /// `is_covered` says whether its off-CPU times are recorded.
-    pub(crate) fn between(from_ns: i64, row: &Event, is_covered: bool) -> [Self; 3] {
+    pub(crate) fn between(from_ns: i64, row: &impl EventRow, is_covered: bool) -> [Self; 3] {
+        let ts_ns = row.ts_ns();
         let here = if is_covered { State::Running } else { State::Unknown };
         let on_cpu = |until_ns| Self::new(until_ns, here, Detail::None);
-        if row.kind != EventKind::OffCpu {
-            return [on_cpu(row.ts_ns), Self::EMPTY, Self::EMPTY];
+        if row.kind() != EventKind::OffCpu {
+            return [on_cpu(ts_ns), Self::EMPTY, Self::EMPTY];
         }
-        let left_ns = row.ts_ns.saturating_sub(row.wait_ns.unwrap_or(0).max(0)).clamp(from_ns, row.ts_ns);
-        let woken_ns = match row.blocked_ns {
-            Some(blocked_ns) => left_ns.saturating_add(blocked_ns.max(0)).min(row.ts_ns),
-            None => row.ts_ns,
+        let left_ns = ts_ns.saturating_sub(row.wait_ns().unwrap_or(0).max(0)).clamp(from_ns, ts_ns);
+        let woken_ns = match row.blocked_ns() {
+            Some(blocked_ns) => left_ns.saturating_add(blocked_ns.max(0)).min(ts_ns),
+            None => ts_ns,
         };
-        let stack = row.stack.map_or(Detail::None, |stack| Detail::Stack(Some(stack)));
-        let (state, detail) = match row.state {
+        let stack = row.stack().map_or(Detail::None, |stack| Detail::Stack(Some(stack)));
+        let (state, detail) = match row.state() {
             Some(TaskState::Runnable) => {
-                let preempted = Self::new(row.ts_ns, State::Preempted, Detail::None);
+                let preempted = Self::new(ts_ns, State::Preempted, Detail::None);
                 return [on_cpu(left_ns), preempted, Self::EMPTY];
             }
             Some(TaskState::Mixed) => {
-                let total_ns = row.ts_ns - left_ns;
-                let of_ns = row.blocked_ns.unwrap_or(0).clamp(0, total_ns);
-                let mixed = Self::new(row.ts_ns, State::Running, Detail::None);
+                let total_ns = ts_ns - left_ns;
+                let of_ns = row.blocked_ns().unwrap_or(0).clamp(0, total_ns);
+                let mixed = Self::new(ts_ns, State::Running, Detail::None);
                 return [
                     on_cpu(left_ns),
                     Self { asleep_share: Some(Share { of_ns, total_ns }), ..mixed },
@@ -164,7 +141,7 @@ impl Part {
             _ => (State::Asleep, stack),
         };
         let blocked = Self::new(woken_ns, state, detail);
-        let ready = Self::new(row.ts_ns, State::Ready, Detail::None);
+        let ready = Self::new(ts_ns, State::Ready, Detail::None);
         [on_cpu(left_ns), blocked, ready]
     }
 

@@ -3,10 +3,9 @@
 //! A payer's state is known at its next row. Until then, the number of waits that it pays for is kept as steps. A row settles all of
 //! them and forgets them, so a step costs O(1). Memory grows with the steps since the last row of each payer.
 
-use rustc_hash::FxHashMap;
-use trace_format::{Event, LockId, StackId, TaskId};
+use trace_format::{EventRow, LockId, StackId, TaskId};
 
-use super::{Caused, Detail, Payer, Receiver, State, state::Part};
+use super::{Caused, Detail, Payer, Receiver, State, numbers::Numbers, state::Part};
 
 /// The greatest number of steps of a task. Older ones count as unknown.
 const MAX_STEPS: usize = 1 << 20;
@@ -18,7 +17,7 @@ pub(super) type TaskIndex = u32;
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     all: Vec<Task>,
-    index: FxHashMap<TaskId, TaskIndex>,
+    index: Numbers,
     /// Tasks that may have steps.
     paying: Vec<TaskIndex>,
     /// The number of losses so far. No row is known across one.
@@ -43,6 +42,8 @@ pub(super) struct Task {
     age: u32,
     is_paying: bool,
     steps: Vec<Step>,
+    /// The same without chains, if a receiver wants both.
+    direct: Vec<Step>,
     /// The wait that chains go through.
     pub(super) link: Link,
     /// Waits inside that wait whose time would otherwise count.
@@ -95,6 +96,17 @@ impl Task {
         self.waits.iter().find(|wait| !wait.is_idle).or(self.waits.first())
     }
 
+    /// Splits the steps by part and forgets them. Returns the time of parts of which only the share off the CPU is known.
+    fn settle<R: Receiver>(&mut self, parts: &[Part; 3], receiver: &mut R) -> i64 {
+        let estimated_ns = settle(&self.steps, parts, |caused| receiver.caused(caused));
+        self.steps.clear();
+        if R::DIRECT {
+            settle(&self.direct, parts, |caused| receiver.direct(caused));
+            self.direct.clear();
+        }
+        estimated_ns
+    }
+
     fn waiting(&self) -> Option<(State, Detail)> {
         let wait = self.state_wait()?;
         let state = if wait.is_idle { State::Idle } else { State::Lock };
@@ -107,17 +119,25 @@ impl Tasks {
         Self { is_covered, age: 1, ..Self::default() }
     }
 
+    #[inline]
     pub(super) fn index(&mut self, task: TaskId) -> TaskIndex {
-        let all = &mut self.all;
-        *self.index.entry(task).or_insert_with(|| {
-            all.push(Task::default());
-            // Ids are 31 bits wide.
-            (all.len() - 1) as TaskIndex
-        })
+        match self.index.get(task.0) {
+            Some(index) => index,
+            None => self.add(task),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, task: TaskId) -> TaskIndex {
+        // Ids are 32 bits wide, and all of them are never in one trace.
+        let index = self.all.len() as TaskIndex;
+        self.all.push(Task::default());
+        self.index.set(task.0, index);
+        index
     }
 
     pub(super) fn find(&self, task: TaskId) -> Option<TaskIndex> {
-        self.index.get(&task).copied()
+        self.index.get(task.0)
     }
 
     pub(super) fn get(&mut self, index: TaskIndex) -> &mut Task {
@@ -125,34 +145,46 @@ impl Tasks {
     }
 
     /// Adds the time during which a task paid for this number of waits, up to its next row.
-    pub(super) fn pay(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Receiver) {
-        let paying = &mut self.all[task as usize];
-        if !paying.is_paying {
-            paying.is_paying = true;
-            self.paying.push(task);
-        }
-        if paying.steps.len() == MAX_STEPS {
+    pub(super) fn pay<R: Receiver>(&mut self, task: TaskIndex, step: Step, receiver: &mut R) {
+        if self.paying(task).steps.len() == MAX_STEPS {
             self.steps_cut += MAX_STEPS as u64;
             self.settle_unknown(task, receiver);
         }
         self.all[task as usize].steps.push(step);
     }
 
+    /// The same for time that is also followed through chains.
+    pub(super) fn pay_direct<R: Receiver>(&mut self, task: TaskIndex, step: Step, receiver: &mut R) {
+        if self.paying(task).direct.len() == MAX_STEPS {
+            self.settle_unknown(task, receiver);
+        }
+        self.all[task as usize].direct.push(step);
+    }
+
+    fn paying(&mut self, task: TaskIndex) -> &Task {
+        let paying = &mut self.all[task as usize];
+        if !paying.is_paying {
+            paying.is_paying = true;
+            self.paying.push(task);
+        }
+        paying
+    }
+
     /// Settles the time since the last row of a task.
-    pub(super) fn row(&mut self, task: TaskIndex, row: &Event, receiver: &mut impl Receiver) {
+    #[inline]
+    pub(super) fn row<R: Receiver>(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut R) {
         let (age, is_covered) = (self.age, self.is_covered);
         let task = &mut self.all[task as usize];
-        if !task.steps.is_empty() {
+        if !task.steps.is_empty() || R::DIRECT && !task.direct.is_empty() {
             let parts = match task.waiting() {
                 Some((state, detail)) => Part::whole(i64::MAX, state, detail),
                 None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
                 None => Part::whole(i64::MAX, State::Unknown, Detail::None),
             };
-            let estimated_ns = settle(&task.steps, &parts, receiver);
+            let estimated_ns = task.settle(&parts, receiver);
             self.estimated_ns = self.estimated_ns.saturating_add(estimated_ns);
-            task.steps.clear();
         }
-        (task.last_row_ns, task.age) = (row.ts_ns, age);
+        (task.last_row_ns, task.age) = (row.ts_ns(), age);
     }
 
     /// Settles the time since the last row of every task: no row follows that tells more.
@@ -164,17 +196,16 @@ impl Tasks {
         }
     }
 
-    fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Receiver) {
+    fn settle_unknown<R: Receiver>(&mut self, task: TaskIndex, receiver: &mut R) {
         let task = &mut self.all[task as usize];
         let (state, detail) = task.waiting().unwrap_or_default();
-        settle(&task.steps, &Part::whole(i64::MAX, state, detail), receiver);
-        task.steps.clear();
+        task.settle(&Part::whole(i64::MAX, state, detail), receiver);
     }
 }
 
 /// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave. Returns the time of parts
 /// of which only the share off the CPU is known.
-fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) -> i64 {
+fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) -> i64 {
     let mut estimated_ns = 0_i64;
     let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
     for of_payer in steps.chunk_by(is_same) {
@@ -192,7 +223,7 @@ fn settle(steps: &[Step], parts: &[Part; 3], receiver: &mut impl Receiver) -> i6
             if ns > 0 {
                 let mut caused = |state, ns| {
                     let (state, detail) = (Some(state), part.detail);
-                    receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                    send(&Caused { lock, payer, depth, waiters, state, detail, ns });
                 };
                 match part.asleep_share {
                     None => caused(part.state, ns),

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::{Event, EventKind, TaskId, Trace, run_info::Covers};
+use trace_format::{BatchRow, Event, EventKind, TaskId, Trace, run_info::Covers};
 
 use super::{
     busiest::WaitSums,
@@ -106,10 +106,13 @@ impl<'a> Input<'a> {
         self.reader().events(each)
     }
 
-    /// Calls `each` with every event in the window, selected or not, in the order of the file. Returns the time at which open
-    /// intervals end.
-    pub(crate) fn rows(&self, each: impl FnMut(&Event)) -> Result<i64, AnalyzeError> {
-        self.reader().rows(each)
+    /// Calls `each` with every event in the window, selected or not, in the order of the file.
+    pub(crate) fn rows(
+        &self,
+        detail: Detail,
+        each: impl FnMut(&BatchRow<'_>),
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().rows(detail, each)
     }
 
     /// Returns the number of row groups.
@@ -203,9 +206,9 @@ impl<'a> Input<'a> {
     /// Returns the latest time of any event, selected or not.
     pub(crate) fn last_event_ns(&self) -> Result<i64, AnalyzeError> {
         let mut last_ns = i64::MIN;
-        in_order::for_each(self.events, |event| {
-            last_ns = last_ns.max(event.ts_ns);
-            ControlFlow::Continue(())
+        in_order::batches(self.events, &[], |_, batch| {
+            last_ns = batch.times().iter().copied().fold(last_ns, i64::max);
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(last_ns)
     }

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use trace_format::{Event, FormatError};
+use trace_format::{BatchRow, Event, FormatError};
 
 use crate::{
     engine::{
@@ -33,7 +33,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-use decode::{Chunk, Chunks, Decoder, FirstFailure, Rows};
+use decode::{Chunk, Chunks, Decoder, FirstFailure, Losses, Rows};
 pub(crate) use stats::ReadStats;
 
 /// Batches per decoder and reader that are decoded before the reader asks for them.
@@ -44,7 +44,7 @@ const MAX_DECODERS: usize = 4;
 const MAX_READERS: usize = 16;
 
 /// The columns of an event that a sink needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Detail {
     /// Time, lock, task, stack and length of the wait.
     Times,
@@ -55,6 +55,8 @@ pub(crate) enum Detail {
     /// All columns.
     #[default]
     All,
+    /// The columns by which the payer of a wait is followed. Only for readings of rows.
+    Causes,
 }
 
 impl Detail {
@@ -76,6 +78,17 @@ impl Detail {
             Self::Times => &ALL[..5],
             Self::States => &ALL[..7],
             Self::Peers => &ALL[..9],
+            Self::Causes => &[
+                "mode",
+                "lock_id",
+                "task_id",
+                "stack_id",
+                "wait_ns",
+                "blocked_ns",
+                "peer_task_id",
+                "count",
+                "state",
+            ],
             Self::All => ALL,
         }
     }
@@ -123,16 +136,24 @@ impl Reader<'_> {
         Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
     }
 
-    /// Calls `each` with every event in the window, selected or not, in the order of the file, until it breaks. Returns the time at
-    /// which open intervals end.
-    pub(super) fn rows(&self, mut each: impl FnMut(&Event)) -> Result<i64, AnalyzeError> {
-        let mut stats = ReadStats::default();
-        stats.cut_short = self.in_window(|event| {
-            stats.last_ns = stats.last_ns.max(event.ts_ns);
-            each(event);
-            ControlFlow::Continue(())
+    /// Calls `each` with every event in the window, selected or not, in the order of the file.
+    pub(super) fn rows(
+        &self,
+        detail: Detail,
+        mut each: impl FnMut(&BatchRow<'_>),
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
+        in_order::batches(self.events, detail.columns(), |group, batch| {
+            let end = self.selection.window.end_in(batch.times());
+            let used = end.unwrap_or(batch.len());
+            stats.add_times(&batch.times()[..used]);
+            losses.of(group, batch, used)?.iter().for_each(|(_, event)| stats.add_loss(event));
+            stats.merge_left_out(decode::left_out(batch, used, self.selection));
+            (0..used).for_each(|row| each(&batch.row(row)));
+            stats.cut_short = end.is_some();
+            Ok(if stats.cut_short { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        Ok(self.end_ns(&stats))
+        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
     }
 
     /// Calls `each` with the index and all rows of each row group, selected or not, forward or backward, until it breaks.

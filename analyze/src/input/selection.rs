@@ -123,12 +123,29 @@ impl Selection {
         Ok(Self { window: self.window, ..Self::of(trace, names, &Filter::default())? })
     }
 
+    /// Whether a wait is known to be selected at its begin, unless its stack is known only at its end.
+    pub(crate) const fn is_known_at_begin(&self) -> bool {
+        self.min_wait_ns.is_none() && self.window.from_ns.is_none()
+    }
+
+    /// Selects these locks instead.
+    pub(crate) fn select_only(&mut self, locks: impl Iterator<Item = LockId>) {
+        self.all_locks = false;
+        self.locks.fill(false);
+        for lock in locks {
+            if let Some(selected) = usize::try_from(lock.0).ok().and_then(|at| self.locks.get_mut(at)) {
+                *selected = true;
+            }
+        }
+    }
+
     /// Whether the locks are those of a filter.
     pub(super) fn is_of_some_locks(&self) -> bool {
         !self.all_locks
     }
 
     /// Whether a lock is selected. A lock missing from the side table matches only unfiltered queries.
+    #[inline]
     pub(crate) fn selects_lock(&self, lock: i32) -> bool {
         usize::try_from(lock).ok().and_then(|at| self.locks.get(at)).copied().unwrap_or(self.all_locks)
     }
@@ -292,9 +309,10 @@ impl Window {
 
 fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
     let mut first_ns = 0;
-    in_order::for_each(trace, |event| {
-        first_ns = event.ts_ns;
-        ControlFlow::Break(())
+    in_order::batches(trace, &[], |_, batch| {
+        let first = batch.times().first();
+        first_ns = first.copied().unwrap_or(first_ns);
+        Ok(if first.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(first_ns)
 }

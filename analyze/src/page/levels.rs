@@ -6,8 +6,10 @@ use rustc_hash::FxHashMap;
 use super::data::Window;
 use crate::{
     engine::{Hold, Sink, Wait},
-    input::selection::Selection,
+    error::AnalyzeError,
+    input::{Detail, ReadOutcome, selection::Selection},
     plot::lanes::busiest_run,
+    tables::gather::Gather,
 };
 
 /// Periods of the finest level.
@@ -62,17 +64,13 @@ pub(super) struct Use {
     pub(super) waited_ns: i64,
 }
 
-/// Adds up the intervals of some locks.
+/// Adds up the intervals of some locks by period.
 pub(super) struct Levels<'a> {
     selection: &'a Selection,
     /// The place of each lock that has levels.
     places: &'a FxHashMap<i32, usize>,
     periods: Slices,
-    slices: Slices,
     by_place: FxHashMap<usize, Box<[Use]>>,
-    waited_ns: Vec<i64>,
-    /// Holds and waits that begin in the slice.
-    begun: Vec<u64>,
 }
 
 impl<'a> Levels<'a> {
@@ -81,23 +79,8 @@ impl<'a> Levels<'a> {
         places: &'a FxHashMap<i32, usize>,
         (from_ns, to_ns): (i64, i64),
     ) -> Self {
-        Self {
-            selection,
-            places,
-            periods: Slices::new(from_ns, to_ns, PERIODS),
-            slices: Slices::new(from_ns, to_ns, SLICES),
-            by_place: FxHashMap::default(),
-            waited_ns: vec![0; SLICES],
-            begun: vec![0; SLICES],
-        }
-    }
-
-    /// Adds the sums of other locks.
-    pub(super) fn merge(mut self, other: Self) -> Self {
-        self.by_place.extend(other.by_place);
-        self.waited_ns.iter_mut().zip(other.waited_ns).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
-        self.begun.iter_mut().zip(other.begun).for_each(|(sum, count)| *sum += count);
-        self
+        let periods = Slices::new(from_ns, to_ns, PERIODS);
+        Self { selection, places, periods, by_place: FxHashMap::default() }
     }
 
     /// Returns the length of a period, in ns.
@@ -108,6 +91,34 @@ impl<'a> Levels<'a> {
     /// Returns the periods of a lock; nothing if it was not used.
     pub(super) fn of(&self, place: usize) -> Option<&[Use]> {
         self.by_place.get(&place).map(AsRef::as_ref)
+    }
+
+    fn add(&mut self, lock: i32, start_ns: i64, end_ns: i64, add: impl Fn(&mut Use) -> &mut i64) {
+        let Some(place) = self.places.get(&lock) else { return };
+        let periods = self.by_place.entry(*place).or_insert_with(|| vec![Use::default(); PERIODS].into());
+        self.periods.spread(start_ns, end_ns, |period, ns| *add(&mut periods[period]) += ns);
+    }
+}
+
+/// Gathers the waiting and the intervals of all locks by slice of time.
+pub(super) struct Activity<'a> {
+    selection: &'a Selection,
+    slices: Slices,
+    waited_ns: Vec<i64>,
+    /// Holds and waits that begin in the slice.
+    begun: Vec<u64>,
+}
+
+impl<'a> Activity<'a> {
+    pub(super) fn new(selection: &'a Selection, (from_ns, to_ns): (i64, i64)) -> Self {
+        let slices = Slices::new(from_ns, to_ns, SLICES);
+        Self { selection, slices, waited_ns: vec![0; SLICES], begun: vec![0; SLICES] }
+    }
+
+    /// Adds the sums of other locks.
+    fn merge(&mut self, other: Self) {
+        self.waited_ns.iter_mut().zip(other.waited_ns).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
+        self.begun.iter_mut().zip(other.begun).for_each(|(sum, count)| *sum += count);
     }
 
     /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals together, in the order of
@@ -142,12 +153,39 @@ impl<'a> Levels<'a> {
         windows.sort_by_key(|window| window.from_ns);
         if windows.is_empty() { vec![Window { to_ns: self.slices.begin(1), ..all }] } else { windows }
     }
+}
 
-    fn add(&mut self, lock: i32, start_ns: i64, end_ns: i64, add: impl Fn(&mut Use) -> &mut i64) {
-        self.begun[self.slices.at(start_ns)] += 1;
-        let Some(place) = self.places.get(&lock) else { return };
-        let periods = self.by_place.entry(*place).or_insert_with(|| vec![Use::default(); PERIODS].into());
-        self.periods.spread(start_ns, end_ns, |period, ns| *add(&mut periods[period]) += ns);
+impl<'a> Gather for Activity<'a> {
+    type Sink = Self;
+
+    fn detail(&self) -> Detail {
+        Detail::Times
+    }
+
+    fn sink(&self, _: usize) -> Self {
+        let (waited_ns, begun) = (vec![0; SLICES], vec![0; SLICES]);
+        Self { selection: self.selection, slices: self.slices, waited_ns, begun }
+    }
+
+    fn add(&mut self, _: usize, sinks: Vec<Self>, _: &ReadOutcome) -> Result<(), AnalyzeError> {
+        sinks.into_iter().for_each(|sink| self.merge(sink));
+        Ok(())
+    }
+}
+
+impl Sink for Activity<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            self.begun[self.slices.at(hold.start_ns)] += 1;
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.selection.selects_wait(wait) {
+            self.begun[self.slices.at(wait.start_ns)] += 1;
+            let waited_ns = &mut self.waited_ns;
+            self.slices.spread(wait.start_ns, wait.end_ns, |slice, ns| waited_ns[slice] += ns);
+        }
     }
 }
 
@@ -161,8 +199,6 @@ impl Sink for Levels<'_> {
     fn wait(&mut self, wait: &Wait) {
         if self.selection.selects_wait(wait) {
             self.add(wait.lock.0, wait.start_ns, wait.end_ns, |sums| &mut sums.waited_ns);
-            let waited_ns = &mut self.waited_ns;
-            self.slices.spread(wait.start_ns, wait.end_ns, |slice, ns| waited_ns[slice] += ns);
         }
     }
 }

@@ -1,21 +1,17 @@
-//! The timeline of a page in two passes over the intervals: the first adds up levels and finds the busiest windows, the second keeps
-//! the intervals of the windows.
+//! The timeline of a page. The activity of all locks enters, and says where the busiest windows are; then levels, and the intervals of
+//! these windows.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
     data::{Intervals, Level, Timeline, Window},
-    levels::{Levels, PERIODS, Use},
+    levels::{Activity, Levels, PERIODS, Use},
     options::Options,
     pack::Pack,
     windows::{Keep, Kept},
 };
-use crate::{
-    error::AnalyzeError,
-    input::{Detail, Input, readers},
-    tables,
-};
+use crate::{error::AnalyzeError, input::Input};
 
 /// Locks with levels.
 const MAX_LOCKS: usize = 1000;
@@ -26,32 +22,60 @@ const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
 
-/// Computes the timeline. `ranked` are the ids of locks, the most important first.
+/// The locks with levels and the windows of a timeline.
+pub(super) struct Plan {
+    /// The start and the end of the trace.
+    span: (i64, i64),
+    /// Locks with levels, the most important first.
+    locks: Vec<i32>,
+    places: FxHashMap<i32, usize>,
+    windows: Vec<Window>,
+}
+
+impl Plan {
+    /// Plans the timeline. `ranked` are the ids of locks, the most important first.
+    pub(super) fn of(
+        span: (i64, i64),
+        ranked: impl Iterator<Item = i32>,
+        activity: &Activity<'_>,
+        options: &Options,
+    ) -> Result<Self, AnalyzeError> {
+        let locks: Vec<i32> = ranked.take(MAX_LOCKS).collect();
+        let places = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();
+        let windows = match &options.windows[..] {
+            [] => activity.busiest(WINDOWS, options.intervals, span.1),
+            chosen => {
+                let chosen = chosen.iter().map(|window| absolute(*window, span.0, span.1));
+                chosen.collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Self { span, locks, places, windows })
+    }
+
+    /// Returns the receivers of all intervals.
+    pub(super) fn sinks<'a>(&'a self, input: &'a Input<'_>, options: &Options) -> (Levels<'a>, Keep<'a>) {
+        let selection = &input.selection;
+        (
+            Levels::new(selection, &self.places, self.span),
+            Keep::new(selection, &self.windows, options.intervals),
+        )
+    }
+}
+
+/// Returns the timeline of the intervals that its sinks have received.
 pub(super) fn timeline(
     input: &Input<'_>,
-    ranked: impl Iterator<Item = i32>,
-    options: &Options,
+    plan: &Plan,
+    (sums, keep): (Levels<'_>, Keep<'_>),
     pack: &mut Pack,
-) -> Result<Timeline, AnalyzeError> {
-    let (origin_ns, end_ns) = tables::timeline::window(input)?;
-    let mut locks: Vec<i32> = ranked.take(MAX_LOCKS).collect();
+) -> Timeline {
+    let Plan { span: (origin_ns, end_ns), locks, places, windows } = plan;
+    let (origin_ns, end_ns) = (*origin_ns, *end_ns);
+    let (mut locks, mut places) = (locks.clone(), places.clone());
     let leveled = locks.len();
-    let mut places: FxHashMap<i32, usize> = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();
-    let levels = || Levels::new(&input.selection, &places, (origin_ns, end_ns));
-    let (sinks, _) = input.run_apart(Detail::Times, readers(), levels)?;
-    let sums = sinks.into_iter().reduce(Levels::merge).unwrap_or_else(levels);
-    let windows = match &options.windows[..] {
-        [] => sums.busiest(WINDOWS, options.intervals, end_ns),
-        chosen => {
-            let chosen = chosen.iter().map(|window| absolute(*window, origin_ns, end_ns));
-            chosen.collect::<Result<_, _>>()?
-        }
-    };
     let coarse = level(&sums, leveled, COARSE, pack);
     let fine = level(&sums, leveled.min(FINE_LOCKS), 1, pack);
-    let keep = || Keep::new(&input.selection, &windows, options.intervals);
-    let (sinks, _) = input.run_apart(Detail::All, readers(), keep)?;
-    let (kept, left_out) = sinks.into_iter().reduce(Keep::merge).unwrap_or_else(keep).finish();
+    let (kept, left_out) = keep.finish();
     for interval in &kept {
         places.entry(interval.lock.0).or_insert_with(|| {
             locks.push(interval.lock.0);
@@ -62,7 +86,7 @@ pub(super) fn timeline(
     let labels: Vec<i64> =
         locks.iter().map(|lock| pack.string(&input.names.lock_label(LockId(*lock)))).collect();
     let since = |ns: i64| ns.saturating_sub(origin_ns);
-    Ok(Timeline {
+    Timeline {
         span_ns: since(end_ns).max(1),
         lock_ids: pack.values(locks.iter().map(|lock| i64::from(*lock))),
         locks: pack.values(labels),
@@ -73,7 +97,7 @@ pub(super) fn timeline(
             .map(|window| Window { from_ns: since(window.from_ns), to_ns: since(window.to_ns) })
             .collect(),
         intervals,
-    })
+    }
 }
 
 /// Returns a window on the clock of the trace; an error if nothing of it is in the trace.

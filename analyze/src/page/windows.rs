@@ -40,13 +40,6 @@ impl<'a> Keep<'a> {
         Self { selection, windows, most, kept: Vec::new(), left_out: 0 }
     }
 
-    /// Adds the intervals of other locks.
-    pub(super) fn merge(mut self, other: Self) -> Self {
-        self.kept.extend(other.kept);
-        self.left_out += other.left_out;
-        self
-    }
-
     /// Returns the longest intervals, by their begins, and the number of those that are left out.
     pub(super) fn finish(mut self) -> (Vec<Kept>, u64) {
         self.thin();

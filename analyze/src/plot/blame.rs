@@ -12,8 +12,7 @@ pub use flow::{Flow, Link, MAX_NODES, Node, Party};
 pub use holders::{Bar, Meanwhile};
 
 use crate::{
-    AnalyzeError, Filter,
-    causes::Causes,
+    AnalyzeError, Filter, causes,
     input::{Detail, Input},
     plot::overview,
 };
@@ -45,9 +44,7 @@ pub struct Blame {
 pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
     let inputs = Input::open_all([trace], 0, filter)?;
     let [input] = &inputs[..] else { return Err(AnalyzeError::Empty { path: trace.paths().events.clone() }) };
-    let mut causes = Causes::of(input, true)?;
-    let trust = std::mem::take(&mut causes.trust);
-    let (holders, _) = causes.read(holders::Holders::new(&input.names))?;
+    let (holders, _, trust) = causes::of_waits(input, true, || holders::Holders::new(&input.names))?;
     let mut pairs = flow::Pairs::new(&input.names, &input.selection);
     input.run(Detail::Peers, &mut pairs)?;
     let (tasks, code) = pairs.finish();

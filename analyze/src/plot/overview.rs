@@ -7,9 +7,10 @@ use trace_format::Trace;
 use crate::{
     AnalyzeError, Filter,
     causes::State,
-    input::{Input, trust::Trust},
+    input::{Input, readers, trust::Trust},
     output::units,
     tables::{
+        gather,
         key::By,
         periods,
         report::{self, Column, Extra, HolderStates},
@@ -93,33 +94,81 @@ pub struct Period {
 ///
 /// The trace cannot be read or holds no events, or the filter finds nothing in it.
 pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError> {
-    let traces = std::slice::from_ref(trace);
-    let mut columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
-    if Input::open(trace, 0, filter)?.has_holder_states()? {
-        columns.push(Column::CausedRunning);
+    let inputs = Input::open_all([trace], 0, filter)?;
+    let request = Request::of(trace, filter, &inputs)?;
+    let mut gathered = (report::gather(&inputs, &request.report), request.gather(&inputs)?);
+    gather::read(&inputs, readers(), &mut gathered)?;
+    let (report, over_time) = gathered;
+    request.finish(&inputs, &report, over_time)
+}
+
+/// The tables that the overview of a trace is made of.
+pub(crate) struct Request {
+    report: report::Options,
+    timeline: timeline::Options,
+    acquired: periods::Options,
+}
+
+/// What happened over time.
+type OverTime<'a> = (timeline::Gathered<'a>, periods::Gathered<'a>);
+
+impl Request {
+    /// Returns the tables of the overview of `trace`, which is the only input.
+    pub(crate) fn of(trace: &Trace, filter: &Filter, inputs: &[Input<'_>]) -> Result<Self, AnalyzeError> {
+        let mut columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
+        for input in inputs {
+            if input.has_holder_states()? {
+                columns.push(Column::CausedRunning);
+            }
+        }
+        let report = report::Options {
+            columns,
+            sort: Column::WaitTotal,
+            limit: Some(MAX_LOCKS),
+            filter: filter.clone(),
+            allow_loss: true,
+            ..report::Options::default()
+        };
+        let span_ns = span_ns(trace, filter);
+        let mut timeline = timeline_options(filter, (span_ns > 0).then(|| period_ns(span_ns)));
+        let period_ns = timeline::period_ns(inputs, &timeline)?;
+        timeline.period_ns = Some(period_ns);
+        let acquired = periods::Options {
+            by: By::Host,
+            period_ns,
+            sort: "period".to_owned(),
+            filter: filter.clone(),
+            allow_loss: true,
+            ..periods::Options::default()
+        };
+        Ok(Self { report, timeline, acquired })
     }
-    let options = report::Options {
-        columns,
-        sort: Column::WaitTotal,
-        limit: Some(MAX_LOCKS),
-        filter: filter.clone(),
-        allow_loss: true,
-        ..report::Options::default()
-    };
-    let report = report::report(traces, &options)?;
-    let locks = report.rows.iter().filter_map(LockWaits::of).collect();
-    let span_ns = span_ns(trace, filter);
-    let timeline = timeline(trace, filter, (span_ns > 0).then(|| period_ns(span_ns)))?;
-    Ok(Overview {
-        locks,
-        locks_total: report.rows_total,
-        wait_total_ns: report.totals.wait_total_ns.unwrap_or(0),
-        periods: sums(&timeline),
-        acquired: acquired(trace, filter, timeline.period_ns)?,
-        timeline,
-        open_waits: report.trust.waits_open_at_end,
-        notes: notes(&report.trust),
-    })
+
+    /// Gathers what happened over time.
+    pub(crate) fn gather<'a>(&'a self, inputs: &'a [Input<'a>]) -> Result<OverTime<'a>, AnalyzeError> {
+        Ok((timeline::gather(inputs, &self.timeline)?, periods::gather(inputs, &self.acquired)?))
+    }
+
+    /// Returns the overview of what was gathered.
+    pub(crate) fn finish(
+        &self,
+        inputs: &[Input<'_>],
+        report: &report::Found<'_>,
+        (timeline, acquired): OverTime<'_>,
+    ) -> Result<Overview, AnalyzeError> {
+        let report = report.report(inputs, &self.report, true)?;
+        let timeline = timeline.finish()?;
+        Ok(Overview {
+            locks: report.rows.iter().filter_map(LockWaits::of).collect(),
+            locks_total: report.rows_total,
+            wait_total_ns: report.totals.wait_total_ns.unwrap_or(0),
+            periods: sums(&timeline),
+            acquired: acquired.finish()?.rows,
+            timeline,
+            open_waits: report.trust.waits_open_at_end,
+            notes: notes(&report.trust),
+        })
+    }
 }
 
 /// Returns the lines above the charts of a picture of a whole trace.
@@ -158,14 +207,17 @@ pub(super) fn timeline(
     filter: &Filter,
     period_ns: Option<i64>,
 ) -> Result<Timeline, AnalyzeError> {
-    let options = timeline::Options {
+    timeline::timeline(std::slice::from_ref(trace), &timeline_options(filter, period_ns))
+}
+
+fn timeline_options(filter: &Filter, period_ns: Option<i64>) -> timeline::Options {
+    timeline::Options {
         period_ns,
         limit: Some(MAX_LOCKS),
         filter: filter.clone(),
         allow_loss: true,
         ..timeline::Options::default()
-    };
-    timeline::timeline(std::slice::from_ref(trace), &options)
+    }
 }
 
 /// Returns the smallest time that is not shorter and is 1, 2 or 5 times a power of ten.
@@ -183,18 +235,6 @@ pub(super) fn sums(timeline: &Timeline) -> Vec<Period> {
         Period { from_ns, to_ns, sums, waiting: waiting(sums.wait_ns, from_ns, to_ns) }
     };
     (0..timeline.periods()).map(period).collect()
-}
-
-fn acquired(trace: &Trace, filter: &Filter, period_ns: i64) -> Result<Vec<periods::Row>, AnalyzeError> {
-    let options = periods::Options {
-        by: By::Host,
-        period_ns,
-        sort: "period".to_owned(),
-        filter: filter.clone(),
-        allow_loss: true,
-        ..periods::Options::default()
-    };
-    Ok(periods::periods(std::slice::from_ref(trace), &options)?.rows)
 }
 
 /// Returns the mean number of tasks that waited from `from_ns` to `to_ns`.

@@ -11,7 +11,7 @@ use super::lanes::{Chart, Grid, LaneSubject, Query, of_lock};
 use crate::{
     AnalyzeError,
     engine::{Hold, Outcome, Share, Sink, Wait},
-    input::{Input, filter::Filter, locks::LockSelector},
+    input::{Input, filter::Filter},
     tables::report::{self, Column},
 };
 
@@ -118,18 +118,17 @@ pub fn several(
         }
         charts.push(chart);
     }
-    let (mut names, mut handovers, mut handovers_total) = (Vec::new(), Vec::new(), 0);
-    let mut tasks = FxHashSet::default();
-    for (index, chart) in charts.iter().enumerate() {
-        let filter = Filter { lock: Some(LockSelector::Id(chart.lock.id)), ..Filter::default() };
-        let input = Input::open(trace, 0, &filter)?;
-        let (last, found, total) = (FxHashMap::default(), Vec::new(), 0);
-        let mut sink = Handovers { lock: index, grid: chart.grid, tasks: &mut tasks, last, found, total };
-        input.run_until(Some(chart.grid.to_ns()), &mut sink)?;
-        handovers.extend(sink.found);
-        names.push(input.names.lock_label(chart.lock.id));
-        handovers_total += sink.total;
+    let mut input = Input::open(trace, 0, &Filter { include_idle: true, ..Filter::default() })?;
+    input.selection.select_only(charts.iter().map(|chart| chart.lock.id));
+    let names = charts.iter().map(|chart| input.names.lock_label(chart.lock.id)).collect();
+    let mut sinks = OfCharts(charts.iter().enumerate().map(Handovers::of).collect());
+    // All charts have the window of the first.
+    if let Some(first) = charts.first() {
+        input.run_until(Some(first.grid.to_ns()), &mut sinks)?;
     }
+    let handovers_total = sinks.0.iter().map(|sink| sink.total).sum();
+    let mut tasks: FxHashSet<TaskId> = sinks.0.iter().flat_map(|sink| sink.tasks.iter().copied()).collect();
+    let mut handovers: Vec<Handover> = sinks.0.into_iter().flat_map(|sink| sink.found).collect();
     handovers.sort_by_key(|handover| (handover.acquired_ns, handover.lock, handover.to));
     handovers.truncate(MAX_HANDOVERS);
     let mut threads = threads(&charts);
@@ -164,18 +163,26 @@ fn threads(charts: &[Chart]) -> Vec<Thread> {
 }
 
 /// Collects the hand-overs of one lock: the last hold that a wait was charged to, and the end of the wait with the lock.
-struct Handovers<'a> {
+struct Handovers {
+    /// The index of the lock.
     lock: usize,
+    id: LockId,
     grid: Grid,
     /// The tasks that held the lock or waited for it in the window.
-    tasks: &'a mut FxHashSet<TaskId>,
+    tasks: FxHashSet<TaskId>,
     /// By waiter: the holder and the end of the last share of its wait that is charged to a hold.
     last: FxHashMap<TaskId, (TaskId, i64)>,
     found: Vec<Handover>,
     total: usize,
 }
 
-impl Handovers<'_> {
+impl Handovers {
+    fn of((lock, chart): (usize, &Chart)) -> Self {
+        let (id, grid) = (chart.lock.id, chart.grid);
+        let (tasks, last) = (FxHashSet::default(), FxHashMap::default());
+        Self { lock, id, grid, tasks, last, found: Vec::new(), total: 0 }
+    }
+
     fn add_task(&mut self, task: TaskId, start_ns: i64, end_ns: i64) {
         if self.grid.clip(start_ns, end_ns).is_some() {
             self.tasks.insert(task);
@@ -183,7 +190,33 @@ impl Handovers<'_> {
     }
 }
 
-impl Sink for Handovers<'_> {
+/// The hand-overs of the locks of all charts.
+struct OfCharts(Vec<Handovers>);
+
+impl OfCharts {
+    /// Returns those of a lock. One that is drawn twice has them in each chart.
+    fn of(&mut self, lock: LockId) -> impl Iterator<Item = &mut Handovers> {
+        self.0.iter_mut().filter(move |handovers| handovers.id == lock)
+    }
+}
+
+impl Sink for OfCharts {
+    const SHARES: bool = true;
+
+    fn hold(&mut self, hold: &Hold) {
+        self.of(hold.lock).for_each(|handovers| handovers.hold(hold));
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.of(wait.lock).for_each(|handovers| handovers.share(wait, share));
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        self.of(wait.lock).for_each(|handovers| handovers.wait(wait));
+    }
+}
+
+impl Sink for Handovers {
     const SHARES: bool = true;
 
     fn hold(&mut self, hold: &Hold) {

@@ -12,14 +12,15 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Detail, Input, readers,
-        trust::{About, Trust},
+        Detail, Input, ReadOutcome, readers,
+        trust::{About, Trust, TrustCounter},
     },
     output::{Column, layout::STACK_SEPARATOR},
     tables::{
         Table,
         frame::{Lines, failed},
-        rank::order_by,
+        gather::{self, Gather},
+        rank::{OrderBy, order_by},
         table::rows_and_trust,
     },
 };
@@ -84,21 +85,69 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Blame, AnalyzeError> {
+    let mut gathered = gather(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
+}
+
+/// Gathers the shares of all traces.
+pub(crate) struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    order: Vec<OrderBy>,
+    naming: Naming<'a>,
+    lines: Lines<BlameSums, { KEYS.len() }>,
+    trusts: Vec<Trust>,
+}
+
+/// Gathers the rows of the table.
+///
+/// # Errors
+///
+/// The table has no such column to sort by.
+pub(crate) fn gather<'a>(
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+) -> Result<Gathered<'a>, AnalyzeError> {
     let order = order_by(&columns(options.by, 0, false), &options.sort, &["wait_caused_ns"])?;
-    let mut naming = Naming::new(options.by, inputs);
-    let mut lines = Lines::new(KEYS);
-    let sink = |at: usize| Shares::new(options.by, &inputs[at].names, &inputs[at].selection);
-    let how = (Detail::Peers, readers, options.allow_loss);
-    let trust = Input::read_all(inputs, how, sink, |at, Shares { sums, trust, .. }| {
-        sums.into_iter().for_each(|(key, sums)| lines.push(naming.line(at, key), &sums));
-        trust
-    })?;
-    let ranking = rank_rows(lines, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
-    let (totals, rows_total) = (ranking.totals, ranking.rows_total);
-    let is_by_time = matches!(options.sort.as_str(), "" | "wait_caused" | "wait_caused_ns");
-    let sorted_sum = ranking.sorted_sum().filter(|_| !is_by_time);
-    let rows = with_stacks(ranking, inputs)?;
-    Ok(Blame { by: options.by, traces: inputs.len(), rows, rows_total, totals, sorted_sum, trust })
+    let (naming, lines) = (Naming::new(options.by, inputs), Lines::new(KEYS));
+    Ok(Gathered { inputs, options, order, naming, lines, trusts: Vec::new() })
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Shares<'a>;
+
+    fn detail(&self) -> Detail {
+        Detail::Peers
+    }
+
+    fn sink(&self, at: usize) -> Shares<'a> {
+        Shares::new(self.options.by, &self.inputs[at].names, &self.inputs[at].selection)
+    }
+
+    fn add(&mut self, at: usize, sinks: Vec<Shares<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Shares { sums, trust, .. } in sinks {
+            sums.into_iter().for_each(|(key, sums)| self.lines.push(self.naming.line(at, key), &sums));
+            counter.merge(trust);
+        }
+        self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
+        Ok(())
+    }
+}
+
+impl Gathered<'_> {
+    /// Returns the table.
+    pub(crate) fn finish(self) -> Result<Blame, AnalyzeError> {
+        let Self { inputs, options, order, naming, lines, trusts } = self;
+        let ranking = rank_rows(lines, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
+        let (totals, rows_total) = (ranking.totals, ranking.rows_total);
+        let is_by_time = matches!(options.sort.as_str(), "" | "wait_caused" | "wait_caused_ns");
+        let sorted_sum = ranking.sorted_sum().filter(|_| !is_by_time);
+        let rows = with_stacks(ranking, inputs)?;
+        let trust = Trust::merged(trusts);
+        Ok(Blame { by: options.by, traces: inputs.len(), rows, rows_total, totals, sorted_sum, trust })
+    }
 }
 
 impl Table for Blame {

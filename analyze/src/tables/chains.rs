@@ -14,5 +14,7 @@ mod totals;
 
 pub use holders::{HolderRow, Holders, columns as holder_columns, holders};
 pub use options::{By, Options, Root};
+pub(crate) use reading::{add_totals, open};
+pub(crate) use roots::{Found as RootsFound, Gathered as RootsGathered};
 pub use roots::{RootRow, Roots, columns as root_columns, roots};
 pub use totals::Totals;

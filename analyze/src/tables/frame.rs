@@ -68,7 +68,7 @@ sums! {
 }
 
 /// Lines of sums by key, from all readers and traces.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lines<S, const KEYS: usize> {
     keys: [&'static str; KEYS],
     /// Those of the key, then those of the sums.

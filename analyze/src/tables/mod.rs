@@ -18,6 +18,7 @@ pub mod why;
 pub(crate) mod buckets;
 pub(crate) mod by_row;
 pub(crate) mod frame;
+pub(crate) mod gather;
 pub mod key;
 mod key_columns;
 pub(crate) mod options;

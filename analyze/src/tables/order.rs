@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::Serialize;
-use trace_format::{LockRow, Trace};
+use trace_format::{EventRow as _, LockRow, Trace};
 
 use crate::{
     engine::{Hold, Rules, Sink, Wait},
@@ -150,7 +150,7 @@ fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), Analyz
     let nodes = Nodes::new(options.by, &input.names, &rules);
     let selects = |row: &trace_format::Event| input.selection.selects_event(row);
     let mut collector = Collector::new(&input.names, &nodes, Arc::clone(&rules), selects);
-    input.rows(|row| collector.push(row))?;
+    input.rows(Detail::Times, |row| collector.push(&row.to_event()))?;
     let collected = collector.finish();
     let lives = Lives::of(input.names.tasks());
     Ok((search(&collected, &nodes, &lives, options.length), collected.dropped))

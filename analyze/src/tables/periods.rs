@@ -18,7 +18,7 @@ use crate::{
     engine::{Hold, Outcome, Sink, TryFailure, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Detail, Input, ReadOutcome,
         filter::Filter,
         names::Names,
         readers,
@@ -29,10 +29,12 @@ use crate::{
     tables::{
         Table,
         frame::{self, Lines, failed, sums, sums_of},
+        gather::{self, Gather},
         key::{By, Key, RowKey, Subject},
         key_columns,
         rank::{OrderBy, Ranked, ascending, order_by, rank},
         row_ids::{NamedRow, RowIds},
+        spans::{self, LastPeriod},
         table::rows_and_trust,
         trace_column,
     },
@@ -158,6 +160,31 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Periods, AnalyzeError> {
+    let mut gathered = gather(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
+}
+
+/// Gathers the acquisitions of all traces.
+pub(crate) struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    order: Vec<OrderBy>,
+    ids: RowIds,
+    lines: Lines<TaskSums, 2>,
+    unknown: u64,
+    trusts: Vec<Trust>,
+}
+
+/// Gathers the rows of the table.
+///
+/// # Errors
+///
+/// The table has no such column to sort by.
+pub(crate) fn gather<'a>(
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+) -> Result<Gathered<'a>, AnalyzeError> {
     let sort = match options.sort.as_str() {
         "" => "wait_avg",
         "time" | "period" => "from",
@@ -166,28 +193,56 @@ pub(crate) fn of_inputs(
     let mut order = order_by(&columns(options.by, false), sort, &[])?;
     // Row ids ascend with the trace and the key there.
     order.extend(["start_ns", "row"].map(ascending));
-    let period_ns = options.period_ns.max(1);
-    let (mut ids, mut lines) = (RowIds::apart(inputs.len()), Lines::new(["start_ns", "row"]));
-    let mut unknown = 0;
-    let sink = |at: usize| Acquisitions::new(options.by, period_ns, &inputs[at]);
-    let how = (Detail::Times, readers, options.allow_loss);
-    let trust = Input::read_all(inputs, how, sink, |at, Acquisitions { found, trust, .. }| {
-        for ((key, start_ns, _), sums) in found {
-            unknown += sums.unknown.unsigned_abs();
-            lines.push([start_ns, ids.id(at, key, inputs)], &sums);
+    let (ids, lines) = (RowIds::apart(inputs.len()), Lines::new(["start_ns", "row"]));
+    Ok(Gathered { inputs, options, order, ids, lines, unknown: 0, trusts: Vec::new() })
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Acquisitions<'a>;
+
+    fn detail(&self) -> Detail {
+        Detail::Times
+    }
+
+    fn sink(&self, at: usize) -> Acquisitions<'a> {
+        Acquisitions::new(self.options.by, self.options.period_ns.max(1), &self.inputs[at])
+    }
+
+    fn add(
+        &mut self,
+        at: usize,
+        sinks: Vec<Acquisitions<'a>>,
+        outcome: &ReadOutcome,
+    ) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Acquisitions { found, trust, .. } in sinks {
+            for ((key, start_ns, _), sums) in found {
+                self.unknown += sums.unknown.unsigned_abs();
+                self.lines.push([start_ns, self.ids.id(at, key, self.inputs)], &sums);
+            }
+            counter.merge(trust);
         }
-        trust
-    })?;
-    let name = |[row]: [i64; 1]| ids.name(row, inputs);
-    let (rows, rows_total, sorted_sum) = rows(lines, &order, options.limit, name).map_err(failed)?;
-    let (by, traces) = (options.by, inputs.len());
-    Ok(Periods { by, traces, period_ns, rows, rows_total, unknown, sorted_sum, trust })
+        self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
+        Ok(())
+    }
+}
+
+impl Gathered<'_> {
+    /// Returns the table.
+    pub(crate) fn finish(self) -> Result<Periods, AnalyzeError> {
+        let Self { inputs, options, order, ids, lines, unknown, trusts } = self;
+        let name = |[row]: [i64; 1]| ids.name(row, inputs);
+        let (rows, rows_total, sorted_sum) = rows(lines, &order, options.limit, name).map_err(failed)?;
+        let (by, traces, period_ns) = (options.by, inputs.len(), options.period_ns.max(1));
+        let trust = Trust::merged(trusts);
+        Ok(Periods { by, traces, period_ns, rows, rows_total, unknown, sorted_sum, trust })
+    }
 }
 
 /// Adds up the acquisitions of the holds that a report counts, by key, period and task.
-struct Acquisitions<'a> {
+pub(crate) struct Acquisitions<'a> {
     by: By,
-    period_ns: i64,
+    periods: LastPeriod,
     names: &'a Names,
     selection: &'a Selection,
     found: FxHashMap<(RowKey, i64, TaskId), TaskSums>,
@@ -200,11 +255,13 @@ impl<'a> Acquisitions<'a> {
     fn new(by: By, period_ns: i64, input: &'a Input<'_>) -> Self {
         let (names, selection) = (&input.names, &input.selection);
         let (found, again) = (FxHashMap::default(), FxHashMap::default());
-        Self { by, period_ns, names, selection, found, again, trust: TrustCounter::default() }
+        let periods = LastPeriod::new(spans::Periods { origin_ns: 0, length_ns: period_ns });
+        Self { by, periods, names, selection, found, again, trust: TrustCounter::default() }
     }
 
-    fn period(&self, ns: i64) -> i64 {
-        ns.saturating_sub(ns.rem_euclid(self.period_ns))
+    /// Returns the start of the period that has this time.
+    fn period(&mut self, ns: i64) -> i64 {
+        self.periods.start(ns)
     }
 
     /// Returns the sums of a subject and its task in the period with this start.
@@ -237,7 +294,8 @@ impl Sink for Acquisitions<'_> {
         if !hold.is_credited() {
             return;
         }
-        let sums = self.sums(hold, hold.task, self.period(hold.start_ns));
+        let start_ns = self.period(hold.start_ns);
+        let sums = self.sums(hold, hold.task, start_ns);
         let wait_ns = hold.wait_ns.unwrap_or(0);
         sums.threads = 1;
         sums.count += 1;
@@ -254,14 +312,16 @@ impl Sink for Acquisitions<'_> {
         if self.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if matches!(wait.outcome, Outcome::Abandoned(_)) {
-                self.sums(wait, wait.task, self.period(wait.end_ns)).abandoned += 1;
+                let start_ns = self.period(wait.end_ns);
+                self.sums(wait, wait.task, start_ns).abandoned += 1;
             }
         }
     }
 
     fn try_failed(&mut self, failure: &TryFailure) {
         if self.selection.selects_try_failure(failure) {
-            self.sums(failure, failure.task, self.period(failure.ts_ns)).try_failed += 1;
+            let start_ns = self.period(failure.ts_ns);
+            self.sums(failure, failure.task, start_ns).try_failed += 1;
         }
     }
 }

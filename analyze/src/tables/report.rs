@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use polars::prelude::{col, lit};
 use trace_format::Trace;
 
-use super::{Table, frame::failed, table::rows_and_trust};
+use super::{Table, frame::failed, gather, table::rows_and_trust};
 use crate::{
     TextStyle,
     error::AnalyzeError,
@@ -43,7 +43,8 @@ pub use row::{Report, Row, columns};
 pub(crate) use states::{StateSums, by_state};
 
 use columns::{TEXT, UNFINISHED};
-use reading::{Found, Reading};
+pub(crate) use reading::Found;
+use reading::Reading;
 
 /// Makes one report of several traces, at least one. Rows of the same site, class or name are one row.
 ///
@@ -64,7 +65,10 @@ pub(crate) fn of_inputs(
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
     let reading = Reading::new(options, readers);
-    let Found { ids, sums, percentiles, trust } = reading.first_pass(inputs)?;
+    let mut found = Found::new(reading, inputs);
+    gather::read(inputs, reading.readers, &mut found)?;
+    let trust = found.trust();
+    let Found { ids, sums, percentiles, .. } = found;
     let mut on_request = Vec::new();
     if let Some(mut percentiles) = percentiles {
         let wanted = percentiles.wanted().map_err(failed)?;
@@ -84,6 +88,36 @@ pub(crate) fn of_inputs(
     let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
     let is_unfiltered = options.filter == Filter::default();
     Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, is_unfiltered, trust })
+}
+
+/// Gathers the rows of reports without columns on request, and what waits were spent with.
+pub(crate) fn gather<'a>(inputs: &'a [Input<'a>], options: &Options) -> Found<'a> {
+    Found::new(Reading::new(options, 1).with_spent(), inputs)
+}
+
+impl Found<'_> {
+    /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
+    /// say what waits were spent with; states of holders take another reading, and all other columns on request are null.
+    pub(crate) fn report(
+        &self,
+        inputs: &[Input<'_>],
+        options: &Options,
+        spent: bool,
+    ) -> Result<Report, AnalyzeError> {
+        let mut on_request = Vec::new();
+        if let Some(percentiles) = self.percentiles.as_ref().filter(|_| spent) {
+            on_request.push((percentiles.spent().map_err(failed)?, Vec::new()));
+        }
+        if options.asks_for(Group::HolderStates) {
+            on_request.push((states::read(Reading::new(options, 1), inputs, &self.ids)?, states::filled()));
+        }
+        let name = |[row]: [i64; 1]| self.ids.name(row, inputs);
+        let sums = self.sums.clone();
+        let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
+        let is_unfiltered = options.filter == Filter::default();
+        let (by, traces, trust) = (options.by, inputs.len(), self.trust());
+        Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, trust })
+    }
 }
 
 impl Table for Report {

@@ -81,6 +81,13 @@ impl LastPeriod {
         self.start_ns <= ns && ns < self.end_ns
     }
 
+    /// Returns the start of the period that has this time.
+    #[inline]
+    pub(crate) fn start(&mut self, ns: i64) -> i64 {
+        self.number(ns);
+        self.start_ns
+    }
+
     /// Returns the length of an interval, if it is not empty and all of it is in the last period.
     #[inline]
     pub(crate) fn inside(&self, start_ns: i64, end_ns: i64) -> Option<i64> {

@@ -11,6 +11,7 @@ use std::{
     borrow::Borrow,
     collections::BTreeMap,
     io::{self, Write},
+    sync::Arc,
 };
 
 use polars::{
@@ -24,7 +25,7 @@ use crate::{
     engine::{Hold, HoldState, Outcome, Rules, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Detail, Input, ReadOutcome,
         filter::Filter,
         readers,
         trust::{About, Trust, TrustCounter},
@@ -34,11 +35,12 @@ use crate::{
         Table,
         by_row::ByRow,
         frame::{Lines, Sums as _, failed, lines, masked, merged, sums, values},
+        gather::{self, Gather},
         key::{self, By, Key, RowKey},
         key_columns,
         rank::{OrderBy, Ranked, order_by, rank},
         row_ids::{NamedRow, RowIds},
-        spans::Periods,
+        spans::{LastPeriod, Periods},
         trace_column,
     },
 };
@@ -95,51 +97,127 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Timeline, AnalyzeError> {
+    let mut gathered = gather(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
+}
+
+/// Gathers the cells of all traces.
+pub(crate) struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    order: Vec<OrderBy>,
+    windows: Vec<(i64, i64)>,
+    rules: Vec<Arc<Rules>>,
+    span_ns: i64,
+    period_ns: i64,
+    ids: RowIds,
+    sums: Lines<KeySums, 1>,
+    cells: Lines<CellSums, 2>,
+    trusts: Vec<Trust>,
+}
+
+/// Gathers the cells of the table.
+///
+/// # Errors
+///
+/// A trace cannot be read, the table has no such column to sort by, or there would be too many periods.
+pub(crate) fn gather<'a>(
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+) -> Result<Gathered<'a>, AnalyzeError> {
     let windows = inputs.iter().map(window).collect::<Result<Vec<_>, _>>()?;
-    // The longest trace decides; all start at the same time after the start of their trace.
-    let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
-    let (first, from_ns) = (&inputs[0].selection, windows[0].0);
-    let begin_ns = from_ns.saturating_sub(first.start_ns);
-    let period_ns = options.period_ns.unwrap_or_else(|| round_period(span_ns)).max(1);
+    let (span_ns, period_ns) = span_and_period(&windows, options);
     if count(span_ns, period_ns) > MOST_PERIODS {
         return Err(AnalyzeError::TooManyPeriods { periods: count(span_ns, period_ns), most: MOST_PERIODS });
     }
     let order = order_by(&columns(options.by, false), &options.sort, &["wait_ns", "hold_ns", "holds"])?;
-    let mut ids = RowIds::new(inputs.len());
-    let (mut sums, mut cells) = (Lines::new(["row"]), Lines::new(["row", "period"]));
-    let rules: Vec<Rules> = inputs.iter().map(Input::rules).collect();
-    let sink = |at: usize| Filling {
-        input: &inputs[at],
-        rules: &rules[at],
-        by: options.by,
-        window: windows[at],
+    Ok(Gathered {
+        inputs,
+        options,
+        order,
+        windows,
+        rules: inputs.iter().map(|input| Arc::new(input.rules())).collect(),
         span_ns,
         period_ns,
-        keys: ByRow::new(inputs[at].names.locks().len()),
-        trust: TrustCounter::default(),
-    };
-    let how = (Detail::Times, readers, options.allow_loss);
-    let trust = Input::read_all(inputs, how, sink, |at, Filling { keys, trust, .. }| {
-        for (key, gathered) in keys.into_values() {
-            let row = ids.id(at, key, inputs);
-            sums.push([row], &gathered.sums);
-            gathered.cells.iter().for_each(|(period, cell)| cells.push([row, *period], cell));
-        }
-        trust
-    })?;
-    let name = |[row]: [i64; 1]| ids.name(row, inputs);
-    let ranked = rank_series(sums, cells, &order, options.limit, name).map_err(failed)?;
-    Ok(Timeline {
-        by: options.by,
-        traces: inputs.len(),
-        period_ns,
-        from_ns: begin_ns,
-        to_ns: begin_ns.saturating_add(span_ns),
-        keys: ranked.keys,
-        others: ranked.others,
-        others_count: ranked.others_count,
-        trust,
+        ids: RowIds::new(inputs.len()),
+        sums: Lines::new(["row"]),
+        cells: Lines::new(["row", "period"]),
+        trusts: Vec::new(),
     })
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Filling<'a>;
+
+    fn detail(&self) -> Detail {
+        Detail::Times
+    }
+
+    fn sink(&self, at: usize) -> Filling<'a> {
+        Filling {
+            input: &self.inputs[at],
+            rules: Arc::clone(&self.rules[at]),
+            by: self.options.by,
+            window: self.windows[at],
+            last_period: count(self.span_ns, self.period_ns) - 1,
+            periods: LastPeriod::new(Periods { origin_ns: self.windows[at].0, length_ns: self.period_ns }),
+            keys: ByRow::new(self.inputs[at].names.locks().len()),
+            trust: TrustCounter::default(),
+        }
+    }
+
+    fn add(&mut self, at: usize, sinks: Vec<Filling<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Filling { keys, trust, .. } in sinks {
+            for (key, gathered) in keys.into_values() {
+                let row = self.ids.id(at, key, self.inputs);
+                self.sums.push([row], &gathered.sums);
+                gathered.cells.iter().for_each(|(period, cell)| self.cells.push([row, *period], cell));
+            }
+            counter.merge(trust);
+        }
+        self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
+        Ok(())
+    }
+}
+
+impl Gathered<'_> {
+    /// Returns the table.
+    pub(crate) fn finish(self) -> Result<Timeline, AnalyzeError> {
+        let Self { inputs, options, order, ids, sums, cells, span_ns, .. } = self;
+        let begin_ns = self.windows[0].0.saturating_sub(inputs[0].selection.start_ns);
+        let name = |[row]: [i64; 1]| ids.name(row, inputs);
+        let ranked = rank_series(sums, cells, &order, options.limit, name).map_err(failed)?;
+        Ok(Timeline {
+            by: options.by,
+            traces: inputs.len(),
+            period_ns: self.period_ns,
+            from_ns: begin_ns,
+            to_ns: begin_ns.saturating_add(span_ns),
+            keys: ranked.keys,
+            others: ranked.others,
+            others_count: ranked.others_count,
+            trust: Trust::merged(self.trusts),
+        })
+    }
+}
+
+/// Returns the length of the longest trace and that of a period.
+fn span_and_period(windows: &[(i64, i64)], options: &Options) -> (i64, i64) {
+    // The longest trace decides; all start at the same time after the start of their trace.
+    let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
+    (span_ns, options.period_ns.unwrap_or_else(|| round_period(span_ns)).max(1))
+}
+
+/// Returns the length of the periods of the table.
+///
+/// # Errors
+///
+/// A trace cannot be read.
+pub(crate) fn period_ns(inputs: &[Input<'_>], options: &Options) -> Result<i64, AnalyzeError> {
+    let windows = inputs.iter().map(window).collect::<Result<Vec<_>, _>>()?;
+    Ok(span_and_period(&windows, options).1)
 }
 
 /// Returns the start and the end of the selected part, on the clock of the trace.
@@ -252,23 +330,22 @@ fn round_period(span_ns: i64) -> i64 {
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
+struct KeyCells {
     /// By period.
     cells: FxHashMap<i64, CellSums>,
     sums: KeySums,
 }
 
 /// Adds intervals to the cells that they span.
-struct Filling<'a> {
+pub(crate) struct Filling<'a> {
     input: &'a Input<'a>,
-    rules: &'a Rules,
+    rules: Arc<Rules>,
     by: By,
     /// The start and the end of this trace.
     window: (i64, i64),
-    /// The length of the longest trace.
-    span_ns: i64,
-    period_ns: i64,
-    keys: ByRow<Gathered>,
+    periods: LastPeriod,
+    last_period: i64,
+    keys: ByRow<KeyCells>,
     trust: TrustCounter,
 }
 
@@ -288,14 +365,19 @@ impl Filling<'_> {
         let measured = i64::from(self.rules.measures_holds(lock));
         let (from_ns, to_ns) = self.window;
         let gathered = self.keys.of(key);
-        let periods = Periods { origin_ns: from_ns, length_ns: self.period_ns };
+        let periods = &mut self.periods;
+        let (part_start_ns, part_end_ns) = (start_ns.max(from_ns), end_ns.min(to_ns));
         if (from_ns..=to_ns).contains(&start_ns) {
             // An interval that starts with the last nanosecond belongs to the last period.
-            let last = count(self.span_ns, self.period_ns) - 1;
-            gathered.cells.entry(periods.number(start_ns).min(last)).or_default().merge(&one);
+            let number = periods.number(start_ns).min(self.last_period);
+            let cell = gathered.cells.entry(number).or_default();
+            cell.merge(&one);
             gathered.sums.measured |= measured;
+            if let Some(ns) = periods.inside(part_start_ns, part_end_ns) {
+                return cell.merge(&of_time(ns));
+            }
         }
-        for (number, ns) in periods.parts(start_ns.max(from_ns), end_ns.min(to_ns)) {
+        for (number, ns) in periods.parts(part_start_ns, part_end_ns) {
             gathered.cells.entry(number).or_default().merge(&of_time(ns));
             gathered.sums.measured |= measured;
         }

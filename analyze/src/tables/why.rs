@@ -14,9 +14,14 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{LockId, Trace};
 
-use super::{Table, report::CONVOY_MIN, table, trace_column};
+use super::{
+    Table,
+    gather::{self, Gather},
+    report::CONVOY_MIN,
+    table, trace_column,
+};
 use crate::{
-    causes::Causes,
+    causes,
     error::AnalyzeError,
     input::{
         Detail, Input, ReadOutcome,
@@ -41,7 +46,7 @@ mod usage;
 mod words;
 
 use judging::lock;
-use parts::Parts;
+pub(crate) use parts::Parts;
 use row::Used;
 pub use row::{Finding, Lock, Row};
 pub use rules::{Verdict, WaitParts};
@@ -102,56 +107,127 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Why, AnalyzeError> {
-    let (mut used, mut trusts) = (Vec::new(), Vec::new());
+    let mut gathered = gather(inputs, options);
+    gather::read(inputs, readers, &mut gathered)?;
+    let mut chosen = gathered.choose();
     for (at, input) in inputs.iter().enumerate() {
-        let sink = || Usage::new(&input.selection, CONVOY_MIN);
-        let (sinks, outcome) = input.run_apart(Detail::All, readers, sink)?;
+        if chosen.of_input(at).next().is_some() {
+            let (parts, ..) = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
+            chosen.judge(at, &parts)?;
+        }
+    }
+    chosen.finish()
+}
+
+/// Gathers the use of all locks.
+pub(crate) struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    used: Vec<Used>,
+    trusts: Vec<Trust>,
+}
+
+/// Gathers the use of all locks, from which those that are judged are chosen.
+pub(crate) fn gather<'a>(inputs: &'a [Input<'a>], options: &'a Options) -> Gathered<'a> {
+    Gathered { inputs, options, used: Vec::new(), trusts: Vec::new() }
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Usage<'a>;
+
+    fn detail(&self) -> Detail {
+        Detail::Peers
+    }
+
+    fn sink(&self, at: usize) -> Usage<'a> {
+        Usage::new(&self.inputs[at].selection, CONVOY_MIN)
+    }
+
+    fn add(&mut self, at: usize, sinks: Vec<Usage<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
+        let input = &self.inputs[at];
         let (mut trust, mut found) = (TrustCounter::default(), Vec::new());
         for sink in sinks {
             trust.merge(sink.trust);
             found.extend(sink.by_lock);
         }
-        let trust = input.trust(trust, &outcome, options.allow_loss)?;
-        let deadlocked = deadlocked(input, &outcome, &trust)?;
+        let trust = input.trust(trust, outcome, self.options.allow_loss)?;
+        let deadlocked = deadlocked(input, outcome, &trust)?;
         let is_used =
             |(lock, of_lock): &(LockId, LockUse)| of_lock.waited_ns > 0 || deadlocked.contains(lock);
-        used.extend(found.into_iter().filter(is_used).map(|(lock, of_lock)| Used {
+        self.used.extend(found.into_iter().filter(is_used).map(|(lock, of_lock)| Used {
             input: at,
             lock,
             of_lock,
             is_deadlocked: deadlocked.contains(&lock),
             end_ns: outcome.end_ns,
         }));
-        trusts.push(trust);
+        self.trusts.push(trust);
+        Ok(())
     }
-    used.sort_by_key(|used| (!used.is_deadlocked, Reverse(used.of_lock.waited_ns), used.input, used.lock));
-    let locks_total = used.len();
-    used.truncate(options.limit.unwrap_or(usize::MAX));
-    let mut locks: Vec<Option<Lock>> = used.iter().map(|_| None).collect();
-    for (at, input) in inputs.iter().enumerate() {
-        let chosen = || used.iter().enumerate().filter(|(_, used)| used.input == at);
-        if chosen().next().is_none() {
-            continue;
-        }
-        let parts = Parts::of(chosen().map(|(_, used)| used.lock), &input.names);
-        let (parts, _) = Causes::of(input, options.allow_loss)?.read(parts)?;
+}
+
+impl<'a> Gathered<'a> {
+    /// Chooses the locks that are judged.
+    pub(crate) fn choose(self) -> Chosen<'a> {
+        let Self { inputs, options, mut used, trusts } = self;
+        let order =
+            |used: &Used| (!used.is_deadlocked, Reverse(used.of_lock.waited_ns), used.input, used.lock);
+        used.sort_by_key(order);
+        let locks_total = used.len();
+        used.truncate(options.limit.unwrap_or(usize::MAX));
+        let locks = used.iter().map(|_| None).collect();
+        Chosen { inputs, options, used, trusts, locks_total, locks }
+    }
+}
+
+/// The locks that are judged.
+pub(crate) struct Chosen<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    used: Vec<Used>,
+    trusts: Vec<Trust>,
+    locks_total: usize,
+    locks: Vec<Option<Lock>>,
+}
+
+impl<'a> Chosen<'a> {
+    fn of_input(&self, at: usize) -> impl Iterator<Item = (usize, &Used)> {
+        self.used.iter().enumerate().filter(move |(_, used)| used.input == at)
+    }
+
+    /// Returns a receiver for the waits of the chosen locks of an input.
+    pub(crate) fn receiver(&self, at: usize) -> Parts<'a> {
+        Parts::of(self.of_input(at).map(|(_, used)| used.lock), &self.inputs[at].names)
+    }
+
+    /// Judges the locks of an input by the causes of their waits.
+    pub(crate) fn judge(&mut self, at: usize, parts: &Parts<'_>) -> Result<(), AnalyzeError> {
+        let input = &self.inputs[at];
         let is_covered = input.has_holder_states()?;
-        for (index, used) in chosen() {
-            if let Some(of_lock) = parts.by_lock.get(&used.lock) {
-                let lock = lock(input, used, of_lock, is_covered);
-                locks[index] = Some(Lock { trace: (inputs.len() > 1).then(|| input.label.clone()), ..lock });
-            }
-        }
+        let trace = (self.inputs.len() > 1).then(|| input.label.clone());
+        let judge = |(index, used): (usize, &Used)| {
+            let of_lock = parts.by_lock.get(&used.lock)?;
+            Some((index, Lock { trace: trace.clone(), ..lock(input, used, of_lock, is_covered) }))
+        };
+        let judged: Vec<_> = self.of_input(at).filter_map(judge).collect();
+        judged.into_iter().for_each(|(index, lock)| self.locks[index] = Some(lock));
+        Ok(())
     }
-    Ok(Why {
-        traces: inputs.len(),
-        locks: locks.into_iter().flatten().collect(),
-        locks_total,
-        has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
-        has_off_cpu: inputs.iter().map(Input::has_off_cpu).collect::<Result<Vec<_>, _>>()?.contains(&true),
-        is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
-        trust: Trust::merged(trusts),
-    })
+
+    /// Returns the table.
+    pub(crate) fn finish(self) -> Result<Why, AnalyzeError> {
+        let Self { inputs, options, trusts, locks_total, locks, .. } = self;
+        let has_off_cpu = inputs.iter().map(Input::has_off_cpu).collect::<Result<Vec<_>, _>>()?;
+        Ok(Why {
+            traces: inputs.len(),
+            locks: locks.into_iter().flatten().collect(),
+            locks_total,
+            has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
+            has_off_cpu: has_off_cpu.contains(&true),
+            is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
+            trust: Trust::merged(trusts),
+        })
+    }
 }
 
 /// Returns the locks that are part of a deadlock, also of one with locks that are not selected.

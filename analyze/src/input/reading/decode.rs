@@ -91,22 +91,12 @@ impl Decoder<'_> {
 
     fn group(&self, index: usize, readers: &[SyncSender<Chunk>]) -> Result<(), Stop> {
         let batches = self.events.row_group(index, self.columns).map_err(Stop::Failed)?;
-        let (mut losses, mut first_row) = (None, 0);
+        let mut losses = Losses::new(self.events);
         for batch in batches {
             let batch = Arc::new(batch.map_err(Stop::Failed)?);
             let end = self.selection.window.end_in(batch.times());
             let used = end.unwrap_or(batch.len());
-            let has_losses = batch.kinds()[..used].contains(&EventKind::Lost);
-            let batch_losses: Vec<(usize, Event)> = if has_losses {
-                if losses.is_none() {
-                    losses = Some(self.losses(index).map_err(Stop::Failed)?);
-                }
-                let here = losses.iter().flatten().filter(|(row, _)| row.wrapping_sub(first_row) < used);
-                here.map(|(row, event)| (row - first_row, *event)).collect()
-            } else {
-                Vec::new()
-            };
-            first_row += batch.len();
+            let batch_losses = losses.of(index, &batch, used).map_err(Stop::Failed)?;
             self.split(&batch, used, batch_losses, readers)?;
             if end.is_some() {
                 readers.iter().for_each(|reader| drop(reader.send(Chunk::EndOfWindow)));
@@ -149,11 +139,48 @@ impl Decoder<'_> {
         }
         Ok(())
     }
+}
 
-    /// Returns the `lost` events of a row group by row. They are rare, so the columns that only they need are decoded separately.
-    fn losses(&self, index: usize) -> Result<Vec<(usize, Event)>, FormatError> {
+/// The `lost` events of the row groups that are read. They are rare, so the columns that only they need are decoded separately.
+pub(super) struct Losses<'a> {
+    events: &'a dyn EventSource,
+    /// The row group of the last batch, and the row at which the next one begins.
+    group: usize,
+    next_row: usize,
+    /// By row; `None` until one is seen.
+    of_group: Option<Vec<(usize, Event)>>,
+}
+
+impl<'a> Losses<'a> {
+    pub(super) fn new(events: &'a dyn EventSource) -> Self {
+        Self { events, group: 0, next_row: 0, of_group: None }
+    }
+
+    /// Returns the `lost` events among the first `used` rows of the next batch, with all columns, by row of the batch.
+    pub(super) fn of(
+        &mut self,
+        group: usize,
+        batch: &Batch,
+        used: usize,
+    ) -> Result<Vec<(usize, Event)>, FormatError> {
+        if group != self.group {
+            (self.group, self.next_row, self.of_group) = (group, 0, None);
+        }
+        let first_row = self.next_row;
+        self.next_row += batch.len();
+        if !batch.kinds()[..used].contains(&EventKind::Lost) {
+            return Ok(Vec::new());
+        }
+        if self.of_group.is_none() {
+            self.of_group = Some(self.read(group)?);
+        }
+        let here = self.of_group.iter().flatten().filter(|(row, _)| row.wrapping_sub(first_row) < used);
+        Ok(here.map(|(row, event)| (row - first_row, *event)).collect())
+    }
+
+    fn read(&self, group: usize) -> Result<Vec<(usize, Event)>, FormatError> {
         let (mut losses, mut first_row) = (Vec::new(), 0);
-        for batch in self.events.row_group(index, &["task_id", "cpu", "count"])? {
+        for batch in self.events.row_group(group, &["task_id", "cpu", "count"])? {
             let batch = batch?;
             let rows = batch.kinds().iter().enumerate().filter(|(_, kind)| **kind == EventKind::Lost);
             losses.extend(rows.map(|(row, _)| (first_row + row, batch.event(row))));

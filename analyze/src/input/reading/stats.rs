@@ -88,6 +88,11 @@ impl ReadStats {
         self.lost_between = Some((first, event.ts_ns));
     }
 
+    /// Adds the waits of a batch that are left out.
+    pub(super) fn merge_left_out(&mut self, left_out: LeftOut) {
+        self.left_out.merge(left_out);
+    }
+
     /// Adds the statistics of events that come later in the file.
     pub(crate) fn merge(&mut self, later: Self) {
         if later.events > 0 {

@@ -4,14 +4,14 @@ use trace_format::Trace;
 
 use super::{options::Options, totals::Totals};
 use crate::{
-    causes::{Causes, Receiver},
+    causes::{self, PassStats, Receiver},
     error::AnalyzeError,
     input::{Input, trust::Trust},
     tables::blame::states::FRAMES,
 };
 
 /// Opens the traces with the functions that tables of chains show.
-pub(super) fn open<'a>(traces: &'a [Trace], options: &Options) -> Result<Vec<Input<'a>>, AnalyzeError> {
+pub(crate) fn open<'a>(traces: &'a [Trace], options: &Options) -> Result<Vec<Input<'a>>, AnalyzeError> {
     Input::open_all(traces, FRAMES, &options.filter)
 }
 
@@ -27,13 +27,17 @@ pub(super) fn read<'i, 't, R: Receiver>(
     let mut trusts = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
         let has_states = input.has_holder_states()?;
-        totals.has_states &= has_states;
-        let mut causes = Causes::of(input, allow_loss)?;
-        trusts.push(std::mem::take(&mut causes.trust));
-        let (found, stats) = causes.read(receiver(input, has_states))?;
-        totals.merge(&add(at, found));
-        totals.steps_cut += stats.steps_cut;
-        totals.estimated_ns = totals.estimated_ns.saturating_add(stats.estimated_ns);
+        let (found, stats, trust) = causes::of_waits(input, allow_loss, || receiver(input, has_states))?;
+        trusts.push(trust);
+        add_totals(&mut totals, &add(at, found), has_states, stats);
     }
     Ok((totals, Trust::merged(trusts)))
+}
+
+/// Adds the totals of one trace.
+pub(crate) fn add_totals(all: &mut Totals, found: &Totals, has_states: bool, stats: PassStats) {
+    all.has_states &= has_states;
+    all.merge(found);
+    all.steps_cut += stats.steps_cut;
+    all.estimated_ns = all.estimated_ns.saturating_add(stats.estimated_ns);
 }

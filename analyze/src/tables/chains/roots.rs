@@ -93,18 +93,43 @@ pub struct RootRow {
 ///
 /// As [`blame`](crate::tables::blame::blame()).
 pub fn roots(traces: &[Trace], options: &Options) -> Result<Roots, AnalyzeError> {
-    let by = options.by;
     let inputs = reading::open(traces, options)?;
-    let order = order_by(&columns(by, 0, false), &options.sort, &["root_wait_ns"])?;
-    let mut naming = Naming { inputs: &inputs, ids: RowIds::new(inputs.len()) };
-    let mut all = Lines::new(KEYS);
-    let found = |input, has_states| Found::new(by, input, has_states);
-    let (totals, trust) = reading::read(&inputs, options.allow_loss, found, |at, found: Found<'_>| {
-        found.sums.into_iter().for_each(|(key, sums)| all.push(naming.line(at, key), &sums));
+    let mut gathered = Gathered::new(&inputs, options)?;
+    let found = |input, has_states| Found::new(options.by, input, has_states);
+    let (totals, trust) =
+        reading::read(&inputs, options.allow_loss, found, |at, found| gathered.add(at, found))?;
+    gathered.finish(totals, trust)
+}
+
+/// Gathers the ends of chains of all traces.
+pub(crate) struct Gathered<'a> {
+    options: &'a Options,
+    order: Vec<OrderBy>,
+    naming: Naming<'a>,
+    all: Lines<RootSums, { KEYS.len() }>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Gathers the rows of the table. An error if it has no such column to sort by.
+    pub(crate) fn new(inputs: &'a [Input<'a>], options: &'a Options) -> Result<Self, AnalyzeError> {
+        let order = order_by(&columns(options.by, 0, false), &options.sort, &["root_wait_ns"])?;
+        let naming = Naming { inputs, ids: RowIds::new(inputs.len()) };
+        Ok(Self { options, order, naming, all: Lines::new(KEYS) })
+    }
+
+    /// Adds what was found in the input with this index, and returns its totals.
+    pub(crate) fn add(&mut self, at: usize, found: Found<'_>) -> Totals {
+        found.sums.into_iter().for_each(|(key, sums)| self.all.push(self.naming.line(at, key), &sums));
         found.totals
-    })?;
-    let (rows, rows_total) = ranked(all, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
-    Ok(Roots { by, traces: inputs.len(), rows, rows_total, totals, trust })
+    }
+
+    /// Returns the table.
+    pub(crate) fn finish(self, totals: Totals, trust: Trust) -> Result<Roots, AnalyzeError> {
+        let Self { options, order, naming, all } = self;
+        let (rows, rows_total) =
+            ranked(all, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
+        Ok(Roots { by: options.by, traces: naming.inputs.len(), rows, rows_total, totals, trust })
+    }
 }
 
 sums! {
@@ -130,7 +155,7 @@ struct RootKey {
 }
 
 /// Adds up the ends of chains.
-struct Found<'a> {
+pub(crate) struct Found<'a> {
     by: By,
     names: &'a Names,
     /// Whether states were recorded.
@@ -140,7 +165,7 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn new(by: By, input: &'a Input<'_>, has_states: bool) -> Self {
+    pub(crate) fn new(by: By, input: &'a Input<'_>, has_states: bool) -> Self {
         let (sums, totals) = (FxHashMap::default(), Totals::default());
         Self { by, names: &input.names, has_states, sums, totals }
     }

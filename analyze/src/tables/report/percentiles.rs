@@ -91,6 +91,12 @@ impl FirstPass {
         }
         let Some(wait_ns) = wait_ns else { return };
         self.count(WAIT, wait_ns);
+        self.add_spent(hold);
+    }
+
+    /// Adds what the wait before a hold was spent with.
+    pub(super) fn add_spent(&mut self, hold: &Hold) {
+        let [_, Some(wait_ns)] = times(hold) else { return };
         if let (Some(blocked_ns), Some(runq_ns)) = (hold.blocked_ns, hold.runq_ns) {
             let sums = &mut self.sums;
             sums.known_waits += 1;
@@ -202,6 +208,17 @@ impl Percentiles {
         in_chunks(rows, |bucket| bucket, positions)
     }
 
+    /// Returns a line per row with what waits were spent with; the other columns are null.
+    pub(super) fn spent(&self) -> PolarsResult<LazyFrame> {
+        let mut sums = Lines::new(["row"]);
+        self.rows.iter().for_each(|(row, pass)| sums.push([*row], &pass.sums));
+        let others = NAMES.into_iter().flatten().chain(["min", "wait_min", "threads"]);
+        // No count is below 0.
+        let null = |name: &str| masked(col("row"), col("known_waits").lt(lit(0))).alias(name);
+        let columns = std::iter::once(col("row")).chain(spent()).chain(others.map(null));
+        Ok(sums.frame()?.lazy().select(columns.collect::<Vec<_>>()))
+    }
+
     /// Returns a line per row with all columns on request.
     pub(super) fn extra(self, wanted: DataFrame) -> PolarsResult<LazyFrame> {
         let ranks = wanted.lazy();
@@ -235,19 +252,26 @@ impl Percentiles {
             sums.push([row], &ExtraSums { threads: tasks.len() as i64, ..of_row });
         }
         let seen = |name: &str| masked(col(name), col(name).neq(lit(i64::MAX)));
-        let known = |of: Expr| masked(of, col("known_waits").gt(lit(0)));
-        let spin = col("known_wait_ns") - col("blocked_ns") - col("runq_ns");
-        let sums = sums.frame()?.lazy().select([
+        let own = [
             col("row"),
             col("threads"),
             seen("min_hold_ns").alias("min"),
             seen("min_wait_ns").alias("wait_min"),
-            known(spin).alias("spin"),
-            known(col("blocked_ns")).alias("blocked"),
-            known(col("runq_ns")).alias("runq"),
-        ]);
+        ];
+        let sums = sums.frame()?.lazy().select(own.into_iter().chain(spent()).collect::<Vec<_>>());
         Ok(sums.left_join(percentiles, col("row"), col("row")))
     }
+}
+
+/// Returns what waits were spent with, where the source knows it.
+fn spent() -> [Expr; 3] {
+    let known = |of: Expr| masked(of, col("known_waits").gt(lit(0)));
+    let spin = col("known_wait_ns") - col("blocked_ns") - col("runq_ns");
+    [
+        known(spin).alias("spin"),
+        known(col("blocked_ns")).alias("blocked"),
+        known(col("runq_ns")).alias("runq"),
+    ]
 }
 
 /// Returns the bucket and the position in it of each percentile, from the counts of some rows by bucket.

@@ -12,7 +12,7 @@ use crate::{
     engine::{Hold, HoldState, Outcome, Sink, TryFailure, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Detail, Input, ReadOutcome,
         names::Names,
         selection::Selection,
         trust::{Trust, TrustCounter},
@@ -20,62 +20,100 @@ use crate::{
     tables::{
         by_row::ByRow,
         frame::{Lines, failed},
+        gather::Gather,
         key::{By, RowKey, Subject},
         row_ids::RowIds,
     },
 };
+
+/// The columns on request that are gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extra {
+    /// What waits were spent with: the columns `spin`, `blocked` and `runq`.
+    Spent,
+    /// All of them.
+    All,
+}
 
 /// The way in which every trace is read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     by: By,
     pick: Pick,
-    /// Whether columns are asked for that take a second pass.
-    pub(super) with_extra: bool,
-    readers: usize,
+    /// The columns on request of holds and waits.
+    extra: Option<Extra>,
+    pub(super) readers: usize,
     allow_loss: bool,
 }
 
-/// The lines of all traces.
-pub(super) struct Found {
+/// Gathers the lines of all traces.
+pub(crate) struct Found<'a> {
+    reading: Reading,
+    inputs: &'a [Input<'a>],
     pub(super) ids: RowIds,
     pub(super) sums: Lines<HoldSums, 1>,
     pub(super) percentiles: Option<Percentiles>,
-    pub(super) trust: Trust,
+    trusts: Vec<Trust>,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn new(reading: Reading, inputs: &'a [Input<'a>]) -> Self {
+        let (ids, sums) = (RowIds::new(inputs.len()), Lines::new(["row"]));
+        let percentiles = reading.extra.map(|_| Percentiles::default());
+        Self { reading, inputs, ids, sums, percentiles, trusts: Vec::new() }
+    }
+
+    pub(super) fn trust(&self) -> Trust {
+        Trust::merged(self.trusts.clone())
+    }
+}
+
+impl<'a> Gather for Found<'a> {
+    type Sink = Summing<'a>;
+
+    fn detail(&self) -> Detail {
+        self.reading.detail()
+    }
+
+    fn sink(&self, at: usize) -> Summing<'a> {
+        Summing {
+            rows: Rows::new(&self.inputs[at], self.reading),
+            trace: at,
+            found: ByRow::new(self.inputs[at].names.locks().len()),
+            extra: self.reading.extra,
+            trust: TrustCounter::default(),
+        }
+    }
+
+    fn add(&mut self, at: usize, sinks: Vec<Summing<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Summing { found, trust, .. } in sinks {
+            for (key, (of_row, times)) in found.into_values() {
+                let row = self.ids.id(at, key, self.inputs);
+                self.sums.push([row], &of_row);
+                if let (Some(all), Some(times)) = (&mut self.percentiles, times) {
+                    all.add_first(row, *times);
+                }
+            }
+            counter.merge(trust);
+        }
+        self.trusts.push(self.inputs[at].trust(counter, outcome, self.reading.allow_loss)?);
+        Ok(())
+    }
 }
 
 impl Reading {
     pub(super) fn new(options: &Options, readers: usize) -> Self {
         let Options { by, pick, allow_loss, .. } = *options;
-        let with_extra = options.asks_for(Group::Extra);
+        let extra = options.asks_for(Group::Extra).then_some(Extra::All);
         // Acquisitions that are counted over all locks are counted by one reader.
         let readers = if pick.is_everything() { readers } else { 1 };
-        Self { by, pick, with_extra, readers, allow_loss }
+        Self { by, pick, extra, readers, allow_loss }
     }
 
-    /// Reads every trace once.
-    pub(super) fn first_pass(self, inputs: &[Input<'_>]) -> Result<Found, AnalyzeError> {
-        let (mut ids, mut sums) = (RowIds::new(inputs.len()), Lines::new(["row"]));
-        let mut percentiles = self.with_extra.then(Percentiles::default);
-        let sink = |at: usize| Summing {
-            rows: Rows::new(&inputs[at], self),
-            trace: at,
-            found: ByRow::new(inputs[at].names.locks().len()),
-            with_extra: self.with_extra,
-            trust: TrustCounter::default(),
-        };
-        let how = (self.detail(), self.readers, self.allow_loss);
-        let trust = Input::read_all(inputs, how, sink, |at, Summing { found, trust, .. }| {
-            for (key, (of_row, times)) in found.into_values() {
-                let row = ids.id(at, key, inputs);
-                sums.push([row], &of_row);
-                if let (Some(all), Some(times)) = (&mut percentiles, times) {
-                    all.add_first(row, *times);
-                }
-            }
-            trust
-        })?;
-        Ok(Found { ids, sums, percentiles, trust })
+    /// Also adds up what waits were spent with, which takes no second pass.
+    pub(super) fn with_spent(self) -> Self {
+        Self { extra: self.extra.or(Some(Extra::Spent)), ..self }
     }
 
     /// Reads every trace again, for the times around each percentile.
@@ -97,7 +135,7 @@ impl Reading {
     }
 
     const fn detail(self) -> Detail {
-        if self.with_extra { Detail::States } else { Detail::Times }
+        if self.extra.is_some() { Detail::States } else { Detail::Times }
     }
 }
 
@@ -137,12 +175,12 @@ impl<'a> Rows<'a> {
 }
 
 /// Adds credited holds to the sums of their rows, and the others to the trust counter.
-struct Summing<'a> {
+pub(crate) struct Summing<'a> {
     rows: Rows<'a>,
     /// Its index.
     trace: usize,
     found: ByRow<(HoldSums, Option<Box<FirstPass>>)>,
-    with_extra: bool,
+    extra: Option<Extra>,
     trust: TrustCounter,
 }
 
@@ -166,8 +204,10 @@ impl Sink for Summing<'_> {
             return;
         }
         sums.add(hold);
-        if self.with_extra {
-            times.get_or_insert_default().add(self.trace, hold);
+        match self.extra {
+            None => {}
+            Some(Extra::Spent) => times.get_or_insert_default().add_spent(hold),
+            Some(Extra::All) => times.get_or_insert_default().add(self.trace, hold),
         }
     }
 

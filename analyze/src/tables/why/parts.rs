@@ -43,7 +43,7 @@ pub(super) struct LockParts {
 }
 
 /// The parts of the chosen locks.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     names: &'a Names,
     pub(super) by_lock: FxHashMap<LockId, LockParts>,
 }

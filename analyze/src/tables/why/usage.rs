@@ -2,7 +2,7 @@
 //!
 //! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, Mode, TaskId};
 
 use crate::{
@@ -32,8 +32,8 @@ pub(super) struct LockUse {
     pub(super) queue: LockQueue,
     open_holds: i64,
     held_since_ns: i64,
-    /// The mode in which each task last got the lock.
-    modes: FxHashMap<TaskId, Mode>,
+    /// The tasks that last got the lock shared. Most locks are never shared.
+    sharing: FxHashSet<TaskId>,
 }
 
 impl LockUse {
@@ -50,13 +50,17 @@ impl LockUse {
             queue: LockQueue::new(convoy_min),
             open_holds: 0,
             held_since_ns: 0,
-            modes: FxHashMap::default(),
+            sharing: FxHashSet::default(),
         }
     }
 
     fn acquired(&mut self, hold: &Hold) {
         self.queue.acquired(hold);
-        self.modes.insert(hold.task, hold.mode);
+        if hold.mode == Mode::Shared {
+            self.sharing.insert(hold.task);
+        } else if !self.sharing.is_empty() {
+            self.sharing.remove(&hold.task);
+        }
         if hold.acquisitions > 1 {
             return;
         }
@@ -80,9 +84,9 @@ impl LockUse {
 
     fn share(&mut self, wait: &Wait, share: &Share) {
         let Some(payer) = share.payer else { return };
-        let sum = match (wait.mode, self.modes.get(&payer.task)) {
-            (Mode::Exclusive, Some(Mode::Shared)) => &mut self.exclusive_by_shared_ns,
-            (Mode::Shared, Some(Mode::Exclusive)) => &mut self.shared_by_exclusive_ns,
+        let sum = match (wait.mode, self.sharing.contains(&payer.task)) {
+            (Mode::Exclusive, true) => &mut self.exclusive_by_shared_ns,
+            (Mode::Shared, false) => &mut self.shared_by_exclusive_ns,
             _ => return,
         };
         *sum = sum.saturating_add(share.ns);
@@ -90,7 +94,7 @@ impl LockUse {
 }
 
 /// The locks of one reader.
-pub(super) struct Usage<'a> {
+pub(crate) struct Usage<'a> {
     selection: &'a Selection,
     convoy_min: i64,
     pub(super) by_lock: FxHashMap<LockId, LockUse>,
