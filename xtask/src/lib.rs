@@ -25,6 +25,7 @@ pub mod home;
 mod host;
 mod overhead;
 mod page;
+mod pictures;
 mod preload_bench;
 pub mod process;
 mod programs;
@@ -70,6 +71,8 @@ enum Chore {
     ComparePerf(compare::Options),
     /// Measure the size of events, the recorder's cost and its overhead against the budgets. Needs root.
     Bench(bench::Options),
+    /// Measure the time of pictures, of the page and of tables that follow chains against a report's.
+    Pictures(pictures::Options),
     /// Measure the time of a report, and of the same query in DuckDB and polars.
     Speed(speed::Options),
     /// Boot each kernel of the matrix in an emulator, record in it, and check the recordings.
@@ -124,6 +127,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Pictures(options) => pictures::run(&options),
         Chore::Speed(options) => speed::run(&options),
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Programs(options) => programs::run(&options).map(|()| true),

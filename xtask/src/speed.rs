@@ -102,7 +102,7 @@ impl Measured {
     fn of(klock: &Path, directory: &Path, threads: usize, rounds: u32) -> Result<Self> {
         let infinite = f64::INFINITY;
         let mut best = Self {
-            report: Timed { seconds: infinite, mib: 0.0 },
+            report: Timed { seconds: infinite, processor_s: infinite, mib: 0.0 },
             duckdb_s: infinite,
             polars_s: infinite,
             sum_s: infinite,

@@ -1,0 +1,105 @@
+//! `cargo xtask pictures`: measures pictures, the page, and the tables that follow chains, against a report of the same invented trace.
+//!
+//! Time is processor time of the whole program, which other programs move less than wall time; wall time and peak memory are beside it.
+//! Every round runs each command once; the least processor time of each counts.
+
+use anyhow::Result;
+use clap::Args;
+use trace_format::Trace;
+
+use crate::{
+    bench::{Timed, fastest},
+    generate,
+    harness::{Common, Harness, rounds, verdict},
+    process::scratch,
+    table,
+};
+
+/// Measure pictures and the page.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Events of the invented trace.
+    #[arg(long, default_value_t = 20_000_000)]
+    events: u64,
+    /// Number of rounds.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The report that all others are compared with.
+const REPORT: &str = "report";
+/// Commands, with their greatest time as a multiple of the report's, in tenths.
+const COMMANDS: [(&str, u32); 10] = [
+    (REPORT, 10),
+    ("plot", 15),
+    ("plot --lock #0", 15),
+    ("plot --flame", 15),
+    ("plot --locks 6", 30),
+    ("plot --blame", 30),
+    ("chains", 30),
+    ("blame --by state", 30),
+    ("why", 30),
+    ("html", 30),
+];
+/// The greatest peak memory.
+const MAX_MIB: f64 = 286.0;
+
+/// Measures and prints. Returns whether every budget is reached.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let harness = Harness::new("pictures", &options.common, &["python3"])?;
+    let directory = scratch("pictures-trace")?;
+    let path = directory.join("trace.parquet");
+    generate::run(&path, options.events, 1, false)?;
+    let events = Trace::open(&path)?.event_count();
+    let (trace, output) = (path.display().to_string(), directory.join("output").display().to_string());
+    let klock = harness.klock.display().to_string();
+    let measured = rounds(options.rounds.max(1), &COMMANDS, |(command, _)| {
+        let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
+        let format: &[&str] = match name {
+            "plot" => &["--format", "svg"],
+            "html" => &[],
+            _ => &["--format", "csv"],
+        };
+        let mut words = vec![klock.as_str(), name, &trace, "-f", "-o", &output];
+        words.extend(arguments.split_whitespace());
+        fastest(&[&words, format].concat(), 1)
+    })?;
+    let least = |runs: &Vec<Timed>| {
+        let by_processor = |a: &&Timed, b: &&Timed| a.processor_s.total_cmp(&b.processor_s);
+        runs.iter().min_by(by_processor).copied()
+    };
+    let best: Vec<Timed> = measured.iter().filter_map(least).collect();
+    let report_s = best.first().map_or(f64::INFINITY, |report| report.processor_s);
+    let (mut rows, mut verdicts) = (Vec::new(), Vec::new());
+    for ((command, tenths), timed) in COMMANDS.into_iter().zip(&best) {
+        let (ratio, most) = (timed.processor_s / report_s, f64::from(tenths) / 10.0);
+        rows.push(vec![
+            format!("klock {command}"),
+            format!("{:.2}", timed.processor_s),
+            format!("{:.2}", timed.seconds),
+            format!("{:.0}", timed.processor_s * 1e9 / events.max(1) as f64),
+            format!("{ratio:.2}"),
+            format!("{:.0}", timed.mib),
+        ]);
+        if command != REPORT {
+            let budget = format!("{most:.1} times, {MAX_MIB:.0} MiB");
+            let found = format!("{ratio:.2} times, {:.0} MiB", timed.mib);
+            verdicts.push(verdict(command, found, budget, ratio <= most && timed.mib <= MAX_MIB));
+        }
+    }
+    let head = [
+        "command",
+        "processor seconds",
+        "wall seconds",
+        "processor ns per event",
+        "times the report's",
+        "peak MiB",
+    ];
+    let budgets = table::markdown(&["what", "measured", "budget", "reached"], &verdicts);
+    let text = format!("{}\n{budgets}", table::markdown(&head, &rows));
+    let command = format!("pictures --events {} --rounds {}", options.events, options.rounds);
+    harness.publish(&command, "benchmarks.md", "pictures", &text)?;
+    Ok(verdicts.iter().all(|verdict| verdict[3] == "yes"))
+}
