@@ -20,7 +20,7 @@ pub struct Check {
     pub plan: Result<Plan, PlanError>,
     /// A description of how a program that klock starts records its own calls, which works on every machine.
     pub preload: String,
-    /// How the off-CPU time of a command's threads is recorded by default.
+    /// The way in which the off-CPU time of a command's threads is recorded by default.
     pub sched: String,
     /// Why the default plan leaves kernel locks out, if it does.
     pub left_out: Option<PlanError>,

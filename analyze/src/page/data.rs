@@ -53,7 +53,7 @@ impl About {
     }
 }
 
-/// What `klock why` says of a lock.
+/// The answer of `klock why` about a lock.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) lock_id: i32,

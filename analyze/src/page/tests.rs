@@ -1,3 +1,5 @@
+//! Pages of small traces: events as text enter, the text and the data of the page leave.
+
 use super::Options;
 use crate::{
     error::AnalyzeError,

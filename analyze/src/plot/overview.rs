@@ -109,7 +109,7 @@ pub(crate) struct Request {
     acquired: periods::Options,
 }
 
-/// What happened over time.
+/// The tables by time.
 type OverTime<'a> = (timeline::Gathered<'a>, periods::Gathered<'a>);
 
 impl Request {

@@ -23,7 +23,7 @@ pub(super) struct Switches {
     max_ns: i64,
 }
 
-/// How a task left its CPU.
+/// The way in which a task left its CPU.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     ts_ns: i64,

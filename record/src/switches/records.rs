@@ -14,11 +14,11 @@ pub struct Switch {
     pub tgid: u32,
     /// The thread, as klock sees it.
     pub tid: u32,
-    /// What happened.
+    /// The event.
     pub action: SwitchAction,
 }
 
-/// What a task did, or what the kernel could not write.
+/// An act of a task, or records that the kernel could not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchAction {
     /// The task left its CPU.

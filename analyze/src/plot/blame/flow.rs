@@ -1,4 +1,4 @@
-//! Who waited for whom: shares of waits enter, a graph of two layers leaves, with the waiters in one and the holders in the other.
+//! The graph of who waited for whom: shares of waits enter, a graph of two layers leaves, with the waiters in one and the holders in the other.
 //!
 //! A wait is selected or not at its end, so until then its shares are kept apart.
 
@@ -38,7 +38,7 @@ pub struct Node {
     pub ns: i64,
 }
 
-/// What a node stands for.
+/// The subject of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
     /// One task, or one place in the code.

@@ -25,7 +25,7 @@ pub struct Bar {
     pub parts: Vec<(Meanwhile, i64)>,
 }
 
-/// What the holder did while others waited.
+/// The state of the holder while others waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meanwhile {
     /// Its task was in this state.

@@ -29,7 +29,7 @@ use crate::{
 /// The columns on request that are gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extra {
-    /// What waits were spent with: the columns `spin`, `blocked` and `runq`.
+    /// The parts of waits by what they were spent with: the columns `spin`, `blocked` and `runq`.
     Spent,
     /// All of them.
     All,
