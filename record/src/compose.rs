@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    Event, EventKind,
+    Event, EventColumns, EventKind,
     kernel_functions::FUNCTIONS,
     wire::{WireEvent, WireTask, code, flag, stack_key},
 };
@@ -94,7 +94,7 @@ impl Composer {
     }
 
     /// Adds the next step, in the order of time, of the thread session with this number.
-    pub fn step(&mut self, ts_ns: u64, session: u32, step: &Step<'_>, out: &mut Vec<Event>) {
+    pub fn step(&mut self, ts_ns: u64, session: u32, step: &Step<'_>, out: &mut EventColumns) {
         let ts_ns = ts_ns as i64;
         let Self { tasks, locks, stacks, stats, sessions, user, .. } = self;
         stats.last_ns = stats.last_ns.max(ts_ns);
@@ -103,7 +103,7 @@ impl Composer {
     }
 
     /// Adds the next record in the order of time, and appends its rows to `out`.
-    pub fn record(&mut self, record: &Record, out: &mut Vec<Event>) {
+    pub fn record(&mut self, record: &Record, out: &mut EventColumns) {
         let before_ns = self.stats.last_ns;
         self.stats.last_ns = before_ns.max(record.ts_ns() as i64);
         match record {
@@ -123,7 +123,7 @@ impl Composer {
     }
 
     /// Appends the rows of losses after the last event of a CPU, given the number of lost events of each CPU.
-    pub fn finish(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut Vec<Event>) {
+    pub fn finish(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut EventColumns) {
         for (cpu, total) in lost_by_cpu {
             let reported = self.stats.lost.get(&cpu).copied().unwrap_or(0);
             if let Some(rest) = total.checked_sub(reported).filter(|&rest| rest > 0) {
@@ -134,11 +134,11 @@ impl Composer {
     }
 
     /// Appends rows of losses that no record reported, by CPU.
-    pub fn add_losses(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut Vec<Event>) {
+    pub fn add_losses(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut EventColumns) {
         out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
     }
 
-    fn event(&mut self, event: &WireEvent, out: &mut Vec<Event>) {
+    fn event(&mut self, event: &WireEvent, out: &mut EventColumns) {
         if event.lost_before > 0 {
             self.lost(event, out);
         }
@@ -189,7 +189,7 @@ impl Composer {
         }
     }
 
-    fn switch(&mut self, switch: &Switch, out: &mut Vec<Event>) {
+    fn switch(&mut self, switch: &Switch, out: &mut EventColumns) {
         if let SwitchAction::Lost(count) = switch.action {
             self.switches.lost();
             out.push(lost_row(switch.ts_ns as i64, switch.cpu, count));
@@ -214,7 +214,7 @@ impl Composer {
         }
     }
 
-    fn lost(&mut self, event: &WireEvent, out: &mut Vec<Event>) {
+    fn lost(&mut self, event: &WireEvent, out: &mut EventColumns) {
         let count = u64::from(event.lost_before);
         out.push(lost_row(event.ts_ns as i64, event.cpu, count));
         *self.stats.lost.entry(event.cpu).or_default() += count;

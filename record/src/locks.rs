@@ -63,10 +63,45 @@ pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
     bytes_of(kind).is_some_and(|bytes| word.wrapping_sub(start) < bytes)
 }
 
+/// A lock as records name it.
+type Key = (Space, u64, LockKind);
+
+/// The locks that were used last, by their addresses: most records are about one of these, and a hash takes longer.
+#[derive(Debug)]
+struct Recent(Box<[Option<(Key, LockId)>; Self::PLACES]>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(Box::new([None; Self::PLACES]))
+    }
+}
+
+impl Recent {
+    const PLACES: usize = 256;
+
+    fn place((_, address, _): &Key) -> usize {
+        // Locks are aligned to 8 bytes, and often lie in objects of some cache lines.
+        (address >> 3 ^ address >> 9) as usize % Self::PLACES
+    }
+
+    fn get(&self, key: &Key) -> Option<LockId> {
+        self.0[Self::place(key)].filter(|(recent, _)| recent == key).map(|(_, id)| id)
+    }
+
+    fn set(&mut self, key: Key, id: LockId) {
+        self.0[Self::place(&key)] = Some((key, id));
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.0[Self::place(key)].take_if(|(recent, _)| recent == key);
+    }
+}
+
 /// All locks that were seen.
 #[derive(Debug, Default)]
 pub struct Locks {
-    live: FxHashMap<(Space, u64, LockKind), LockId>,
+    live: FxHashMap<Key, LockId>,
+    recent: Recent,
     /// The last reported kind of each kernel lock: the end of a wait does not report it.
     kernel_kinds: FxHashMap<u64, LockKind>,
     /// The locks of the C library, to find the one that contains a futex word.
@@ -78,7 +113,13 @@ pub struct Locks {
 impl Locks {
     /// Returns the present incarnation of a lock, seen at `ts_ns`.
     pub fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
-        if let Some(&id) = self.live.get(&(space, address, kind)) {
+        let key = (space, address, kind);
+        if let Some(id) = self.recent.get(&key) {
+            self.touch(id, ts_ns);
+            return id;
+        }
+        if let Some(&id) = self.live.get(&key) {
+            self.recent.set(key, id);
             self.touch(id, ts_ns);
             return id;
         }
@@ -100,7 +141,8 @@ impl Locks {
             last_ns: ts_ns,
         });
         self.new.push(NewLock { id, space, address, kind });
-        self.live.insert((space, address, kind), id);
+        self.live.insert(key, id);
+        self.recent.set(key, id);
         if bytes_of(kind).is_some() {
             self.pthread.insert((space, address), kind);
         } else if kind.is_kernel() {
@@ -119,6 +161,7 @@ impl Locks {
         init_stack: Option<StackId>,
     ) -> LockId {
         self.live.remove(&(space, address, kind));
+        self.recent.forget(&(space, address, kind));
         let id = self.id(space, address, kind, ts_ns);
         self.rows[id.0 as usize].init_stack = init_stack;
         id
@@ -127,6 +170,7 @@ impl Locks {
     /// Ends the incarnation of a lock that was destroyed.
     pub fn end(&mut self, space: Space, address: u64, kind: LockKind) {
         self.live.remove(&(space, address, kind));
+        self.recent.forget(&(space, address, kind));
         self.pthread.remove(&(space, address));
     }
 

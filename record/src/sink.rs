@@ -5,24 +5,24 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
-        mpsc::{self, Receiver, SyncSender},
+        mpsc::{self, Receiver, Sender, SyncSender},
     },
     thread::JoinHandle,
 };
 
-use trace_format::{Event, FormatError, LockRow, RunInfo, SideRows, TraceWriter};
+use trace_format::{EventColumns, FormatError, LockRow, RunInfo, SideRows, TraceWriter};
 
 use crate::{observer::Observer, priority::raise_priority};
 
-/// Maximum messages in the channel. A row takes eight times the memory of the record that it is made from, so few rows wait here and
-/// many records before they are composed.
+/// Maximum messages in the channel. Rows take more memory than the records that they are made from, so few rows wait here and many
+/// records before they are composed.
 const MAX_MESSAGES: usize = 8;
 
 /// A message to the thread.
 #[derive(Debug)]
 enum Message {
     /// Rows, and the locks that are new in them if there is an observer.
-    Rows(Vec<Event>, Vec<LockRow>),
+    Rows(EventColumns, Vec<LockRow>),
     Checkpoint(Box<(RunInfo, SideRows)>),
     RaisePriority,
 }
@@ -39,6 +39,8 @@ pub struct Sink {
     bytes: Arc<AtomicU64>,
     /// Messages in the channel.
     queued: Arc<AtomicUsize>,
+    /// Columns whose rows are written, to be used again.
+    free: Receiver<EventColumns>,
 }
 
 impl Sink {
@@ -46,13 +48,14 @@ impl Sink {
     pub fn start(writer: TraceWriter, observer: Option<Box<dyn Observer>>) -> std::io::Result<Self> {
         let is_observed = observer.is_some();
         let (sender, inbox) = mpsc::sync_channel(MAX_MESSAGES);
+        let (recycler, free) = mpsc::channel();
         let bytes = Arc::new(AtomicU64::new(0));
         let queued = Arc::new(AtomicUsize::new(0));
         let (written, left) = (Arc::clone(&bytes), Arc::clone(&queued));
         let thread = std::thread::Builder::new()
             .name("klock-writer".to_owned())
-            .spawn(move || write_all((writer, observer), &inbox, &written, &left))?;
-        Ok(Self { inbox: sender, thread, is_observed, bytes, queued })
+            .spawn(move || write_all((writer, observer), &inbox, &recycler, &written, &left))?;
+        Ok(Self { inbox: sender, thread, is_observed, bytes, queued, free })
     }
 
     /// Returns whether the writer keeps up, so that the next rows will not have to wait.
@@ -72,8 +75,13 @@ impl Sink {
 
     /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false` if the writer failed:
     /// the writer returns the error when it is finished.
-    pub fn push(&self, rows: Vec<Event>, locks: Vec<LockRow>) -> bool {
+    pub fn push(&self, rows: EventColumns, locks: Vec<LockRow>) -> bool {
         (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(rows, locks))
+    }
+
+    /// Returns empty columns, which have memory already if others were written.
+    pub fn free_columns(&self) -> EventColumns {
+        self.free.try_recv().unwrap_or_default()
     }
 
     /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed. Returns `false` if
@@ -106,12 +114,13 @@ impl Sink {
 fn write_all(
     (mut writer, mut observer): Finished,
     inbox: &Receiver<Message>,
+    recycler: &Sender<EventColumns>,
     bytes: &AtomicU64,
     queued: &AtomicUsize,
 ) -> Finished {
     for message in inbox {
         queued.fetch_sub(1, Ordering::Relaxed);
-        if let Err(error) = write(&mut writer, observer.as_deref_mut(), message) {
+        if let Err(error) = write(&mut writer, observer.as_deref_mut(), recycler, message) {
             writer.fail(error);
             break;
         }
@@ -123,13 +132,18 @@ fn write_all(
 fn write(
     writer: &mut TraceWriter,
     observer: Option<&mut (dyn Observer + 'static)>,
+    recycler: &Sender<EventColumns>,
     message: Message,
 ) -> Result<(), FormatError> {
     match message {
-        Message::Rows(rows, locks) => {
-            rows.iter().try_for_each(|row| writer.push(row))?;
+        Message::Rows(mut rows, locks) => {
+            writer.push_columns(&rows)?;
             if let Some(observer) = observer {
                 observer.rows(rows, locks);
+            } else {
+                rows.clear();
+                // At the end, nothing takes them any more.
+                let _ = recycler.send(rows);
             }
             Ok(())
         }
@@ -150,9 +164,13 @@ fn write(
 
 #[cfg(test)]
 mod tests {
-    use trace_format::EventKind;
+    use trace_format::{Event, EventKind};
 
     use super::*;
+
+    fn rows(ts_ns: i64, count: usize) -> EventColumns {
+        std::iter::repeat_n(Event::new(ts_ns, EventKind::Lost, 0), count).collect()
+    }
 
     #[test]
     fn the_writer_gets_every_row() {
@@ -160,7 +178,7 @@ mod tests {
         let writer = TraceWriter::create(&folder.path().join("t.parquet"), false).unwrap();
         let sink = Sink::start(writer, None).unwrap();
         for ts in 0..100 {
-            assert!(sink.push(vec![Event::new(ts, EventKind::Lost, 0); 10], Vec::new()));
+            assert!(sink.push(rows(ts, 10), Vec::new()));
         }
         assert_eq!(sink.finish().0.rows(), 1000);
     }
@@ -169,7 +187,7 @@ mod tests {
     fn a_full_disk_is_an_error_that_names_the_file() {
         let writer = TraceWriter::create(std::path::Path::new("/dev/full"), true).unwrap();
         let sink = Sink::start(writer, None).unwrap();
-        while sink.push(vec![Event::new(0, EventKind::Lost, 0); 100_000], Vec::new()) {}
+        while sink.push(rows(0, 100_000), Vec::new()) {}
         let error = sink.finish().0.finish(&RunInfo::default(), &[], &[], &[]).unwrap_err();
         assert!(error.is_disk_failure() && error.to_string().contains("/dev/full"), "{error}");
     }

@@ -198,6 +198,7 @@ pub struct Event {
 
 impl Event {
     /// Creates an event of which only the time, the kind and the CPU are known.
+    #[inline]
     pub const fn new(ts_ns: i64, kind: EventKind, cpu: i32) -> Self {
         Self {
             ts_ns,
@@ -274,6 +275,30 @@ pub trait EventRow {
     }
 }
 
+/// Calls a macro with all fields of an [`Event`] and their types, in the order of the columns of [`EVENTS`](crate::schema::EVENTS).
+macro_rules! with_event_fields {
+    ($callback:ident) => {
+        $callback! {
+            ts_ns: i64,
+            kind: EventKind,
+            mode: Option<Mode>,
+            lock: Option<LockId>,
+            task: Option<TaskId>,
+            cpu: Option<i32>,
+            stack: Option<StackId>,
+            wait_ns: Option<i64>,
+            blocked_ns: Option<i64>,
+            runq_ns: Option<i64>,
+            peer_task: Option<TaskId>,
+            peer_stack: Option<StackId>,
+            errno: Option<i32>,
+            count: Option<i64>,
+            state: Option<TaskState>,
+        }
+    };
+}
+pub(crate) use with_event_fields;
+
 /// Implements [`EventRow`] for [`Event`], a getter for each field.
 macro_rules! getters {
     ($($field:ident: $type:ty,)+) => {
@@ -288,23 +313,7 @@ macro_rules! getters {
     };
 }
 
-getters! {
-    ts_ns: i64,
-    kind: EventKind,
-    mode: Option<Mode>,
-    lock: Option<LockId>,
-    task: Option<TaskId>,
-    cpu: Option<i32>,
-    stack: Option<StackId>,
-    wait_ns: Option<i64>,
-    blocked_ns: Option<i64>,
-    runq_ns: Option<i64>,
-    peer_task: Option<TaskId>,
-    peer_stack: Option<StackId>,
-    errno: Option<i32>,
-    count: Option<i64>,
-    state: Option<TaskState>,
-}
+with_event_fields!(getters);
 
 #[cfg(test)]
 mod tests {

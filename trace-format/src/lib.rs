@@ -6,7 +6,7 @@
 //! | to ... | see |
 //! |---|---|
 //! | read a trace | [`Trace`], [`Batch`], [`EventRow`] |
-//! | write a trace | [`TraceWriter`], [`SideRows`] |
+//! | write a trace | [`TraceWriter`], [`EventColumns`], [`SideRows`] |
 //! | finish a trace whose recorder was killed | [`recover()`] |
 //! | read a trace, also while it is being recorded | [`open()`] |
 //! | build or inspect rows | [`event`], [`tables`] |
@@ -33,6 +33,8 @@ pub mod preload;
 pub mod user_functions;
 pub mod wire;
 
+#[cfg(feature = "std")]
+pub mod columns;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
@@ -64,6 +66,7 @@ pub mod writer;
 
 #[cfg(feature = "std")]
 pub use {
+    columns::EventColumns,
     error::FormatError,
     event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
     journal::SideRows,

@@ -19,15 +19,15 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::{
     arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
-    basic::{Compression, Encoding, ZstdLevel},
+    basic::{Compression, ZstdLevel},
     errors::ParquetError,
     file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion},
-    schema::types::ColumnPath,
 };
 use serde::Serialize;
 
 use crate::{
     FormatError,
+    columns::EventColumns,
     event::Event,
     footer,
     journal::{Journal, SideRows},
@@ -44,13 +44,14 @@ use crate::{
 mod columns;
 mod cut;
 mod file;
+mod pages;
 
 use file::CountingFile;
+use pages::file::EventsFile;
 
-/// Rows per batch: large enough to amortize the encoder's cost per call, small enough for the cache.
+/// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost per page, small enough
+/// for the cache.
 const BATCH_ROWS: usize = 16 * 1024;
-/// Maximum number of rows of a row group. Limits a row group's size when events come fast.
-const ROW_GROUP_ROWS: usize = 1 << 20;
 
 /// A writer of one trace. If it is dropped without [`finish`](Self::finish), the events file has no footer.
 ///
@@ -59,9 +60,8 @@ const ROW_GROUP_ROWS: usize = 1 << 20;
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
-    schema: SchemaRef,
-    writer: ArrowWriter<CountingFile>,
-    buffer: columns::EventColumns,
+    writer: EventsFile,
+    buffer: EventColumns,
     rows: u64,
     /// `None` if the output is not a regular file.
     regular: Option<Regular>,
@@ -119,12 +119,11 @@ impl TraceWriter {
                 (file, Some(Regular { events, side, journal, journaled: 0, reserve, kept }))
             }
         };
-        let schema = schema::arrow_schema(schema::EVENTS);
         Ok(Self {
             path: path.to_owned(),
-            writer: arrow_writer(path, CountingFile::new(file), &schema, event_properties())?,
-            schema,
-            buffer: columns::EventColumns::default(),
+            writer: EventsFile::start(CountingFile::new(file), base_properties().build())
+                .map_err(|source| cannot_write(path, "the header", source))?,
+            buffer: EventColumns::default(),
             rows: 0,
             regular,
             failure: None,
@@ -133,16 +132,27 @@ impl TraceWriter {
 
     /// Adds an event. Events should come in time order; the writer does not sort.
     pub fn push(&mut self, event: &Event) -> Result<(), FormatError> {
-        self.buffer.push(event);
+        self.buffer.push(*event);
         self.rows += 1;
+        if self.buffer.len() >= BATCH_ROWS { self.encode() } else { Ok(()) }
+    }
+
+    /// Adds events, in time order, too.
+    pub fn push_columns(&mut self, events: &EventColumns) -> Result<(), FormatError> {
+        self.rows += events.len() as u64;
+        if events.len() >= BATCH_ROWS {
+            self.encode()?;
+            return self.writer.add(events).map_err(|source| self.cannot_write(source));
+        }
+        self.buffer.append(events);
         if self.buffer.len() >= BATCH_ROWS { self.encode() } else { Ok(()) }
     }
 
     /// Closes the row group unless it is empty, and writes all events so far to the file.
     pub fn end_row_group(&mut self) -> Result<(), FormatError> {
         self.encode()?;
-        self.writer.flush().map_err(|source| self.cannot_write(source))?;
-        self.writer.sync().map_err(FormatError::write(&self.path))
+        self.writer.end_row_group().map_err(|source| self.cannot_write(source))?;
+        self.writer.flush().map_err(FormatError::write(&self.path))
     }
 
     /// Closes the row group and adds a checkpoint to the journal: the run information with the losses so far, and the new or
@@ -157,7 +167,7 @@ impl TraceWriter {
         };
         let file = self.writer.inner();
         file.sync_data().map_err(FormatError::write(&self.path))?;
-        let row_groups = self.writer.flushed_row_groups();
+        let row_groups = self.writer.row_groups();
         journal.add(file.bytes(), file.crc(), &row_groups[*journaled..], info, side)?;
         *journaled = row_groups.len();
         if let Some(reserve) = reserve {
@@ -180,7 +190,7 @@ impl TraceWriter {
 
     /// Returns the size of the events file in bytes, with an estimate for buffered rows.
     pub fn bytes(&self) -> u64 {
-        (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
+        self.writer.bytes() as u64
     }
 
     /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables.
@@ -201,7 +211,7 @@ impl TraceWriter {
         };
         let ended = match self.failure.take() {
             Some(error) => Err(error),
-            None => self.encode().and_then(|()| end_file(&mut self.writer, &self.path, &info)),
+            None => self.encode().and_then(|()| self.end_events(&info)),
         };
         let Some(mut regular) = self.regular.take() else {
             let event_bytes = ended?;
@@ -213,7 +223,7 @@ impl TraceWriter {
             Err(error) => {
                 self.writer.inner_mut().close();
                 regular.reserve = None;
-                let groups = self.writer.flushed_row_groups();
+                let groups = self.writer.row_groups();
                 let Ok(cut) = cut::end(&regular.events, groups, self.writer.inner().bytes(), &info) else {
                     // The journal stays for `klock recover`.
                     return Err(error);
@@ -251,11 +261,18 @@ impl TraceWriter {
 
     /// Encodes the buffered events.
     fn encode(&mut self) -> Result<(), FormatError> {
-        if self.buffer.len() == 0 {
-            return Ok(());
-        }
-        let batch = self.buffer.take(&self.schema);
-        self.writer.write(&batch).map_err(|source| self.cannot_write(source))
+        let added = self.writer.add(&self.buffer);
+        self.buffer.clear();
+        added.map_err(|source| self.cannot_write(source))
+    }
+
+    /// Writes the last row group and the footer, syncs the events file and returns its size.
+    fn end_events(&mut self, info: &RunInfo) -> Result<u64, FormatError> {
+        let entry = footer::entry(&self.path, info)?;
+        self.writer.finish(entry).map_err(|source| cannot_write(&self.path, "the footer", source))?;
+        let file = self.writer.inner();
+        file.sync_all().map_err(FormatError::write(&self.path))?;
+        Ok(file.bytes())
     }
 
     fn cannot_write(&self, source: ParquetError) -> FormatError {
@@ -366,22 +383,6 @@ fn base_properties() -> WriterPropertiesBuilder {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
         .set_offset_index_disabled(true)
-}
-
-/// Encodings of the events, chosen by measurement (docs/benchmarks.md): times grow, so they are delta-encoded; durations have
-/// noisy low bytes, so their bytes are split into streams; other columns repeat, so they use dictionaries.
-fn event_properties() -> WriterProperties {
-    let column = |name: &str| ColumnPath::from(name.to_owned());
-    let mut builder = base_properties()
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_column_dictionary_enabled(column("ts_ns"), false)
-        .set_column_encoding(column("ts_ns"), Encoding::DELTA_BINARY_PACKED);
-    for name in ["wait_ns", "blocked_ns", "runq_ns"] {
-        builder = builder
-            .set_column_dictionary_enabled(column(name), false)
-            .set_column_encoding(column(name), Encoding::BYTE_STREAM_SPLIT);
-    }
-    builder.build()
 }
 
 /// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as [`FormatError::Output`].

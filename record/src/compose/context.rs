@@ -1,6 +1,6 @@
 //! The tables in which a record's ids are looked up, and the output of its rows.
 
-use trace_format::Event;
+use trace_format::EventColumns;
 
 use crate::{locks::Locks, stacks::Stacks, tasks::Tasks};
 
@@ -11,5 +11,5 @@ pub(super) struct Context<'a> {
     pub(super) stacks: &'a mut Stacks,
     /// Begins without an end and ends without a begin.
     pub(super) unpaired: &'a mut u64,
-    pub(super) out: &'a mut Vec<Event>,
+    pub(super) out: &'a mut EventColumns,
 }

@@ -66,6 +66,7 @@ pub(super) struct OpenWait {
 
 impl Header {
     /// A row of this record's task about `lock`.
+    #[inline]
     pub(super) fn row(&self, kind: EventKind, lock: LockId) -> Event {
         Event {
             lock: Some(lock),

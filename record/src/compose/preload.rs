@@ -36,7 +36,7 @@ pub(super) struct Sessions {
     /// By number of the thread session.
     sessions: Vec<Option<Session>>,
     /// By number of the process image.
-    images: FxHashMap<u32, Image>,
+    images: Vec<Option<Image>>,
     /// The last session of each task.
     by_task: FxHashMap<TaskKey, u32>,
     /// The kernel side reports starts and exits of tasks, too.
@@ -115,7 +115,7 @@ impl Sessions {
     pub(super) fn new(tasks_reported: bool, filters: Filters) -> Self {
         Self {
             sessions: Vec::new(),
-            images: FxHashMap::default(),
+            images: Vec::new(),
             by_task: FxHashMap::default(),
             tasks_reported,
             filters,
@@ -147,7 +147,11 @@ impl Sessions {
     ) {
         let ThreadSession { image, tid, is_seen, own_tid, start_ns, comm } = session;
         let (pid, tasks_reported) = (image.pid, self.tasks_reported);
-        let state = self.images.entry(image.id).or_insert_with(|| {
+        let at = image.id as usize;
+        if self.images.len() <= at {
+            self.images.resize_with(at + 1, || None);
+        }
+        let state = self.images[at].get_or_insert_with(|| {
             if !tasks_reported {
                 context.tasks.start_image(pid, image.known.clone(), image.ts_ns as i64, image.new_program);
             }
@@ -216,7 +220,7 @@ impl Sessions {
         if exit.exit_ns != 0 && !self.tasks_reported {
             context.tasks.exit_thread(session.tid, &exit.comm, exit.exit_ns as i64);
         }
-        if let Some(image) = self.images.get_mut(&session.image)
+        if let Some(Some(image)) = self.images.get_mut(session.image as usize)
             && image.tasks.get(&session.own_tid) == Some(&session.task)
         {
             image.tasks.remove(&session.own_tid);
@@ -233,7 +237,10 @@ impl Sessions {
         context: &mut Context<'_>,
     ) {
         let Some(Some(session)) = self.sessions.get_mut(number as usize) else { return };
-        let Some(image) = self.images.get_mut(&session.image).filter(|image| !image.is_over) else { return };
+        let Some(Some(image)) = self.images.get_mut(session.image as usize) else { return };
+        if image.is_over {
+            return;
+        }
         let mut is_charged = true;
         let first = rest.first().copied().unwrap_or_default();
         let key = TaskKey::of_thread(session.tid);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trace_format::{
-    Event, EventKind, LockKind, Mode, TaskState,
+    Event, EventColumns, EventKind, LockKind, Mode, TaskState,
     wire::{WireEvent, WireTask, api, code, flag, lock_words, mutex_state, stack, stack_key},
 };
 
@@ -50,6 +50,13 @@ pub(super) struct Row {
     pub(super) errno: Option<i32>,
     count: Option<i64>,
     state: Option<TaskState>,
+}
+
+/// The rows that `compose` adds.
+pub(super) fn rows_of(compose: impl FnOnce(&mut EventColumns)) -> Vec<Event> {
+    let mut out = EventColumns::default();
+    compose(&mut out);
+    out.iter().collect()
 }
 
 pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
@@ -148,7 +155,12 @@ impl Script {
     }
 
     pub(super) fn task_record(&mut self, record: WireTask) {
-        self.composer.record(&Record::Task(record), &mut self.rows);
+        self.composed(|composer, out| composer.record(&Record::Task(record), out));
+    }
+
+    fn composed(&mut self, compose: impl FnOnce(&mut Composer, &mut EventColumns)) {
+        let composer = &mut self.composer;
+        self.rows.extend(rows_of(|out| compose(composer, out)));
     }
 
     /// The rows so far, as tests write them.
@@ -222,7 +234,7 @@ impl Script {
     }
 
     pub(super) fn finish(&mut self, lost: &[(u32, u64)]) {
-        self.composer.finish(lost.iter().copied(), &mut self.rows);
+        self.composed(|composer, out| composer.finish(lost.iter().copied(), out));
     }
 
     pub(super) fn unpaired(&self) -> u64 {
@@ -230,7 +242,7 @@ impl Script {
     }
 
     fn record(&mut self, event: WireEvent) {
-        self.composer.record(&Record::Event(event), &mut self.rows);
+        self.composed(|composer, out| composer.record(&Record::Event(event), out));
         for (id, raw) in self.composer.stacks.take_new() {
             if let crate::stacks::Half::Map(map_id) = raw.user {
                 self.stacks.insert(id.0, map_id);

@@ -1,7 +1,7 @@
 //! The pipeline from ordered records to rows: merges kernel records with those of self-recording processes, and hands rows to
 //! the sink.
 
-use trace_format::{Event, LockRow};
+use trace_format::{EventColumns, LockRow};
 
 use crate::{compose::Composer, order::Orderer, preload::Preload, sink::Sink};
 
@@ -13,7 +13,7 @@ const CHUNK_ROWS: usize = 1 << 14;
 pub(super) struct Pipeline {
     pub(super) orderer: Orderer,
     pub(super) composer: Composer,
-    pub(super) rows: Vec<Event>,
+    pub(super) rows: EventColumns,
     /// Number of rows handed to the sink.
     pub(super) events: u64,
     /// Everything up to this time is composed.
@@ -27,7 +27,7 @@ impl Pipeline {
         Self {
             orderer: Orderer::default(),
             composer,
-            rows: Vec::new(),
+            rows: EventColumns::default(),
             events: 0,
             composed_ns: 0,
             known_locks: 0,
@@ -47,10 +47,10 @@ impl Pipeline {
     ) -> bool {
         let Self { orderer, composer, rows, events, composed_ns, known_locks } = self;
         let mut written = true;
-        let mut push_chunk = |rows: &mut Vec<Event>, composer: &Composer| {
+        let mut push_chunk = |rows: &mut EventColumns, composer: &Composer| {
             if rows.len() >= CHUNK_ROWS {
                 *events += rows.len() as u64;
-                let chunk = std::mem::replace(rows, Vec::with_capacity(CHUNK_ROWS + CHUNK_ROWS / 4));
+                let chunk = std::mem::replace(rows, sink.free_columns());
                 written &= sink.push(chunk, new_locks(composer, known_locks, sink));
             }
         };
@@ -80,7 +80,10 @@ impl Pipeline {
     pub(super) fn flush(&mut self, sink: &Sink) -> bool {
         self.events += self.rows.len() as u64;
         let locks = new_locks(&self.composer, &mut self.known_locks, sink);
-        sink.push(std::mem::take(&mut self.rows), locks)
+        if self.rows.is_empty() && locks.is_empty() {
+            return true;
+        }
+        sink.push(std::mem::replace(&mut self.rows, sink.free_columns()), locks)
     }
 }
 

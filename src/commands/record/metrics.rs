@@ -20,7 +20,7 @@ use std::{
 use analyze::metrics::Live;
 use anyhow::{Context as _, ensure};
 use record::Observer;
-use trace_format::{Event, LockRow, RunInfo, SideRows, output::OutputOptions};
+use trace_format::{EventColumns, LockRow, RunInfo, SideRows, output::OutputOptions};
 
 use crate::files;
 
@@ -41,7 +41,7 @@ pub(super) struct Options {
 enum Message {
     Begin(Box<RunInfo>),
     /// The number of events that were skipped before, rows, and new locks.
-    Rows(u64, Vec<Event>, Vec<LockRow>),
+    Rows(u64, EventColumns, Vec<LockRow>),
     Side(Box<(RunInfo, SideRows)>),
     End(Box<(RunInfo, SideRows)>),
 }
@@ -124,7 +124,7 @@ impl Observer for Queue {
         self.send(Message::Begin(Box::new(info)));
     }
 
-    fn rows(&mut self, rows: Vec<Event>, locks: Vec<LockRow>) {
+    fn rows(&mut self, rows: EventColumns, locks: Vec<LockRow>) {
         self.locks.extend(locks);
         if self.queued.load(Ordering::Relaxed) + rows.len() > MAX_QUEUED {
             self.skipped += rows.len() as u64;
@@ -143,7 +143,7 @@ impl Observer for Queue {
     fn end(&mut self, info: RunInfo, side: SideRows) {
         let skipped = std::mem::take(&mut self.skipped);
         let locks = std::mem::take(&mut self.locks);
-        self.send(Message::Rows(skipped, Vec::new(), locks));
+        self.send(Message::Rows(skipped, EventColumns::default(), locks));
         self.send(Message::End(Box::new((info, side))));
     }
 }
@@ -176,7 +176,7 @@ fn write_all(
                 if skipped > 0 {
                     live.skip_events(skipped);
                 }
-                live.add_events(&rows);
+                live.add_events(&rows.iter().collect::<Vec<_>>());
                 queued.fetch_sub(rows.len(), Ordering::Relaxed);
             }
             Ok(Message::Side(message)) => add_side(&mut live, *message),

@@ -1,108 +1,19 @@
-//! Converts rows into Arrow columns, one function per table. Lists every field of a row, so that the compiler reports a
+//! Converts rows of the side tables into Arrow columns, one function per table. Lists every field of a row, so that the compiler reports a
 //! forgotten one.
 
 use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    StructArray,
-    builder::{Int32Builder, Int64Builder},
-    types::Int32Type,
+    StructArray, types::Int32Type,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, SchemaRef};
 
 use crate::{
-    event::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState},
     schema,
     tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
 };
-
-/// Buffered events, stored column by column.
-#[derive(Debug, Default)]
-pub(super) struct EventColumns {
-    ts: Int64Builder,
-    kind: Int32Builder,
-    mode: Int32Builder,
-    lock: Int32Builder,
-    task: Int32Builder,
-    cpu: Int32Builder,
-    stack: Int32Builder,
-    wait: Int64Builder,
-    blocked: Int64Builder,
-    runq: Int64Builder,
-    peer_task: Int32Builder,
-    peer_stack: Int32Builder,
-    errno: Int32Builder,
-    count: Int64Builder,
-    state: Int32Builder,
-    rows: usize,
-}
-
-impl EventColumns {
-    pub(super) fn len(&self) -> usize {
-        self.rows
-    }
-
-    pub(super) fn push(&mut self, event: &Event) {
-        let Event {
-            ts_ns,
-            kind,
-            mode,
-            lock,
-            task,
-            cpu,
-            stack,
-            wait_ns,
-            blocked_ns,
-            runq_ns,
-            peer_task,
-            peer_stack,
-            errno,
-            count,
-            state,
-        } = *event;
-        self.ts.append_value(ts_ns);
-        self.kind.append_value(kind as i32);
-        self.mode.append_option(mode.map(|m| m as i32));
-        self.lock.append_option(lock.map(|LockId(id)| id));
-        self.task.append_option(task.map(|TaskId(id)| id));
-        self.cpu.append_option(cpu);
-        self.stack.append_option(stack.map(|StackId(id)| id));
-        self.wait.append_option(wait_ns);
-        self.blocked.append_option(blocked_ns);
-        self.runq.append_option(runq_ns);
-        self.peer_task.append_option(peer_task.map(|TaskId(id)| id));
-        self.peer_stack.append_option(peer_stack.map(|StackId(id)| id));
-        self.errno.append_option(errno);
-        self.count.append_option(count);
-        self.state.append_option(state.map(|s| s as i32));
-        self.rows += 1;
-    }
-
-    /// Returns the buffered rows as a batch and empties the buffer.
-    pub(super) fn take(&mut self, schema: &SchemaRef) -> RecordBatch {
-        self.rows = 0;
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.ts.finish()),
-            enum_column(self.kind.finish(), EventKind::ALL.iter().map(|k| k.as_str())),
-            enum_column(self.mode.finish(), Mode::ALL.iter().map(|m| m.as_str())),
-            Arc::new(self.lock.finish()),
-            Arc::new(self.task.finish()),
-            Arc::new(self.cpu.finish()),
-            Arc::new(self.stack.finish()),
-            Arc::new(self.wait.finish()),
-            Arc::new(self.blocked.finish()),
-            Arc::new(self.runq.finish()),
-            Arc::new(self.peer_task.finish()),
-            Arc::new(self.peer_stack.finish()),
-            Arc::new(self.errno.finish()),
-            Arc::new(self.count.finish()),
-            enum_column(self.state.finish(), TaskState::ALL.iter().map(|s| s.as_str())),
-        ];
-        batch(schema, columns)
-    }
-}
 
 /// Builds a column of enum values from the index of each row's value in `names`.
 fn enum_column<'a>(keys: Int32Array, names: impl Iterator<Item = &'a str>) -> ArrayRef {

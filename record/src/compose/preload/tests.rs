@@ -9,7 +9,12 @@ use trace_format::{
 };
 
 use super::*;
-use crate::{compose::Composer, order, preload::fake, tasks::Tasks};
+use crate::{
+    compose::{Composer, script::rows_of},
+    order,
+    preload::fake,
+    tasks::Tasks,
+};
 
 const MUTEX: u64 = 0x1000;
 const COND: u64 = 0x2000;
@@ -53,7 +58,8 @@ impl History {
     }
 
     fn step(&mut self, ts_ns: u64, tid: u32, step: &Step<'_>) -> &mut Self {
-        self.composer.step(ts_ns, tid, step, &mut self.rows);
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.step(ts_ns, tid, step, out)));
         self
     }
 
@@ -104,7 +110,8 @@ impl History {
             runq_ns,
             ..WireEvent::default()
         };
-        self.composer.record(&order::Record::Event(event), &mut self.rows);
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.record(&order::Record::Event(event), out)));
         self
     }
 

@@ -10,6 +10,7 @@ use trace_format::{
 
 use crate::{
     compose::Composer,
+    compose::script::rows_of,
     filters::Filters,
     order::Record,
     preload::{
@@ -45,7 +46,8 @@ impl History {
             start_ns: 2,
             comm: *b"thread\0\0\0\0\0\0\0\0\0\0",
         };
-        history.composer.step(2, 1, &Step::Start(&session), &mut history.rows);
+        let History { composer, rows } = &mut history;
+        rows.extend(rows_of(|out| composer.step(2, 1, &Step::Start(&session), out)));
         history
     }
 
@@ -55,7 +57,8 @@ impl History {
 
     fn call(&mut self, ts_ns: u64, op: u8, object: u8, address: u64, rest: &[[u64; 2]]) -> &mut Self {
         let record = LibraryRecord::new(ts_ns, op, object, address, 0);
-        self.composer.step(ts_ns, 1, &Step::Record(record, rest), &mut self.rows);
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.step(ts_ns, 1, &Step::Record(record, rest), out)));
         self
     }
 
@@ -65,7 +68,8 @@ impl History {
 
     fn switch(&mut self, ts_ns: u64, tid: u32, action: SwitchAction) -> &mut Self {
         let switch = Switch { ts_ns, cpu: 3, tgid: 1, tid, action };
-        self.composer.record(&Record::Switch(switch), &mut self.rows);
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.record(&Record::Switch(switch), out)));
         self
     }
 

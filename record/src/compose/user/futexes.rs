@@ -1,6 +1,6 @@
 //! Futex waits inside calls. They are parts of these calls, and the first one may be the begin of a call's wait.
 
-use trace_format::{Event, wire::WireEvent};
+use trace_format::{EventColumns, wire::WireEvent};
 
 use super::{UserLocks, call::WaitTarget};
 use crate::compose::header::{Header, OffCpuTimes};
@@ -15,7 +15,7 @@ impl UserLocks {
         &mut self,
         at: &Header,
         event: &WireEvent,
-        out: &mut Vec<Event>,
+        out: &mut EventColumns,
     ) -> Option<WaitTarget> {
         let Self { open, holders, .. } = self;
         let call = open.last(at.key)?;

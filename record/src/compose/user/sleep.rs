@@ -39,6 +39,7 @@ impl Sleep {
     }
 
     /// `row`, which ends a wait of this length, with its sleep.
+    #[inline]
     pub(super) fn add_to(&self, wait_ns: i64, row: Event) -> Event {
         Event {
             wait_ns: Some(wait_ns.max(0)),

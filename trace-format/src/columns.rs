@@ -1,0 +1,324 @@
+//! Events stored column by column, without their nulls: the recorder appends events, the writer encodes the columns.
+//!
+//! The columns follow the fields of [`Event`], which are in the order of [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit
+//! of its row's word, and no place in its column.
+
+use crate::event::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields};
+
+/// The values of a column that are not null.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values<'a> {
+    /// Of an `Int32` column.
+    Int32(&'a [i32]),
+    /// Of an `Int64` column.
+    Int64(&'a [i64]),
+    /// Of an `Enum` column: the indices of words, and the words.
+    Words(&'a [u8], fn(u8) -> &'static str),
+}
+
+/// A type that a field of an event can have.
+trait Field: Sized {
+    /// The type of a value in a column.
+    type Value: Copy + std::fmt::Debug;
+    /// Returns the value; `None` is null.
+    fn value(self) -> Option<Self::Value>;
+    /// Returns the field with this value.
+    fn of(value: Option<Self::Value>) -> Self;
+    /// Returns the values for the writer.
+    fn values(values: &[Self::Value]) -> Values<'_>;
+}
+
+/// A field that is never null.
+impl Field for i64 {
+    type Value = Self;
+
+    fn value(self) -> Option<Self> {
+        Some(self)
+    }
+
+    fn of(value: Option<Self>) -> Self {
+        value.unwrap_or_default()
+    }
+
+    fn values(values: &[Self]) -> Values<'_> {
+        Values::Int64(values)
+    }
+}
+
+impl Field for Option<i64> {
+    type Value = i64;
+
+    fn value(self) -> Self {
+        self
+    }
+
+    fn of(value: Self) -> Self {
+        value
+    }
+
+    fn values(values: &[i64]) -> Values<'_> {
+        Values::Int64(values)
+    }
+}
+
+impl Field for Option<i32> {
+    type Value = i32;
+
+    fn value(self) -> Self {
+        self
+    }
+
+    fn of(value: Self) -> Self {
+        value
+    }
+
+    fn values(values: &[i32]) -> Values<'_> {
+        Values::Int32(values)
+    }
+}
+
+/// A field that is never null.
+impl Field for EventKind {
+    type Value = u8;
+
+    fn value(self) -> Option<u8> {
+        Some(self as u8)
+    }
+
+    fn of(value: Option<u8>) -> Self {
+        value.and_then(|index| Self::ALL.get(usize::from(index))).copied().unwrap_or(Self::Lost)
+    }
+
+    fn values(values: &[u8]) -> Values<'_> {
+        Values::Words(values, |index| Self::of(Some(index)).as_str())
+    }
+}
+
+/// Implements [`Field`] for optional ids, which are stored as integers.
+macro_rules! id_fields {
+    ($($id:ident)+) => {
+        $(impl Field for Option<$id> {
+            type Value = i32;
+
+            fn value(self) -> Option<i32> {
+                self.map(|$id(id)| id)
+            }
+
+            fn of(value: Option<i32>) -> Self {
+                value.map($id)
+            }
+
+            fn values(values: &[i32]) -> Values<'_> {
+                Values::Int32(values)
+            }
+        })+
+    };
+}
+
+id_fields!(LockId TaskId StackId);
+
+/// Implements [`Field`] for optional enums, which are stored as the indices of their values.
+macro_rules! word_fields {
+    ($($word:ident)+) => {
+        $(impl Field for Option<$word> {
+            type Value = u8;
+
+            fn value(self) -> Option<u8> {
+                self.map(|word| word as u8)
+            }
+
+            fn of(value: Option<u8>) -> Self {
+                value.and_then(|index| $word::ALL.get(usize::from(index))).copied()
+            }
+
+            fn values(values: &[u8]) -> Values<'_> {
+                Values::Words(values, |index| Self::of(Some(index)).map_or("", $word::as_str))
+            }
+        })+
+    };
+}
+
+word_fields!(Mode TaskState);
+
+/// Declares the columns.
+macro_rules! columns {
+    ($($field:ident: $type:ty,)+) => {
+        /// Events, stored column by column.
+        #[derive(Clone, Debug, Default)]
+        pub struct EventColumns {
+            /// A word per row: bit `i` is set if column `i` has a value.
+            present: Vec<u32>,
+            $($field: Vec<<$type as Field>::Value>,)+
+        }
+
+        impl EventColumns {
+            /// Adds an event.
+            #[inline]
+            pub fn push(&mut self, event: Event) {
+                let (mut present, mut bit) = (0_u32, 1_u32);
+                $(
+                    if let Some(value) = event.$field.value() {
+                        self.$field.push(value);
+                        present |= bit;
+                    }
+                    bit <<= 1;
+                )+
+                let _ = bit;
+                self.present.push(present);
+            }
+
+            /// Appends all events of `other`, which stays as it is.
+            pub fn append(&mut self, other: &Self) {
+                self.present.extend_from_slice(&other.present);
+                $(self.$field.extend_from_slice(&other.$field);)+
+            }
+
+            /// Removes all events, and keeps the memory.
+            pub fn clear(&mut self) {
+                self.present.clear();
+                $(self.$field.clear();)+
+            }
+
+            /// Returns copies of the events.
+            pub fn iter(&self) -> Events<'_> {
+                Events { present: self.present.iter(), $($field: self.$field.iter(),)+ }
+            }
+
+            /// Returns the values of all columns, in the order of the schema.
+            pub(crate) fn values(&self) -> impl Iterator<Item = Values<'_>> {
+                [$(<$type as Field>::values(&self.$field),)+].into_iter()
+            }
+        }
+
+        /// The iterator of [`EventColumns::iter`].
+        #[derive(Clone, Debug)]
+        pub struct Events<'a> {
+            present: std::slice::Iter<'a, u32>,
+            $($field: std::slice::Iter<'a, <$type as Field>::Value>,)+
+        }
+
+        impl Iterator for Events<'_> {
+            type Item = Event;
+
+            fn next(&mut self) -> Option<Event> {
+                let (present, mut bit) = (*self.present.next()?, 1_u32);
+                $(
+                    let $field = if present & bit != 0 { self.$field.next().copied() } else { None };
+                    bit <<= 1;
+                )+
+                let _ = bit;
+                Some(Event { $($field: Field::of($field),)+ })
+            }
+        }
+    };
+}
+
+with_event_fields!(columns);
+
+impl EventColumns {
+    /// Returns the number of events.
+    pub fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    /// Whether there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+
+    /// Returns a word per row: bit `i` is set if column `i` has a value.
+    pub(crate) fn present(&self) -> &[u32] {
+        &self.present
+    }
+}
+
+impl Extend<Event> for EventColumns {
+    fn extend<I: IntoIterator<Item = Event>>(&mut self, events: I) {
+        events.into_iter().for_each(|event| self.push(event));
+    }
+}
+
+impl FromIterator<Event> for EventColumns {
+    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
+        let mut columns = Self::default();
+        columns.extend(events);
+        columns
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schema;
+
+    /// Any event: most fields are null, small, or the same as in other events, as in a recording.
+    pub(crate) fn any_event() -> impl Strategy<Value = Event> {
+        let long = || {
+            let values = prop_oneof![4 => Just(0_i64), 4 => 0..5_000_i64, 1 => any::<i64>()];
+            prop::option::of(values)
+        };
+        let int = || prop::option::of(prop_oneof![8 => 0..40_i32, 2 => 0..100_000_i32, 1 => any::<i32>()]);
+        let times = prop_oneof![20 => 0..1_000_000_i64, 1 => any::<i64>()];
+        let kind = prop::sample::select(EventKind::ALL);
+        let words = (
+            prop::option::of(prop::sample::select(Mode::ALL)),
+            prop::option::weighted(0.01, prop::sample::select(TaskState::ALL)),
+        );
+        let ids = (int(), int(), int(), int(), int(), int(), int());
+        (times, kind, words, ids, long(), long(), long(), long()).prop_map(
+            |(ts_ns, kind, (mode, state), ids, wait_ns, blocked_ns, runq_ns, count)| Event {
+                mode,
+                lock: ids.0.map(LockId),
+                task: ids.1.map(TaskId),
+                cpu: ids.2,
+                stack: ids.3.map(StackId),
+                wait_ns,
+                blocked_ns,
+                runq_ns,
+                peer_task: ids.4.map(TaskId),
+                peer_stack: ids.5.map(StackId),
+                errno: ids.6,
+                count,
+                state,
+                ..Event::new(ts_ns, kind, 0)
+            },
+        )
+    }
+
+    #[test]
+    fn there_is_a_column_for_each_field_in_the_order_of_the_schema() {
+        let event = Event::new(1, EventKind::Lost, 3);
+        let columns: EventColumns = [event].into_iter().collect();
+        let types: Vec<&str> = columns
+            .values()
+            .map(|values| match values {
+                Values::Int32(_) => "int32",
+                Values::Int64(_) => "int64",
+                Values::Words(..) => "string",
+            })
+            .collect();
+        let declared: Vec<&str> = schema::EVENTS.iter().map(|column| column.column_type.name()).collect();
+        assert_eq!(types, declared);
+        let at = |name| schema::EVENTS.iter().position(|column| column.name == name).unwrap();
+        let expected = 1 << at("ts_ns") | 1 << at("event") | 1 << at("cpu");
+        assert_eq!(columns.present(), [expected]);
+    }
+
+    proptest! {
+        #[test]
+        fn events_come_back_as_they_were_added(
+            events in prop::collection::vec(any_event(), 0..60),
+            at in 0..60_usize,
+        ) {
+            let (first, second) = events.split_at(at.min(events.len()));
+            let mut columns: EventColumns = first.iter().copied().collect();
+            columns.append(&second.iter().copied().collect());
+            prop_assert_eq!(columns.len(), events.len());
+            prop_assert_eq!(columns.iter().collect::<Vec<_>>(), events);
+            columns.clear();
+            prop_assert!(columns.is_empty() && columns.iter().next().is_none());
+        }
+    }
+}
