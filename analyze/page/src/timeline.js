@@ -5,7 +5,7 @@ import { taskColours, theme } from "./colours.js";
 import { unpack } from "./data.js";
 import { el } from "./dom.js";
 import { chain, firstOf, HOLD, inRange, intervals, SLOTS, WAIT } from "./intervals.js";
-import { duration, mean, timestamp } from "./units.js";
+import { duration, mean, moment } from "./units.js";
 
 const ROW = 44;
 const HOLDS = 14;
@@ -31,6 +31,12 @@ export function timelineView(data) {
   for (let row = 0; row < levels[0].locks; row++) {
     for (let p = 0; p < levels[0].periods; p++) peak[row] = Math.max(peak[row], levels[0].waiting[row * levels[0].periods + p]);
   }
+  /** Waiters of all locks, by period. */
+  const waitingOfAll = new Float64Array(levels[0].periods);
+  for (let row = 0; row < levels[0].locks; row++) {
+    for (let p = 0; p < levels[0].periods; p++) waitingOfAll[p] += levels[0].waiting[row * levels[0].periods + p];
+  }
+  const mostOfAll = waitingOfAll.reduce((most, of) => Math.max(most, of), 1);
   const state = { from: 0, to: span, top: 0, rows: names.map((_, at) => at), selected: /** @type {number | null} */ (null), hover: -1 };
   const frames = { draws: /** @type {number[]} */ ([]) };
 
@@ -92,7 +98,7 @@ export function timelineView(data) {
       drawRow(c, x, state.rows[at], y);
     }
     context.restore();
-    range.textContent = `${timestamp(Math.round(state.from))} s to ${timestamp(Math.round(state.to))} s (${duration(Math.round(state.to - state.from))})`;
+    range.textContent = `${moment(Math.round(state.from))} s to ${moment(Math.round(state.to))} s (${duration(Math.round(state.to - state.from))})`;
     frames.draws.push(performance.now() - begun);
     if (frames.draws.length > 600) frames.draws.shift();
   }
@@ -100,15 +106,12 @@ export function timelineView(data) {
   /** All of the trace, the windows in it and what is shown. @param {any} c */
   function drawMap(c) {
     const x = scaleLinear([0, span], [size.gutter, size.width]);
-    const { periods, locks, waiting, period_ns } = levels[0];
-    const sums = new Float64Array(periods);
-    for (let row = 0; row < locks; row++) for (let p = 0; p < periods; p++) sums[p] += waiting[row * periods + p];
-    const most = Math.max(1, ...sums);
+    const { periods, period_ns } = levels[0];
     context.fillStyle = c.lane;
     context.fillRect(size.gutter, 0, size.width - size.gutter, MAP - 6);
     context.fillStyle = c.waiting;
     for (let p = 0; p < periods; p++) {
-      const height = sums[p] ? Math.max(1, (MAP - 8) * sums[p] / most) : 0;
+      const height = waitingOfAll[p] ? Math.max(1, (MAP - 8) * waitingOfAll[p] / mostOfAll) : 0;
       if (height) context.fillRect(x(p * period_ns), MAP - 6 - height, Math.max(1, x(period_ns) - x(0)), height);
     }
     context.fillStyle = c.window;
@@ -117,7 +120,7 @@ export function timelineView(data) {
     context.strokeRect(x(state.from) + 0.5, 0.5, Math.max(2, x(state.to) - x(state.from) - 1), MAP - 7);
     context.fillStyle = c.faint;
     context.textAlign = "right";
-    context.fillText(`waiting, all locks (peak ${mean(most)})`, size.gutter - 8, (MAP - 6) / 2, size.gutter - 16);
+    context.fillText(`waiting, all locks (peak ${mean(mostOfAll)})`, size.gutter - 8, (MAP - 6) / 2, size.gutter - 16);
   }
 
   /** @param {any} c @param {any} x */
@@ -188,27 +191,29 @@ export function timelineView(data) {
   /** @param {any} c @param {any} x @param {number} lock @param {number} y */
   function drawLevel(c, x, lock, y) {
     const pixels = (level) => x(level.period_ns) - x(0);
-    const level = lock < levels[1].locks && pixels(levels[0]) > 2 ? levels[1] : levels[0];
+    // Periods are at least a pixel wide.
+    const level = lock < levels[1].locks && pixels(levels[1]) >= 1 ? levels[1] : levels[0];
     if (lock >= level.locks) return;
     const { periods, period_ns, held, waiting } = level;
     const first = Math.max(0, Math.floor(state.from / period_ns));
     const last = Math.min(periods - 1, Math.floor(state.to / period_ns));
-    const most = Math.max(peak[lock], 1);
-    for (let p = first; p <= last; p++) {
-      const left = x(p * period_ns);
-      const width = Math.max(1, x((p + 1) * period_ns) - left);
-      const [h, w] = [held[lock * periods + p], waiting[lock * periods + p]];
-      if (h > 0) {
-        const height = Math.max(1, HOLDS * Math.min(1, h / 1000));
-        context.fillStyle = c.held;
-        context.fillRect(left, y + 2 + HOLDS - height, width, height);
+    const [origin, width] = [x(0), pixels(level)];
+    // One outline for all periods: a rectangle each takes ten times as long.
+    const area = (of, colour, base, sign, full, room) => {
+      context.fillStyle = colour;
+      context.beginPath();
+      context.moveTo(origin + first * width, base);
+      for (let p = first; p <= last; p++) {
+        const value = of[lock * periods + p];
+        const top = base + sign * (value > 0 ? Math.max(1, room * Math.min(1, value / full)) : 0);
+        context.lineTo(origin + p * width, top);
+        context.lineTo(origin + (p + 1) * width, top);
       }
-      if (w > 0) {
-        const height = Math.max(1, SLOTS * SLOT * Math.min(1, w / most));
-        context.fillStyle = c.waiting;
-        context.fillRect(left, y + 4 + HOLDS, width, height);
-      }
-    }
+      context.lineTo(origin + (last + 1) * width, base);
+      context.fill();
+    };
+    area(held, c.held, y + 2 + HOLDS, -1, 1000, HOLDS);
+    area(waiting, c.waiting, y + 4 + HOLDS, 1, Math.max(peak[lock], 1), SLOTS * SLOT);
   }
 
   /** @param {any} c @param {any} x @param {number} lock @param {number} y @param {number} from @param {number} to */
@@ -282,7 +287,7 @@ export function timelineView(data) {
     const holder = all.kind[i] !== WAIT ? [] : [Number.isNaN(all.holder_task[i]) ? "no holder is known" : `for ${strings[all.holder_task[i]]}`];
     return [
       `${strings[all.task[i]]} ${kind} ${names[all.lock[i]]}`,
-      `${duration(all.length[i])}, from ${timestamp(all.start[i])} s, ${strings[all.mode[i]]}, ${strings[all.state[i]]}`,
+      `${duration(all.length[i])}, from ${moment(all.start[i])} s, ${strings[all.mode[i]]}, ${strings[all.state[i]]}`,
       ...holder,
       `at ${strings[all.site[i]]}`,
       ...(all.stacks[all.stack[i]] ?? []).map((frame) => `  ${strings[frame]}`),
@@ -377,7 +382,7 @@ export function timelineView(data) {
     if (row >= level.locks || time < 0 || time >= span) return [names[row]];
     const p = Math.min(level.periods - 1, Math.floor(time / level.period_ns));
     const value = (of) => level[of][row * level.periods + p];
-    return [names[row], `${timestamp(p * level.period_ns)} s, ${duration(level.period_ns)}: held ${(value("held") / 10).toFixed(1)} %, ${mean(value("waiting"))} waiting`];
+    return [names[row], `${moment(p * level.period_ns)} s, ${duration(level.period_ns)}: held ${(value("held") / 10).toFixed(1)} %, ${mean(value("waiting"))} waiting`];
   }
   canvas.addEventListener("pointerup", (event) => {
     const click = drag && !drag.moved && !drag.map;
