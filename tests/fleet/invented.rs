@@ -60,7 +60,7 @@ impl Fleet {
                 lost_one_in: if host == "lossy" { 16 } else { 0 },
                 holds: host != "no-holds",
                 slow: if at < 4 { 1 } else { 8 },
-                minutes: 0,
+                ..Machine::default()
             };
             let parent = directory.path().join(format!("machine-{at}"));
             fs::create_dir(&parent).expect("a directory");

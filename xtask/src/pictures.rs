@@ -1,11 +1,15 @@
 //! `cargo xtask pictures`: measures pictures, the page, and the tables that follow chains, against a report of the same invented trace.
 //!
+//! Two pages are opened in Chromium: how long it takes to the first paint, and whether the timeline moves in 60 frames a second.
+//!
 //! Time is processor time of the whole program, which other programs move less than wall time; wall time and peak memory are beside it.
 //! Every round runs each command once; the least processor time of each counts.
 
 use anyhow::Result;
 use clap::Args;
 use trace_format::Trace;
+
+mod page;
 
 use crate::{
     bench::{Timed, fastest},
@@ -28,16 +32,20 @@ pub(crate) struct Options {
     common: Common,
 }
 
+/// A picture of the trace before and after a change, which is none.
+const TWO: &str = "plot TRACE TRACE";
 /// The report that all others are compared with.
 const REPORT: &str = "report";
 /// Commands, with their greatest time as a multiple of the report's, in tenths.
-const COMMANDS: [(&str, u32); 10] = [
+const COMMANDS: [(&str, u32); 11] = [
     (REPORT, 10),
     ("plot", 15),
     ("plot --lock #0", 15),
     ("plot --flame", 15),
     ("plot --locks 6", 30),
     ("plot --blame", 30),
+    // Of two traces, so compared with two reports.
+    (TWO, 30),
     ("chains", 30),
     ("blame --by state", 30),
     ("why", 30),
@@ -48,7 +56,7 @@ const MAX_MIB: f64 = 286.0;
 
 /// Measures and prints. Returns whether every budget is reached.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let harness = Harness::new("pictures", &options.common, &["python3"])?;
+    let harness = Harness::new("pictures", &options.common, &["python3", "node", "chromium"])?;
     let directory = scratch("pictures-trace")?;
     let path = directory.join("trace.parquet");
     generate::run(&path, options.events, 1, false)?;
@@ -62,8 +70,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             "html" => &[],
             _ => &["--format", "csv"],
         };
-        let mut words = vec![klock.as_str(), name, &trace, "-f", "-o", &output];
-        words.extend(arguments.split_whitespace());
+        let mut words = vec![klock.as_str(), name, "-f", "-o", &output];
+        words.extend((command != TWO).then_some(trace.as_str()));
+        words.extend(
+            arguments.split_whitespace().map(|word| if word == "TRACE" { trace.as_str() } else { word }),
+        );
         fastest(&[&words, format].concat(), 1)
     })?;
     let least = |runs: &Vec<Timed>| {
@@ -97,8 +108,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         "times the report's",
         "peak MiB",
     ];
+    let (pages, page_verdicts) = page::measure(&harness, &path)?;
+    verdicts.extend(page_verdicts);
     let budgets = table::markdown(&["what", "measured", "budget", "reached"], &verdicts);
-    let text = format!("{}\n{budgets}", table::markdown(&head, &rows));
+    let text = format!("{}\n{pages}\n{budgets}", table::markdown(&head, &rows));
     let command = format!("pictures --events {} --rounds {}", options.events, options.rounds);
     harness.publish(&command, "benchmarks.md", "pictures", &text)?;
     Ok(verdicts.iter().all(|verdict| verdict[3] == "yes"))
