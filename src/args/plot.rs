@@ -83,10 +83,10 @@ pub(crate) enum PictureFormat {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Info {
-    /// Traces to describe: files, or directories of them.
+    /// The trace to describe.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
-    /// Print JSON: an object for each trace.
+    pub(crate) trace: PathBuf,
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

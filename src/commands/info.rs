@@ -1,23 +1,17 @@
-//! `klock info`: describes traces.
+//! `klock info`: describes a trace.
 
 use analyze::tables::info;
 
-use super::traces;
 use crate::{args, exit::Exit, output};
 
 pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
-    let traces = traces::open(&args.traces)?;
-    let all = traces.iter().map(info::info).collect::<Result<Vec<_>, _>>()?;
+    let trace = trace_format::open(&args.trace)?;
+    let info = info::info(&trace)?;
     output::to_stdout(|out| {
-        for (at, info) in all.iter().enumerate() {
-            if args.json {
-                info::json::write(info, out)?;
-                continue;
-            }
-            if at > 0 {
-                writeln!(out)?;
-            }
-            info::text::write(info, out)?;
+        if args.json {
+            info::json::write(&info, out)?
+        } else {
+            info::text::write(&info, out)?
         }
         Ok(())
     })?;

@@ -55,9 +55,8 @@ fn a_second_recording_keeps_the_first_with_all_its_files() {
     assert_eq!(command_of("trace.old.parquet")[3], "second");
     folder.klock(&["info", "trace.old.parquet"]).succeeds();
     // A directory of traces is read without them: they would count twice.
-    let info = folder.klock(&["info", "."]);
-    assert!(info.succeeds().contains("trace.parquet"), "{}", info.stdout);
-    assert!(!info.stdout.contains("trace.old.parquet"), "{}", info.stdout);
+    let report = folder.klock(&["info", "."]);
+    assert!(report.stderr.contains("directory"), "{}", report.stderr);
     folder.klock(&["record", "-q", "-f", "true", "fourth"]).succeeds();
     assert_eq!(
         (command_of("trace.parquet")[5].as_str(), command_of("trace.old.parquet")[3].as_str()),
@@ -182,7 +181,7 @@ fn an_invalid_filter_is_answered_with_the_valid_form() {
         ("--kind", "futex", "percpu_rwsem"),
         ("--kind", "padlock", "rwsem"),
         ("--lock", "0xzz", "0xffff"),
-        ("--sample", "0", "from 1 to"),
+        ("--sample", "0", "1.."),
         ("--min-wait", "soon", "500ms"),
         ("--kernel-probes", "uprobe", "kprobe"),
     ] {

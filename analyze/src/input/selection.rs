@@ -28,7 +28,7 @@ pub(crate) struct Selection {
     /// By lock id: whether it is left out only because its waits are idle.
     idle: Vec<bool>,
     purposes: Arc<Purposes>,
-    /// The selected purposes of waits; `None` if the kinds of the locks decide.
+    /// The selected purposes of waits; `None` if the locks say all about them.
     selected: Option<SelectedPurposes>,
     /// Whether locks that the side table does not have are selected.
     all_locks: bool,
@@ -37,6 +37,8 @@ pub(crate) struct Selection {
     stacks: Option<Vec<bool>>,
     mode: Option<Mode>,
     min_wait_ns: Option<i64>,
+    /// Whether any interval of a selected lock is selected: all of the above say nothing.
+    is_of_any_interval: bool,
     pub(crate) window: Window,
     /// The start of the trace, from which the times of a filter count.
     pub(crate) start_ns: i64,
@@ -91,6 +93,7 @@ impl Selection {
             stacks: stacks(trace, filter)?,
             mode: filter.mode,
             min_wait_ns: filter.min_wait_ns,
+            is_of_any_interval: false,
             window: Window {
                 from_ns: filter.from_ns.map(|ns| start_ns.saturating_add(ns)),
                 to_ns: filter.to_ns.map(|ns| start_ns.saturating_add(ns)),
@@ -115,6 +118,7 @@ impl Selection {
             selection.locks.push(by_name && by_kind && (with_idle || !is_idle));
             selection.idle.push(by_name && by_kind && !with_idle && is_idle);
         }
+        selection.is_of_any_interval = selection.has_no_condition();
         Ok(selection)
     }
 
@@ -153,6 +157,13 @@ impl Selection {
     /// Selects idle waits for futexes, too: for formats that have every call.
     pub(crate) fn include_idle_futexes(&mut self) {
         self.selected = self.selected.take().filter(|selected| !selected.by_default);
+        self.is_of_any_interval = self.has_no_condition();
+    }
+
+    /// Whether an interval is selected by its lock and the window alone.
+    fn has_no_condition(&self) -> bool {
+        let Self { tasks, selected, mode, stacks, min_wait_ns, .. } = self;
+        tasks.is_none() && selected.is_none() && mode.is_none() && stacks.is_none() && min_wait_ns.is_none()
     }
 
     /// Whether anything is left out only because it is idle.
@@ -230,6 +241,16 @@ impl Selection {
 
     #[inline]
     fn selects_interval(
+        &self,
+        (lock, task): (LockId, TaskId),
+        mode: Mode,
+        stack: Option<StackId>,
+        wait_ns: Option<i64>,
+    ) -> bool {
+        self.is_of_any_interval || self.meets_conditions((lock, task), mode, stack, wait_ns)
+    }
+
+    fn meets_conditions(
         &self,
         (lock, task): (LockId, TaskId),
         mode: Mode,

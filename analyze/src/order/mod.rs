@@ -11,7 +11,7 @@ mod collect;
 mod dependency;
 mod graph;
 mod held;
-mod lifetimes;
+mod lives;
 #[cfg(test)]
 mod model;
 mod node;
@@ -26,7 +26,7 @@ mod verdict;
 
 pub(crate) use collect::Collector;
 pub(crate) use dependency::Acquisition;
-pub(crate) use lifetimes::Lifetimes;
+pub(crate) use lives::Lives;
 pub use node::By;
 pub(crate) use node::{Node, Nodes};
 pub(crate) use search::{Cycle, Found, Step, search};

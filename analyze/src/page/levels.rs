@@ -1,15 +1,15 @@
 //! The overview of the timeline: intervals enter, the time that each lock was held and waited for in each period leaves, and the
 //! activity of all locks, from which the busiest windows are chosen.
 
-use rustc_hash::FxHashMap;
+use trace_format::LockId;
 
 use super::data::Window;
 use crate::{
     engine::{Hold, Sink, Wait},
     error::AnalyzeError,
-    input::{Detail, ReadOutcome, selection::Selection},
+    input::{Detail, Input, ReadOutcome, selection::Selection},
     plot::lanes::busiest_run,
-    tables::gather::Gather,
+    tables::{by_row::ByRow, gather::Gather, key::RowKey},
 };
 
 /// Periods of the finest level.
@@ -23,18 +23,28 @@ pub(super) struct Slices {
     from_ns: i64,
     pub(super) length_ns: i64,
     count: usize,
+    /// A slice, its begin and its end: that of the last time that was asked for. Intervals come in the order of their ends, and a
+    /// division takes as long as the rest of a sum.
+    last: (usize, i64, i64),
 }
 
 impl Slices {
     pub(super) fn new(from_ns: i64, to_ns: i64, count: usize) -> Self {
         let span_ns = to_ns.saturating_sub(from_ns).max(1);
         let length_ns = (span_ns - 1) / i64::try_from(count).unwrap_or(i64::MAX) + 1;
-        Self { from_ns, length_ns, count }
+        Self { from_ns, length_ns, count, last: (0, from_ns, from_ns) }
     }
 
-    fn at(&self, ns: i64) -> usize {
+    #[inline]
+    fn at(&mut self, ns: i64) -> usize {
+        let (slice, begin_ns, end_ns) = self.last;
+        if begin_ns <= ns && ns < end_ns {
+            return slice;
+        }
         let slice = ns.saturating_sub(self.from_ns).max(0) / self.length_ns;
-        usize::try_from(slice).map_or(self.count - 1, |slice| slice.min(self.count - 1))
+        let slice = usize::try_from(slice).map_or(self.count - 1, |slice| slice.min(self.count - 1));
+        self.last = (slice, self.begin(slice), self.begin(slice + 1));
+        slice
     }
 
     fn begin(&self, slice: usize) -> i64 {
@@ -42,7 +52,8 @@ impl Slices {
     }
 
     /// Calls `each` with every slice that the interval touches and the ns in it.
-    fn spread(&self, start_ns: i64, end_ns: i64, mut each: impl FnMut(usize, i64)) {
+    #[inline]
+    fn spread(&mut self, start_ns: i64, end_ns: i64, mut each: impl FnMut(usize, i64)) {
         let start_ns = start_ns.max(self.from_ns);
         if start_ns >= end_ns {
             return;
@@ -67,20 +78,19 @@ pub(super) struct Use {
 /// Adds up the intervals of some locks by period.
 pub(super) struct Levels<'a> {
     selection: &'a Selection,
-    /// The place of each lock that has levels.
-    places: &'a FxHashMap<i32, usize>,
     periods: Slices,
-    by_place: FxHashMap<usize, Box<[Use]>>,
+    /// In the order of the locks that have levels; without periods until the lock is used.
+    by_lock: ByRow<Option<Box<[Use]>>>,
 }
 
 impl<'a> Levels<'a> {
-    pub(super) fn new(
-        selection: &'a Selection,
-        places: &'a FxHashMap<i32, usize>,
-        (from_ns, to_ns): (i64, i64),
-    ) -> Self {
-        let periods = Slices::new(from_ns, to_ns, PERIODS);
-        Self { selection, places, periods, by_place: FxHashMap::default() }
+    /// Adds up the intervals of these locks.
+    pub(super) fn new(input: &'a Input<'_>, locks: &[i32], (from_ns, to_ns): (i64, i64)) -> Self {
+        let mut by_lock = ByRow::new(input.names.locks().len());
+        for lock in locks {
+            by_lock.of(RowKey::Lock(LockId(*lock)));
+        }
+        Self { selection: &input.selection, periods: Slices::new(from_ns, to_ns, PERIODS), by_lock }
     }
 
     /// Returns the length of a period, in ns.
@@ -88,14 +98,15 @@ impl<'a> Levels<'a> {
         self.periods.length_ns
     }
 
-    /// Returns the periods of a lock; nothing if it was not used.
+    /// Returns the periods of the lock with this index; nothing if it was not used.
     pub(super) fn of(&self, place: usize) -> Option<&[Use]> {
-        self.by_place.get(&place).map(AsRef::as_ref)
+        self.by_lock.values().get(place)?.1.as_deref()
     }
 
-    fn add(&mut self, lock: i32, start_ns: i64, end_ns: i64, add: impl Fn(&mut Use) -> &mut i64) {
-        let Some(place) = self.places.get(&lock) else { return };
-        let periods = self.by_place.entry(*place).or_insert_with(|| vec![Use::default(); PERIODS].into());
+    #[inline]
+    fn add(&mut self, lock: LockId, start_ns: i64, end_ns: i64, add: impl Fn(&mut Use) -> &mut i64) {
+        let Some(periods) = self.by_lock.find(RowKey::Lock(lock)) else { return };
+        let periods = periods.get_or_insert_with(|| vec![Use::default(); PERIODS].into());
         self.periods.spread(start_ns, end_ns, |period, ns| *add(&mut periods[period]) += ns);
     }
 }
@@ -192,13 +203,13 @@ impl Sink for Activity<'_> {
 impl Sink for Levels<'_> {
     fn hold(&mut self, hold: &Hold) {
         if self.selection.selects_hold(hold) {
-            self.add(hold.lock.0, hold.start_ns, hold.end_ns, |sums| &mut sums.held_ns);
+            self.add(hold.lock, hold.start_ns, hold.end_ns, |sums| &mut sums.held_ns);
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
         if self.selection.selects_wait(wait) {
-            self.add(wait.lock.0, wait.start_ns, wait.end_ns, |sums| &mut sums.waited_ns);
+            self.add(wait.lock, wait.start_ns, wait.end_ns, |sums| &mut sums.waited_ns);
         }
     }
 }
@@ -214,7 +225,7 @@ mod tests {
         fn the_parts_of_an_interval_add_up_to_it_and_lie_in_their_slices(
             start in 0_i64..1000, length in 0_i64..1000, span in 1_i64..2000, count in 1_usize..50,
         ) {
-            let slices = Slices::new(0, span, count);
+            let mut slices = Slices::new(0, span, count);
             let end = start + length;
             let mut sums = vec![0; count];
             slices.spread(start, end, |slice, ns| sums[slice] += ns);

@@ -13,7 +13,13 @@ use crate::{
     error::AnalyzeError,
     input::{Input, filter::Filter, readers},
     plot::{self, Theme, overview},
-    tables::{blame, chains, gather, report, timeline::window, why},
+    tables::{
+        blame, chains,
+        gather::{self, Finish as _},
+        report,
+        timeline::window,
+        why,
+    },
 };
 
 mod data;
@@ -107,7 +113,7 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
         timeline: plan.sinks(&input, options),
     };
     let (second, stats, trust) = causes::of_waits(&input, allow_loss, second)?;
-    why.judge(0, &second.why)?;
+    why.judge(0, second.why)?;
     let why = why.finish()?;
     let mut chains = chains::RootsGathered::new(&chains_inputs, &chains_options)?;
     let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };

@@ -71,7 +71,7 @@ fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Text => "text",
         Kind::Site => "site",
-        Kind::Timestamp => "timestamp",
+        Kind::Moment => "moment",
         Kind::PeriodStart => "period",
         Kind::Duration => "duration",
         Kind::Count => "count",

@@ -54,10 +54,9 @@ impl Plan {
 
     /// Returns the receivers of all intervals.
     pub(super) fn sinks<'a>(&'a self, input: &'a Input<'_>, options: &Options) -> (Levels<'a>, Keep<'a>) {
-        let selection = &input.selection;
         (
-            Levels::new(selection, &self.places, self.span),
-            Keep::new(selection, &self.windows, options.intervals),
+            Levels::new(input, &self.locks, self.span),
+            Keep::new(&input.selection, &self.windows, options.intervals),
         )
     }
 }

@@ -7,8 +7,13 @@ use trace_format::Trace;
 
 use crate::{
     AnalyzeError, Filter,
+    input::{Input, readers},
     plot::overview::{self, Period},
-    tables::diff::{self, Change, Metric},
+    tables::{
+        diff::{self, Change, Metric},
+        gather::{self, Finish as _},
+        timeline,
+    },
 };
 
 /// The most locks that are shown.
@@ -64,25 +69,28 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
         allow_loss: true,
         ..diff::Options::default()
     };
-    let one = std::slice::from_ref;
-    let diff = diff::diff(one(base), one(new), &options)?;
-    let of = |row: &diff::Row| METRICS.map(|metric| *row.change(metric));
-    let lock = |row: &diff::Row| LockChanges { name: row.name.clone(), changes: of(row) };
     let spans = [base, new].map(|trace| overview::recorded_span_ns(trace, filter));
     let period_ns = overview::period_ns(spans[0].max(spans[1]));
-    let side = |trace: &Trace, span_ns: i64, trust| -> Result<Side, AnalyzeError> {
-        let timeline = match overview::timeline(trace, filter, Some(period_ns)) {
-            Ok(timeline) => overview::sums(&timeline),
-            // A lock that only the other trace has.
-            Err(_) => Vec::new(),
-        };
-        Ok(Side { span_ns, periods: timeline, notes: overview::notes(trust) })
+    let over_time = overview::timeline_options(filter, Some(period_ns));
+    let gather = |trace: &Trace| -> Result<(diff::Side, Vec<Period>), AnalyzeError> {
+        let inputs = [Input::open(trace, 0, filter)?];
+        let mut gathered = (diff::gather(&inputs, &options)?, timeline::gather(&inputs, &over_time)?);
+        gather::read(&inputs, readers(), &mut gathered)?;
+        let (sums, timeline) = gathered;
+        Ok((sums.side()?, overview::sums(&timeline.finish()?)))
     };
+    // A lock that only the other trace has.
+    let empty = |trace: &Trace| (diff::Side::empty(std::slice::from_ref(trace)), Vec::new());
+    let (before, after) = diff::both((gather(base), gather(new)), || empty(base), || empty(new))?;
+    let diff = diff::of_sides(before.0, after.0, &options);
+    let of = |row: &diff::Row| METRICS.map(|metric| *row.change(metric));
+    let lock = |row: &diff::Row| LockChanges { name: row.name.clone(), changes: of(row) };
+    let side = |span_ns, periods, trust| Side { span_ns, periods, notes: overview::notes(trust) };
     Ok(Changes {
         locks: diff.rows.iter().filter(|row| was_waited_for(row)).map(lock).collect(),
         locks_total: diff.rows_total,
         all: of(&diff.all),
-        sides: [side(base, spans[0], &diff.base)?, side(new, spans[1], &diff.new)?],
+        sides: [side(spans[0], before.1, &diff.base), side(spans[1], after.1, &diff.new)],
         period_ns,
     })
 }

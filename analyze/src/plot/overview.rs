@@ -10,7 +10,7 @@ use crate::{
     input::{Input, readers, trust::Trust},
     output::units,
     tables::{
-        gather,
+        gather::{self, Finish as _},
         key::By,
         periods,
         report::{self, Column, Extra, HolderStates},
@@ -201,16 +201,8 @@ pub(super) fn period_ns(span_ns: i64) -> i64 {
     round((span_ns / PERIODS).max(1))
 }
 
-/// Computes the waits by lock and period; without a period, the table chooses one.
-pub(super) fn timeline(
-    trace: &Trace,
-    filter: &Filter,
-    period_ns: Option<i64>,
-) -> Result<Timeline, AnalyzeError> {
-    timeline::timeline(std::slice::from_ref(trace), &timeline_options(filter, period_ns))
-}
-
-fn timeline_options(filter: &Filter, period_ns: Option<i64>) -> timeline::Options {
+/// Returns the options of the waits by lock and period; without a period, the table chooses one.
+pub(super) fn timeline_options(filter: &Filter, period_ns: Option<i64>) -> timeline::Options {
     timeline::Options {
         period_ns,
         limit: Some(MAX_LOCKS),

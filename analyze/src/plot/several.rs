@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, TaskId, TaskRow, Trace};
 
-use super::lanes::{Chart, Grid, LaneSubject, Query, of_lock};
+use super::lanes::{Chart, Grid, LaneSubject, OfLocks, Query, of_lock, of_locks};
 use crate::{
     AnalyzeError,
     engine::{Hold, Outcome, Share, Sink, Wait},
@@ -108,27 +108,25 @@ pub fn several(
     window: Option<(i64, i64)>,
     columns: usize,
 ) -> Result<Several, AnalyzeError> {
-    let mut window = window;
-    let mut charts: Vec<Chart> = Vec::new();
-    for lock in locks.iter().take(MAX_LOCKS) {
-        let chart = of_lock(trace, &Query { lock: *lock, window, columns })?;
-        if window.is_none() {
-            let since = |ns: i64| ns.saturating_sub(chart.origin_ns);
-            window = Some((since(chart.grid.from_ns()), since(chart.grid.to_ns())));
-        }
-        charts.push(chart);
-    }
+    let locks = &locks[..locks.len().min(MAX_LOCKS)];
     let mut input = Input::open(trace, 0, &Filter { include_idle: true, ..Filter::default() })?;
-    input.selection.select_only(charts.iter().map(|chart| chart.lock.id));
-    let names = charts.iter().map(|chart| input.names.lock_label(chart.lock.id)).collect();
-    let mut sinks = OfCharts(charts.iter().enumerate().map(Handovers::of).collect());
-    // All charts have the window of the first.
-    if let Some(first) = charts.first() {
-        input.run_until(Some(first.grid.to_ns()), &mut sinks)?;
+    input.selection.select_only(locks.iter().copied());
+    let names = locks.iter().map(|lock| input.names.lock_label(*lock)).collect();
+    let (mut charts, mut handovers) = (Vec::new(), OfLocks(Vec::new()));
+    if let Some((lock, others)) = locks.split_first() {
+        // All charts have the window of the first.
+        let first = of_lock(trace, &Query { lock: *lock, window, columns })?;
+        let grid = first.grid;
+        let since = |ns: i64| ns.saturating_sub(first.origin_ns);
+        let window = window.unwrap_or((since(grid.from_ns()), since(grid.to_ns())));
+        handovers.0.extend(locks.iter().zip(0..).map(|(lock, at)| (*lock, Handovers::new(at, grid))));
+        charts.push(first);
+        charts.extend(of_locks(&input, others, window, grid, &mut handovers)?);
     }
-    let handovers_total = sinks.0.iter().map(|sink| sink.total).sum();
-    let mut tasks: FxHashSet<TaskId> = sinks.0.iter().flat_map(|sink| sink.tasks.iter().copied()).collect();
-    let mut handovers: Vec<Handover> = sinks.0.into_iter().flat_map(|sink| sink.found).collect();
+    let handovers: Vec<Handovers> = handovers.0.into_iter().map(|(_, handovers)| handovers).collect();
+    let handovers_total = handovers.iter().map(|of| of.total).sum();
+    let mut tasks: FxHashSet<TaskId> = handovers.iter().flat_map(|of| of.tasks.iter().copied()).collect();
+    let mut handovers: Vec<Handover> = handovers.into_iter().flat_map(|of| of.found).collect();
     handovers.sort_by_key(|handover| (handover.acquired_ns, handover.lock, handover.to));
     handovers.truncate(MAX_HANDOVERS);
     let mut threads = threads(&charts);
@@ -166,7 +164,6 @@ fn threads(charts: &[Chart]) -> Vec<Thread> {
 struct Handovers {
     /// The index of the lock.
     lock: usize,
-    id: LockId,
     grid: Grid,
     /// The tasks that held the lock or waited for it in the window.
     tasks: FxHashSet<TaskId>,
@@ -177,42 +174,15 @@ struct Handovers {
 }
 
 impl Handovers {
-    fn of((lock, chart): (usize, &Chart)) -> Self {
-        let (id, grid) = (chart.lock.id, chart.grid);
+    fn new(lock: usize, grid: Grid) -> Self {
         let (tasks, last) = (FxHashSet::default(), FxHashMap::default());
-        Self { lock, id, grid, tasks, last, found: Vec::new(), total: 0 }
+        Self { lock, grid, tasks, last, found: Vec::new(), total: 0 }
     }
 
     fn add_task(&mut self, task: TaskId, start_ns: i64, end_ns: i64) {
         if self.grid.clip(start_ns, end_ns).is_some() {
             self.tasks.insert(task);
         }
-    }
-}
-
-/// The hand-overs of the locks of all charts.
-struct OfCharts(Vec<Handovers>);
-
-impl OfCharts {
-    /// Returns those of a lock. One that is drawn twice has them in each chart.
-    fn of(&mut self, lock: LockId) -> impl Iterator<Item = &mut Handovers> {
-        self.0.iter_mut().filter(move |handovers| handovers.id == lock)
-    }
-}
-
-impl Sink for OfCharts {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.of(hold.lock).for_each(|handovers| handovers.hold(hold));
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.of(wait.lock).for_each(|handovers| handovers.share(wait, share));
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.of(wait.lock).for_each(|handovers| handovers.wait(wait));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     tables::{
         Table,
         frame::{Lines, failed},
-        gather::{self, Gather},
+        gather::{self, Finish, Gather},
         rank::{OrderBy, order_by},
         table::rows_and_trust,
     },
@@ -85,9 +85,7 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Blame, AnalyzeError> {
-    let mut gathered = gather(inputs, options)?;
-    gather::read(inputs, readers, &mut gathered)?;
-    gathered.finish()
+    gather::table(inputs, readers, gather(inputs, options)?)
 }
 
 /// Gathers the shares of all traces.
@@ -136,9 +134,10 @@ impl<'a> Gather for Gathered<'a> {
     }
 }
 
-impl Gathered<'_> {
-    /// Returns the table.
-    pub(crate) fn finish(self) -> Result<Blame, AnalyzeError> {
+impl Finish for Gathered<'_> {
+    type Table = Blame;
+
+    fn finish(self) -> Result<Blame, AnalyzeError> {
         let Self { inputs, options, order, naming, lines, trusts } = self;
         let ranking = rank_rows(lines, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
         let (totals, rows_total) = (ranking.totals, ranking.rows_total);

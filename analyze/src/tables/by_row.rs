@@ -29,13 +29,29 @@ impl<V: Default> ByRow<V> {
     /// Returns the value of a row, the default if the row is new.
     #[inline]
     pub(crate) fn of(&mut self, key: RowKey) -> &mut V {
-        let number = match key {
-            RowKey::Lock(LockId(id)) => self.locks.get(id as usize).copied().unwrap_or(0),
-            _ => self.others.get(&key).copied().unwrap_or(0),
-        };
-        match number.checked_sub(1) {
+        match self.number(key).checked_sub(1) {
             Some(at) => &mut self.values[at as usize].1,
             None => self.of_unnumbered(key),
+        }
+    }
+
+    /// Returns the value of a row that was added.
+    #[inline]
+    pub(crate) fn find(&mut self, key: RowKey) -> Option<&mut V> {
+        let number = match self.number(key) {
+            // A lock that the side table does not have.
+            0 if !self.others.is_empty() => self.others.get(&key).copied().unwrap_or(0),
+            number => number,
+        };
+        number.checked_sub(1).map(|at| &mut self.values[at as usize].1)
+    }
+
+    /// Returns the number of a row that is in the table meant for its key; 0 if it has none there.
+    #[inline]
+    fn number(&self, key: RowKey) -> u32 {
+        match key {
+            RowKey::Lock(LockId(id)) => self.locks.get(id as usize).copied().unwrap_or(0),
+            _ => self.others.get(&key).copied().unwrap_or(0),
         }
     }
 
@@ -56,6 +72,11 @@ impl<V: Default> ByRow<V> {
             self.values.push((key, V::default()));
         }
         &mut self.values[number as usize - 1].1
+    }
+
+    /// Returns the rows and their values, in the order in which the rows were first seen.
+    pub(crate) fn values(&self) -> &[(RowKey, V)] {
+        &self.values
     }
 
     /// Returns the rows and their values, in the order in which the rows were first seen.
@@ -87,6 +108,7 @@ mod tests {
         fn every_row_has_one_value_whatever_its_lock(keys in prop::collection::vec(key(), 0..60), known in 0..8_usize) {
             let (mut by_row, mut counts, mut order) = (ByRow::<u32>::new(known), HashMap::new(), Vec::new());
             for key in keys {
+                prop_assert_eq!(by_row.find(key).copied(), counts.get(&key).copied());
                 *by_row.of(key) += 1;
                 if !order.contains(&key) {
                     order.push(key);

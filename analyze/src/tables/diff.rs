@@ -6,7 +6,7 @@
 //!
 //! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
 //! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
-//! interval then holds only chance within a recording, and the output reports it. The draws are the same each time. The holds and waits are those of
+//! interval then holds only chance within a recording, and the output says so. The draws are the same each time. The holds and waits are those of
 //! a report. Memory grows with the keys times the periods. Of a fleet, hosts are drawn: within a host everything depends on everything else.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        readers,
+        Input, readers,
         trust::{About, Trust},
     },
     output::{Column, Format, Page, column::select, json, write_rows},
@@ -49,7 +49,8 @@ pub(crate) use side::{goes_by_itself, label};
 
 use draws::Draws;
 use measure::Periods;
-use side::{Side, is_gone};
+pub(crate) use side::Side;
+use side::is_gone;
 
 /// Compares the recordings `new` with `base`, at least one each.
 ///
@@ -57,19 +58,42 @@ use side::{Side, is_gone};
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
 pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
-    let before = Side::of(base, options);
-    let after = Side::of(new, options);
-    let (before, after) = match (before, after) {
-        // A lock or task that only one trace has is new or gone.
-        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
-        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new)),
-        // An error of the other trace weighs more than a filter that finds nothing in this one.
-        (Err(error), Err(other)) if is_gone(&error) => {
-            return Err(if is_gone(&other) { error } else { other });
-        }
-        (before, after) => (before?, after?),
-    };
+    let sides = (Side::of(base, options), Side::of(new, options));
+    let (before, after) = both(sides, || Side::empty(base), || Side::empty(new))?;
     Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+}
+
+/// Compares two recordings whose sums were gathered.
+pub(crate) fn of_sides(before: Side, after: Side, options: &Options) -> Diff {
+    compare(before, after, Resampling::of(1, 1), options)
+}
+
+/// Gathers the sums of one recording, the only input.
+///
+/// # Errors
+///
+/// The trace cannot be read.
+pub(crate) fn gather<'a>(
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+) -> Result<side::Gathered<'a>, AnalyzeError> {
+    side::Gathered::new(inputs, options)
+}
+
+/// Returns two sides, of which one may be empty because the filter finds nothing in it.
+pub(crate) fn both<T>(
+    sides: (Result<T, AnalyzeError>, Result<T, AnalyzeError>),
+    no_base: impl FnOnce() -> T,
+    no_new: impl FnOnce() -> T,
+) -> Result<(T, T), AnalyzeError> {
+    match sides {
+        // A lock or task that only one trace has is new or gone.
+        (Err(error), Ok(after)) if is_gone(&error) => Ok((no_base(), after)),
+        (Ok(before), Err(error)) if is_gone(&error) => Ok((before, no_new())),
+        // An error of the other trace weighs more than a filter that finds nothing in this one.
+        (Err(error), Err(other)) if is_gone(&error) => Err(if is_gone(&other) { error } else { other }),
+        (before, after) => Ok((before?, after?)),
+    }
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
@@ -90,10 +114,11 @@ fn compare(before: Side, after: Side, resampling: Resampling, options: &Options)
     let of = |name: &String| {
         let side =
             |side: &'_ Side| side.keys.get(name).map(|periods| periods.rate(options.metric, &side.spans));
-        (side(&before).unwrap_or(0.0) - side(&after).unwrap_or(0.0)).abs()
+        let (was, is) = (side(&before).unwrap_or(0.0), side(&after).unwrap_or(0.0));
+        // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
+        [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };
-    // Positive numbers are in the order of their bits.
-    names.sort_by_cached_key(|name| (std::cmp::Reverse(of(name).to_bits()), *name));
+    names.sort_by_cached_key(|name| (std::cmp::Reverse(of(name)), *name));
     let rows_total = names.len();
     let draws = Draws::new(resampling, recordings[0], recordings[1]);
     let row = |name: &str, was: &Periods, is: &Periods| Row {

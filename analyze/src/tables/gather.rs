@@ -45,6 +45,33 @@ pub(crate) fn read(
     Ok(())
 }
 
+/// Makes a table of what was gathered.
+pub(crate) trait Finish: Gather {
+    /// The table.
+    type Table;
+
+    /// Returns the table.
+    ///
+    /// # Errors
+    ///
+    /// The sums cannot be merged or ranked.
+    fn finish(self) -> Result<Self::Table, AnalyzeError>;
+}
+
+/// Reads every input once, with this number of readers, and returns the table.
+///
+/// # Errors
+///
+/// As [`read`] and [`Finish::finish`].
+pub(crate) fn table<G: Finish>(
+    inputs: &[Input<'_>],
+    readers: usize,
+    mut gathered: G,
+) -> Result<G::Table, AnalyzeError> {
+    read(inputs, readers, &mut gathered)?;
+    gathered.finish()
+}
+
 impl<A: Gather, B: Gather> Gather for (A, B) {
     type Sink = Pair<A::Sink, B::Sink>;
 
@@ -64,7 +91,7 @@ impl<A: Gather, B: Gather> Gather for (A, B) {
 }
 
 /// Two sinks of the same intervals.
-pub(crate) struct Pair<A, B>(A, B);
+pub(crate) struct Pair<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A: Sink, B: Sink> Sink for Pair<A, B> {
     const SHARES: bool = A::SHARES || B::SHARES;

@@ -264,6 +264,14 @@ impl RowKey {
         }
     }
 
+    /// Returns the lock, if the row is one.
+    pub(crate) const fn lock(self) -> Option<LockId> {
+        match self {
+            Self::Lock(lock) => Some(lock),
+            _ => None,
+        }
+    }
+
     /// Returns whether a row of another trace is never the same row.
     pub(crate) const fn is_of_one_trace(self) -> bool {
         matches!(self, Self::Lock(_) | Self::Task(_) | Self::TaskLock(..) | Self::Process(_))

@@ -29,7 +29,7 @@ use crate::{
     tables::{
         Table,
         frame::{self, Lines, failed, sums, sums_of},
-        gather::{self, Gather},
+        gather::{self, Finish, Gather},
         key::{By, Key, RowKey, Subject},
         key_columns,
         rank::{OrderBy, Ranked, ascending, order_by, rank},
@@ -160,9 +160,7 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Periods, AnalyzeError> {
-    let mut gathered = gather(inputs, options)?;
-    gather::read(inputs, readers, &mut gathered)?;
-    gathered.finish()
+    gather::table(inputs, readers, gather(inputs, options)?)
 }
 
 /// Gathers the acquisitions of all traces.
@@ -215,10 +213,11 @@ impl<'a> Gather for Gathered<'a> {
         outcome: &ReadOutcome,
     ) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
-        for Acquisitions { found, trust, .. } in sinks {
-            for ((key, start_ns, _), sums) in found {
+        for Acquisitions { found, sums, trust, .. } in sinks {
+            for ((key, start_ns, _), number) in found {
+                let (_, sums) = &sums[number as usize];
                 self.unknown += sums.unknown.unsigned_abs();
-                self.lines.push([start_ns, self.ids.id(at, key, self.inputs)], &sums);
+                self.lines.push([start_ns, self.ids.id(at, key, self.inputs)], sums);
             }
             counter.merge(trust);
         }
@@ -227,9 +226,10 @@ impl<'a> Gather for Gathered<'a> {
     }
 }
 
-impl Gathered<'_> {
-    /// Returns the table.
-    pub(crate) fn finish(self) -> Result<Periods, AnalyzeError> {
+impl Finish for Gathered<'_> {
+    type Table = Periods;
+
+    fn finish(self) -> Result<Periods, AnalyzeError> {
         let Self { inputs, options, order, ids, lines, unknown, trusts } = self;
         let name = |[row]: [i64; 1]| ids.name(row, inputs);
         let (rows, rows_total, sorted_sum) = rows(lines, &order, options.limit, name).map_err(failed)?;
@@ -239,13 +239,23 @@ impl Gathered<'_> {
     }
 }
 
+/// A task in a period of a key.
+type Cell = (RowKey, i64, TaskId);
+
+/// Cells that are found without hashing.
+const LAST: usize = 256;
+
 /// Adds up the acquisitions of the holds that a report counts, by key, period and task.
 pub(crate) struct Acquisitions<'a> {
     by: By,
     periods: LastPeriod,
     names: &'a Names,
     selection: &'a Selection,
-    found: FxHashMap<(RowKey, i64, TaskId), TaskSums>,
+    found: FxHashMap<Cell, u32>,
+    /// The sums of each cell in `found`.
+    sums: Vec<(Cell, TaskSums)>,
+    /// The cells that some tasks last counted in, by task id modulo their number: a task mostly goes on where it was.
+    last: Box<[u32; LAST]>,
     /// The starts of the periods in which open holds were acquired again.
     again: FxHashMap<(LockId, TaskId, i64), Vec<i64>>,
     trust: TrustCounter,
@@ -255,8 +265,9 @@ impl<'a> Acquisitions<'a> {
     fn new(by: By, period_ns: i64, input: &'a Input<'_>) -> Self {
         let (names, selection) = (&input.names, &input.selection);
         let (found, again) = (FxHashMap::default(), FxHashMap::default());
+        let (sums, last) = (Vec::new(), Box::new([0; LAST]));
         let periods = LastPeriod::new(spans::Periods { origin_ns: 0, length_ns: period_ns });
-        Self { by, periods, names, selection, found, again, trust: TrustCounter::default() }
+        Self { by, periods, names, selection, found, sums, last, again, trust: TrustCounter::default() }
     }
 
     /// Returns the start of the period that has this time.
@@ -266,10 +277,17 @@ impl<'a> Acquisitions<'a> {
 
     /// Returns the sums of a subject and its task in the period with this start.
     fn sums(&mut self, subject: impl Into<Subject>, task: TaskId, start_ns: i64) -> &mut TaskSums {
-        let key = RowKey::of(subject, self.by, self.names);
-        let sums = self.found.entry((key, start_ns, task)).or_default();
-        sums.from_ns = start_ns.saturating_sub(self.selection.start_ns).max(0);
-        sums
+        let cell = (RowKey::of(subject, self.by, self.names), start_ns, task);
+        let last = &mut self.last[task.0 as usize % LAST];
+        if self.sums.get(*last as usize).is_none_or(|(other, _)| *other != cell) {
+            let next = self.sums.len() as u32;
+            *last = *self.found.entry(cell).or_insert(next);
+            if *last == next {
+                let from_ns = start_ns.saturating_sub(self.selection.start_ns).max(0);
+                self.sums.push((cell, TaskSums { from_ns, ..TaskSums::default() }));
+            }
+        }
+        &mut self.sums[*last as usize].1
     }
 }
 
@@ -364,14 +382,14 @@ fn rows(
 pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
     type Of = Column<Row>;
     let mut columns = vec![
-        Of::timestamp(
+        Of::moment(
             "from",
             |row| row.from_ns,
             "Start of the period since the start of the trace, at least 0.",
         )
         .kind(Kind::PeriodStart)
         .ascending(),
-        Of::timestamp("start", |row| row.start_ns, "Start of the period on CLOCK_MONOTONIC.")
+        Of::moment("start", |row| row.start_ns, "Start of the period on CLOCK_MONOTONIC.")
             .ascending()
             .programs(),
         Of::count("threads", |row| row.threads, "Threads that acquired."),

@@ -19,10 +19,10 @@ use polars::{
     prelude::{IntoLazy, PolarsResult, SortMultipleOptions, col, lit},
 };
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, Trace};
+use trace_format::Trace;
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, Rules, Sink, Wait},
+    engine::Rules,
     error::AnalyzeError,
     input::{
         Detail, Input, ReadOutcome,
@@ -33,18 +33,17 @@ use crate::{
     output::{Column, Page},
     tables::{
         Table,
-        by_row::ByRow,
-        frame::{Lines, Sums as _, failed, lines, masked, merged, sums, values},
-        gather::{self, Gather},
-        key::{self, By, Key, RowKey},
+        frame::{Lines, failed, lines, masked, merged, values},
+        gather::{self, Finish, Gather},
+        key::{By, Key},
         key_columns,
         rank::{OrderBy, Ranked, order_by, rank},
         row_ids::{NamedRow, RowIds},
-        spans::{LastPeriod, Periods},
         trace_column,
     },
 };
 
+mod filling;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -52,6 +51,7 @@ mod text;
 
 pub use series::{Cell, Series, Timeline};
 
+use filling::{CellSums, Filling, KeySums};
 use series::count;
 
 /// The least number of periods if their length is not given.
@@ -97,9 +97,7 @@ pub(crate) fn of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<Timeline, AnalyzeError> {
-    let mut gathered = gather(inputs, options)?;
-    gather::read(inputs, readers, &mut gathered)?;
-    gathered.finish()
+    gather::table(inputs, readers, gather(inputs, options)?)
 }
 
 /// Gathers the cells of all traces.
@@ -155,16 +153,9 @@ impl<'a> Gather for Gathered<'a> {
     }
 
     fn sink(&self, at: usize) -> Filling<'a> {
-        Filling {
-            input: &self.inputs[at],
-            rules: Arc::clone(&self.rules[at]),
-            by: self.options.by,
-            window: self.windows[at],
-            last_period: count(self.span_ns, self.period_ns) - 1,
-            periods: LastPeriod::new(Periods { origin_ns: self.windows[at].0, length_ns: self.period_ns }),
-            keys: ByRow::new(self.inputs[at].names.locks().len()),
-            trust: TrustCounter::default(),
-        }
+        let periods = (self.period_ns, count(self.span_ns, self.period_ns) - 1);
+        let rules = Arc::clone(&self.rules[at]);
+        Filling::new(&self.inputs[at], rules, self.options.by, self.windows[at], periods)
     }
 
     fn add(&mut self, at: usize, sinks: Vec<Filling<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
@@ -173,7 +164,8 @@ impl<'a> Gather for Gathered<'a> {
             for (key, gathered) in keys.into_values() {
                 let row = self.ids.id(at, key, self.inputs);
                 self.sums.push([row], &gathered.sums);
-                gathered.cells.iter().for_each(|(period, cell)| self.cells.push([row, *period], cell));
+                let cells = gathered.finish();
+                cells.iter().for_each(|(period, cell)| self.cells.push([row, *period], cell));
             }
             counter.merge(trust);
         }
@@ -182,9 +174,10 @@ impl<'a> Gather for Gathered<'a> {
     }
 }
 
-impl Gathered<'_> {
-    /// Returns the table.
-    pub(crate) fn finish(self) -> Result<Timeline, AnalyzeError> {
+impl Finish for Gathered<'_> {
+    type Table = Timeline;
+
+    fn finish(self) -> Result<Timeline, AnalyzeError> {
         let Self { inputs, options, order, ids, sums, cells, span_ns, .. } = self;
         let begin_ns = self.windows[0].0.saturating_sub(inputs[0].selection.start_ns);
         let name = |[row]: [i64; 1]| ids.name(row, inputs);
@@ -230,25 +223,6 @@ pub(crate) fn window(input: &Input<'_>) -> Result<(i64, i64), AnalyzeError> {
     };
     let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns);
     Ok((from_ns, selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns)))
-}
-
-sums! {
-    /// The sums of a key in one period.
-    struct CellSums {
-        wait_ns: Sum,
-        hold_ns: Sum,
-        waits: Sum,
-        holds: Sum,
-    }
-}
-
-sums! {
-    /// The sums of a key that are in no cell.
-    struct KeySums {
-        cut_by_loss: Sum,
-        /// 1 if holds of any of the locks in its cells are recorded.
-        measured: Max,
-    }
 }
 
 /// The keys that are shown, and the others as one.
@@ -329,96 +303,6 @@ fn round_period(span_ns: i64) -> i64 {
     period_ns
 }
 
-#[derive(Debug, Default)]
-struct KeyCells {
-    /// By period.
-    cells: FxHashMap<i64, CellSums>,
-    sums: KeySums,
-}
-
-/// Adds intervals to the cells that they span.
-pub(crate) struct Filling<'a> {
-    input: &'a Input<'a>,
-    rules: Arc<Rules>,
-    by: By,
-    /// The start and the end of this trace.
-    window: (i64, i64),
-    periods: LastPeriod,
-    last_period: i64,
-    keys: ByRow<KeyCells>,
-    trust: TrustCounter,
-}
-
-impl Filling<'_> {
-    fn key(&self, subject: key::Subject) -> RowKey {
-        RowKey::of(subject, self.by, &self.input.names)
-    }
-
-    /// Adds the parts of an interval to the periods of `key`, and `one` to the period of its start.
-    fn add(
-        &mut self,
-        (lock, key): (LockId, RowKey),
-        (start_ns, end_ns): (i64, i64),
-        of_time: fn(i64) -> CellSums,
-        one: CellSums,
-    ) {
-        let measured = i64::from(self.rules.measures_holds(lock));
-        let (from_ns, to_ns) = self.window;
-        let gathered = self.keys.of(key);
-        let periods = &mut self.periods;
-        let (part_start_ns, part_end_ns) = (start_ns.max(from_ns), end_ns.min(to_ns));
-        if (from_ns..=to_ns).contains(&start_ns) {
-            // An interval that starts with the last nanosecond belongs to the last period.
-            let number = periods.number(start_ns).min(self.last_period);
-            let cell = gathered.cells.entry(number).or_default();
-            cell.merge(&one);
-            gathered.sums.measured |= measured;
-            if let Some(ns) = periods.inside(part_start_ns, part_end_ns) {
-                return cell.merge(&of_time(ns));
-            }
-        }
-        for (number, ns) in periods.parts(part_start_ns, part_end_ns) {
-            gathered.cells.entry(number).or_default().merge(&of_time(ns));
-            gathered.sums.measured |= measured;
-        }
-    }
-}
-
-impl Sink for Filling<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if !self.input.selection.selects_hold_any_time(hold) || hold.end_ns < self.window.0 {
-            return;
-        }
-        self.trust.hold(hold);
-        let key = self.key(hold.into());
-        match hold.state {
-            HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
-                let of_time = |hold_ns| CellSums { hold_ns, ..CellSums::default() };
-                let one = CellSums { holds: 1, ..CellSums::default() };
-                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), of_time, one);
-            }
-            HoldState::CutByLoss => self.keys.of(key).sums.cut_by_loss += 1,
-            HoldState::ReleaseUnseen | HoldState::Backwards => {}
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if !self.input.selection.selects_wait_any_time(wait) || wait.end_ns < self.window.0 {
-            return;
-        }
-        self.trust.wait(wait);
-        let key = self.key(wait.into());
-        if wait.outcome == Outcome::CutByLoss {
-            self.keys.of(key).sums.cut_by_loss += 1;
-        } else {
-            let of_time = |wait_ns| CellSums { wait_ns, ..CellSums::default() };
-            let one = CellSums { waits: 1, ..CellSums::default() };
-            let times = (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns));
-            self.add((wait.lock, key), times, of_time, one);
-        }
-    }
-}
-
 /// A cell of a key.
 #[derive(Clone, Debug)]
 pub struct PeriodRow {
@@ -440,9 +324,9 @@ pub struct PeriodRow {
 pub fn columns(by: By, several: bool) -> Vec<Column<PeriodRow>> {
     type Of = Column<PeriodRow>;
     let mut columns = vec![
-        Of::timestamp("from", |row| row.from_ns, "Start of the period since the start of the trace.")
+        Of::moment("from", |row| row.from_ns, "Start of the period since the start of the trace.")
             .not_sortable(),
-        Of::timestamp("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
+        Of::moment("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
         Of::duration("wait", |row| row.cell.wait_ns, "Time that tasks waited.").sum(),
         Of::duration("hold", |row| row.cell.hold_ns, "Time that tasks held the lock.").sum(),
         Of::count("waits", |row| row.cell.waits, "Waits that started.").sum(),

@@ -17,7 +17,6 @@ use trace_format::{LockId, Trace};
 use super::{
     Table,
     gather::{self, Gather},
-    report::CONVOY_MIN,
     table, trace_column,
 };
 use crate::{
@@ -113,7 +112,7 @@ pub(crate) fn of_inputs(
     for (at, input) in inputs.iter().enumerate() {
         if chosen.of_input(at).next().is_some() {
             let (parts, ..) = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
-            chosen.judge(at, &parts)?;
+            chosen.judge(at, parts)?;
         }
     }
     chosen.finish()
@@ -140,15 +139,15 @@ impl<'a> Gather for Gathered<'a> {
     }
 
     fn sink(&self, at: usize) -> Usage<'a> {
-        Usage::new(&self.inputs[at].selection, CONVOY_MIN)
+        Usage::new(&self.inputs[at])
     }
 
     fn add(&mut self, at: usize, sinks: Vec<Usage<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
         let input = &self.inputs[at];
         let (mut trust, mut found) = (TrustCounter::default(), Vec::new());
-        for sink in sinks {
-            trust.merge(sink.trust);
-            found.extend(sink.by_lock);
+        for mut sink in sinks {
+            trust.merge(std::mem::take(&mut sink.trust));
+            found.extend(sink.into_locks());
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
         let deadlocked = deadlocked(input, outcome, &trust)?;
@@ -201,12 +200,12 @@ impl<'a> Chosen<'a> {
     }
 
     /// Judges the locks of an input by the causes of their waits.
-    pub(crate) fn judge(&mut self, at: usize, parts: &Parts<'_>) -> Result<(), AnalyzeError> {
+    pub(crate) fn judge(&mut self, at: usize, mut parts: Parts<'_>) -> Result<(), AnalyzeError> {
         let input = &self.inputs[at];
         let is_covered = input.has_holder_states()?;
         let trace = (self.inputs.len() > 1).then(|| input.label.clone());
         let judge = |(index, used): (usize, &Used)| {
-            let of_lock = parts.by_lock.get(&used.lock)?;
+            let of_lock = parts.of_lock(used.lock)?;
             Some((index, Lock { trace: trace.clone(), ..lock(input, used, of_lock, is_covered) }))
         };
         let judged: Vec<_> = self.of_input(at).filter_map(judge).collect();

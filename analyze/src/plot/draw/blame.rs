@@ -2,8 +2,9 @@
 
 use super::{
     flow::{Drawing, HANDOFF},
+    head::Head,
     layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, TEXT, TITLE},
+    page::{self, Align, Face, TEXT},
     stacked::{Bar, Part, Place, Stacked},
     text,
     theme::{Colours, mix},
@@ -62,25 +63,20 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
     }
     let height = if is_empty { y + 60 } else { y + MARGIN };
     let size = (width.unsigned_abs(), height.unsigned_abs());
-    let title = options.title.clone().unwrap_or_else(|| "Who waits for whom".to_owned());
-    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
     let facts = facts(blame);
+    let head = Head::new(options, "Who waits for whom", &facts, &notes);
     let words = page::page(size, |page| {
         page.fill((0, 0), (width, height), theme.paper)?;
-        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
-        page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
-        page.text(&facts, (MARGIN, 43), face)?;
-        for (note, line) in notes.iter().zip(1..) {
-            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
-        }
+        head.draw(page, theme)?;
         if is_empty {
-            page.text("No thread waited for a lock.", (MARGIN, y + 16), Face { bold: true, ..face })?;
+            let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
+            page.text("No thread waited for a lock.", (MARGIN, y + 16), face)?;
         }
         flows.iter().try_for_each(|flow| flow.words(page))
     })?;
     let charts = page::charts(size, |area| charts.iter().try_for_each(|bars| bars.draw(area)))?;
     let shapes: String = flows.iter().map(Drawing::shapes).collect();
-    Ok(page::picture(size, &title, &facts, &[&words, &charts, &shapes]))
+    Ok(page::picture(size, &head.title, &facts, &[&words, &charts, &shapes]))
 }
 
 fn facts(blame: &Blame) -> String {

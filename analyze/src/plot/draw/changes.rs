@@ -2,8 +2,9 @@
 
 use super::{
     axis::Axis,
+    head::Head,
     layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, SMALL, TEXT, TITLE},
+    page::{self, Align, Face, SMALL, TEXT},
     panel::{Area, Panel, Scale, WORDS, block, mark, text as write},
     stacked::{Place, rows},
     text,
@@ -50,18 +51,11 @@ pub fn changes_svg(changes: &Changes, options: &Options) -> Result<String, Analy
     let bars_end = head + WORDS + shown * ROW + BELOW;
     let height = bars_end + 2 * (WORDS + CHART + BELOW) + MARGIN;
     let size = (width.unsigned_abs(), height.unsigned_abs());
-    let title = options.title.clone().unwrap_or_else(|| "Before and after".to_owned());
-    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
     let facts = facts(changes);
+    let texts = Head::new(options, "Before and after", &facts, &notes);
     let words = page::page(size, |page| {
         page.fill((0, 0), (width, height), theme.paper)?;
-        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
-        page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
-        page.text(&text::clean(&facts, room), (MARGIN, 43), face)?;
-        for (note, line) in notes.iter().zip(1..) {
-            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
-        }
-        Ok(())
+        texts.draw(page, theme)
     })?;
     let charts = page::charts(size, |area| {
         legend(area, theme, head - 12)?;
@@ -75,7 +69,7 @@ pub fn changes_svg(changes: &Changes, options: &Options) -> Result<String, Analy
         over_time(area, changes, &place, ("Threads that waited, before", before, theme.others), bars_end)?;
         over_time(area, changes, &place, ("Threads that waited, after", after, AFTER), second)
     })?;
-    Ok(page::picture(size, &title, &facts, &[&words, &charts]))
+    Ok(page::picture(size, &texts.title, &facts, &[&words, &charts]))
 }
 
 fn facts(changes: &Changes) -> String {

@@ -10,7 +10,7 @@ use trace_format::{Event, LockId, Trace};
 
 use super::{
     page::fonts,
-    tests::{HOSTILE, crowd},
+    trace_tests::{HOSTILE, crowd},
     *,
 };
 use crate::{

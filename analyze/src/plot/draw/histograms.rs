@@ -86,7 +86,9 @@ fn histogram(
     }
     for (at, (x, _, name)) in marks.iter().enumerate() {
         let width = text::width(name, SMALL);
-        let is_right = x + width + 8 > sides.1;
+        // Words left of a line are of that line or one further to the right.
+        let crosses_next = marks.get(at + 1).is_some_and(|(next, ..)| x + width + 4 > *next);
+        let is_right = x + width + 8 > sides.1 || crosses_next && x - width - 4 > sides.0;
         let align = if is_right { Align::Right } else { Align::Left };
         let face = Face { size: SMALL, colour: ink, bold: false, align };
         let y = place.ends.0 + 7 + 12 * i32::try_from(at).unwrap_or(0);

@@ -13,6 +13,7 @@ mod compose;
 mod flow;
 #[cfg(test)]
 mod goldens;
+mod head;
 mod histograms;
 mod lanes;
 mod latencies;
@@ -23,6 +24,8 @@ mod page;
 mod palette;
 mod panel;
 mod png;
+#[cfg(test)]
+mod review;
 mod several;
 mod stacked;
 mod strips;
@@ -30,6 +33,8 @@ mod strips;
 mod tests;
 mod text;
 mod theme;
+#[cfg(test)]
+mod trace_tests;
 
 pub use blame::blame_svg;
 pub use changes::changes_svg;

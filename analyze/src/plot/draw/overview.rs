@@ -3,8 +3,9 @@
 use super::{
     axis::Axis,
     blame,
+    head::Head,
     layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, TEXT, TITLE},
+    page::{self, Align, Face, TEXT},
     panel::{Area, Panel, Scale, WORDS, block, log},
     stacked::{Bar, Part, Place, ROW, Stacked, rows},
     text,
@@ -53,24 +54,19 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
     let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
     let size = (width.unsigned_abs(), height.unsigned_abs());
-    let title = options.title.clone().unwrap_or_else(|| "Waiting for locks".to_owned());
-    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
     let facts = facts(overview);
+    let texts = Head::new(options, "Waiting for locks", &facts, &notes);
     let head_body = page::page(size, |page| {
         page.fill((0, 0), (width, height), theme.paper)?;
-        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
-        page.text(&title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
-        page.text(&facts, (MARGIN, 43), face)?;
-        for (note, line) in notes.iter().zip(1..) {
-            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })?;
-        }
+        texts.draw(page, theme)?;
         if shown == 0 {
             let nothing = if overview.open_waits > 0 {
                 "No wait ended with its lock: waits that are open at the end have no bar."
             } else {
                 "No thread waited for a lock."
             };
-            page.text(nothing, (MARGIN, head + 16), Face { bold: true, ..face })?;
+            let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
+            page.text(nothing, (MARGIN, head + 16), face)?;
         }
         Ok(())
     })?;
@@ -85,7 +81,7 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
         }
         Ok(())
     })?;
-    Ok(page::picture(size, &title, &facts, &[&head_body, &charts]))
+    Ok(page::picture(size, &texts.title, &facts, &[&head_body, &charts]))
 }
 
 fn facts(overview: &Overview) -> String {

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use super::{
     axis::Axis,
     compose::{axis_labels, grid_lines},
+    head::Head,
     lanes::{count, lane_bars},
     layout::{LINE, Layout, MARGIN, Options},
-    page::{self, Align, Bars, Face, Page, SMALL, TEXT, TITLE},
+    page::{self, Align, Bars, Face, Page, SMALL, TEXT},
     palette::{hatch, hatches},
     text,
     theme::{Colours, Rgb, hex},
@@ -83,12 +84,9 @@ pub fn several_svg(several: &Several, options: &Options) -> Result<String, Analy
     let grid = first.grid;
     let wanted = usize::try_from((place.layout.right - place.layout.left) / 64).unwrap_or(1);
     let axis = Axis::new(grid.from_ns(), grid.to_ns(), first.origin_ns, wanted);
-    let title = options
-        .title
-        .clone()
-        .unwrap_or_else(|| format!("{locks} {}", if locks == 1 { "lock" } else { "locks" }));
-    let title = text::clean(&title, text::fitting(width - 2 * MARGIN, TITLE));
     let facts = facts(several);
+    let title = format!("{locks} {}", if locks == 1 { "lock" } else { "locks" });
+    let head = Head::new(options, &title, &facts, &remarks);
     let background = page::page(size, |page| {
         page.fill((0, 0), (width, height), theme.paper)?;
         for lane in 0..several.threads.len() {
@@ -98,14 +96,15 @@ pub fn several_svg(several: &Several, options: &Options) -> Result<String, Analy
         grid_lines(page, &place.layout, &axis)
     })?;
     let labels = page::page(size, |page| {
-        words(page, several, &place, (&title, &facts, &remarks))?;
+        head.draw(page, theme)?;
+        legend(page, several, &place, remarks.len())?;
         names(page, several, &place)?;
         axis_labels(page, &place.layout, &axis)
     })?;
     let colours = (0..several.charts.len()).map(|lock| place.colour(lock)).chain([theme.others]).collect();
     let definitions = format!("<defs>\n{}</defs>\n", hatches(colours, theme));
     let shapes = [bars(several, &place), arrows(several, &place)].concat();
-    Ok(page::picture(size, &title, &facts, &[&definitions, &background, &shapes, &labels]))
+    Ok(page::picture(size, &head.title, &facts, &[&definitions, &background, &shapes, &labels]))
 }
 
 fn facts(several: &Several) -> String {
@@ -137,24 +136,12 @@ fn remarks(several: &Several, arrows: usize) -> Vec<String> {
     remarks
 }
 
-/// Draws the title, the sums and the legend of locks.
-fn words(
-    page: &mut Page<'_>,
-    several: &Several,
-    place: &Place,
-    (title, facts, remarks): (&str, &str, &[String]),
-) -> Result<(), AnalyzeError> {
+/// Draws the legend of locks, with their sums, below the lines at the head.
+fn legend(page: &mut Page<'_>, several: &Several, place: &Place, remarks: usize) -> Result<(), AnalyzeError> {
     let theme = place.theme;
     let width = place.layout.width;
     let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
-    page.text(title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
-    page.text(&text::clean(facts, text::fitting(width - 2 * MARGIN, TEXT)), (MARGIN, 43), face)?;
-    let mut y = 43 + LINE;
-    for remark in remarks {
-        page.text(remark, (MARGIN, y), Face { bold: true, ..face })?;
-        y += LINE;
-    }
-    y += 4;
+    let mut y = 43 + LINE * (i32::try_from(remarks).unwrap_or(0) + 1) + 4;
     for (lock, (name, chart)) in several.names.iter().zip(&several.charts).enumerate() {
         page.fill((MARGIN, y - 5), (MARGIN + 12, y + 6), place.colour(lock))?;
         let totals = &chart.totals;

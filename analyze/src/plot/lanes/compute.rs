@@ -12,6 +12,7 @@ use super::{
     fill::Fill,
     grid::Grid,
     kept::Kept,
+    of_locks::OfLocks,
     overall::Counting,
     replay::Replay,
     survey::Survey,
@@ -20,6 +21,7 @@ use crate::{
     AnalyzeError,
     engine::{Hold, Share, Sink, Wait},
     input::{Input, filter::Filter, locks::LockSelector},
+    tables::gather::Pair,
 };
 
 /// The lock, time and resolution of a chart.
@@ -42,22 +44,65 @@ pub struct Query {
 pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
     let filter = Filter { lock: Some(LockSelector::Id(query.lock)), ..Filter::default() };
     let input = Input::open(trace, 0, &filter)?;
-    let Some(lock) = input.names.lock(query.lock).cloned() else {
-        let wanted = query.lock.to_string();
-        return Err(AnalyzeError::LockNotFound { wanted, near: None, busiest: Vec::new() });
-    };
-    let context = LockContext {
-        origin_ns: input.selection.start_ns,
-        holds_recorded: input.rules().measures_holds(lock.id),
-        lock,
-        tasks: input.names.tasks(),
-        names: Some(&input.names),
-    };
-    let mut chart = compute(&context, query, &input)?;
+    let mut chart = compute(&context(&input, query.lock)?, query, &input)?;
     if chart.totals.open_waits > 0 {
         chart.deadlocks = input.deadlocks()?;
     }
     Ok(chart)
+}
+
+/// Computes the charts of locks in a window, in ns since the start of the trace, in two readings for all of them. `grid` has the columns of
+/// the window; `also` receives the intervals of the second reading. The input has to select the locks.
+///
+/// # Errors
+///
+/// As [`of_lock`].
+pub(in crate::plot) fn of_locks(
+    input: &Input<'_>,
+    locks: &[LockId],
+    window: (i64, i64),
+    grid: Grid,
+    also: &mut impl Sink,
+) -> Result<Vec<Chart>, AnalyzeError> {
+    let contexts = locks.iter().map(|lock| context(input, *lock)).collect::<Result<Vec<_>, _>>()?;
+    let since_origin = |ns: i64| input.selection.start_ns.saturating_add(ns);
+    let window = (since_origin(window.0), since_origin(window.1));
+    let by_lock = |context| (context, FirstPass::new(context, Some(window)));
+    let mut first = OfLocks(contexts.iter().map(by_lock).map(|(of, first)| (of.lock.id, first)).collect());
+    if !locks.is_empty() {
+        input.replay(Some(window.1), &mut first)?;
+    }
+    let fill = |(context, (lock, first)): (_, &(LockId, FirstPass<'_>))| {
+        (*lock, Fill::new(context, grid, &first.survey))
+    };
+    let mut second = Pair(OfLocks(contexts.iter().zip(&first.0).map(fill).collect()), also);
+    let read = input.replay(Some(grid.to_ns()), &mut second)?;
+    let charts = second.0.0.into_iter().zip(first.0);
+    let finish = |((_, fill), (_, first)): ((_, Fill<'_>), (_, FirstPass<'_>))| {
+        fill.finish(first.counting.finish(), read.cut_short)
+    };
+    let mut charts: Vec<Chart> = charts.map(finish).collect();
+    if charts.iter().any(|chart| chart.totals.open_waits > 0) {
+        let deadlocks = input.deadlocks()?;
+        let waiting = charts.iter_mut().filter(|chart| chart.totals.open_waits > 0);
+        waiting.for_each(|chart| chart.deadlocks.clone_from(&deadlocks));
+    }
+    Ok(charts)
+}
+
+/// Returns the lock of a chart and the names for it.
+fn context<'a>(input: &'a Input<'_>, lock: LockId) -> Result<LockContext<'a>, AnalyzeError> {
+    let Some(row) = input.names.lock(lock).cloned() else {
+        let wanted = lock.to_string();
+        return Err(AnalyzeError::LockNotFound { wanted, near: None, busiest: Vec::new() });
+    };
+    Ok(LockContext {
+        origin_ns: input.selection.start_ns,
+        holds_recorded: input.rules().measures_holds(lock),
+        lock: row,
+        tasks: input.names.tasks(),
+        names: Some(&input.names),
+    })
 }
 
 /// Makes the chart in two passes: the first finds the window and the lanes, the second fills them.

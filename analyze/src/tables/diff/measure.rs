@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::draws::{DRAWS, Draws, PERIODS, Units, interval_of_recordings};
@@ -129,23 +130,77 @@ struct Cell {
     holds: BTreeMap<u32, u64>,
 }
 
-impl Periods {
+/// Adds up the holds of a key. Holds end in the order of time, so one period is open at a time.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    period: usize,
+    /// The sums of the open period, whose times are counted in the next two.
+    cell: Cell,
+    waits: FxHashMap<u32, u64>,
+    holds: FxHashMap<u32, u64>,
+    pub(super) periods: Periods,
+}
+
+impl Filling {
     pub(super) fn hold(&mut self, period: usize, hold: &Hold) {
-        let cell = self.cells.entry(period).or_default();
+        if period != self.period {
+            self.end_period();
+            self.period = period;
+        }
+        let cell = &mut self.cell;
         let wait_ns = hold.wait_ns.unwrap_or(0);
         cell.wait_ns = cell.wait_ns.saturating_add(wait_ns);
         cell.count += hold.acquisitions;
         cell.contended += i64::from(hold.contended);
         cell.caused_ns = cell.caused_ns.saturating_add(hold.wait_caused_ns);
         if hold.contended && hold.wait_ns.is_some() {
-            *cell.waits.entry(bucket(wait_ns)).or_default() += 1;
+            *self.waits.entry(bucket(wait_ns)).or_default() += 1;
         }
         if hold.state == HoldState::Complete {
-            self.measured = true;
+            self.periods.measured = true;
             let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
             cell.hold_ns = cell.hold_ns.saturating_add(hold_ns);
-            *cell.holds.entry(bucket(hold_ns)).or_default() += 1;
+            *self.holds.entry(bucket(hold_ns)).or_default() += 1;
         }
+    }
+
+    fn end_period(&mut self) {
+        let mut cell = std::mem::take(&mut self.cell);
+        if cell.count > 0 {
+            cell.waits.extend(self.waits.drain());
+            cell.holds.extend(self.holds.drain());
+            self.periods.cells.entry(self.period).or_default().merge(cell);
+        }
+    }
+
+    /// Returns the sums of all holds.
+    pub(super) fn finish(mut self) -> Periods {
+        self.end_period();
+        self.periods
+    }
+}
+
+impl Cell {
+    fn merge(&mut self, other: Self) {
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+        self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
+        self.count += other.count;
+        self.contended += other.contended;
+        self.caused_ns = self.caused_ns.saturating_add(other.caused_ns);
+        for (all, times) in [(&mut self.waits, other.waits), (&mut self.holds, other.holds)] {
+            times.into_iter().for_each(|(bucket, count)| *all.entry(bucket).or_default() += count);
+        }
+    }
+}
+
+impl Periods {
+    /// Adds the holds of other locks in the same recordings.
+    pub(super) fn merge(&mut self, other: Self) {
+        for (period, cell) in other.cells {
+            self.cells.entry(period).or_default().merge(cell);
+        }
+        self.cut_by_loss += other.cut_by_loss;
+        self.measured |= other.measured;
     }
 
     /// Adds the sums of a host, which counts as the recording with this index.

@@ -2,27 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use trace_format::{LockId, Trace};
 
 use super::{
     Align, Options, PERIODS,
-    measure::{Periods, Spans},
+    measure::{Filling, Periods, Spans},
 };
 use crate::{
     engine::{Hold, HoldState, Outcome, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Detail, Input, ReadOutcome,
         names::{self, Names, Point},
+        readers,
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
-    tables::key::{self, By, Key, RowKey},
+    tables::{
+        by_row::ByRow,
+        gather::{self, Finish, Gather},
+        key::{self, By, Key, RowKey},
+    },
 };
 
 /// The sums of one side.
-pub(super) struct Side {
+pub(crate) struct Side {
     pub(super) keys: BTreeMap<String, Periods>,
     pub(super) all: Periods,
     pub(super) spans: Spans,
@@ -30,7 +34,7 @@ pub(super) struct Side {
 }
 
 /// The sums of one recording.
-struct Recording {
+pub(crate) struct Recording {
     keys: BTreeMap<String, Periods>,
     all: Periods,
     span_ns: i64,
@@ -39,7 +43,7 @@ struct Recording {
 
 impl Side {
     /// A side in which a filter finds nothing.
-    pub(super) fn empty(traces: &[Trace]) -> Self {
+    pub(crate) fn empty(traces: &[Trace]) -> Self {
         Self::merged(traces.iter().map(Recording::empty))
     }
 
@@ -95,37 +99,105 @@ impl Recording {
 
     fn of(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
         let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
-        let input = Input::open(trace, frames, &options.filter)?;
-        let Input { names, selection, .. } = &input;
-        let last_ns = match trace.info().clocks_end.monotonic_ns {
-            0 => input.last_event_ns()?,
-            end_ns => end_ns,
-        };
-        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
-        let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
-        let span_ns = to_ns.saturating_sub(from_ns).max(1);
-        let mut gathering = Gathering {
-            names,
-            by: options.by,
-            selection,
-            from_ns,
-            span_ns,
-            keys: FxHashMap::default(),
-            labels: BTreeMap::new(),
-            periods: Vec::new(),
-            all: Periods::default(),
-            trust: TrustCounter::default(),
-        };
-        let outcome = input.run(Detail::Times, &mut gathering)?;
-        let Gathering { labels, mut periods, all, trust, .. } = gathering;
-        let trust = input.trust(trust, &outcome, options.allow_loss)?;
-        let keys = labels.into_iter().map(|(label, at)| (label, std::mem::take(&mut periods[at])));
-        Ok(Self { keys: keys.collect(), all, span_ns, trust })
+        let inputs = [Input::open(trace, frames, &options.filter)?];
+        gather::table(&inputs, readers(), Gathered::new(&inputs, options)?)
     }
 }
 
-/// A key within one trace: a lock, or another row key.
-type Local = (Option<LockId>, RowKey);
+/// Gathers the sums of one recording, the only input.
+pub(crate) struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    from_ns: i64,
+    span_ns: i64,
+    keys: BTreeMap<String, Periods>,
+    trusts: Vec<Trust>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Gathers the sums of a recording.
+    ///
+    /// # Errors
+    ///
+    /// The trace cannot be read.
+    pub(super) fn new(inputs: &'a [Input<'a>], options: &'a Options) -> Result<Self, AnalyzeError> {
+        let (mut from_ns, mut span_ns) = (0, 1);
+        for input in inputs {
+            let (info, selection) = (input.trace.info(), &input.selection);
+            let last_ns = match info.clocks_end.monotonic_ns {
+                0 => input.last_event_ns()?,
+                end_ns => end_ns,
+            };
+            from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
+            let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
+            span_ns = to_ns.saturating_sub(from_ns).max(1);
+        }
+        Ok(Self { inputs, options, from_ns, span_ns, keys: BTreeMap::new(), trusts: Vec::new() })
+    }
+
+    /// Returns the side that has this recording alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Finish::finish`].
+    pub(crate) fn side(self) -> Result<Side, AnalyzeError> {
+        Ok(Side::merged([self.finish()?]))
+    }
+}
+
+impl Finish for Gathered<'_> {
+    type Table = Recording;
+
+    fn finish(self) -> Result<Recording, AnalyzeError> {
+        let Self { span_ns, keys, trusts, .. } = self;
+        let mut all = Periods::default();
+        keys.values().for_each(|periods| all.merge(periods.clone()));
+        Ok(Recording { keys, all, span_ns, trust: Trust::merged(trusts) })
+    }
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Gathering<'a>;
+
+    fn detail(&self) -> Detail {
+        Detail::Times
+    }
+
+    fn sink(&self, at: usize) -> Gathering<'a> {
+        let Input { names, selection, .. } = &self.inputs[at];
+        let (from_ns, span_ns) = (self.from_ns, self.span_ns);
+        Gathering {
+            names,
+            by: self.options.by,
+            selection,
+            from_ns,
+            span_ns,
+            keys: ByRow::new(names.locks().len()),
+            labels: BTreeMap::new(),
+            periods: Vec::new(),
+            trust: TrustCounter::default(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        at: usize,
+        sinks: Vec<Gathering<'a>>,
+        outcome: &ReadOutcome,
+    ) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Gathering { labels, periods, trust, .. } in sinks {
+            let mut periods: Vec<Option<Filling>> = periods.into_iter().map(Some).collect();
+            for (label, at) in labels {
+                let filled = periods[at].take().unwrap_or_default().finish();
+                self.keys.entry(label).or_default().merge(filled);
+            }
+            counter.merge(trust);
+        }
+        self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
+        Ok(())
+    }
+}
 
 /// Whether a lock is matched by its name or its place of initialisation, not by where it is acquired.
 pub(crate) fn goes_by_itself(by: Align, lock: LockId, names: &Names) -> bool {
@@ -179,45 +251,41 @@ fn lasting(point: &Point) -> Option<String> {
 }
 
 /// Adds intervals to the periods of their keys.
-struct Gathering<'a> {
+pub(crate) struct Gathering<'a> {
     names: &'a Names,
     by: Align,
     selection: &'a Selection,
     from_ns: i64,
     span_ns: i64,
-    /// The index of the periods of each key, and of each label: keys of one label share them.
-    keys: FxHashMap<Local, usize>,
+    /// The index of the periods of each key, once it has one, and of each label: keys of one label share them.
+    keys: ByRow<Option<usize>>,
     labels: BTreeMap<String, usize>,
-    periods: Vec<Periods>,
-    all: Periods,
+    periods: Vec<Filling>,
     trust: TrustCounter,
 }
 
 impl Gathering<'_> {
-    fn key(&self, lock: LockId, subject: key::Subject) -> Local {
+    /// Returns the row that an interval counts in: its lock, or another row key.
+    fn key(&self, lock: LockId, subject: key::Subject) -> RowKey {
         let key = |by| RowKey::of(subject, by, self.names);
         match self.by {
             Align::Lock | Align::Init => {
                 // A lock without a name and a site of initialisation goes by its site of acquisition.
-                if goes_by_itself(self.by, lock, self.names) {
-                    (Some(lock), RowKey::Lock(lock))
-                } else {
-                    (None, key(By::Site))
-                }
+                if goes_by_itself(self.by, lock, self.names) { RowKey::Lock(lock) } else { key(By::Site) }
             }
-            Align::Site => (None, key(By::Site)),
-            Align::Stack => (None, key(By::Stack)),
-            Align::Kind => (None, key(By::Kind)),
-            Align::Comm => (None, key(By::Comm)),
+            Align::Site => key(By::Site),
+            Align::Stack => key(By::Stack),
+            Align::Kind => key(By::Kind),
+            Align::Comm => key(By::Comm),
         }
     }
 
     /// Returns the index of the periods of a key.
-    fn index(&mut self, key: Local) -> usize {
+    fn index(&mut self, key: RowKey) -> usize {
         let Self { by, names, keys, labels, periods, .. } = self;
-        *keys.entry(key).or_insert_with(|| {
-            *labels.entry(label(*by, key.0, key.1, names)).or_insert_with(|| {
-                periods.push(Periods::default());
+        *keys.of(key).get_or_insert_with(|| {
+            *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
+                periods.push(Filling::default());
                 periods.len() - 1
             })
         })
@@ -237,12 +305,10 @@ impl Sink for Gathering<'_> {
         self.trust.hold(hold);
         let (key, period) = (self.key(hold.lock, hold.into()), self.period(hold.end_ns));
         let at = self.index(key);
-        for periods in [&mut self.periods[at], &mut self.all] {
-            if hold.is_credited() {
-                periods.hold(period, hold);
-            } else if hold.state == HoldState::CutByLoss {
-                periods.cut_by_loss += 1;
-            }
+        if hold.is_credited() {
+            self.periods[at].hold(period, hold);
+        } else if hold.state == HoldState::CutByLoss {
+            self.periods[at].periods.cut_by_loss += 1;
         }
     }
 
@@ -252,8 +318,7 @@ impl Sink for Gathering<'_> {
             if wait.outcome == Outcome::CutByLoss {
                 let key = self.key(wait.lock, wait.into());
                 let at = self.index(key);
-                self.periods[at].cut_by_loss += 1;
-                self.all.cut_by_loss += 1;
+                self.periods[at].periods.cut_by_loss += 1;
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::{
     causes::{Caused, Detail, Payer, Receiver, State},
     engine::Hold,
     input::names::Names,
+    tables::{by_row::ByRow, key::RowKey},
 };
 
 /// Times by state.
@@ -45,19 +46,29 @@ pub(super) struct LockParts {
 /// The parts of the chosen locks.
 pub(crate) struct Parts<'a> {
     names: &'a Names,
-    pub(super) by_lock: FxHashMap<LockId, LockParts>,
+    by_lock: ByRow<LockParts>,
 }
 
 impl<'a> Parts<'a> {
     pub(super) fn of(locks: impl Iterator<Item = LockId>, names: &'a Names) -> Self {
-        Self { names, by_lock: locks.map(|lock| (lock, LockParts::default())).collect() }
+        let mut by_lock = ByRow::new(names.locks().len());
+        for lock in locks {
+            by_lock.of(RowKey::Lock(lock));
+        }
+        Self { names, by_lock }
+    }
+
+    /// Returns the parts of a chosen lock.
+    #[inline]
+    pub(super) fn of_lock(&mut self, lock: LockId) -> Option<&mut LockParts> {
+        self.by_lock.find(RowKey::Lock(lock))
     }
 }
 
 impl Receiver for Parts<'_> {
     fn caused(&mut self, caused: &Caused) {
         let names = self.names;
-        let Some(parts) = self.by_lock.get_mut(&caused.lock) else { return };
+        let Some(parts) = self.of_lock(caused.lock) else { return };
         let state = caused.state.unwrap_or_default();
         add(
             match caused.payer {
@@ -86,8 +97,9 @@ impl Receiver for Parts<'_> {
     }
 
     fn hold(&mut self, hold: &Hold) {
-        let Some(parts) = self.by_lock.get_mut(&hold.lock).filter(|_| hold.is_credited()) else { return };
-        let site = parts.sites.entry(self.names.point_number(hold.lock, hold.stack)).or_default();
+        let names = self.names;
+        let Some(parts) = self.of_lock(hold.lock).filter(|_| hold.is_credited()) else { return };
+        let site = parts.sites.entry(names.point_number(hold.lock, hold.stack)).or_default();
         site.holds += 1;
         let ns = hold.end_ns.saturating_sub(hold.start_ns);
         add(&mut site.hold_ns, ns);

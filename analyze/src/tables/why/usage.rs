@@ -7,8 +7,12 @@ use trace_format::{LockId, Mode, TaskId};
 
 use crate::{
     engine::{Hold, Outcome, Share, Sink, Wait},
-    input::{selection::Selection, trust::TrustCounter},
-    tables::report::queueing::LockQueue,
+    input::{Input, selection::Selection, trust::TrustCounter},
+    tables::{
+        by_row::ByRow,
+        key::RowKey,
+        report::{CONVOY_MIN, queueing::LockQueue},
+    },
 };
 
 /// The use of one lock.
@@ -36,8 +40,8 @@ pub(super) struct LockUse {
     sharing: FxHashSet<TaskId>,
 }
 
-impl LockUse {
-    fn new(convoy_min: i64) -> Self {
+impl Default for LockUse {
+    fn default() -> Self {
         Self {
             waited_ns: 0,
             waiters: FxHashMap::default(),
@@ -47,13 +51,15 @@ impl LockUse {
             exclusive_by_shared_ns: 0,
             shared_by_exclusive_ns: 0,
             held_ns: 0,
-            queue: LockQueue::new(convoy_min),
+            queue: LockQueue::new(CONVOY_MIN.into()),
             open_holds: 0,
             held_since_ns: 0,
             sharing: FxHashSet::default(),
         }
     }
+}
 
+impl LockUse {
     fn acquired(&mut self, hold: &Hold) {
         self.queue.acquired(hold);
         if hold.mode == Mode::Shared {
@@ -96,24 +102,24 @@ impl LockUse {
 /// The locks of one reader.
 pub(crate) struct Usage<'a> {
     selection: &'a Selection,
-    convoy_min: i64,
-    pub(super) by_lock: FxHashMap<LockId, LockUse>,
+    by_lock: ByRow<LockUse>,
     pub(super) trust: TrustCounter,
 }
 
 impl<'a> Usage<'a> {
-    pub(super) fn new(selection: &'a Selection, convoy_min: u32) -> Self {
-        Self {
-            selection,
-            convoy_min: convoy_min.into(),
-            by_lock: FxHashMap::default(),
-            trust: TrustCounter::default(),
-        }
+    pub(super) fn new(input: &'a Input<'_>) -> Self {
+        let by_lock = ByRow::new(input.names.locks().len());
+        Self { selection: &input.selection, by_lock, trust: TrustCounter::default() }
     }
 
+    /// Returns the locks that were used.
+    pub(super) fn into_locks(self) -> impl Iterator<Item = (LockId, LockUse)> {
+        self.by_lock.into_values().into_iter().filter_map(|(key, of_lock)| Some((key.lock()?, of_lock)))
+    }
+
+    #[inline]
     fn of(&mut self, lock: LockId) -> &mut LockUse {
-        let convoy_min = self.convoy_min;
-        self.by_lock.entry(lock).or_insert_with(|| LockUse::new(convoy_min))
+        self.by_lock.of(RowKey::Lock(lock))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A process that exceeds a budget is recorded no further, and one line reports it.
+//! A process that exceeds a budget is recorded no further, and one line says so.
 
 use proptest::prelude::*;
 
