@@ -81,6 +81,7 @@ pub(crate) unsafe fn start_session(slot: *mut Slot, facts: &Facts) {
         (*slot).session += 1;
         atomic_u64(&raw mut (*slot).head).store(0, Ordering::Relaxed);
         atomic_u64(&raw mut (*slot).lost).store(0, Ordering::Relaxed);
+        atomic_u64(&raw mut (*slot).nested).store(0, Ordering::Relaxed);
         atomic_u64(&raw mut (*slot).limit).store(limit::NO_CHUNK, Ordering::Relaxed);
         (*slot).first.clear();
         atomic_u32(&raw mut (*slot).busy).store(0, Ordering::Relaxed);

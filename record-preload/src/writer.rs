@@ -1,5 +1,6 @@
 //! The writer of a thread's records. Takes chunks from the region's pool and fills them; klock is the only reader. A record is
-//! written completely or not at all. Lost records are counted, and reported by an [`op::LOST`] before the next record that fits.
+//! written completely or not at all. Lost records are counted by reason, and reported by an [`op::LOST`] of each before the next record
+//! that fits.
 
 use core::{
     ptr::null_mut,
@@ -7,7 +8,7 @@ use core::{
 };
 
 use trace_format::preload::{
-    Payload, Record, Region, Slot, UNIT_BYTES, op,
+    Payload, Record, Region, Slot, UNIT_BYTES, lost, op,
     pool::{Pool, chunk_offset},
     queue::{Next, limit},
 };
@@ -33,9 +34,9 @@ pub(crate) struct Writer {
     chunks: u32,
     /// The index of the current chunk, plus 1; 0 without one.
     chunk: u32,
-    /// Number of records lost since the last written one.
+    /// Number of records that found no chunk since the last written one.
     pending: u64,
-    /// Number of records that signal handlers lost while another record was written; not in `pending` yet.
+    /// Number of records that signal handlers lost since then, while another record was written.
     nested: AtomicU64,
     /// Number of chunks that the reader had returned when a wait for it timed out. The next wait requires progress from there.
     stalled_at: u64,
@@ -153,6 +154,7 @@ impl Writer {
                 self.limit().compare_exchange(now, limit::REPORT, success, failure).ok();
             }
             self.count_lost();
+            AtomicU64::from_ptr(&raw mut (*self.slot).nested).fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -199,17 +201,23 @@ impl Writer {
         // SAFETY: the region is mapped (see `new`).
         unsafe {
             self.keep_chunk();
-            self.pending += self.nested.swap(0, Ordering::Relaxed);
+            // Those of handlers that come from now on are reported the next time.
+            let nested = self.nested.load(Ordering::Relaxed);
             let pool = Pool::new(self.region, self.chunks);
             loop {
-                let all = bytes + if self.pending > 0 { UNIT_SIZE } else { 0 };
+                let losses = [(lost::NO_CHUNK, self.pending), (lost::NESTED, nested)];
+                let all =
+                    bytes + losses.map(|(_, count)| u64::from(count > 0)).iter().sum::<u64>() * UNIT_SIZE;
                 if self.chunk != 0 && self.head + all <= self.end {
-                    if self.pending > 0 {
-                        let record = Record::new(time, op::LOST, 0, self.pending, 0);
-                        // Published with the next record.
-                        self.write(record.head, record.body);
-                        self.pending = 0;
+                    for (reason, count) in losses {
+                        if count > 0 {
+                            let record = Record::new(time, op::LOST, reason, count, 0);
+                            // Published with the next record.
+                            self.write(record.head, record.body);
+                        }
                     }
+                    self.pending = 0;
+                    self.nested.fetch_sub(nested, Ordering::Relaxed);
                     self.limit().store(self.end, Ordering::Relaxed);
                     return true;
                 }

@@ -73,6 +73,7 @@ fn a_signal_handler_that_locks_loses_at_most_its_own_records() {
     assert_eq!(process.delivered() + process.lost(), calls);
     // No record of the program itself is lost.
     assert!(process.lost() <= 2 * outcome.number("handled"));
+    assert_eq!(process.nested(), process.lost());
     assert!(process.count(op::ACQUIRED, api::MUTEX) >= outcome.number("pairs"));
 }
 

@@ -199,10 +199,11 @@ impl Preload {
 
     /// The counts so far.
     pub fn stats(&self) -> PreloadStats {
-        let MergeStats { delivered, lost, undecodable, late } = self.merger.stats();
+        let MergeStats { delivered, lost, nested, undecodable, late } = self.merger.stats();
         PreloadStats {
             delivered: delivered - self.abandoned,
             ring_full: lost,
+            guard: nested,
             no_place: self.queue.unrecorded() + self.abandoned,
             undecodable: undecodable + self.queue.invalid() + self.queue.ledger.ended(),
             late,
@@ -295,6 +296,8 @@ pub struct PreloadStats {
     pub delivered: u64,
     /// Records for which the pool had no chunk.
     pub ring_full: u64,
+    /// Records that came while another record of the same thread was being written.
+    pub guard: u64,
     /// Records of threads that found no slot, and records that were abandoned.
     pub no_place: u64,
     /// Invalid slots, chunks and units.

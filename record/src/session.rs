@@ -408,8 +408,9 @@ impl<'a> Session<'a> {
     /// Adds the losses of self-recording processes. Returns the number of events of threads that got no slot.
     fn add_preload_to(&self, loss: &mut Loss) -> u64 {
         let Some(preload) = &self.preload else { return 0 };
-        let PreloadStats { delivered, ring_full, no_place, undecodable, late } = preload.stats();
+        let PreloadStats { delivered, ring_full, guard, no_place, undecodable, late } = preload.stats();
         loss.ring_full += ring_full;
+        loss.guard += guard;
         loss.no_place += no_place;
         loss.undecodable += undecodable;
         loss.late += late;
@@ -418,6 +419,7 @@ impl<'a> Session<'a> {
             program,
             delivered,
             ring_full,
+            guard,
             no_place,
             ..ProgramCounters::default()
         });

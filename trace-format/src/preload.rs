@@ -191,10 +191,18 @@ pub mod op {
     /// of frames, 1 to [`MAX_FRAMES`](super::MAX_FRAMES). The payloads hold two frames each, leaf first: the first frame is the
     /// return address of the call. The time is that of the next record, or a little earlier.
     pub const STACK: u8 = 32;
-    /// `address` records were lost before the next record.
+    /// `address` records were lost before the next record. The api is one of [`lost`](super::lost).
     pub const LOST: u8 = 33;
     /// The thread was renamed. One payload: the 16 bytes of the name.
     pub const RENAMED: u8 = 34;
+}
+
+/// The reasons of an [`op::LOST`].
+pub mod lost {
+    /// The pool had no chunk.
+    pub const NO_CHUNK: u8 = 0;
+    /// The call came while a record of the same thread was being written: from a signal handler.
+    pub const NESTED: u8 = 1;
 }
 
 /// The kind of lock of a record, and for rwlocks the mode.

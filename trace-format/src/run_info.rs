@@ -143,7 +143,8 @@ impl Source {
 pub struct Loss {
     /// The ring buffer was full.
     pub ring_full: u64,
-    /// The guard kept the program out: another program of the same task was running on the same CPU.
+    /// The guard kept the program out: another program of the same task was running on the same CPU. Of a process that recorded itself:
+    /// a signal handler locked while a record of its thread was being written.
     pub guard: u64,
     /// A BPF map was full, so that state for a later program could not be stored.
     pub no_place: u64,

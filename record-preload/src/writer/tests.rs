@@ -70,6 +70,7 @@ struct Session {
     /// Records that nothing was tried for after, because a handler interrupted the thread.
     read: Vec<u64>,
     reported: u64,
+    reported_nested: u64,
 }
 
 impl Session {
@@ -82,7 +83,7 @@ impl Session {
             Writer::new(memory.region, slot)
         };
         let cursor = Cursor::default();
-        Self { writer, cursor, revoked: false, tried: 0, read: vec![], reported: 0 }
+        Self { writer, cursor, revoked: false, tried: 0, read: vec![], reported: 0, reported_nested: 0 }
     }
 
     fn slot(&self) -> &Slot {
@@ -138,7 +139,10 @@ impl Session {
                 let record =
                     Record { head: memory.word(piece.chunk, at), body: memory.word(piece.chunk, at + 8) };
                 match record.op() {
-                    op::LOST => self.reported += record.address(),
+                    op::LOST => {
+                        self.reported += record.address();
+                        self.reported_nested += u64::from(record.api() == lost::NESTED) * record.address();
+                    }
                     op::STACK => {}
                     _ => self.read.push(record.time()),
                 }
@@ -175,6 +179,7 @@ impl Session {
         assert_eq!(self.read.len() as u64 + slot.lost, self.tried);
         let unreported = self.writer.pending + self.writer.nested.load(Ordering::Relaxed);
         assert_eq!(self.reported + unreported, slot.lost);
+        assert_eq!(self.reported_nested + self.writer.nested.load(Ordering::Relaxed), slot.nested);
         assert!(self.read.windows(2).all(|two| two[0] < two[1]) && self.tried < LOW_MASK);
         // SAFETY: the slot lives as long as the memory.
         unsafe { (*self.writer.slot()).state = state::FREE };
@@ -265,6 +270,24 @@ fn losses_of_a_signal_handler_are_reported_before_the_next_record() {
     session.put();
     session.drain(&memory, &mut owned);
     assert_eq!((&session.read, session.reported, session.slot().lost), (&vec![0, 1], 1, 1));
+    assert_eq!((session.reported_nested, session.slot().nested), (1, 1));
+}
+
+#[test]
+fn losses_of_both_reasons_are_reported_one_by_one() {
+    let memory = Memory::new(1);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    (0..130).for_each(|_| session.put());
+    session.lose_nested();
+    session.tried += 1;
+    session.drain(&memory, &mut owned);
+    // Closes the chunk, and takes it again.
+    (0..2).for_each(|_| {
+        session.put();
+        session.drain(&memory, &mut owned);
+    });
+    assert_eq!((session.read.last(), session.reported, session.reported_nested), (Some(&132), 4, 1));
+    session.end(&memory, &mut owned);
 }
 
 #[test]

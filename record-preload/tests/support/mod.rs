@@ -126,6 +126,9 @@ pub(crate) struct ThreadSession {
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
     pub(crate) reported_lost: u64,
+    /// Those that a signal handler lost.
+    pub(crate) nested: u64,
+    pub(crate) reported_nested: u64,
     pub(crate) ended: bool,
     pub(crate) names: Vec<String>,
     cursor: Cursor,
@@ -163,6 +166,11 @@ impl Process {
 
     pub(crate) fn lost(&self) -> u64 {
         self.sessions.iter().map(|session| session.lost).sum()
+    }
+
+    /// Counts the records that signal handlers lost.
+    pub(crate) fn nested(&self) -> u64 {
+        self.sessions.iter().map(|session| session.nested).sum()
     }
 
     /// Returns all events, by time.

@@ -11,7 +11,8 @@ use std::{
 };
 
 use trace_format::preload::{
-    CHUNKS_OFFSET, Hello, MAGIC, Record, Region, SLOTS_OFFSET, Slot, UNIT_BYTES, clock, op, payload_units,
+    CHUNKS_OFFSET, Hello, MAGIC, Record, Region, SLOTS_OFFSET, Slot, UNIT_BYTES, clock, lost, op,
+    payload_units,
     pool::{Pool, chunk_offset},
     queue::limit,
     state,
@@ -167,6 +168,7 @@ fn drain(mapped: &mut Mapped, options: &Options) {
             let end = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
             session.comm = String::from_utf8_lossy(&comm[..end]).into_owned();
             session.lost = AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed);
+            session.nested = AtomicU64::from_ptr(&raw mut (*slot).nested).load(Ordering::Relaxed);
             if now == state::EXITED {
                 session.ended = true;
                 assert!((*slot).exit_ns >= (*slot).start_ns);
@@ -257,7 +259,10 @@ impl ThreadSession {
                 let frames = rest[..record.address() as usize].to_vec();
                 self.stacks.push(Arc::new(frames));
             }
-            op::LOST => self.reported_lost += record.address(),
+            op::LOST => {
+                self.reported_lost += record.address();
+                self.reported_nested += u64::from(record.api() == lost::NESTED) * record.address();
+            }
             op::RENAMED => {
                 let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(16);
@@ -295,6 +300,7 @@ pub(super) fn finish(mapped: &mut Mapped, options: &Options) -> Process {
     sessions.sort_by_key(|session| (session.slot, session.number));
     for session in &sessions {
         assert!(session.reported_lost <= session.lost, "{session:?}");
+        assert!(session.reported_nested <= session.nested && session.nested <= session.lost, "{session:?}");
     }
     // SAFETY: mapped by `answer`, and nobody uses it any more.
     let (unrecorded_threads, unrecorded_events) = unsafe {

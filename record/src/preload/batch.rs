@@ -48,6 +48,8 @@ pub struct ThreadExit {
     pub comm: [u8; 16],
     /// The number of records that found no room in the whole session.
     pub lost: u64,
+    /// Those of them that came while another record of the thread was being written.
+    pub nested: u64,
 }
 
 /// A piece of a thread session.

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use trace_format::preload::{Record, op};
+use trace_format::preload::{Record, lost, op};
 
 use super::{
     batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession},
@@ -48,6 +48,8 @@ struct Stream {
     busy: bool,
     /// Lost records that were reported between the others.
     reported_lost: u64,
+    /// Those of them that came while another record of the thread was being written.
+    reported_nested: u64,
 }
 
 /// Merges the sessions of all threads.
@@ -80,8 +82,10 @@ struct State {
 pub struct MergeStats {
     /// Emitted records of lock calls.
     pub delivered: u64,
-    /// Missing records.
+    /// Records that found no chunk.
     pub lost: u64,
+    /// Records that came while another record of the same thread was being written.
+    pub nested: u64,
     /// Units in which no record could be found.
     pub undecodable: u64,
     /// Records that came after a later one was emitted. They get its time.
@@ -241,8 +245,12 @@ impl State {
                     let record = Record { head, body };
                     match record.op() {
                         op::LOST => {
-                            stream.reported_lost = stream.reported_lost.saturating_add(record.address());
-                            self.count_lost(record.address());
+                            let (count, is_nested) = (record.address(), record.api() == lost::NESTED);
+                            stream.reported_lost = stream.reported_lost.saturating_add(count);
+                            if is_nested {
+                                stream.reported_nested = stream.reported_nested.saturating_add(count);
+                            }
+                            self.count_lost(count, is_nested);
                         }
                         op::STACK | op::RENAMED => {}
                         _ => self.stats.delivered += 1,
@@ -258,7 +266,9 @@ impl State {
             Some(Chunk::Start(session)) => each(ts_ns, id, Step::Start(session)),
             Some(Chunk::Exit(exit)) => {
                 let unreported = exit.lost.saturating_sub(stream.reported_lost);
-                self.count_lost(unreported);
+                let nested = exit.nested.saturating_sub(stream.reported_nested).min(unreported);
+                self.count_lost(nested, true);
+                self.count_lost(unreported - nested, false);
                 each(ts_ns, id, Step::Exit(exit, unreported));
                 stream.image = None;
             }
@@ -269,9 +279,10 @@ impl State {
     }
 
     /// Counts lost records. A process may claim any number of them.
-    fn count_lost(&mut self, count: u64) {
+    fn count_lost(&mut self, count: u64, is_nested: bool) {
         const MAX: u64 = 1 << 60;
-        self.stats.lost = self.stats.lost.saturating_add(count).min(MAX);
+        let sum = if is_nested { &mut self.stats.nested } else { &mut self.stats.lost };
+        *sum = sum.saturating_add(count).min(MAX);
     }
 
     /// Finds the next step of a stream; its time becomes `last_ns`. Returns `false` if there is none.

@@ -145,6 +145,8 @@ pub struct SlotFacts {
     pub head: u64,
     /// Records that found no room in this session.
     pub lost: u64,
+    /// Those of them that came while another record of the thread was being written.
+    pub nested: u64,
 }
 
 /// A link or a position of a slot is invalid.
@@ -296,6 +298,7 @@ impl Region {
                 exit_ns: (&raw const (*slot).exit_ns).read_volatile(),
                 comm: (&raw const (*slot).comm).read_volatile(),
                 lost: AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed),
+                nested: AtomicU64::from_ptr(&raw mut (*slot).nested).load(Ordering::Relaxed),
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::queue::{Link, Queue};
 
 /// The first word of a region and of a request: `klockPR3`.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR4");
 /// Maximum number of threads that a process records at once. A power of two.
 pub const SLOTS: usize = 16_384;
 /// Maximum number of chunks. A power of two.
@@ -105,9 +105,11 @@ pub struct Slot {
     /// Atomic, written by the thread: number of records lost in this session because the pool was empty, or because a signal
     /// handler locked while a record was being written. Each loss that a later record follows is reported by an [`op::LOST`](super::op::LOST).
     pub lost: u64,
+    /// Atomic, written by the thread: those of them that a signal handler lost.
+    pub nested: u64,
     /// Atomic: the end of the current chunk as a number of bytes of this session, or one of [`limit`](super::queue::limit). Records up to the
     /// limit may be written.
     pub limit: u64,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }

@@ -85,7 +85,7 @@ impl TrustCounter {
         let recorded_ns = info.span_ns();
         let mut lost_by_cause: Vec<Cause> = [
             (RING_FULL, loss.ring_full),
-            ("the probe was already running", loss.guard),
+            ("klock was recording another event of the task", loss.guard),
             ("what a probe had to remember found no place", loss.no_place),
             ("the kernel skipped the probe", loss.recursion_misses),
             ("the record made no sense", loss.undecodable),

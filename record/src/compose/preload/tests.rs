@@ -360,7 +360,7 @@ fn filters_select_threads_and_locks() {
 fn an_exit_records_the_name_the_time_and_the_last_losses() {
     let mut history = History::new();
     history.mutex(10, 2, op::ACQUIRED).record(20, 2, (op::WAIT, api::MUTEX), 0x77, &[[0, 0]]);
-    let exit = ThreadExit { exit_ns: 40, comm: *b"worker-2\0\0\0\0\0\0\0\0", lost: 3 };
+    let exit = ThreadExit { exit_ns: 40, comm: *b"worker-2\0\0\0\0\0\0\0\0", lost: 3, nested: 0 };
     history.step(40, 2, &Step::Exit(&exit, 3));
     assert_eq!((history.rows[2].kind, history.rows[2].count), (Lost, Some(3)));
     let row = history.composer.tasks.rows().iter().find(|row| row.tid == 2).unwrap().clone();

@@ -182,7 +182,7 @@ impl Round<'_> {
                 continue;
             }
             let exit_ns = facts.exit_ns.min(self.now_ns);
-            let exit = ThreadExit { exit_ns, comm: facts.comm, lost: facts.lost };
+            let exit = ThreadExit { exit_ns, comm: facts.comm, lost: facts.lost, nested: facts.nested };
             if slot.session.is_some_and(|session| session.count != facts.session) {
                 // The slot was taken again before it was freed.
                 self.queue.count_invalid();

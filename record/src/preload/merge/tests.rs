@@ -118,11 +118,12 @@ fn old_times_without_end_of_another_user_do_not_keep_the_records_of_others_back(
 #[test]
 fn lost_records_are_counted_once_whether_reported_between_others_or_at_the_exit() {
     let mut merger = merger();
-    let lost = Record::new(20, op::LOST, 0, 3, 0);
+    let lost = Record::new(20, op::LOST, lost::NO_CHUNK, 3, 0);
+    let nested = Record::new(20, op::LOST, lost::NESTED, 2, 0);
     let chunks = vec![
         (0, start(0)),
-        (0, Chunk::Units(vec![acquired(10, 10), [lost.head, lost.body]])),
-        (0, Chunk::Exit(ThreadExit { exit_ns: 30, lost: 8, ..ThreadExit::default() })),
+        (0, Chunk::Units(vec![acquired(10, 10), [lost.head, lost.body], [nested.head, nested.body]])),
+        (0, Chunk::Exit(ThreadExit { exit_ns: 30, lost: 10, nested: 3, ..ThreadExit::default() })),
     ];
     merger.add_batch(batch(100, chunks, &[]));
     let mut unreported = 0;
@@ -131,7 +132,8 @@ fn lost_records_are_counted_once_whether_reported_between_others_or_at_the_exit(
             unreported = lost;
         }
     });
-    assert_eq!((unreported, merger.stats().lost, merger.stats().delivered), (5, 8, 1));
+    let MergeStats { lost, nested, delivered, .. } = merger.stats();
+    assert_eq!((unreported, lost, nested, delivered), (5, 7, 3, 1));
 }
 
 #[test]
