@@ -52,6 +52,17 @@ impl Hold {
     pub(crate) fn is_credited(&self) -> bool {
         matches!(self.state, HoldState::Complete | HoldState::AcquisitionOnly)
     }
+
+    /// Whether it was released, and no task waited: neither its owner for the lock, nor another task for the hold. Nearly all holds are
+    /// plain, and all of their sums follow from their number, their length and the changes of owners.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.state == HoldState::Complete
+            && self.acquisitions == 1
+            && !self.contended
+            && (self.wait_ns, self.gap_ns) == (Some(0), Some(0))
+            && self.waits_begun | self.max_waiters | self.wait_caused_ns == 0
+    }
 }
 
 /// Whether and how the end of a hold was seen. Only credited holds are in the columns of a report.

@@ -40,27 +40,29 @@ impl Slots {
 
     #[inline]
     pub(super) fn of(&mut self, lock: LockId) -> &mut Slot {
-        let age = self.age;
-        let unseen = Slot { idle: Idle::UNSEEN, open: None, age };
-        let slot = match u32::try_from(lock.0) {
-            Ok(id) if id < self.locks => {
-                let at = self.stride.quotient(id) as usize;
-                if at >= self.dense.len() {
-                    self.grow(at, unseen);
-                }
-                &mut self.dense[at]
-            }
-            _ => self.others.entry(lock).or_insert(unseen),
+        // Ids below 0 are larger than any number of locks.
+        let (id, age) = (lock.0.cast_unsigned(), self.age);
+        let at = if id < self.locks { self.stride.quotient(id) as usize } else { usize::MAX };
+        if self.dense.get(at).is_some_and(|slot| slot.age == age) {
+            return &mut self.dense[at];
+        }
+        self.of_unseen(lock, at)
+    }
+
+    /// Returns the slot of a lock that has none, or an old one, or is not in the side table.
+    #[cold]
+    fn of_unseen(&mut self, lock: LockId, at: usize) -> &mut Slot {
+        let unseen = Slot { idle: Idle::UNSEEN, open: None, age: self.age };
+        let slot = if at == usize::MAX {
+            self.others.entry(lock).or_insert(unseen)
+        } else {
+            self.dense.resize(self.dense.len().max(at + 1), unseen);
+            &mut self.dense[at]
         };
-        if slot.age != age {
+        if slot.age != self.age {
             *slot = unseen;
         }
         slot
-    }
-
-    #[cold]
-    fn grow(&mut self, last: usize, unseen: Slot) {
-        self.dense.resize(last + 1, unseen);
     }
 
     /// Forgets all locks.

@@ -8,7 +8,7 @@ pub(super) struct Counts {
     /// The lowest 8 bits of each count.
     low: Vec<u8>,
     /// The rest of the counts that exceed these.
-    high: FxHashMap<u32, i64>,
+    high: Option<Box<FxHashMap<u32, i64>>>,
 }
 
 impl Counts {
@@ -21,6 +21,7 @@ impl Counts {
         }
     }
 
+    #[cold]
     fn add(&mut self, bucket: u32, n: u8) {
         let at = bucket as usize;
         if self.low.len() <= at {
@@ -29,20 +30,21 @@ impl Counts {
         let (sum, is_over) = self.low[at].overflowing_add(n);
         self.low[at] = sum;
         if is_over {
-            *self.high.entry(bucket).or_default() += 1 << u8::BITS;
+            *self.high.get_or_insert_default().entry(bucket).or_default() += 1 << u8::BITS;
         }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
         (0..).zip(&other.low).filter(|(_, n)| **n > 0).for_each(|(bucket, n)| self.add(bucket, *n));
-        other.high.iter().for_each(|(bucket, n)| *self.high.entry(*bucket).or_default() += n);
+        for (bucket, n) in other.high.iter().flat_map(|high| high.iter()) {
+            *self.high.get_or_insert_default().entry(*bucket).or_default() += n;
+        }
     }
 
     /// Returns the counts above 0, with their buckets in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, i64)> {
-        let count = |(bucket, low): (u32, &u8)| {
-            (bucket, i64::from(*low) + self.high.get(&bucket).copied().unwrap_or(0))
-        };
+        let high = |bucket| self.high.as_ref().and_then(|high| high.get(&bucket)).copied().unwrap_or(0);
+        let count = move |(bucket, low): (u32, &u8)| (bucket, i64::from(*low) + high(bucket));
         (0..).zip(&self.low).map(count).filter(|(_, n)| *n > 0)
     }
 }

@@ -5,10 +5,10 @@
 
 use std::{collections::BTreeMap, io::Write, path::PathBuf, rc::Rc};
 
-use super::{Rollup, blame, buckets, facts, traces};
+use super::{Rollup, TraceRow, blame, buckets, facts, traces};
 use crate::{
     error::AnalyzeError,
-    output::{Column, Format, calendar::date, write_rows},
+    output::{Cell, Column, Field, Format, calendar::date, writer},
 };
 
 /// Writes the rows of a file.
@@ -55,13 +55,13 @@ impl Rollup {
 
     /// Returns a file for each day of a table.
     fn table<'a, R: 'a>(
-        &self,
+        &'a self,
         table: &str,
         rows: &'a [R],
         columns: Vec<Column<R>>,
         time_ns: impl Fn(&R) -> i64,
     ) -> Vec<File<'a>> {
-        let columns: Rc<[Column<R>]> = self.of_trace().into_iter().chain(columns).collect();
+        let columns: Rc<[Column<R>]> = columns.into();
         let mut days: BTreeMap<String, Vec<&'a R>> = BTreeMap::new();
         // Rows are in the order of their periods.
         for rows in rows.chunk_by(|row, next| time_ns(row) == time_ns(next)) {
@@ -75,23 +75,38 @@ impl Rollup {
             let columns = Rc::clone(&columns);
             let path = PathBuf::from(table).join(format!("date={day}")).join(&name);
             let height = rows.len();
-            let write = move |out: &mut (dyn Write + Send)| {
-                write_rows(Format::Parquet, &columns, rows.iter().copied(), out)
-            };
+            let write = move |out: &mut (dyn Write + Send)| self.write(&columns, &rows, out);
             File { path, rows: height, write: Box::new(write) }
         };
         days.into_iter().map(file).collect()
     }
 
+    /// Writes rows that begin with the host and the id of the trace.
+    fn write<R>(
+        &self,
+        columns: &[Column<R>],
+        rows: &[&R],
+        out: &mut (dyn Write + Send),
+    ) -> Result<(), AnalyzeError> {
+        let of_trace = Self::of_trace();
+        let fields =
+            of_trace.iter().map(|column| &column.field).chain(columns.iter().map(|column| &column.field));
+        let fields: Vec<Field> = fields.cloned().collect();
+        let mut writer = writer(Format::Parquet, &fields, None, out)?;
+        let host_and_trace = of_trace.map(|column| column.cell(&self.trace));
+        for row in rows {
+            let cells = columns.iter().map(|column| column.cell(*row));
+            let cells: Vec<Cell<'_>> = host_and_trace.iter().cloned().chain(cells).collect();
+            writer.push(&cells)?;
+        }
+        writer.finish()
+    }
+
     /// Declares the columns that every row begins with.
-    fn of_trace<R>(&self) -> [Column<R>; 2] {
-        let constant = |word: &'static str, value: &str, doc| {
-            let value = value.to_owned();
-            Column::text(word, move |_: &R| value.clone().into(), doc)
-        };
+    fn of_trace() -> [Column<TraceRow>; 2] {
         [
-            constant("host", &self.trace.host, "The name of the machine."),
-            constant("trace_id", &self.trace.trace_id, "The id of the trace."),
+            Column::text("host", |trace: &TraceRow| (&trace.host).into(), "The name of the machine."),
+            Column::text("trace_id", |trace: &TraceRow| (&trace.trace_id).into(), "The id of the trace."),
         ]
     }
 }

@@ -1,18 +1,21 @@
 //! Adds up the intervals of a trace while it is read: one reader's intervals enter, sums by period and key leave.
 //!
 //! Holds end in the order of time, so nearly all sums are of the period of the one before: each key keeps the sums of one period at
-//! hand. Nearly all intervals also have the lock and the stack of an earlier one, and are as long as many others. Each of these has a
-//! short path, because a report, which a rollup is compared with, looks for one row per hold and nothing else.
+//! hand. Nearly all intervals also have the lock and the stack of an earlier one, and nearly all holds are [plain](super::plain). Each
+//! of these has a short path, because a report, which a rollup is compared with, looks for one row per hold and nothing else.
+
+use std::mem;
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId};
 
 use super::{
     Options,
-    by_pair::ByPair,
+    by_period::ByPeriod,
     clock::Clock,
     counts::Counts,
     keys::{Aligns, LocalKey},
+    plain::{Recent, Span},
     sums::FactSums,
 };
 use crate::{
@@ -21,6 +24,7 @@ use crate::{
     tables::{
         blame::{self, BlameKey, BlameSums, Shares},
         buckets::bucket,
+        by_pair::ByPair,
         key,
         spans::LastPeriod,
     },
@@ -45,7 +49,7 @@ pub(super) struct Gathered {
 impl Gathered {
     /// Adds the sums of a reader. Returns what it counted for the trust block.
     pub(super) fn add(&mut self, mut gather: Gather<'_>) -> TrustCounter {
-        gather.count_times();
+        (0..gather.keys.len()).for_each(|key| gather.turn(key, None));
         for OfKey { key, facts, buckets } in gather.keys {
             for (period, sums) in facts.all() {
                 self.facts.entry((period, key)).or_default().merge(&sums);
@@ -57,38 +61,6 @@ impl Gathered {
         }
         self.blame.extend(gather.shares.sums);
         gather.trust
-    }
-}
-
-/// The sums of a key in each period, those of the last one at hand.
-#[derive(Default)]
-struct ByPeriod<S> {
-    /// `None` before the first period.
-    period: Option<i64>,
-    at_hand: S,
-    others: FxHashMap<i64, S>,
-}
-
-impl<S: Default> ByPeriod<S> {
-    #[inline]
-    fn of(&mut self, period: i64) -> &mut S {
-        if self.period != Some(period) {
-            self.turn_to(period);
-        }
-        &mut self.at_hand
-    }
-
-    #[cold]
-    fn turn_to(&mut self, period: i64) {
-        let next = self.others.remove(&period).unwrap_or_default();
-        let last = std::mem::replace(&mut self.at_hand, next);
-        if let Some(last_period) = self.period.replace(period) {
-            self.others.insert(last_period, last);
-        }
-    }
-
-    fn all(self) -> impl Iterator<Item = (i64, S)> {
-        self.others.into_iter().chain(self.period.map(|period| (period, self.at_hand)))
     }
 }
 
@@ -120,20 +92,6 @@ impl OfKey {
     }
 }
 
-/// A time that is not counted yet.
-#[derive(Clone, Copy)]
-struct Time {
-    /// The index of its key.
-    key: u32,
-    bucket: u32,
-    /// [`HOLD`] or [`WAIT`].
-    of: usize,
-}
-
-/// Number of times that are counted at once. Each one's count is elsewhere in memory; a processor fetches many at a time if nothing
-/// else is between them.
-const AT_ONCE: usize = 1024;
-
 /// The sums of one reader.
 pub(super) struct Gather<'a> {
     input: &'a Input<'a>,
@@ -148,8 +106,10 @@ pub(super) struct Gather<'a> {
     /// The same by lock and stack: nearly every interval has those of an earlier one.
     by_pair: ByPair,
     keys: Vec<OfKey>,
-    /// Times of the last long period.
-    times: Vec<Time>,
+    /// The plain holds of each key in a span that are not in its sums yet.
+    recent: Vec<Recent>,
+    /// The span of the last hold.
+    span: Span,
     shares: Shares<'a>,
     trust: TrustCounter,
 }
@@ -175,7 +135,8 @@ impl<'a> Gather<'a> {
             index: FxHashMap::default(),
             by_pair: ByPair::new(&input.names),
             keys: Vec::new(),
-            times: Vec::with_capacity(AT_ONCE),
+            recent: Vec::new(),
+            span: Span::EMPTY,
             shares,
             trust: TrustCounter::default(),
         }
@@ -183,43 +144,53 @@ impl<'a> Gather<'a> {
 
     /// Returns the index of the key of an interval.
     #[inline]
-    fn key(&mut self, lock: LockId, stack: Option<StackId>, subject: impl FnOnce() -> key::Subject) -> u32 {
+    fn key(&mut self, lock: LockId, stack: Option<StackId>, subject: impl FnOnce() -> key::Subject) -> usize {
         match self.by_pair.get(lock, stack) {
-            Some(at) => at,
+            Some(at) => at as usize,
             None => self.new_pair(lock, stack, subject()),
         }
     }
 
     #[cold]
-    fn new_pair(&mut self, lock: LockId, stack: Option<StackId>, subject: key::Subject) -> u32 {
+    fn new_pair(&mut self, lock: LockId, stack: Option<StackId>, subject: key::Subject) -> usize {
         let at = self.index_of(LocalKey::of(lock, subject, &self.input.names, self.aligns));
         self.by_pair.set(lock, stack, at);
-        at
+        at as usize
     }
 
-    /// Counts the times so far. All are of the same long period.
-    fn count_times(&mut self) {
-        let long_period = self.long_periods.last();
-        for Time { key, bucket, of } in self.times.drain(..) {
-            self.keys[key as usize].buckets.of(long_period)[of].count(bucket);
+    /// Adds a plain hold of the span.
+    #[inline]
+    fn plain_hold(&mut self, hold: &Hold) {
+        let key = self.key(hold.lock, hold.stack, || hold.into());
+        if !self.recent[key].is_of(&self.span) {
+            self.turn(key, Some(self.span));
+        }
+        self.recent[key].add(hold);
+    }
+
+    /// Moves the plain holds of a key to its sums, and begins another span, if there is one.
+    #[cold]
+    fn turn(&mut self, key: usize, span: Option<Span>) {
+        let (recent, of_key) = (&mut self.recent[key], &mut self.keys[key]);
+        let (last_ns, sums) = recent.turn_to(span.unwrap_or(Span::EMPTY));
+        if sums.count > 0 {
+            of_key.facts.of(self.periods.all().number(last_ns)).add_plain(&sums);
+        }
+        let long_periods = self.long_periods.all();
+        let long_period = long_periods.number(last_ns);
+        if span.is_none_or(|span| long_periods.number(span.id_ns) != long_period) {
+            of_key.buckets.of(long_period)[HOLD].merge(&mem::take(&mut recent.lengths));
         }
     }
 
-    fn index_of(&mut self, key: LocalKey) -> u32 {
-        // There are at most as many as locks times stacks that occur, whose intervals fill the memory earlier.
-        let next = self.keys.len() as u32;
-        let at = *self.index.entry(key).or_insert(next);
-        if at == next {
-            self.keys.push(OfKey { key, facts: ByPeriod::default(), buckets: ByPeriod::default() });
-        }
-        at
+    /// Turns to the span that has this time.
+    #[cold]
+    fn turn_to(&mut self, ns: i64) {
+        self.span = Span::of(ns, [self.periods.all(), self.long_periods.all()], self.window);
     }
-}
 
-impl Sink for Gather<'_> {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
+    /// Adds a hold of any kind.
+    fn any_hold(&mut self, hold: &Hold) {
         let selection = &self.input.selection;
         if !selection.selects_hold_any_time(hold) {
             return;
@@ -236,11 +207,14 @@ impl Sink for Gather<'_> {
         if !credited && !is_split && !is_cut {
             return;
         }
+        if !self.span.has(hold.end_ns) {
+            self.turn_to(hold.end_ns);
+        }
         let period = self.periods.number(hold.end_ns);
         let periods = self.periods;
         let measured = i64::from(self.rules.measures_holds(hold.lock));
         let key = self.key(hold.lock, hold.stack, || hold.into());
-        let of_key = &mut self.keys[key as usize];
+        let of_key = &mut self.keys[key];
         let (start_ns, end_ns) = (hold.start_ns.max(from_ns), hold.end_ns.min(to_ns));
         let mut here_ns = periods.inside(start_ns, end_ns).filter(|_| is_split);
         if is_split && here_ns.is_none() {
@@ -258,17 +232,40 @@ impl Sink for Gather<'_> {
             }
         }
         if credited {
-            if self.times.len() + 2 > AT_ONCE || !self.long_periods.is_last(hold.end_ns) {
-                self.count_times();
-                self.long_periods.number(hold.end_ns);
-            }
+            let lengths = of_key.buckets.of(self.long_periods.number(hold.end_ns));
             if hold.state == HoldState::Complete {
-                let bucket = bucket(hold.end_ns.saturating_sub(hold.start_ns));
-                self.times.push(Time { key, bucket, of: HOLD });
+                lengths[HOLD].count(bucket(hold.end_ns.saturating_sub(hold.start_ns)));
             }
             if let Some(wait_ns) = hold.wait_ns.filter(|_| hold.contended) {
-                self.times.push(Time { key, bucket: bucket(wait_ns), of: WAIT });
+                lengths[WAIT].count(bucket(wait_ns));
             }
+        }
+    }
+
+    fn index_of(&mut self, key: LocalKey) -> u32 {
+        // There are at most as many as locks times stacks that occur, whose intervals fill the memory earlier.
+        let next = self.keys.len() as u32;
+        let at = *self.index.entry(key).or_insert(next);
+        if at == next {
+            self.keys.push(OfKey { key, facts: ByPeriod::default(), buckets: ByPeriod::default() });
+            self.recent.push(Recent::default());
+        }
+        at
+    }
+}
+
+impl Sink for Gather<'_> {
+    const SHARES: bool = true;
+
+    #[inline]
+    fn hold(&mut self, hold: &Hold) {
+        // The trust block counts no plain holds.
+        if hold.is_plain() && self.span.has_all(hold) {
+            if self.input.selection.selects_hold(hold) {
+                self.plain_hold(hold);
+            }
+        } else {
+            self.any_hold(hold);
         }
     }
 
@@ -288,7 +285,7 @@ impl Sink for Gather<'_> {
         let parts = self.periods.parts(wait.start_ns.max(from_ns), end_ns.min(to_ns));
         let measured = i64::from(self.rules.measures_holds(wait.lock));
         let key = self.key(wait.lock, wait.stack, || wait.into());
-        let of_key = &mut self.keys[key as usize];
+        let of_key = &mut self.keys[key];
         match wait.outcome {
             Outcome::CutByLoss if is_selected => of_key.facts.of(period).holds.cut_by_loss += 1,
             Outcome::CutByLoss => return,

@@ -30,7 +30,7 @@ use crate::{
 
 mod blame;
 mod buckets;
-mod by_pair;
+mod by_period;
 mod clock;
 mod counts;
 mod facts;
@@ -38,6 +38,7 @@ mod files;
 mod gather;
 mod keys;
 mod options;
+mod plain;
 #[cfg(test)]
 mod splits;
 mod sums;

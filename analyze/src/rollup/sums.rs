@@ -4,7 +4,7 @@ use crate::{
     engine::Hold,
     tables::{
         frame::{Sums as _, sums},
-        report::HoldSums,
+        report::{HoldSums, PlainSums},
     },
 };
 
@@ -63,6 +63,13 @@ impl FactSums {
             more.blocked_ns = more.blocked_ns.saturating_add(blocked_ns);
             more.runq_ns = more.runq_ns.saturating_add(runq_ns);
         }
+    }
+
+    /// Adds plain holds that lasted in this period alone, each for some time.
+    pub(super) fn add_plain(&mut self, plain: &PlainSums) {
+        self.holds.add_plain(plain);
+        // A hold is released only if holds of its lock are recorded.
+        self.more.hold_for(plain.total_ns, 1);
     }
 
     pub(super) fn merge(&mut self, other: &Self) {

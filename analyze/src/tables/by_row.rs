@@ -29,10 +29,20 @@ impl<V: Default> ByRow<V> {
     /// Returns the value of a row, the default if the row is new.
     #[inline]
     pub(crate) fn of(&mut self, key: RowKey) -> &mut V {
-        match self.number(key).checked_sub(1) {
-            Some(at) => &mut self.values[at as usize].1,
-            None => self.of_unnumbered(key),
-        }
+        let at = self.index(key);
+        self.at(at)
+    }
+
+    /// Returns the value of the row with this index.
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> &mut V {
+        &mut self.values[index as usize].1
+    }
+
+    /// Returns the index of a row. A new row has the default value.
+    #[inline]
+    pub(crate) fn index(&mut self, key: RowKey) -> u32 {
+        self.number(key).checked_sub(1).unwrap_or_else(|| self.of_unnumbered(key))
     }
 
     /// Returns the value of a row that was added.
@@ -55,9 +65,9 @@ impl<V: Default> ByRow<V> {
         }
     }
 
-    /// Returns the value of a row that has no number in `locks`, or none at all.
+    /// Returns the index of a row that has no number in `locks`, or none at all.
     #[cold]
-    fn of_unnumbered(&mut self, key: RowKey) -> &mut V {
+    fn of_unnumbered(&mut self, key: RowKey) -> u32 {
         let next = self.values.len() as u32 + 1;
         let number = match key {
             RowKey::Lock(LockId(id)) if usize::try_from(id).is_ok_and(|id| id < self.known_locks) => {
@@ -71,7 +81,7 @@ impl<V: Default> ByRow<V> {
         if number == next {
             self.values.push((key, V::default()));
         }
-        &mut self.values[number as usize - 1].1
+        number - 1
     }
 
     /// Returns the rows and their values, in the order in which the rows were first seen.

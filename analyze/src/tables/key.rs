@@ -47,6 +47,14 @@ impl By {
         if self.shows_stacks() { depth.unwrap_or(usize::MAX) } else { 0 }
     }
 
+    /// Whether the lock and the stack of an interval decide its row.
+    pub(crate) const fn is_of_lock_and_stack(self) -> bool {
+        matches!(
+            self,
+            Self::Lock | Self::Site | Self::Class | Self::Kind | Self::Stack | Self::Host | Self::Purpose
+        )
+    }
+
     /// Whether its rows show whole stacks, which are read only then.
     pub(crate) const fn shows_stacks(self) -> bool {
         matches!(self, Self::Stack | Self::TaskLock)
@@ -188,9 +196,9 @@ pub enum Key {
 /// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
-    lock: LockId,
+    pub(crate) lock: LockId,
     task: TaskId,
-    stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
 }
 
 impl From<LockId> for Subject {

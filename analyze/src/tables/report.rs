@@ -36,7 +36,7 @@ mod verdict;
 
 pub use columns::{Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
 pub(in crate::tables) use fairness::CONVOY_MIN;
-pub(crate) use hold_sums::HoldSums;
+pub(crate) use hold_sums::{HoldSums, PlainSums};
 pub use options::Options;
 pub use pick::Pick;
 pub use row::{Report, Row, columns};

@@ -23,7 +23,7 @@ impl Periods {
     }
 
     /// Returns the start of a period.
-    fn start_ns(self, number: i64) -> i64 {
+    pub(crate) fn start_ns(self, number: i64) -> i64 {
         self.origin_ns.saturating_add(self.offset_ns(number))
     }
 
@@ -70,9 +70,9 @@ impl LastPeriod {
         self.number
     }
 
-    /// Returns the number of the last period.
-    pub(crate) fn last(&self) -> i64 {
-        self.number
+    /// Returns the periods.
+    pub(crate) fn all(&self) -> Periods {
+        self.periods
     }
 
     /// Whether the last period has this time.

@@ -1,5 +1,10 @@
 //! Adds up shares of waits by the stacks of holder and waiter, while the trace is read.
 
+use std::{
+    hash::{Hash, Hasher},
+    mem,
+};
+
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
@@ -14,7 +19,7 @@ use crate::{
 };
 
 /// The holder and the waiter, by stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlameKey {
     /// The period in which the wait ended; 0 in a table without periods.
     pub(crate) period: i64,
@@ -26,6 +31,23 @@ pub(crate) struct BlameKey {
     pub(crate) task: Option<TaskId>,
     pub(crate) holder: Option<StackId>,
     pub(crate) waiter: Option<StackId>,
+}
+
+/// Hashes in few steps: the key of every share of a wait is looked up.
+impl Hash for BlameKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { period, charged, class, kernel, task, holder, waiter } = *self;
+        let number = |id: Option<i32>| id.map_or(0, |id| u64::from(id.cast_unsigned()) + 1);
+        let [task, holder, waiter] = [task.map(|task| task.0), holder.map(|id| id.0), waiter.map(|id| id.0)];
+        state.write_i64(period);
+        state.write_u64(
+            (class.map_or(0, |class| u64::from(class) + 1) << 8)
+                | ((charged as u64) << 1)
+                | u64::from(kernel),
+        );
+        state.write_u64(number(task));
+        state.write_u64((number(holder) << 32) ^ number(waiter));
+    }
 }
 
 sums! {
@@ -48,14 +70,24 @@ pub(crate) struct Shares<'a> {
     names: &'a Names,
     selection: &'a Selection,
     pub(crate) sums: FxHashMap<BlameKey, BlameSums>,
-    open: FxHashMap<(LockId, TaskId), Vec<(BlameKey, BlameSums)>>,
+    open: FxHashMap<WaitId, WaitShares>,
+    /// The shares of one open wait, if its first share was the last first one. Most waits are alone on their lock: all their shares come
+    /// one after the other, and are not looked up.
+    latest: Option<WaitId>,
+    of_latest: WaitShares,
     pub(crate) trust: TrustCounter,
 }
+
+/// An open wait: no task waits for a lock twice.
+type WaitId = (LockId, TaskId);
+/// The shares of an open wait.
+type WaitShares = Vec<(BlameKey, BlameSums)>;
 
 impl<'a> Shares<'a> {
     pub(crate) fn new(by: By, names: &'a Names, selection: &'a Selection) -> Self {
         let (sums, open) = (FxHashMap::default(), FxHashMap::default());
-        Self { by, periods: None, names, selection, sums, open, trust: TrustCounter::default() }
+        let (latest, of_latest, trust) = (None, Vec::new(), TrustCounter::default());
+        Self { by, periods: None, names, selection, sums, open, latest, of_latest, trust }
     }
 
     /// Keeps the periods in which waits ended apart.
@@ -75,6 +107,20 @@ impl<'a> Shares<'a> {
         }
     }
 
+    /// Returns the shares of an open wait so far.
+    fn shares(&mut self, id: WaitId, is_first: bool) -> &mut WaitShares {
+        if self.latest != Some(id) {
+            if !is_first {
+                return self.open.entry(id).or_default();
+            }
+            if let Some(last) = self.latest.replace(id) {
+                // The lists are exchanged, and keep their memory.
+                mem::swap(self.open.entry(last).or_default(), &mut self.of_latest);
+            }
+        }
+        &mut self.of_latest
+    }
+
     fn add(&mut self, key: BlameKey, more: &BlameSums) {
         self.sums.entry(key).or_default().merge(more);
     }
@@ -92,7 +138,12 @@ impl Sink for Shares<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        let shares = self.open.get_mut(&(wait.lock, wait.task));
+        let Self { sums, open, latest, of_latest, .. } = self;
+        let id = (wait.lock, wait.task);
+        let shares = match latest.take_if(|latest| *latest == id) {
+            Some(_) => Some(of_latest),
+            None => open.get_mut(&id),
+        };
         if !self.selection.selects_wait(wait) {
             shares.into_iter().for_each(Vec::clear);
             return;
@@ -101,10 +152,10 @@ impl Sink for Shares<'_> {
         let cut = wait.outcome == Outcome::CutByLoss;
         let period = self.periods.map_or(0, |periods| periods.number(wait.end_ns));
         // The task waits again: its list keeps its memory.
-        for (key, sums) in shares.into_iter().flat_map(|shares| shares.drain(..)) {
+        for (key, of_key) in shares.into_iter().flat_map(|shares| shares.drain(..)) {
             let key = BlameKey { period, ..key };
-            let sums = BlameSums { cut_by_loss: if cut { sums.shares } else { 0 }, ..sums };
-            self.sums.entry(key).or_default().merge(&sums);
+            let of_key = BlameSums { cut_by_loss: if cut { of_key.shares } else { 0 }, ..of_key };
+            sums.entry(key).or_default().merge(&of_key);
         }
         if wait.gap_ns.is_none() {
             let key = match (wait.owner, wait.waker) {
@@ -125,7 +176,7 @@ impl Sink for Shares<'_> {
             None if share.free => self.key(Charged::Handoff, wait, None, None),
             None => self.key(Charged::Gap, wait, None, None),
         };
-        let open = self.open.entry((wait.lock, wait.task)).or_default();
+        let open = self.shares((wait.lock, wait.task), share.start_ns == wait.start_ns);
         match open.iter_mut().find(|(other, _)| *other == key) {
             // The time of a wait in no hold is one share, also if it is several stretches.
             Some((key, sums)) if matches!(key.charged, Charged::Handoff | Charged::Gap) => {

@@ -4,7 +4,7 @@ use polars::frame::DataFrame;
 
 use super::{
     Group, Options, Pick,
-    hold_sums::HoldSums,
+    hold_sums::{HoldSums, PlainSums},
     percentiles::{FirstPass, Percentiles, SecondPass, wanted_of},
     pick::Picker,
 };
@@ -18,6 +18,7 @@ use crate::{
         trust::{Trust, TrustCounter},
     },
     tables::{
+        by_pair::ByPair,
         by_row::ByRow,
         frame::{Lines, failed},
         gather::Gather,
@@ -66,6 +67,11 @@ impl<'a> Found<'a> {
     pub(super) fn trust(&self) -> Trust {
         Trust::merged(self.trusts.clone())
     }
+
+    /// Rows by lock are found by the id of the lock alone.
+    fn by_pair(by: By, names: &Names) -> Option<ByPair> {
+        (by != By::Lock && by.is_of_lock_and_stack()).then(|| ByPair::new(names))
+    }
 }
 
 impl<'a> Gather for Found<'a> {
@@ -80,6 +86,7 @@ impl<'a> Gather for Found<'a> {
             rows: Rows::new(&self.inputs[at], self.reading),
             trace: at,
             found: ByRow::new(self.inputs[at].names.locks().len()),
+            by_pair: Self::by_pair(self.reading.by, &self.inputs[at].names),
             extra: self.reading.extra,
             trust: TrustCounter::default(),
         }
@@ -88,9 +95,10 @@ impl<'a> Gather for Found<'a> {
     fn add(&mut self, at: usize, sinks: Vec<Summing<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
         for Summing { found, trust, .. } in sinks {
-            for (key, (of_row, times)) in found.into_values() {
+            for (key, OfRow { plain, mut sums, times }) in found.into_values() {
                 let row = self.ids.id(at, key, self.inputs);
-                self.sums.push([row], &of_row);
+                sums.add_plain(&plain);
+                self.sums.push([row], &sums);
                 if let (Some(all), Some(times)) = (&mut self.percentiles, times) {
                     all.add_first(row, *times);
                 }
@@ -179,9 +187,39 @@ pub(crate) struct Summing<'a> {
     rows: Rows<'a>,
     /// Its index.
     trace: usize,
-    found: ByRow<(HoldSums, Option<Box<FirstPass>>)>,
+    found: ByRow<OfRow>,
+    /// Indices of rows, if lock and stack decide which row an interval has.
+    by_pair: Option<ByPair>,
     extra: Option<Extra>,
     trust: TrustCounter,
+}
+
+/// The sums of one row.
+#[derive(Default)]
+struct OfRow {
+    /// The plain holds, which are not in `sums`.
+    plain: PlainSums,
+    sums: HoldSums,
+    times: Option<Box<FirstPass>>,
+}
+
+impl Summing<'_> {
+    /// Returns the row of an interval.
+    #[inline]
+    fn row(&mut self, subject: impl Into<Subject>) -> &mut OfRow {
+        let subject = subject.into();
+        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
+        let at = known.unwrap_or_else(|| self.index(subject));
+        self.found.at(at)
+    }
+
+    fn index(&mut self, subject: Subject) -> u32 {
+        let at = self.found.index(self.rows.key(subject));
+        if let Some(by_pair) = &mut self.by_pair {
+            by_pair.set(subject.lock, subject.stack, at);
+        }
+        at
+    }
 }
 
 impl Sink for Summing<'_> {
@@ -198,16 +236,19 @@ impl Sink for Summing<'_> {
         if !is_credited && !matches!(hold.state, HoldState::CutByLoss | HoldState::OpenAtEnd) {
             return;
         }
-        let (sums, times) = self.found.of(self.rows.key(hold));
-        if !is_credited {
-            sums.add_unfinished(hold);
-            return;
+        let (extra, trace) = (self.extra, self.trace);
+        let OfRow { plain, sums, times } = self.row(hold);
+        if hold.is_plain() {
+            plain.add(hold);
+        } else if is_credited {
+            sums.add(hold);
+        } else {
+            return sums.add_unfinished(hold);
         }
-        sums.add(hold);
-        match self.extra {
+        match extra {
             None => {}
             Some(Extra::Spent) => times.get_or_insert_default().add_spent(hold),
-            Some(Extra::All) => times.get_or_insert_default().add(self.trace, hold),
+            Some(Extra::All) => times.get_or_insert_default().add(trace, hold),
         }
     }
 
@@ -215,14 +256,14 @@ impl Sink for Summing<'_> {
         if self.rows.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome != Outcome::Acquired {
-                self.found.of(self.rows.key(wait)).0.add_wait(wait);
+                self.row(wait).sums.add_wait(wait);
             }
         }
     }
 
     fn try_failed(&mut self, failure: &TryFailure) {
         if self.rows.selection.selects_try_failure(failure) {
-            self.found.of(self.rows.key(failure)).0.try_failed += 1;
+            self.row(failure).sums.try_failed += 1;
         }
     }
 }

@@ -12,25 +12,27 @@ use crate::input::names::Names;
 const MOST_PLACES: usize = 1 << 18;
 
 /// A number for each pair of a lock and a stack.
-pub(super) struct ByPair {
+pub(crate) struct ByPair {
+    /// The number of locks; 0 if the table would be large.
     locks: usize,
     /// The number of stacks plus one: the first place of a lock is for intervals without a stack.
     stacks: usize,
-    /// The numbers plus one, 0 where there is none: those of the first lock, then those of the second. Empty if it would be large.
+    /// The numbers plus one, 0 where there is none: those of the first lock, then those of the second.
     places: Vec<u32>,
     /// All other pairs.
     others: FxHashMap<(LockId, Option<StackId>), u32>,
 }
 
 impl ByPair {
-    pub(super) fn new(names: &Names) -> Self {
+    pub(crate) fn new(names: &Names) -> Self {
         Self::of_size(names.locks().len(), names.stacks())
     }
 
     fn of_size(locks: usize, stacks: usize) -> Self {
         let stacks = stacks.saturating_add(1);
-        let places = locks.checked_mul(stacks).filter(|places| *places <= MOST_PLACES);
-        let places = vec![0; places.unwrap_or(0)];
+        let is_small = locks.checked_mul(stacks).is_some_and(|places| places <= MOST_PLACES);
+        let locks = if is_small { locks } else { 0 };
+        let places = vec![0; locks * stacks];
         Self { locks, stacks, places, others: FxHashMap::default() }
     }
 
@@ -39,19 +41,18 @@ impl ByPair {
     fn place(&self, lock: LockId, stack: Option<StackId>) -> Option<usize> {
         let lock = lock.0.cast_unsigned() as usize;
         let stack = stack.map_or(0, |stack| stack.0.cast_unsigned() as usize + 1);
-        let is_known = lock < self.locks && stack < self.stacks && !self.places.is_empty();
-        is_known.then_some(lock * self.stacks + stack)
+        (lock < self.locks && stack < self.stacks).then(|| lock * self.stacks + stack)
     }
 
     #[inline]
-    pub(super) fn get(&self, lock: LockId, stack: Option<StackId>) -> Option<u32> {
+    pub(crate) fn get(&self, lock: LockId, stack: Option<StackId>) -> Option<u32> {
         match self.place(lock, stack) {
             Some(at) => self.places[at].checked_sub(1),
             None => self.others.get(&(lock, stack)).copied(),
         }
     }
 
-    pub(super) fn set(&mut self, lock: LockId, stack: Option<StackId>, number: u32) {
+    pub(crate) fn set(&mut self, lock: LockId, stack: Option<StackId>, number: u32) {
         match self.place(lock, stack) {
             Some(at) => self.places[at] = number + 1,
             None => drop(self.others.insert((lock, stack), number)),
