@@ -31,6 +31,8 @@ mod plot;
 mod record;
 #[cfg(feature = "analyze")]
 mod rollup;
+#[cfg(feature = "analyze")]
+mod whatif;
 
 #[cfg(feature = "record")]
 #[cfg(all(feature = "record", feature = "analyze"))]
@@ -50,6 +52,7 @@ pub(crate) use self::{
     html::Html,
     plot::{Info, PictureFormat, Plot},
     rollup::Rollup,
+    whatif::WhatIf,
 };
 
 /// The version and the commit.
@@ -90,7 +93,7 @@ Exit codes:
   1  nothing found
   2  bad input or use
   3  not permitted or not supported on this machine, or not recorded
-  4  the trace lost too many events to rank what is left
+  4  the trace lost too many events to rank what is left, or its replay does not fit
   5  the disk failed
   6  a condition of --fail-if holds
 klock record COMMAND returns the exit code of COMMAND.

@@ -1,7 +1,7 @@
 //! Exit codes, and the error as one line on stderr.
 //!
 //! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted, not supported here or not recorded, 4 the trace lost too many events to
-//! rank, 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
+//! rank or its replay does not fit, 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
 
 use std::{io, process::ExitCode};
 
@@ -28,7 +28,7 @@ pub(crate) enum Exit {
         )
     )]
     NotPossible,
-    /// The trace lost too many events to rank what is left.
+    /// The trace lost too many events to rank what is left, or its replay does not fit it.
     #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis ranks"))]
     TooMuchLost,
     /// The disk failed.

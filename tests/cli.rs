@@ -26,5 +26,7 @@ mod recovery;
 mod reports;
 #[path = "cli/support.rs"]
 mod support;
+#[path = "cli/whatif.rs"]
+mod whatif;
 #[path = "cli/wrong_input.rs"]
 mod wrong_input;

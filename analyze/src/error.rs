@@ -160,6 +160,42 @@ pub enum AnalyzeError {
         /// The path of its events.
         path: PathBuf,
     },
+    /// The holds of a lock that is to be changed were not recorded.
+    #[error("cannot replay {lock}: {why}; {advice}")]
+    CannotReplay {
+        /// The lock, safe to print.
+        lock: String,
+        /// The reason.
+        why: &'static str,
+        /// The next step.
+        advice: &'static str,
+    },
+    /// A lock was not acquired at a site.
+    #[error("cannot find site '{wanted}': {} was acquired at {}", lock, sites.join(", "))]
+    SiteNotFound {
+        /// The site.
+        wanted: String,
+        /// The lock, safe to print; "no lock" for all locks.
+        lock: String,
+        /// Sites at which it was acquired.
+        sites: Vec<String>,
+    },
+    /// A change for a replay is invalid.
+    #[error("invalid value '{text}' of --{option}: use {expected}")]
+    BadChange {
+        /// The option, without its dashes.
+        option: &'static str,
+        /// The value.
+        text: String,
+        /// Valid values.
+        expected: &'static str,
+    },
+    /// Events were lost in the window of a replay.
+    #[error("cannot replay {}: events were lost in the window; choose another one with --from and --to, or none for the longest part without loss", path.display())]
+    LossInWindow {
+        /// The path of its events.
+        path: PathBuf,
+    },
     /// The trace lacks data that the export needs.
     #[error("cannot export {}: {what}; {advice}", path.display())]
     Lacks {
@@ -209,17 +245,18 @@ impl AnalyzeError {
                 | Self::TaskNotFound { .. }
                 | Self::WindowAfterEnd { .. }
                 | Self::SymbolNotFound { .. }
+                | Self::SiteNotFound { .. }
         )
     }
 
     /// Whether what is needed was not recorded: exit code 3.
     pub fn not_recorded(&self) -> bool {
-        matches!(self, Self::NoReleases { .. })
+        matches!(self, Self::NoReleases { .. } | Self::CannotReplay { .. })
     }
 
     /// Whether the trace lost too many events: exit code 4.
     pub fn too_much_lost(&self) -> bool {
-        matches!(self, Self::TooMuchLost { .. })
+        matches!(self, Self::TooMuchLost { .. } | Self::LossInWindow { .. })
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! Files build on each other in this order, and a lower one never imports a higher one: `error`, `choices` and `output::units`;
 //! [`engine`]; [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with);
-//! `causes` (who pays for a wait across locks, and in which state) `critical` (on which holds the end of a task depends) and `order` (which locks are taken inside which); [`tables`], [`plot`] and [`export`].
+//! `causes` (who pays for a wait across locks, and in which state) `critical` (on which holds the end of a task depends), `whatif` (what a change would gain) and `order` (which locks are taken inside which); [`tables`], [`plot`] and [`export`].
 //!
 //! [`engine`] says which task held or waited for which lock, and when. [`tables::report`] adds intervals up into the
 //! columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`] attributes waits to holders, [`tables::info`] describes a trace.
@@ -38,6 +38,7 @@ pub mod rollup;
 pub mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
+mod whatif;
 
 pub use error::AnalyzeError;
 pub use input::filter::Filter;

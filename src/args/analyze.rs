@@ -20,6 +20,7 @@ use trace_format::TaskState;
 use super::{
     common::{Keys, Rows, Table, Traces, key},
     duration::positive,
+    whatif::WhatIf,
 };
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +35,9 @@ pub(crate) enum Analyze {
     Chains(Chains),
     /// The locks on the critical path of a task: those on which the length of the run depends.
     Critical(Critical),
+    /// The gain of a change, such as a shorter hold or a split lock: the recording is replayed with it.
+    #[command(name = "whatif", alias = "what-if")]
+    WhatIf(WhatIf),
     /// Waiting and holding over time, period by period.
     Timeline(Timeline),
     /// Acquisitions by period: the worst periods, the threads that used a lock, its average wait over time.

@@ -32,6 +32,8 @@ mod rollup;
 mod table;
 #[cfg(feature = "analyze")]
 mod traces;
+#[cfg(feature = "analyze")]
+mod whatif;
 
 #[cfg(feature = "analyze")]
 use analyze::tables::intervals::RowKind;
@@ -83,6 +85,7 @@ fn analyze(args: Analyze) -> anyhow::Result<Exit> {
         Analyze::Blame(args) => table::blame(&args),
         Analyze::Chains(args) => table::chains(&args),
         Analyze::Critical(args) => table::critical(&args),
+        Analyze::WhatIf(args) => whatif::run(&args),
         Analyze::Timeline(args) => table::timeline(&args),
         Analyze::Periods(args) => table::periods(&args),
         Analyze::Processes(args) => table::processes(&args),

@@ -28,6 +28,7 @@ fn a_negative_number_of_rows_is_refused_and_none_is_not_an_empty_trace() {
         "blame",
         "chains",
         "critical",
+        "whatif",
         "timeline",
         "periods",
         "processes",

@@ -19,6 +19,7 @@ mod compare;
 mod docs;
 pub mod fixture;
 mod fleet;
+mod gains;
 pub mod generate;
 mod harness;
 pub mod home;
@@ -73,6 +74,8 @@ enum Chore {
     Bench(bench::Options),
     /// Measure the time of pictures, of the page and of tables that follow chains against a report's.
     Pictures(pictures::Options),
+    /// Compare the gains that klock analyze whatif predicts with those of the changed program. Needs root.
+    Gains(gains::Options),
     /// Measure the time of a report, and of the same query in DuckDB and polars.
     Speed(speed::Options),
     /// Boot each kernel of the matrix in an emulator, record in it, and check the recordings.
@@ -128,6 +131,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Pictures(options) => pictures::run(&options),
+        Chore::Gains(options) => gains::run(&options),
         Chore::Speed(options) => speed::run(&options),
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Programs(options) => programs::run(&options).map(|()| true),

@@ -22,6 +22,7 @@ pub(crate) mod tests;
 mod walk;
 
 pub(crate) use read::{Seen, walk};
+pub(crate) use rows::settle;
 pub(crate) use step::{Part, Path, Root, Step};
 #[cfg(test)]
-use {context::Context, forward::Forward, rows::settle, walk::Walk};
+use {context::Context, forward::Forward, walk::Walk};

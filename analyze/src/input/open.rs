@@ -4,12 +4,12 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::{BatchRow, Event, EventKind, TaskId, Trace, run_info::Covers};
+use trace_format::{BatchRow, Event, EventKind, LockId, TaskId, Trace, run_info::Covers};
 
 use super::{
     busiest::WaitSums,
     filter::Filter,
-    locks::{LockSelector, TaskSelector, resolve_task},
+    locks::{LockSelector, TaskSelector, resolve_lock, resolve_task},
     loss,
     names::{self, Names},
     reading::{Detail, ReadOutcome, Reader, in_order, readers},
@@ -127,6 +127,15 @@ impl<'a> Input<'a> {
         each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
     ) -> Result<(), AnalyzeError> {
         self.reader().row_groups(groups, each)
+    }
+
+    /// Returns the locks that a selector selects: one or more.
+    ///
+    /// # Errors
+    ///
+    /// The trace has no such lock.
+    pub(crate) fn locks(&self, selector: &LockSelector) -> Result<Vec<LockId>, AnalyzeError> {
+        resolve_lock(&self.names, selector).map_err(|error| with_suggestions(error, self.trace))
     }
 
     /// Returns the tasks that a selector selects: one or more.

@@ -120,7 +120,7 @@ impl<R> RowTest<R> {
 }
 
 /// Parses a value of a column: a time in ns, a share in millionths, or a number of things.
-fn number(text: &str, kind: Kind) -> Option<f64> {
+pub(crate) fn number(text: &str, kind: Kind) -> Option<f64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | '-' | '+'));
     let (number, unit) = text.split_at(split.unwrap_or(text.len()));
     let number: f64 = number.replace('_', "").parse().ok()?;

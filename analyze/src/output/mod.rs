@@ -29,6 +29,7 @@ mod writer;
 pub use cell::{Cell, Kind};
 pub use column::{Column, Field, Merge, Order, Role, Visibility};
 pub use format::{Format, Page};
+pub(crate) use having::number;
 pub use having::{Having, RowTest};
 pub use help::help;
 pub use rows::Rows;

@@ -13,6 +13,7 @@ pub mod periods;
 pub mod processes;
 pub mod report;
 pub mod timeline;
+pub mod whatif;
 pub mod why;
 
 pub(crate) mod buckets;

@@ -28,6 +28,8 @@ pub enum About {
     LockOrder,
     /// A critical path.
     CriticalPath,
+    /// A replay.
+    Replay,
 }
 
 /// A line of the block.
@@ -54,8 +56,8 @@ pub(super) enum Line {
 /// Returns the effect of a line on a table; `None` if it has none.
 pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
     use About::{
-        Blame, CriticalPath, Diff, Events, HoldHist, Holds, LockOrder, OffCpu, Report, Timeline, WaitHist,
-        Waits,
+        Blame, CriticalPath, Diff, Events, HoldHist, Holds, LockOrder, OffCpu, Replay, Report, Timeline,
+        WaitHist, Waits,
     };
     use Line as L;
     const DROPPED: &str = "dropped, because events were lost while they lasted";
@@ -90,6 +92,7 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
         (L::WaitsCut, Blame) => "during which events were lost: counted until then",
         (L::WaitsCut, Waits) => "during which events were lost (outcome cut)",
 
+        (L::Unpaired, Replay) => "without an acquisition in the trace: held from the start on, or left out",
         (L::Unpaired, _) => "without an acquisition in the trace",
         (L::HandOver, Report | Diff | Timeline | Blame | Holds | HoldHist) => {
             "released by another task than its owner"
@@ -122,7 +125,11 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
         (L::StacksLost, _) => "whose stack was lost",
         (L::NotUnwound, _) => "not unwound: their callers are guesses by frame pointers (?)",
         (L::StatesLost, Report | Waits | Holds | Events) => "whose time asleep and in the run queue was lost",
-        (L::Idle, LockOrder) => return None,
+        (L::ReleaseUnseen, Replay) => {
+            "whose release was not seen: they end with the last event of their task"
+        }
+        (L::Abandoned, Replay) => "that ended without the lock: they stay as they were",
+        (L::Idle, LockOrder | Replay) => return None,
         (L::Idle, _) => "left out (--idle shows them)",
         _ => return None,
     })

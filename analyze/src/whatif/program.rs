@@ -1,0 +1,128 @@
+//! The program of a recording: what each task does, without what it waited for. Built from rows, replayed by `replay`.
+
+use trace_format::{LockId, Mode, TaskId};
+
+/// The slice of Linux's scheduler on a machine with several processors.
+pub(crate) const SLICE_NS: i64 = 3_000_000;
+
+/// One step of a task. Steps take 16 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The task computes for so many ns, or does what was not recorded.
+    Work(i64),
+    /// The task sleeps for so many ns.
+    Sleep(i64),
+    /// The task sleeps until this time, in ns since the start of the program, or does not sleep if it comes later.
+    SleepUntil(i64),
+    /// The task is ready to run for so many ns and has no processor. Not used if processors are part of the replay.
+    Ready(i64),
+    /// The task takes a lock.
+    Acquire { lock: u32, site: u32, mode: Mode },
+    /// The task releases a lock.
+    Release { lock: u32, mode: Mode },
+    /// The task waits until another one signals.
+    Await { signal: u32, object: u32 },
+    /// The task lets those go on that wait for this signal.
+    Signal(u32),
+    /// The task waits until all members of the round of a barrier have come.
+    Meet { round: u32, object: u32 },
+}
+
+/// The steps of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskProgram {
+    pub(crate) task: TaskId,
+    /// The time of its first step, in ns since the start of the program.
+    pub(crate) start_ns: i64,
+    pub(crate) actions: Vec<Action>,
+}
+
+/// A lock, and what its acquisitions in the recording say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockFacts {
+    pub(crate) lock: LockId,
+    /// The time from a release to the acquisition of the waiter that it lets go on: the lower quartile, median and upper quartile.
+    pub(crate) handoff_ns: [i64; 3],
+    /// The number of tasks that may hold it exclusively: 1 but for semaphores.
+    pub(crate) capacity: u32,
+    pub(crate) order: QueueOrder,
+    /// All waits for it in the recording that ended with it.
+    pub(crate) waited_ns: i64,
+    /// The sites of its acquisitions, sorted.
+    pub(crate) sites: Vec<u32>,
+}
+
+/// The rules of the queue of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum QueueOrder {
+    /// Who comes may take a free lock although others wait. A woken waiter that does not get it waits behind all others. glibc.
+    #[default]
+    Overtaking,
+    /// The same, but a woken waiter that does not get it stays the first. Mutexes and semaphores of the kernel.
+    KeepsPlace,
+    /// The same, and a waiting writer keeps new readers out. Reader-writer semaphores of the kernel.
+    WritersFirst,
+    /// Nobody overtakes. Spinlocks of the kernel.
+    Fifo,
+}
+
+/// A program: tasks in the order of their ids, and what their steps refer to by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) tasks: Vec<TaskProgram>,
+    pub(crate) locks: Vec<LockFacts>,
+    /// The number of signals.
+    pub(crate) signals: usize,
+    /// The number of members of each round of a barrier.
+    pub(crate) rounds: Vec<u32>,
+    /// By object that is waited for idly: the median time from a signal to the end of a wait.
+    pub(crate) latency_ns: Vec<i64>,
+    /// The number of processors, if times without one were recorded.
+    pub(crate) cpus: Option<u32>,
+    /// The time after which a task leaves its processor to others that are ready.
+    pub(crate) slice_ns: i64,
+    /// The time from the start of the first task to the last step of the last one.
+    pub(crate) recorded_ns: i64,
+    pub(crate) facts: Facts,
+}
+
+/// Numbers that say how much a replay assumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The number of rows.
+    pub(crate) rows: u64,
+    /// The time of all tasks from their first step to their last one.
+    pub(crate) lives_ns: i64,
+    /// Sleep outside of locks and of waits that a recorded row ended.
+    pub(crate) sleep_ns: i64,
+    /// Idle waits that no recorded row ended.
+    pub(crate) unknown_wakers: u64,
+    /// Time without a processor.
+    pub(crate) ready_ns: i64,
+    /// Waits of which the parts are known, and the part in which the waiter neither slept nor was ready.
+    pub(crate) measured_wait_ns: i64,
+    pub(crate) spun_ns: i64,
+    /// Waits that ended without the lock, and failed attempts.
+    pub(crate) given_up: u64,
+    /// Waits for locks whose holds are not recorded.
+    pub(crate) unmeasured_ns: i64,
+    /// Tasks that began after the first one.
+    pub(crate) later_tasks: u64,
+}
+
+impl Program {
+    /// Returns the index of a lock.
+    pub(crate) fn lock_index(&self, lock: LockId) -> Option<usize> {
+        self.locks.iter().position(|facts| facts.lock == lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_takes_16_bytes() {
+        assert_eq!(size_of::<Action>(), 16);
+    }
+}

@@ -1,0 +1,82 @@
+//! Records a program that is bound by one lock (`fixtures/programs/known_gain.c`), predicts the gain of changes of that lock, and runs the changed
+//! program. Threads sleep in place of computing, for so long that a busy machine changes little.
+//!
+//! needs: gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use support::{cannot_record, csv_rows, fixture, klock, skip};
+
+/// Four threads that have the lock for 40 ms in turn, and work for 10 ms without it.
+const SETTING: [&str; 6] = ["4", "40000", "10000", "1", "0", "5"];
+
+/// Runs the program with these arguments, recorded into a file if one is given, and returns its own time.
+fn wall_ns(arguments: [&str; 6], trace: Option<&std::path::Path>) -> f64 {
+    let program = fixture("known_gain");
+    let mut command = match trace {
+        Some(trace) => {
+            let mut record = klock();
+            record.args(["record", "--sched", "none", "-o"]).arg(trace).arg("--").arg(program);
+            record
+        }
+        None => std::process::Command::new(program),
+    };
+    let ended = support::run(command.args(arguments).env("SLEEP", "1"));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let wall = ended.stdout.lines().find_map(|line| line.strip_prefix("wall "));
+    wall.expect("the program prints its time").parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs gcc; run by cargo xtask test"]
+fn gains_of_a_program_that_is_bound_by_a_lock_are_as_predicted() {
+    if let Some(why) = cannot_record() {
+        return skip(why);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("t.parquet");
+    let recorded_ns = wall_ns(SETTING, Some(&trace));
+    let table = |words: &[&str]| {
+        let ended = support::run(klock().args(words).arg(&trace));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        ended.stdout
+    };
+    let changes = [
+        "--hold",
+        "hot=0.5",
+        "--also",
+        "--shard",
+        "hot=4:task",
+        "--also",
+        "--remove",
+        "hot",
+        "--also",
+        "--hold",
+        "hot=1",
+    ];
+    // On a busy machine hand-offs may differ so much that the replay does not fit.
+    let words = [&["analyze", "whatif", "--anyway", "--format", "json"], &changes[..]].concat();
+    let document: serde_json::Value = serde_json::from_str(&table(&words)).unwrap();
+    let of = |row: usize, column: &str| document["rows"][row][column].as_i64().unwrap();
+    let ratio = |row: usize| 1.0 + of(row, "change_ppm") as f64 / 1e6;
+
+    // What the recording says is what the program and the report say. The threads are born before the program's clock starts.
+    let length = of(0, "recorded_ns") as f64 / recorded_ns;
+    assert!((0.95..1.25).contains(&length), "{length}: {document}");
+    let report = csv_rows(&table(&["report", "--format", "csv"]));
+    let hot = report.iter().find(|row| row["name"].contains(" hot ")).expect("the lock");
+    assert_eq!(hot["wait_total_ns"], of(0, "waited_ns").to_string());
+
+    // The lock is all that matters: half of it is half of the run, and without it the threads do not wait.
+    assert!((0.45..0.65).contains(&ratio(0)), "{document}");
+    assert!((0.2..0.45).contains(&ratio(1)), "{document}");
+    assert_eq!(of(1, "run_ns"), of(2, "run_ns"), "{document}");
+    assert_eq!((of(2, "waits_ns"), of(3, "change_ppm")), (0, 0), "{document}");
+
+    let unchanged_ns = wall_ns(SETTING, None);
+    let changed_ns = wall_ns(["4", "20000", "10000", "1", "0", "5"], None);
+    let measured = changed_ns / unchanged_ns;
+    assert!((measured - ratio(0)).abs() <= 0.15, "measured {measured}: {document}");
+}
