@@ -18,6 +18,7 @@ use super::{
     Table,
     gather::{self, Gather},
     table, trace_column,
+    whatif::Change,
 };
 use crate::{
     causes,
@@ -36,6 +37,7 @@ use crate::{
 
 mod judging;
 mod parts;
+mod predictions;
 mod row;
 mod rules;
 #[cfg(test)]
@@ -46,6 +48,7 @@ mod words;
 
 use judging::lock;
 pub(crate) use parts::Parts;
+pub use predictions::Prediction;
 use row::Used;
 pub use row::{Finding, Lock, Row};
 pub use rules::{Verdict, WaitParts};
@@ -113,6 +116,7 @@ pub(crate) fn of_inputs(
         if chosen.of_input(at).next().is_some() {
             let (parts, ..) = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
             chosen.judge(at, parts)?;
+            chosen.predict(at)?;
         }
     }
     chosen.finish()
@@ -213,6 +217,24 @@ impl<'a> Chosen<'a> {
         Ok(())
     }
 
+    /// Predicts what the changes would gain that the verdicts on the locks of an input ask for.
+    fn predict(&mut self, at: usize) -> Result<(), AnalyzeError> {
+        let indexes: Vec<usize> = self.of_input(at).map(|(index, _)| index).collect();
+        let is_asked = |finding: &&mut Finding| finding.change.is_some();
+        let mut findings: Vec<&mut Finding> = Vec::new();
+        let locks = self.locks.iter_mut().enumerate().filter(|(index, _)| indexes.contains(index));
+        for (_, lock) in locks {
+            findings.extend(lock.iter_mut().flat_map(|lock| &mut lock.findings).filter(is_asked));
+        }
+        let changes: Vec<Change> = findings.iter().filter_map(|finding| finding.change.clone()).collect();
+        let predicted = predictions::predict(&self.inputs[at], &changes)?;
+        findings
+            .into_iter()
+            .zip(predicted)
+            .for_each(|(finding, prediction)| finding.prediction = Some(prediction));
+        Ok(())
+    }
+
     /// Returns the table.
     pub(crate) fn finish(self) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, trusts, locks_total, locks, .. } = self;
@@ -260,6 +282,12 @@ pub fn columns(several: bool) -> Vec<Column<Row>> {
         Of::text("evidence", |row| row.finding.evidence.as_str().into(), "The numbers, as a sentence.")
             .programs(),
         Of::text("advice", |row| row.finding.advice.as_str().into(), "The next step.").programs(),
+        Of::text(
+            "prediction",
+            |row| row.finding.prediction.as_ref().map(Prediction::to_string).into(),
+            "What it would gain, or the reason why that is not known.",
+        )
+        .programs(),
         Of::name("lock", |row| row.lock.as_str().into()),
         Of::count("lock_id", |row| i64::from(row.lock_id), "").identity(),
     ];

@@ -4,6 +4,7 @@ use trace_format::{LockId, LockKind, TaskId, text::shell_word};
 
 use super::{
     parts::{LockParts, SiteParts, most},
+    predictions::{Asked, change},
     row::{Finding, Lock, Used},
     rules::{Facts, Judged, WaitParts, judge, said},
     usage::LockUse,
@@ -110,6 +111,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
     });
     let mean = units::ppm(parts.waited_ns, facts.lives_ns).unwrap_or(0);
     let stands_out = longest.filter(|(ppm, _)| waiters.len() > 1 && *ppm >= mean.saturating_mul(2));
+    let asked = Asked { lock: used.lock, nested: nested.map(|(lock, _)| lock), sites: &words.sites };
     Lock {
         lock_id: used.lock.0,
         name: names.lock_label(used.lock),
@@ -125,12 +127,12 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         },
         lives_ns: facts.lives_ns,
         parts,
-        findings: findings(&facts, &parts, &words),
+        findings: findings(&facts, &parts, &words, &asked),
     }
 }
 
 /// Returns all findings, those that are said first.
-fn findings(facts: &Facts, parts: &WaitParts, names: &Names) -> Vec<Finding> {
+fn findings(facts: &Facts, parts: &WaitParts, names: &Names, asked: &Asked<'_>) -> Vec<Finding> {
     let judged = judge(facts);
     let said = said(&judged);
     let rest = judged.into_iter().filter(|judged| !said.contains(judged));
@@ -142,7 +144,20 @@ fn findings(facts: &Facts, parts: &WaitParts, names: &Names) -> Vec<Finding> {
         } else {
             (String::new(), String::new())
         };
-        Finding { verdict, holds, said, value_ppm, limit_ppm, explains_ns, evidence, advice }
+        let change = change(verdict, facts, asked).filter(|_| said);
+        let prediction = None;
+        Finding {
+            verdict,
+            holds,
+            said,
+            value_ppm,
+            limit_ppm,
+            explains_ns,
+            evidence,
+            advice,
+            prediction,
+            change,
+        }
     })
     .collect()
 }

@@ -4,9 +4,11 @@ use serde::Serialize;
 use trace_format::LockId;
 
 use super::{
+    predictions::Prediction,
     rules::{Verdict, WaitParts},
     usage::LockUse,
 };
+use crate::tables::whatif::Change;
 
 /// One lock and what is to be said of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,6 +56,11 @@ pub struct Finding {
     pub evidence: String,
     /// The next step; empty if the rule does not hold.
     pub advice: String,
+    /// What the change would gain that the verdict asks for; `None` if it asks for none, or is not said.
+    pub prediction: Option<Prediction>,
+    /// That change.
+    #[serde(skip)]
+    pub(super) change: Option<Change>,
 }
 
 /// One verdict on one lock, for formats that have rows.

@@ -39,6 +39,9 @@ impl Lock {
             if finding.verdict != Verdict::Quiet {
                 style.wrapped_in(Paint::Plain, &format!("   {}", finding.evidence), out)?;
                 style.wrapped_in(Paint::Plain, &format!("   -> {}", finding.advice), out)?;
+                if let Some(prediction) = &finding.prediction {
+                    style.wrapped_in(Paint::Plain, &format!("      {prediction}"), out)?;
+                }
             }
         }
         if !self.findings.iter().any(|finding| finding.said) {
