@@ -17,8 +17,8 @@ pub(crate) struct WhatIf {
     #[arg(long, value_name = "N", default_value_t = whatif::EVENTS, value_parser = events)]
     pub(crate) events: u64,
     /// Sleep outside of locks: kept (as long as it was), or open (until the time at which it ended, as for requests from outside).
-    #[arg(long, value_name = "HOW", default_value = "kept", value_parser = ["kept", "open"])]
-    pub(crate) sleep: String,
+    #[arg(long = "sleep", value_name = "HOW", default_value = "kept", value_parser = is_open, action = ArgAction::Set)]
+    pub(crate) sleep_open: bool,
     /// Show predictions of replays that do not fit the recording.
     #[arg(long)]
     pub(crate) anyway: bool,
@@ -90,6 +90,15 @@ fn events(text: &str) -> Result<u64, String> {
     let events =
         text.replace('_', "").parse().ok().filter(|events| (1..=whatif::MOST_EVENTS).contains(events));
     events.ok_or_else(|| format!("invalid number of events '{text}': use 1 to {}", whatif::MOST_EVENTS))
+}
+
+/// Parses what becomes of sleep outside of locks.
+fn is_open(text: &str) -> Result<bool, String> {
+    match text {
+        "kept" => Ok(false),
+        "open" => Ok(true),
+        _ => Err(format!("invalid value '{text}' of --sleep: use kept or open")),
+    }
 }
 
 impl ClapArgs for Changes {

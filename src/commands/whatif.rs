@@ -33,7 +33,7 @@ pub(super) fn run(args: &args::WhatIf) -> anyhow::Result<Exit> {
         alternatives: alternatives.clone(),
         progress: args.progress.clone(),
         events: args.events,
-        idle_open: args.sleep == "open",
+        idle_open: args.sleep_open,
         anyway: args.anyway,
         sort: rows.sort.clone().unwrap_or_default(),
         limit: table::computed_limit(&args.table, limit),

@@ -26,7 +26,7 @@ fn each_format_has_the_alternatives_in_their_order() {
     assert_eq!(json["rows"][0]["locks"][0]["waited_ns"], 900_000);
     assert_eq!(json["rows"][0]["fit_ppm"], 0);
     assert_eq!(json["replays"][0]["events"], 5);
-    assert!(run(&["--format", "md"]).succeeds().contains("| --hold cache_lock=0.5 |"));
+    assert!(run(&["--format", "md"]).succeeds().contains("| --hold cache\\_lock=0.5 |"));
     run(&["--format", "parquet", "-o", "whatif.parquet"]).succeeds();
     assert!(folder.path("whatif.parquet").exists());
     assert_eq!(run(&["-n", "1", "--format", "csv"]).succeeds().lines().count(), 2);
