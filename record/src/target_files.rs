@@ -28,11 +28,13 @@ use crate::{
 
 mod cfi;
 mod copy;
+mod debug_files;
 mod demangle;
 mod elf;
 mod functions;
 mod helper;
 mod language;
+mod limits;
 mod message;
 mod opener;
 mod parser;
@@ -56,9 +58,6 @@ const PARSE_LIMIT: Duration = Duration::from_secs(5);
 const BYTES_PER_SECOND: u64 = 8 << 20;
 /// Number of a user's files that may go wrong before the others are left alone.
 const MAX_STRIKES: u32 = 3;
-/// Maximum time after a recording ended on request, for all files of processes of another user; and if one of them went wrong before.
-const MAX_AFTER_STOP: Duration = Duration::from_secs(10);
-const MAX_AFTER_STOP_AND_STRIKE: Duration = Duration::from_millis(300);
 /// Maximum number of open files for processes of one user.
 const MAX_FILES: usize = 4096;
 /// Maximum text of symbols for processes of one user in bytes. Symbols beyond it have no names.
@@ -297,39 +296,8 @@ impl TargetFiles {
         }
     }
 
-    /// Describes the files that went wrong in a sentence; `None` if there are none.
-    pub(crate) fn describe_failures(&self) -> Option<String> {
-        let total: u64 = self.failures.values().sum();
-        let mut reasons: Vec<String> =
-            self.failures.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        reasons.sort();
-        (total > 0).then(|| {
-            let files = if total == 1 { "file" } else { "files" };
-            format!(
-                "{total} mapped {files} could not be examined ({}): no names from there",
-                reasons.join(", ")
-            )
-        })
-    }
-
     fn file(&self, id: FileId) -> &OpenedFile {
         &self.files[id.0 as usize]
-    }
-
-    /// Returns the process on whose behalf a file is read: of those that map it, one of klock's own user, or else of the user with
-    /// the fewest files that went wrong.
-    fn owner(&self, id: FileId) -> FileOwner {
-        let standing = |owner: &&FileOwner| (!is_own_user(owner.uid), self.strikes(owner.uid));
-        let owners = &self.file(id).owners;
-        owners
-            .iter()
-            .min_by_key(standing)
-            .copied()
-            .unwrap_or(FileOwner { pid: 0, uid: FileOwner::UNKNOWN_USER })
-    }
-
-    fn strikes(&self, uid: u32) -> u32 {
-        self.users.get(&uid).map_or(0, |user| user.strikes)
     }
 
     fn file_mut(&mut self, id: FileId) -> &mut OpenedFile {
@@ -380,62 +348,6 @@ impl TargetFiles {
         self.held_bytes += bytes;
         self.file_mut(id).facts.get_or_insert(facts);
         Ok(())
-    }
-
-    /// Returns an error if the file, or several files of its user, went wrong before.
-    fn may_be_read(&self, id: FileId) -> Result<(), String> {
-        let file = self.file(id);
-        if file.failed || file.left_out || self.strikes(self.owner(id).uid) >= MAX_STRIKES {
-            return Err("it failed before".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Lets the parser read a file and its debug information.
-    fn load_with_debug(&mut self, id: FileId) -> Result<(), String> {
-        if self.held.contains(&id) && !self.file(id).failed {
-            return self.load(id);
-        }
-        self.load(id)?;
-        if self.file(id).debug.is_none() {
-            let found = self.find_debug(id);
-            self.file_mut(id).debug = Some(found);
-        }
-        let debug = self.file(id).debug.iter().flatten().next().and_then(|fd| fd.try_clone().ok());
-        if let Some(debug) = debug {
-            let belongs: bool = self.ask_with(id, &ParseRequest::LoadDebug { file: id.0 }, Some(&debug))?;
-            if !belongs {
-                self.file_mut(id).debug = Some(None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens the file with a file's debug information: by its build id or its link, below the system's directory of debug
-    /// information, then below the root of its process.
-    fn find_debug(&mut self, id: FileId) -> Option<OwnedFd> {
-        let FileOwner { pid, uid } = self.owner(id);
-        let (folder, name) = self.file(id).path.rsplit_once('/')?;
-        let (folder, name) = (folder.to_owned(), name.to_owned());
-        let facts = self.file(id).facts.clone()?;
-        let mut relative = Vec::new();
-        if let Some((first, rest)) = facts.build_id.as_deref().and_then(|id| id.split_at_checked(2)) {
-            relative.push(format!(".build-id/{first}/{rest}.debug"));
-        }
-        let link = facts.debug_link.filter(|link| *link != name);
-        relative.extend(link.iter().map(|link| format!("{}/{link}", folder.trim_start_matches('/'))));
-        let system = relative.iter().map(|path| (None, format!("{}{path}", opener::SYSTEM_DEBUG)));
-        let process = Some((pid, uid));
-        let own = link.iter().flat_map(|link| {
-            [format!("{folder}/{link}"), format!("{folder}/.debug/{link}")].map(|path| (process, path))
-        });
-        let own_debug = relative.iter().map(|path| (process, format!("{}{path}", opener::SYSTEM_DEBUG)));
-        let candidates: Vec<_> = system.chain(own).chain(own_debug).collect();
-        candidates.into_iter().filter(|(process, path)| process.is_some() || !path.contains("/../")).find_map(
-            |(process, path)| {
-                self.open_requested(uid, &OpenRequest::Debug { process, path }).ok().map(|(file, _)| file)
-            },
-        )
     }
 
     /// Asks for symbols of files that are loaded.
@@ -501,50 +413,6 @@ impl TargetFiles {
         }
     }
 
-    /// Takes time from a file's budget. A file without budget went wrong.
-    fn spend(&mut self, id: FileId, time: Duration) {
-        let file = self.file_mut(id);
-        file.budget = file.budget.saturating_sub(time);
-        if file.budget.is_zero() && !file.failed {
-            self.fail(id, &CallError::Timeout);
-        }
-    }
-
-    fn fail(&mut self, id: FileId, error: &CallError) {
-        let uid = self.owner(id).uid;
-        let is_stopped = matches!(error, CallError::Stopped);
-        let file = self.file_mut(id);
-        let known = if is_stopped { &mut file.left_out } else { &mut file.failed };
-        if std::mem::replace(known, true) {
-            return;
-        }
-        if !is_stopped {
-            self.users.entry(uid).or_default().strikes += 1;
-        }
-        self.count_failure(match error {
-            CallError::Stopped => LEFT_OUT,
-            CallError::Timeout => "took too long",
-            CallError::Died => "crashed their parser",
-            CallError::Start(_) => "without a helper process",
-        });
-    }
-
-    /// Returns how long a helper may take for a file of a process of this user.
-    fn wait_limit(&self, uid: u32, limit: Duration) -> WaitLimit {
-        let after_stop = if is_own_user(uid) {
-            Duration::MAX
-        } else if self.strikes(uid) > 0 {
-            MAX_AFTER_STOP_AND_STRIKE
-        } else {
-            MAX_AFTER_STOP
-        };
-        WaitLimit { limit, after_stop, stop: self.stop.clone() }
-    }
-
-    fn count_failure(&mut self, reason: &'static str) {
-        *self.failures.entry(reason).or_default() += 1;
-    }
-
     fn restart_parser(&mut self) {
         self.parser.stop();
         self.forget_held();
@@ -555,11 +423,6 @@ impl TargetFiles {
         self.held.clear();
         self.held_bytes = 0;
     }
-}
-
-/// Whether this is the user that klock runs as.
-fn is_own_user(uid: u32) -> bool {
-    uid == rustix::process::geteuid().as_raw()
 }
 
 /// Returns a path by which klock and the kernel reach a file that klock holds open.

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::*;
+use super::{limits::MAX_AFTER_STOP_AND_STRIKE, *};
 use crate::maps;
 
 /// A user that is not the one of the tests.
