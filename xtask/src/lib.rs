@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod bpf;
 mod compare;
+mod dist;
 mod docs;
 pub mod fixture;
 mod fleet;
@@ -104,6 +105,8 @@ enum Chore {
         lossy: bool,
     },
     Fleet(fleet::Options),
+    /// Make target/dist/klock, the program as it is released: without symbols, but for those of the demo.
+    Dist(dist::Options),
 }
 
 /// Runs the chore that the command line names.
@@ -141,5 +144,6 @@ fn run(chore: Chore) -> Result<bool> {
             generate::run(&output, events, seed, lossy).map(|()| true)
         }
         Chore::Fleet(options) => fleet::run(&options).map(|()| true),
+        Chore::Dist(options) => dist::run(&options).map(|()| true),
     }
 }
