@@ -34,7 +34,6 @@ mod rollup;
 #[cfg(feature = "analyze")]
 mod whatif;
 
-#[cfg(feature = "record")]
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
@@ -157,7 +156,7 @@ fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error
         let text = error.render();
         let text = if terminal::current().color { text.ansi().to_string() } else { text.to_string() };
         // The reader of a closed pipe has read enough.
-        let _ = output::to_stdout(|out| Ok(out.write_all(help::mend(&text, width).as_bytes())?));
+        let _ = output::to_stdout(|out| Ok(out.write_all(help::rejoin(&text, width).as_bytes())?));
         std::process::exit(error.exit_code());
     }
     let names = words.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
@@ -167,7 +166,14 @@ fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error
         [name, ..] => (*name).to_owned(),
         [] => String::new(),
     };
-    match hints::hint(&error, &command) {
+    let known = Args::command();
+    let of = |command: &clap::Command| -> Vec<String> {
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        shown.map(|sub| sub.get_name().to_owned()).collect()
+    };
+    let mut all = of(&known);
+    all.extend(known.find_subcommand("analyze").into_iter().flat_map(of));
+    match hints::hint(&error, &command, &all) {
         Some(hint) => anyhow::anyhow!(hint),
         None => error.exit(),
     }

@@ -47,7 +47,7 @@ pub(crate) fn write(
     fill(create(path, options)?, write)
 }
 
-/// Calls `write` with a file that replaces the present one, and says nothing of it.
+/// Calls `write` with a file that replaces the present one, without a message.
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) fn replace(
     path: &Path,

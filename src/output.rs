@@ -9,7 +9,7 @@ use std::{
 
 #[cfg(feature = "analyze")]
 use analyze::output::layout::{Notes, TextStyle};
-use trace_format::text::printable;
+use trace_format::{output::OutputError, text::printable};
 
 use crate::{pager::Paged, terminal, wrap::wrap};
 
@@ -38,10 +38,36 @@ pub(crate) fn to_stdout(
 pub(crate) fn unpaged(
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut out = BufWriter::with_capacity(64 * 1024, io::stdout());
-    write(&mut out)?;
-    out.flush()?;
-    Ok(())
+    let mut out = BufWriter::with_capacity(64 * 1024, Stdout { failed: None });
+    let result = write(&mut out).and_then(|()| Ok(out.flush()?));
+    let failed = out.get_ref().failed.map(io::Error::from_raw_os_error);
+    match failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        Some(source) => Err(OutputError::Io { path: "the standard output".into(), source }.into()),
+        None => result,
+    }
+}
+
+/// The standard output, and the first error of writing to it.
+struct Stdout {
+    failed: Option<i32>,
+}
+
+impl Stdout {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.failed = self.failed.or(error.raw_os_error()))
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = io::stdout().write(bytes);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = io::stdout().flush();
+        self.note(result)
+    }
 }
 
 /// Returns the style of text on the standard output.

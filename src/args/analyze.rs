@@ -47,7 +47,7 @@ pub(crate) enum Analyze {
     /// Why tasks were off-CPU, and which task woke them (record with --off-cpu): stacks of both, as bcc's offwaketime shows them.
     #[command(name = "offcpu", alias = "off-cpu")]
     OffCpu(OffCpu),
-    /// Locks that threads take in opposite orders: what could deadlock another day.
+    /// Locks that threads take in opposite orders: what could deadlock in another run.
     Order(Order),
     /// Histograms of waits or holds, by powers of two or finer.
     Hist(Hist),

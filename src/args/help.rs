@@ -1,7 +1,7 @@
 //! Help texts for the width of a terminal.
 //!
 //! The texts below the options are written as paragraphs and as rows (`  left  right`), and laid out here: nothing is wider than the
-//! terminal, and no line has a single word that could have company. Options that all tables share are listed once, in `klock analyze
+//! terminal, and no wrapped line has a single word. Options that all tables share are listed once, in `klock analyze
 //! --help`.
 
 use clap::{Arg, Command};
@@ -185,8 +185,8 @@ fn rows(lines: &[&str], width: usize) -> String {
     text.join("\n")
 }
 
-/// Gives company to single words that clap has wrapped: the last word of the line before moves down.
-pub(super) fn mend(text: &str, width: usize) -> String {
+/// Moves the last word of a line down to a single word that clap has wrapped.
+pub(super) fn rejoin(text: &str, width: usize) -> String {
     let width = width.min(MOST);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for at in 1..lines.len() {
@@ -242,7 +242,7 @@ mod tests {
         fn add(command: &Command, path: &str, width: usize, found: &mut Vec<(String, String)>) {
             let mut own = command.clone();
             for text in [own.render_help(), own.render_long_help()] {
-                found.push((path.to_owned(), mend(&text.to_string(), width)));
+                found.push((path.to_owned(), rejoin(&text.to_string(), width)));
             }
             for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
                 add(sub, &format!("{path} {}", sub.get_name()), width, found);

@@ -87,8 +87,22 @@ const COMMANDS: &[(&str, &str)] = &[
     ("timehist", "`klock waits` shows each wait"),
 ];
 
-/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command.
-pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
+/// Commands that take fewer traces than they were given, with the reason and the next step.
+const FEWER_TRACES: &[(&str, &str)] = &[
+    (
+        "html",
+        "cannot put several traces on one page: its timeline has one clock; write a page for each trace",
+    ),
+    (
+        "plot",
+        "cannot draw more than two traces: a picture compares one before a change with one after it; draw them in pairs",
+    ),
+    ("recover", "cannot recover several traces at once; recover them one by one"),
+];
+
+/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `names` those of all
+/// commands and tables.
+pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Option<String> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.as_str()),
         _ => None,
@@ -96,6 +110,10 @@ pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let option = text(ContextKind::InvalidArg)?;
+            if !option.starts_with('-') {
+                let (_, answer) = FEWER_TRACES.iter().find(|(name, _)| *name == command)?;
+                return Some((*answer).to_owned());
+            }
             let option = option.split('=').next().unwrap_or(option);
             let known = OPTIONS.iter().find(|(commands, options, _)| {
                 (commands.contains(&command) || commands.is_empty() && command != "record")
@@ -107,13 +125,16 @@ pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
         }
         ErrorKind::InvalidSubcommand => {
             let word = text(ContextKind::InvalidSubcommand)?;
-            let (_, advice) = COMMANDS.iter().find(|(name, _)| *name == word)?;
+            let advice = match COMMANDS.iter().find(|(name, _)| *name == word) {
+                Some((_, advice)) => (*advice).to_owned(),
+                None => format!("did you mean klock {}?", near(word, names)?),
+            };
             Some(format!("there is no klock {word}: {advice}"))
         }
         // The parsers of klock name the value and the valid form.
         ErrorKind::ValueValidation => {
             let words = std::error::Error::source(error)?.to_string();
-            if let ("plot", Some((_, range))) = (command, words.split_once(" is not in ")) {
+            if let Some((_, range)) = words.split_once(" is not in ") {
                 let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
                 let option = option.split(' ').next().unwrap_or(option);
                 let range = range.replace("..=", " to ");
@@ -121,34 +142,58 @@ pub(super) fn hint(error: &clap::Error, command: &str) -> Option<String> {
             }
             words.starts_with("invalid ").then_some(words)
         }
-        ErrorKind::ArgumentConflict if command == "plot" => {
+        ErrorKind::InvalidValue if text(ContextKind::InvalidArg)?.starts_with("--locks") => {
+            let word = text(ContextKind::InvalidValue)?;
+            Some(format!("invalid locks '{word}': {}", locks(word)))
+        }
+        ErrorKind::InvalidValue => {
+            let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+            let ContextValue::Strings(known) = error.get(ContextKind::ValidValue)? else { return None };
+            if value.is_empty() || known.is_empty() {
+                return None;
+            }
+            Some(format!("invalid {} '{value}': use one of {}", name_of(option), known.join(", ")))
+        }
+        ErrorKind::ArgumentConflict => {
             let other = match error.get(ContextKind::PriorArg)? {
                 ContextValue::Strings(others) => others.first()?,
                 ContextValue::String(other) => other,
                 _ => return None,
             };
             let one = text(ContextKind::InvalidArg)?;
-            let name =
-                |option: &str| option.split([' ', '[']).find(|word| !word.is_empty()).map(str::to_owned);
-            let (one, other) = (name(one)?, name(other)?);
-            let names = [one, other].map(|name| name.trim_end_matches(']').to_owned());
-            let [one, other] =
-                names.map(|name| if name == "AFTER" { "a second trace".to_owned() } else { name });
-            Some(format!("cannot draw {one} together with {other}: leave one of them out"))
-        }
-        ErrorKind::InvalidValue if text(ContextKind::InvalidArg)?.starts_with("--locks") => {
-            let word = text(ContextKind::InvalidValue)?;
-            Some(format!("invalid locks '{word}': {}", locks(word)))
-        }
-        ErrorKind::ArgumentConflict if command == "record" => {
-            let ContextValue::Strings(others) = error.get(ContextKind::PriorArg)? else {
-                let (one, other) = (text(ContextKind::InvalidArg)?, text(ContextKind::PriorArg)?);
-                return two_targets(one, other);
-            };
-            two_targets(text(ContextKind::InvalidArg)?, others.first()?)
+            if command == "record"
+                && let Some(answer) = two_targets(one, other)
+            {
+                return Some(answer);
+            }
+            let [one, other] = [one, other].map(|option| match name_of(option) {
+                "AFTER" => "a second trace",
+                name => name,
+            });
+            let verb = if command == "plot" { "draw" } else { "use" };
+            Some(format!("cannot {verb} {one} together with {other}: leave one of them out"))
         }
         _ => None,
     }
+}
+
+/// Returns the name of an option or argument as clap shows it: that of `--width <PIXELS>`, `[AFTER]`.
+fn name_of(shown: &str) -> &str {
+    let is_bracket = |c| matches!(c, '<' | '>' | '[' | ']' | '.');
+    shown
+        .split(' ')
+        .next()
+        .unwrap_or(shown)
+        .split('[')
+        .find(|part| !part.is_empty())
+        .unwrap_or(shown)
+        .trim_matches(is_bracket)
+}
+
+/// Returns the known word that was probably meant, if there is one.
+fn near<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
+    let nearest = known.iter().map(|known| (strsim::osa_distance(word, known), known)).min()?;
+    (nearest.0 <= word.len() / 3).then_some(nearest.1.as_str())
 }
 
 /// Returns what to use for a word that `--locks` does not know.

@@ -83,10 +83,10 @@ pub(crate) enum PictureFormat {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Info {
-    /// The trace to describe.
+    /// Traces to describe: files, or directories of them.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Print JSON.
+    pub(crate) traces: Vec<PathBuf>,
+    /// Print JSON: an object for each trace.
     #[arg(long)]
     pub(crate) json: bool,
 }

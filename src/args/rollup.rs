@@ -12,8 +12,8 @@ use super::{common::Filters, duration::positive};
 Writes five tables as Parquet files, DIR/TABLE/date=DAY/HOST-TRACE.parquet: facts
 (sums by period and acquisition site), buckets (counts of holds and waits by
 length), blame (who made whom wait), traces and labels. Rows of many machines are
-added up by any SQL engine; sql/fleet has the queries, docs/fleet.md a walk. A
-trace that is rolled up again replaces its own files.
+added up by any SQL engine; sql/fleet has the queries, docs/fleet.md an example.
+A trace that is rolled up again replaces its own files.
 
 Examples:
   klock rollup -o rollups

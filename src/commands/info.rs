@@ -1,17 +1,23 @@
-//! `klock info`: describes a trace.
+//! `klock info`: describes traces.
 
 use analyze::tables::info;
 
+use super::traces;
 use crate::{args, exit::Exit, output};
 
 pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
-    let trace = trace_format::open(&args.trace)?;
-    let info = info::info(&trace)?;
+    let traces = traces::open(&args.traces)?;
+    let all = traces.iter().map(info::info).collect::<Result<Vec<_>, _>>()?;
     output::to_stdout(|out| {
-        if args.json {
-            info::json::write(&info, out)?
-        } else {
-            info::text::write(&info, out)?
+        for (at, info) in all.iter().enumerate() {
+            if args.json {
+                info::json::write(info, out)?;
+                continue;
+            }
+            if at > 0 {
+                writeln!(out)?;
+            }
+            info::text::write(info, out)?;
         }
         Ok(())
     })?;

@@ -30,7 +30,9 @@ pub(super) fn run(args: &args::Man) -> anyhow::Result<Exit> {
     let mut command = &klock;
     for name in &args.command {
         let known = || -> Vec<&str> { shown(command).map(Command::get_name).collect() };
-        let found = shown(command).find(|sub| sub.get_name() == name);
+        let below = |command| shown(command).find(|sub| sub.get_name() == name);
+        // `klock report` is short for `klock analyze report`.
+        let found = below(command).or_else(|| below(klock.find_subcommand("analyze")?));
         command = found
             .ok_or_else(|| anyhow::anyhow!("invalid command '{name}': use one of {}", known().join(", ")))?;
     }

@@ -1,6 +1,6 @@
-//! The tables of `klock analyze`: arguments to options, the finished table to where the arguments say.
+//! The tables of `klock analyze`: arguments become options, and the finished table is written to the destination.
 
-use std::path::PathBuf;
+use std::{io::ErrorKind, path::PathBuf};
 
 use analyze::{
     Filter,
@@ -8,7 +8,6 @@ use analyze::{
     output::{Column, Format, Page, column::find},
     tables::{Table, blame, chains, critical, hist, offcpu, periods, processes, report, timeline, why},
 };
-use anyhow::Context as _;
 use trace_format::Trace;
 
 use super::{
@@ -41,7 +40,7 @@ pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
     let sort = args.table.rows.sort.as_ref().map_or(Ok(report::Column::default()), parse)?;
     anyhow::ensure!(
         !sort.is_part(),
-        "cannot sort by {sort}: it is the part of the column that is sorted by; sort by that one, and show {sort} with -F"
+        "cannot sort by {sort}: it is a share of the sort column; sort by that column, and show {sort} with -F"
     );
     let rows = &args.table.rows;
     let having = rows.having.iter().map(|having| having.column().to_owned());
@@ -109,8 +108,17 @@ pub(super) fn chains(args: &args::Chains) -> anyhow::Result<Exit> {
 
 pub(super) fn critical(args: &args::Critical) -> anyhow::Result<Exit> {
     let read = |path: &PathBuf| -> anyhow::Result<critical::Spans> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let why = match error.kind() {
+                ErrorKind::NotFound => "no such file".to_owned(),
+                ErrorKind::InvalidData => "it is not text".to_owned(),
+                kind => kind.to_string(),
+            };
+            anyhow::anyhow!(
+                "cannot read {}: {why}; give a CSV file of tid,begin_ns,end_ns[,name]",
+                path.display()
+            )
+        })?;
         Ok(text.parse::<critical::Spans>()?.on(args.spans_clock))
     };
     let spans = args.spans.as_ref().map(read).transpose()?;

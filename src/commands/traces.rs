@@ -14,7 +14,10 @@ pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
                 add(&file, true, &mut traces)?;
             }
             if traces.len() == before {
-                anyhow::bail!("cannot read traces from {}: the directory has none", path.display());
+                anyhow::bail!(
+                    "cannot read traces from {}: the directory has none; give a trace, or the directory of a recording",
+                    path.display()
+                );
             }
         } else {
             add(path, paths.len() > 1, &mut traces)?;

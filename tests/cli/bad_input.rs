@@ -36,7 +36,11 @@ fn a_truncated_trace_is_never_read_as_a_complete_one() {
 #[test]
 fn a_side_table_is_distinguished_from_the_events() {
     let folder = Folder::new().with_trace(&one_wait());
-    folder.klock(&["info", "trace.locks.parquet"]).fails(2, &["locks table", "trace.parquet"]);
+    folder.klock(&["info", "trace.locks.parquet"]).fails(2, &["locks table", "use trace.parquet"]);
+    fs::rename(folder.path("trace.locks.parquet"), folder.path("renamed.parquet")).unwrap();
+    folder
+        .klock(&["info", "renamed.parquet"])
+        .fails(2, &["cannot read renamed.parquet: it is the locks table", "TRACE.parquet"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Checks that a mistyped command line, or one of perf or bcc, is answered with one line that leads to the right one.
 
-use crate::support::{Folder, one_wait};
+use std::{fs::OpenOptions, process::Command};
+
+use crate::support::{Folder, one_wait, write_trace};
 
 /// Checks that the command fails with one line that contains all parts, and writes no trace.
 #[track_caller]
@@ -199,4 +201,82 @@ fn one_trace_has_nothing_to_be_compared_with() {
 fn a_program_that_is_not_there_is_looked_for_in_path_only_without_a_slash() {
     refused(&["record", "./no-such-program"], &["./no-such-program", "no such file; check its path"]);
     refused(&["record", "no-such-program"], &["command not found", "PATH"]);
+}
+
+#[test]
+fn a_mistyped_table_is_answered_with_the_one_that_was_meant() {
+    refused(&["reprot"], &["there is no klock reprot", "did you mean klock report?"]);
+    refused(&["recrod", "true"], &["did you mean klock record?"]);
+    let far = Folder::new().klock(&["elephant"]);
+    assert!(far.code == Some(2) && !far.stderr.contains("did you mean"), "{}", far.stderr);
+}
+
+#[test]
+fn a_value_that_an_option_does_not_have_is_answered_in_one_line_with_those_that_it_has() {
+    refused(&["record", "--sched", "some", "true"], &["invalid --sched 'some': use one of auto, all"]);
+    refused(&["record", "--sample", "0", "true"], &["invalid --sample '0': use a number from 1 to"]);
+    refused(
+        &["record", "--max-stack", "0", "true"],
+        &["invalid --max-stack '0': use a number from 1 to 127"],
+    );
+    refused(&["completions", "tcsh"], &["invalid SHELL 'tcsh': use one of bash"]);
+    refused(&["report", "--kind", "door"], &["invalid kind of lock 'door': use one of mutex"]);
+    refused(&["report", "--mode", "both"], &["invalid mode 'both': use one of exclusive, shared"]);
+}
+
+#[test]
+fn options_that_exclude_each_other_are_named() {
+    refused(
+        &["record", "--off-cpu", "--sched", "none", "true"],
+        &["cannot use --off-cpu together with --sched: leave one of them out"],
+    );
+    refused(&["critical", "--task", "a", "--spans", "s.csv"], &["cannot use", "--task", "--spans"]);
+}
+
+#[test]
+fn a_command_that_takes_one_trace_says_why_and_info_takes_several() {
+    refused(
+        &["html", "a.parquet", "b.parquet"],
+        &["cannot put several traces on one page", "for each trace"],
+    );
+    refused(&["plot", "a.parquet", "b.parquet", "c.parquet"], &["cannot draw more than two traces"]);
+    refused(&["recover", "a.parquet", "b.parquet"], &["one by one"]);
+    let folder = Folder::new().with_trace(&one_wait());
+    write_trace(&folder.path("other.parquet"), "cd", &one_wait());
+    let info = folder.klock(&["info", "trace.parquet", "other.parquet"]);
+    let described = ["trace.locks.parquet", "other.locks.parquet"].map(|file| info.succeeds().contains(file));
+    assert_eq!(described, [true; 2], "{}", info.stdout);
+}
+
+#[test]
+fn spans_that_cannot_be_read_are_answered_with_their_form() {
+    refused(
+        &["critical", "--spans", "none.csv"],
+        &["cannot read none.csv: no such file", "tid,begin_ns,end_ns"],
+    );
+    let folder = Folder::new().with_trace(&one_wait());
+    std::fs::write(folder.path("hello.csv"), "hello\n").unwrap();
+    folder.klock(&["critical", "--spans", "hello.csv"]).fails(2, &["invalid line 1 of the spans 'hello'"]);
+}
+
+#[test]
+fn a_man_page_of_a_table_is_found_without_the_word_analyze() {
+    let folder = Folder::new();
+    assert_eq!(
+        folder.klock(&["man", "report"]).succeeds(),
+        folder.klock(&["man", "analyze", "report"]).succeeds()
+    );
+}
+
+#[test]
+fn a_full_disk_behind_the_standard_output_is_a_failure_of_the_disk() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for args in [&["report"][..], &["waits"], &["export", "--format", "csv"], &["info"], &["man"]] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut klock = Command::new(env!("CARGO_BIN_EXE_klock"));
+        let output = klock.current_dir(folder.path("")).args(args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {stderr}");
+        assert!(stderr.contains("cannot write the standard output: no space left"), "{args:?}: {stderr}");
+    }
 }

@@ -17,7 +17,7 @@ use crate::{
 #[non_exhaustive]
 pub enum FormatError {
     /// The file cannot be opened or read.
-    #[error("{}: {}", path.display(), describe_io(source))]
+    #[error("cannot read {}: {}", path.display(), describe_io(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum FormatError {
         source: Box<Self>,
     },
     /// The file is not Parquet.
-    #[error("{}: not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
+    #[error("cannot read {}: it is not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
     NotParquet {
         /// The file.
         path: PathBuf,
@@ -47,8 +47,8 @@ pub enum FormatError {
     },
     /// The file starts as Parquet but has no footer: the recorder was killed, or the copy is incomplete.
     #[error(
-        "{}: no Parquet footer at the end (offset {size}): the recorder was killed or the copy is incomplete; finish it with \
-         `klock recover`, or copy it again",
+        "cannot read {}: no Parquet footer at the end (offset {size}), so the recorder was killed or the copy is incomplete; finish it \
+         with `klock recover`, or copy it again",
         path.display()
     )]
     NoFooter {
@@ -58,7 +58,7 @@ pub enum FormatError {
         size: u64,
     },
     /// The recording has not written its first checkpoint yet.
-    #[error("{}: it is being recorded, and nothing is complete yet; try again in a second", path.display())]
+    #[error("cannot read {}: it is being recorded, and nothing is complete yet; try again in a second", path.display())]
     BeingRecorded {
         /// The file.
         path: PathBuf,
@@ -75,14 +75,14 @@ pub enum FormatError {
         journal: PathBuf,
     },
     /// The trace has its footer.
-    #[error("{}: the trace is complete; there is nothing to recover", path.display())]
+    #[error("cannot recover {}: the trace is complete; read it as it is", path.display())]
     AlreadyComplete {
         /// The file.
         path: PathBuf,
     },
     /// A file that was rewritten with a compression that this program does not decode.
     #[error(
-        "{}: cannot read columns compressed with {codec}: klock reads zstd, snappy, gzip, lz4 and uncompressed Parquet; write it again \
+        "cannot read {}: it is compressed with {codec}, and klock reads zstd, snappy, gzip, lz4 and uncompressed Parquet; write it again \
          with one of them (pyarrow: compression='zstd')",
         path.display()
     )]
@@ -93,13 +93,13 @@ pub enum FormatError {
         codec: &'static str,
     },
     /// A Parquet file that klock did not write.
-    #[error("{}: not a klock trace (its footer has no `klock` entry); use a file that `klock record` wrote", path.display())]
+    #[error("cannot read {}: it is not a klock trace (its footer has no `klock` entry); use a file that `klock record` wrote", path.display())]
     NotATrace {
         /// The file.
         path: PathBuf,
     },
     /// A side table was given in place of the events file.
-    #[error("{}: the {table} table of a trace, not its events; use {}", path.display(), main.display())]
+    #[error("cannot read {}: it is the {table} table of a trace, not its events; {}", path.display(), instead(path, main))]
     SideTable {
         /// The file.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum FormatError {
         main: PathBuf,
     },
     /// A newer klock wrote the trace.
-    #[error("{}: trace format {found}, but this klock reads up to {FORMAT_MAJOR}; use a newer klock", path.display())]
+    #[error("cannot read {}: it has trace format {found}, and this klock reads up to {FORMAT_MAJOR}; use a newer klock", path.display())]
     NewerMajor {
         /// The file.
         path: PathBuf,
@@ -117,7 +117,7 @@ pub enum FormatError {
         found: u32,
     },
     /// A side table is missing.
-    #[error("{}: missing next to {}; copy the .stacks, .locks and .tasks files of the trace along", path.display(), main.display())]
+    #[error("cannot read {}: {} is missing; copy the .stacks, .locks and .tasks files of the trace along", main.display(), path.display())]
     MissingSidecar {
         /// The missing file.
         path: PathBuf,
@@ -125,7 +125,7 @@ pub enum FormatError {
         main: PathBuf,
     },
     /// A side table belongs to another trace.
-    #[error("{}: belongs to trace {found}, not to {} (trace {expected}); copy the side table of the same recording", path.display(), main.display())]
+    #[error("cannot read {}: it belongs to trace {found}, not to {} (trace {expected}); copy the side table of the same recording", path.display(), main.display())]
     ForeignSidecar {
         /// The side table.
         path: PathBuf,
@@ -137,7 +137,7 @@ pub enum FormatError {
         found: String,
     },
     /// The `klock` entry of the footer is invalid JSON.
-    #[error("{}: cannot read the footer's `klock` entry", path.display())]
+    #[error("cannot read {}: the `klock` entry of its footer is invalid", path.display())]
     BadRunInfo {
         /// The file.
         path: PathBuf,
@@ -146,7 +146,7 @@ pub enum FormatError {
         source: serde_json::Error,
     },
     /// A required column is missing or has another type.
-    #[error("{}: column {column}: expected {expected}, found {found}", path.display())]
+    #[error("cannot read {}: column {column}: expected {expected}, found {found}", path.display())]
     Column {
         /// The file.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub enum FormatError {
         found: String,
     },
     /// A value that the format does not allow.
-    #[error("{}: row group {row_group}, row {row}, column {column}: {detail}", path.display())]
+    #[error("cannot read {}: row group {row_group}, row {row}, column {column}: {detail}", path.display())]
     Value {
         /// The file.
         path: PathBuf,
@@ -190,12 +190,23 @@ fn describe_io(error: &io::Error) -> String {
         io::ErrorKind::NotFound => {
             "no such file; record one with `klock record COMMAND`, or give the path of a trace".to_owned()
         }
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::IsADirectory => "is a directory, not a trace".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "permission denied; read it as its owner, or record with `--mode 644`".to_owned()
+        }
+        io::ErrorKind::IsADirectory => "it is a directory, not a trace; give a file".to_owned(),
         _ if output::is_descriptor_limit(error) => {
             "the limit on open files is reached; raise it with `ulimit -n`".to_owned()
         }
         _ => "input/output error".to_owned(),
+    }
+}
+
+/// Returns the next step for a side table.
+fn instead(path: &Path, events: &Path) -> String {
+    if path == events {
+        "use the file that was recorded as TRACE.parquet".to_owned()
+    } else {
+        format!("use {}", events.display())
     }
 }
 

@@ -39,8 +39,8 @@ id! {
 /// `not_among` of the kind of value, the name and the known names.
 #[macro_export]
 macro_rules! named_enum {
-    ($(#[$doc:meta])* $name:ident { $($values:tt)+ }) => {
-        $crate::named_enum! { $(#[$doc])* $name, "value", $crate::event::UnknownName { $($values)+ } }
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($values:tt)+ }) => {
+        $crate::named_enum! { $(#[$doc])* $name, $what, $crate::event::UnknownName { $($values)+ } }
     };
     ($(#[$doc:meta])* $name:ident, $what:literal, $error:ty {
         $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+
@@ -86,8 +86,10 @@ macro_rules! named_enum {
 
 /// A name that the format does not define.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid value '{name}': expected one of {}", known.join(", "))]
+#[error("invalid {what} '{name}': use one of {}", known.join(", "))]
 pub struct UnknownName {
+    /// The kind of value.
+    pub what: &'static str,
     /// The name found.
     pub name: String,
     /// The names that the format defines.
@@ -95,14 +97,14 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    pub(crate) fn not_among(_what: &str, name: &str, known: &'static [&'static str]) -> Self {
-        Self { name: name.to_owned(), known }
+    pub(crate) fn not_among(what: &'static str, name: &str, known: &'static [&'static str]) -> Self {
+        Self { what, name: name.to_owned(), known }
     }
 }
 
 named_enum! {
     /// The kind of an event.
-    EventKind {
+    EventKind, "event" {
         /// The first attempt to acquire the lock failed. The peer is the owner, if known.
         Wait = "wait",
         /// The task acquired the lock. `wait_ns` is 0 if the lock was free; the peer is the task whose wake-up ended the wait.
@@ -128,7 +130,7 @@ named_enum! {
 
 named_enum! {
     /// The mode in which a lock is held.
-    Mode {
+    Mode, "mode" {
         /// By one task at a time.
         Exclusive = "exclusive",
         /// By any number of readers.
@@ -138,7 +140,7 @@ named_enum! {
 
 named_enum! {
     /// The state of a task when it left its CPU.
-    TaskState {
+    TaskState, "state" {
         /// Runnable: the task was preempted or yielded.
         Runnable = "runnable",
         /// Sleeping; signals wake it.
@@ -335,6 +337,6 @@ mod tests {
     #[test]
     fn an_unknown_name_is_an_error_that_lists_the_known_names() {
         let error = "borrowed".parse::<Mode>().unwrap_err();
-        assert_eq!(error.to_string(), "invalid value 'borrowed': expected one of exclusive, shared");
+        assert_eq!(error.to_string(), "invalid mode 'borrowed': use one of exclusive, shared");
     }
 }

@@ -1,7 +1,6 @@
 //! Information about the recording: the `klock` entry of the Parquet footer, as JSON.
 //!
-//! It tells a reader on another machine what was recorded, what the sources could not see, what was lost, and whether the
-//! file is complete. Unknown fields are ignored and missing ones take their default, so that fields can be added.
+//! It describes what was recorded, what the sources could not see, what was lost, and whether the file is complete. Unknown fields are ignored and missing ones take their default, so that fields can be added.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +17,7 @@ const OFF_CPU: &str = "off_cpu";
 
 named_enum! {
     /// The off-CPU times that have rows.
-    Covers {
+    Covers, "covers" {
         /// All of every recorded task.
         All = "all",
         /// At least those of tasks that hold a lock for which another task waits; others may be missing.

@@ -9,7 +9,7 @@ use crate::{
 
 named_enum! {
     /// The kind of a lock.
-    LockKind {
+    LockKind, "kind of lock" {
         /// Kernel: sleeping mutex.
         Mutex = "mutex",
         /// Kernel: mutex with priority inheritance.
@@ -64,7 +64,7 @@ impl LockKind {
 
 named_enum! {
     /// The address space of a lock's address.
-    Scope {
+    Scope, "scope" {
         /// The kernel.
         Kernel = "kernel",
         /// The process in `pid`.

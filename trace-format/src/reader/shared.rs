@@ -33,7 +33,7 @@ impl SharedLocks {
         Self { first: is_any.then_some(first) }
     }
 
-    /// Returns whether the footer of a locks table allows for such rows, as far as its statistics say.
+    /// Returns whether the footer of a locks table allows for such rows, according to its statistics.
     pub(super) fn are_possible(metadata: &ArrowReaderMetadata) -> bool {
         let metadata = metadata.metadata();
         let columns = metadata.file_metadata().schema_descr().columns();

@@ -46,12 +46,14 @@ struct Span {
 impl FromStr for Spans {
     type Err = AnalyzeError;
 
-    /// Reads lines of `tid,begin_ns,end_ns` and maybe `,name`. A first line of other words is a heading.
+    /// Reads lines of `tid,begin_ns,end_ns` and maybe `,name`. A first line of as many words is a heading.
     fn from_str(text: &str) -> Result<Self, AnalyzeError> {
         let (mut spans, mut names) = (Vec::new(), Vec::new());
         for (line, number) in text.lines().zip(1..) {
             let line = line.trim();
-            if line.is_empty() || number == 1 && line.starts_with(|first: char| first.is_alphabetic()) {
+            let is_heading =
+                |line: &str| line.starts_with(char::is_alphabetic) && line.split(',').count() >= 3;
+            if line.is_empty() || number == 1 && is_heading(line) {
                 continue;
             }
             let mut fields = line.splitn(4, ',').map(str::trim);
@@ -105,10 +107,10 @@ impl Spans {
             }
             let first = tasks.partition_point(|task| task.tid < span.tid);
             let of_tid = tasks[first..].iter().take_while(|task| task.tid == span.tid);
-            let lives = |task: &&&TaskRow| {
+            let is_alive = |task: &&&TaskRow| {
                 task.start_ns.is_none_or(|ns| ns < to_ns) && task.exit_ns.is_none_or(|ns| ns >= to_ns)
             };
-            let task = of_tid.filter(lives).last()?;
+            let task = of_tid.filter(is_alive).last()?;
             Some((Root { task: task.id, from_ns: span_from_ns, to_ns }, span.name))
         };
         let roots: Vec<_> = self.spans.iter().filter_map(root).collect();
