@@ -105,9 +105,9 @@ fn records_lost_in_a_very_small_pool_are_counted_where_they_are_missing() {
     let (recorded, ended) = place.run_fixture(&["--ring", "64k"], "known_pairs", &["2", "300000"]);
     let loss = &recorded.trace.info().loss;
     let own = loss.by_program.iter().find(|row| row.program == "preload").unwrap();
-    let told: i64 =
+    let reported: i64 =
         recorded.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.count.unwrap()).sum();
-    assert_eq!(told.cast_unsigned(), own.ring_full, "each loss is told in its place");
+    assert_eq!(reported.cast_unsigned(), own.ring_full, "each loss is reported in its place");
     assert!(own.ring_full > 0, "64 kB were enough");
     // Every acquisition has a release, and every worker an init and a destroy: no thread waits here but for `shared`, whose
     // waits are one record each.

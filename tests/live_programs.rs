@@ -37,19 +37,19 @@ fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program alone and recorded. Both must succeed with the same output, as far as `telling` keeps it.
+/// Runs a program alone and recorded. Both must succeed with the same output, as far as `comparable` keeps it.
 #[track_caller]
 fn unharmed(
     place: &Place,
     program: &Path,
     arguments: &[&str],
-    telling: fn(&str) -> String,
+    comparable: fn(&str) -> String,
 ) -> (Recorded, Ended) {
     let alone = run(place.command(program).args(arguments));
     assert!(alone.status.success(), "{}{}", alone.stdout, alone.stderr);
     let (recorded, ended) = place.run(&mut place.record(&["--quiet"], program, arguments));
-    assert_eq!(telling(&ended.stdout), telling(&alone.stdout));
-    assert_eq!(telling(&own_words(&ended.stderr)), telling(&own_words(&alone.stderr)));
+    assert_eq!(comparable(&ended.stdout), comparable(&alone.stdout));
+    assert_eq!(comparable(&own_words(&ended.stderr)), comparable(&own_words(&alone.stderr)));
     assert_nothing_lost(&recorded);
     (recorded, ended)
 }

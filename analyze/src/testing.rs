@@ -58,7 +58,7 @@ pub(crate) fn lock_row(id: i32, kind: LockKind) -> LockRow {
     }
 }
 
-/// Returns a thread of process 1, and its life.
+/// Returns a thread of process 1 with this start and exit.
 pub(crate) fn task_row(id: i32, (start_ns, exit_ns): (Option<i64>, Option<i64>)) -> TaskRow {
     TaskRow { id: TaskId(id), pid: 1, tid: id, comm: None, start_ns, exit_ns, cgroup: None }
 }

@@ -30,7 +30,7 @@ pub struct Kretprobes {
 }
 
 impl Kretprobes {
-    /// Creates an object without probes. `misses_counted` says whether the kernel's count of misses is correct.
+    /// Creates an object without probes. `misses_counted`: whether the kernel's count of misses is correct.
     pub fn new(misses_counted: bool) -> Self {
         Self { misses_counted, events: Vec::new(), names: Vec::new() }
     }

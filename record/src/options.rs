@@ -261,7 +261,7 @@ pub struct Summary {
     pub exit: Option<CommandExit>,
     /// Deviations from the options, a sentence each.
     pub warnings: Vec<String>,
-    /// Whether the program has locks that are not recorded; a warning says which.
+    /// Whether the program has locks that are not recorded; a warning names them.
     pub has_unseen_locks: bool,
     /// The reason for the end.
     pub stop_reason: String,

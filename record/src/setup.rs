@@ -37,7 +37,7 @@ pub(crate) struct Setup {
     pub(crate) filters: Filters,
     /// Parts of the default that are left out, a sentence each.
     pub(crate) warnings: Vec<String>,
-    /// Whether the program has locks that are not recorded; a warning says which.
+    /// Whether the program has locks that are not recorded; a warning names them.
     pub(crate) has_unseen_locks: bool,
 }
 

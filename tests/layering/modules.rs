@@ -1,7 +1,7 @@
 //! The import graph of a crate's files, read from their tokens: which file names items of which other file.
 //!
 //! An import of a re-exported item counts as one of the file that defines it, so a parent that only re-exports its
-//! children depends on none of them. Declaring a child is no dependency either. Code that is compiled only for tests
+//! children depends on none of them. Nor is the declaration of a child a dependency. Code that is compiled only for tests
 //! does not count.
 
 use std::{

@@ -39,9 +39,9 @@ pub(crate) struct Options {
 
 /// 2026-11-22 12:00 UTC.
 const BEGUN_NS: i64 = 1_795_348_800_000_000_000;
-/// One machine in so many runs version 2.
+/// One machine in `NEW_ONE_IN` runs version 2.
 const NEW_ONE_IN: u64 = 5;
-/// One machine in so many lost events.
+/// One machine in `LOSSY_ONE_IN` lost events.
 const LOSSY_ONE_IN: u64 = 50;
 
 /// Writes the rollups.

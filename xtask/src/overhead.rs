@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "pairs",
         "median difference",
         "95 % interval",
-        "told from noise",
+        "beyond noise",
     ];
     let command = format!("overhead --blocks {} --iterations {}", options.blocks, options.iterations);
     harness.publish(&command, "benchmarks.md", "overhead", &table::markdown(&head, &rows))

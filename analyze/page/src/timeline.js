@@ -5,7 +5,7 @@ import { taskColours, theme } from "./colours.js";
 import { unpack } from "./data.js";
 import { el } from "./dom.js";
 import { chain, firstOf, HOLD, inRange, intervals, SLOTS, WAIT } from "./intervals.js";
-import { duration, mean, moment } from "./units.js";
+import { duration, mean, timestamp } from "./units.js";
 
 const ROW = 44;
 const HOLDS = 14;
@@ -98,7 +98,7 @@ export function timelineView(data) {
       drawRow(c, x, state.rows[at], y);
     }
     context.restore();
-    range.textContent = `${moment(Math.round(state.from))} s to ${moment(Math.round(state.to))} s (${duration(Math.round(state.to - state.from))})`;
+    range.textContent = `${timestamp(Math.round(state.from))} s to ${timestamp(Math.round(state.to))} s (${duration(Math.round(state.to - state.from))})`;
     frames.draws.push(performance.now() - begun);
     if (frames.draws.length > 600) frames.draws.shift();
   }
@@ -287,7 +287,7 @@ export function timelineView(data) {
     const holder = all.kind[i] !== WAIT ? [] : [Number.isNaN(all.holder_task[i]) ? "no holder is known" : `for ${strings[all.holder_task[i]]}`];
     return [
       `${strings[all.task[i]]} ${kind} ${names[all.lock[i]]}`,
-      `${duration(all.length[i])}, from ${moment(all.start[i])} s, ${strings[all.mode[i]]}, ${strings[all.state[i]]}`,
+      `${duration(all.length[i])}, from ${timestamp(all.start[i])} s, ${strings[all.mode[i]]}, ${strings[all.state[i]]}`,
       ...holder,
       `at ${strings[all.site[i]]}`,
       ...(all.stacks[all.stack[i]] ?? []).map((frame) => `  ${strings[frame]}`),
@@ -382,7 +382,7 @@ export function timelineView(data) {
     if (row >= level.locks || time < 0 || time >= span) return [names[row]];
     const p = Math.min(level.periods - 1, Math.floor(time / level.period_ns));
     const value = (of) => level[of][row * level.periods + p];
-    return [names[row], `${moment(p * level.period_ns)} s, ${duration(level.period_ns)}: held ${(value("held") / 10).toFixed(1)} %, ${mean(value("waiting"))} waiting`];
+    return [names[row], `${timestamp(p * level.period_ns)} s, ${duration(level.period_ns)}: held ${(value("held") / 10).toFixed(1)} %, ${mean(value("waiting"))} waiting`];
   }
   canvas.addEventListener("pointerup", (event) => {
     const click = drag && !drag.moved && !drag.map;

@@ -21,7 +21,7 @@ export function duration(ns) {
 }
 
 /** Nanoseconds as seconds with every digit. @param {number} ns */
-export function moment(ns) {
+export function timestamp(ns) {
   const abs = Math.abs(ns);
   return `${ns < 0 ? "-" : ""}${Math.floor(abs / 1e9)}.${String(abs % 1e9).padStart(9, "0")}`;
 }
@@ -37,7 +37,7 @@ export function show(value, kind, strings) {
   if (kind === "text" || kind === "site") return Number.isNaN(value) ? "" : strings[value];
   if (Number.isNaN(value)) return "-";
   switch (kind) {
-    case "moment": case "period": return moment(value);
+    case "timestamp": case "period": return timestamp(value);
     case "duration": return duration(value);
     case "ppm": return `${(value / 1e4).toFixed(1)} %`;
     case "percent": return (value / 1e4).toFixed(1);

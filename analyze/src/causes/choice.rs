@@ -80,7 +80,7 @@ fn read<R: Receiver, C: WaitChoice>(
 struct AtBegin<'a> {
     selection: &'a Selection,
     trust: TrustCounter,
-    /// Whether the end of a wait told otherwise than its begin.
+    /// Whether the selection of a wait differs between its begin and its end.
     has_changed: bool,
 }
 

@@ -187,7 +187,7 @@ impl Tasks {
         (task.last_row_ns, task.age) = (row.ts_ns(), age);
     }
 
-    /// Settles the time since the last row of every task: no row follows that tells more.
+    /// Settles the time since the last row of every task: no further row follows.
     pub(super) fn end(&mut self, receiver: &mut impl Receiver) {
         self.age += 1;
         for task in std::mem::take(&mut self.paying) {

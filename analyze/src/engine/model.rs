@@ -12,7 +12,7 @@ use super::{Charge, Counts, Hold, HoldState, Intervals, Outcome, Wait, histories
 /// Charged ns by lock, waiting task, and owner and begin of the hold; `None` for a hand-off gap.
 pub(super) type Shares = BTreeMap<(LockId, TaskId, Option<(TaskId, i64)>), i64>;
 
-/// A hold of the model: what the engine says of it, and where the lock's clock stood at its begin and end.
+/// A hold of the model: the engine's data for it, and the reading of the lock's clock at its begin and end.
 #[derive(Clone, Debug)]
 struct ModelHold {
     hold: Hold,
@@ -170,7 +170,7 @@ impl Model {
         self.holds[at].until.is_none() && self.holds[at].hold.state != HoldState::AcquisitionOnly
     }
 
-    /// Ends the wait that this event ends, and says what the hold is that it begins, if it begins one.
+    /// Ends the wait that this event ends, and returns the hold that it begins, if it begins one.
     fn end_wait(&mut self, segment: &Segment<'_>, event: &Event, now: i64) -> Option<(Hold, Option<usize>)> {
         let (lock, task) = (event.lock?, event.task?);
         let acquired = event.kind == EventKind::Acquire;

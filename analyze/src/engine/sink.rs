@@ -29,7 +29,7 @@ pub trait Sink {
     fn try_failed(&mut self, failure: &TryFailure) {
         let _ = failure;
     }
-    /// `count` events are missing before `ts_ns`; 0 if the count was not read. Every sink of a parallel reading is told.
+    /// `count` events are missing before `ts_ns`; 0 if the count was not read. Every sink of a parallel reading is called.
     fn lost(&mut self, ts_ns: i64, count: i64) {
         let _ = (ts_ns, count);
     }

@@ -20,7 +20,7 @@ pub struct Filter {
     pub kinds: Vec<LockKind>,
     /// Includes idle waits: all but those for locks.
     pub include_idle: bool,
-    /// Only waits for these purposes, and the acquisitions that end them; if empty, as `include_idle` says.
+    /// Only waits for these purposes, and the acquisitions that end them; if empty, `include_idle` decides.
     pub purposes: Vec<Purpose>,
     /// Only the holds and waits of these tasks.
     pub task: Option<TaskSelector>,

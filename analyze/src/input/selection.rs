@@ -28,7 +28,7 @@ pub(crate) struct Selection {
     /// By lock id: whether it is left out only because its waits are idle.
     idle: Vec<bool>,
     purposes: Arc<Purposes>,
-    /// The selected purposes of waits; `None` if the locks say all about them.
+    /// The selected purposes of waits; `None` if the kinds of the locks decide.
     selected: Option<SelectedPurposes>,
     /// Whether locks that the side table does not have are selected.
     all_locks: bool,

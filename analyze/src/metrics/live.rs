@@ -105,7 +105,7 @@ impl Live {
     pub fn set_info(&mut self, info: RunInfo) {
         let lost = text::causes(&info.loss);
         for (known, (cause, n)) in self.events.lost.iter_mut().zip(lost) {
-            // A counter that cannot be read at the moment is 0.
+            // A counter that cannot be read now is 0.
             *known = (cause, n.max(known.1));
         }
         self.info = info;

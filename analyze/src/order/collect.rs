@@ -1,7 +1,7 @@
 //! Collects the dependencies of a trace, in one pass over all its rows.
 //!
 //! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock already, if it turns its
-//! exclusive hold into a shared one, or if its stack says that the call was a try. A lock that was taken by a try is held from then on.
+//! exclusive hold into a shared one, or if the call was a try according to its stack. A lock that was taken by a try is held from then on.
 //!
 //! Rows of all locks share one clock, the running maximum of their times.
 
@@ -20,7 +20,7 @@ use crate::{
     input::names::Names,
 };
 
-/// Collects dependencies. `selects` says for a row whether the filter selects it.
+/// Collects dependencies. `selects` returns whether the filter selects a row.
 pub(crate) struct Collector<'a, F> {
     names: &'a Names,
     nodes: &'a Nodes<'a>,
@@ -33,7 +33,7 @@ pub(crate) struct Collector<'a, F> {
     now_ns: i64,
 }
 
-/// The state of a task that its held locks do not say.
+/// The state of a task besides its held locks.
 #[derive(Debug, Default)]
 struct TaskState {
     /// The locks that it waits for, with the dependencies that these waits made.

@@ -11,7 +11,7 @@ mod collect;
 mod dependency;
 mod graph;
 mod held;
-mod lives;
+mod lifetimes;
 #[cfg(test)]
 mod model;
 mod node;
@@ -26,7 +26,7 @@ mod verdict;
 
 pub(crate) use collect::Collector;
 pub(crate) use dependency::Acquisition;
-pub(crate) use lives::Lives;
+pub(crate) use lifetimes::Lifetimes;
 pub use node::By;
 pub(crate) use node::{Node, Nodes};
 pub(crate) use search::{Cycle, Found, Step, search};

@@ -15,7 +15,7 @@ use trace_format::{
 };
 
 use super::{
-    Collector, Found, Lives, Nodes, Verdict,
+    Collector, Found, Lifetimes, Nodes, Verdict,
     model::{self, Signature},
     node::By,
     programs::{KINDS, Move, Program, TASKS, moves, program, with_loss},
@@ -43,8 +43,8 @@ fn stacks() -> Vec<Stack> {
     (0..).zip(&SITES).map(stack).collect()
 }
 
-fn tasks(lives: &[(Option<i64>, Option<i64>)]) -> Vec<TaskRow> {
-    (0..).zip(lives).map(|(id, life)| task_row(id, *life)).collect()
+fn tasks(lifetimes: &[(Option<i64>, Option<i64>)]) -> Vec<TaskRow> {
+    (0..).zip(lifetimes).map(|(id, lifetime)| task_row(id, *lifetime)).collect()
 }
 
 const FOREVER: [(Option<i64>, Option<i64>); TASKS as usize] = [(None, None); TASKS as usize];
@@ -55,7 +55,7 @@ fn found(events: &[Event], locks: &[LockRow], tasks: &[TaskRow]) -> Found {
     let nodes = Nodes::new(By::Lock, &names, &rules);
     let mut collector = Collector::new(&names, &nodes, Arc::clone(&rules), |_| true);
     events.iter().for_each(|event| collector.push(event));
-    search(&collector.finish(), &nodes, &Lives::of(tasks), 4)
+    search(&collector.finish(), &nodes, &Lifetimes::of(tasks), 4)
 }
 
 /// Returns the verdict on each cycle.
@@ -78,10 +78,11 @@ fn inversions(events: &[Event], locks: &[LockRow]) -> BTreeMap<Signature, Verdic
     found
 }
 
-fn lives() -> impl Strategy<Value = Vec<(Option<i64>, Option<i64>)>> {
-    let life = (option::weighted(0.3, 1000..1100i64), option::weighted(0.3, 1..60i64));
-    let life = life.prop_map(|(start_ns, length)| (start_ns, length.map(|ns| start_ns.unwrap_or(1000) + ns)));
-    vec(life, TASKS as usize)
+fn lifetimes() -> impl Strategy<Value = Vec<(Option<i64>, Option<i64>)>> {
+    let lifetime = (option::weighted(0.3, 1000..1100i64), option::weighted(0.3, 1..60i64));
+    let lifetime =
+        lifetime.prop_map(|(start_ns, length)| (start_ns, length.map(|ns| start_ns.unwrap_or(1000) + ns)));
+    vec(lifetime, TASKS as usize)
 }
 
 /// The properties below would hold of histories without cycles, too.
@@ -91,8 +92,8 @@ fn the_random_histories_have_cycles_of_every_verdict() {
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
     for _ in 0..2000 {
         let moves = moves(50).new_tree(&mut runner).unwrap().current();
-        let lives = lives().new_tree(&mut runner).unwrap().current();
-        for cycle in found(&program(&moves, &KINDS), &locks(&KINDS), &tasks(&lives)).cycles {
+        let lifetimes = lifetimes().new_tree(&mut runner).unwrap().current();
+        for cycle in found(&program(&moves, &KINDS), &locks(&KINDS), &tasks(&lifetimes)).cycles {
             *counts.entry(cycle.verdict).or_default() += 1;
         }
     }
@@ -104,13 +105,13 @@ proptest! {
 
     #[test]
     fn cycles_and_their_verdicts_are_those_of_the_slow_model(
-        moves in moves(50), loss in option::weighted(0.2, 0..40usize), lives in lives(),
+        moves in moves(50), loss in option::weighted(0.2, 0..40usize), lifetimes in lifetimes(),
     ) {
         let mut events = program(&moves, &KINDS);
         if let Some(at) = loss {
             events = with_loss(events, at);
         }
-        let (locks, tasks) = (locks(&KINDS), tasks(&lives));
+        let (locks, tasks) = (locks(&KINDS), tasks(&lifetimes));
         let names = Names::of_rows(locks.clone(), &stacks());
         let found = found(&events, &locks, &tasks);
         prop_assert!(!found.is_cut);
@@ -198,7 +199,7 @@ proptest! {
         let mut collector = Collector::new(&names, &nodes, Arc::clone(&rules), |_| true);
         events.iter().for_each(|event| collector.push(event));
         let collected = collector.finish();
-        let found = search(&collected, &nodes, &Lives::default(), 4);
+        let found = search(&collected, &nodes, &Lifetimes::default(), 4);
         for deadlock in collected.deadlocks.iter().filter(|deadlock| deadlock.members.len() <= 4) {
             let mut expected: Vec<(LockId, LockId)> =
                 deadlock.members.iter().map(|member| (member.has.lock, member.wants.lock)).collect();
@@ -222,7 +223,7 @@ proptest! {
             let nodes = Nodes::new(by, &names, &rules);
             let mut collector = Collector::new(&names, &nodes, Arc::clone(&rules), |_| true);
             events.iter().for_each(|event| collector.push(event));
-            let found = search(&collector.finish(), &nodes, &Lives::default(), 4);
+            let found = search(&collector.finish(), &nodes, &Lifetimes::default(), 4);
             for cycle in &found.cycles {
                 let next = cycle.steps.iter().cycle().skip(1);
                 prop_assert!(cycle.steps.iter().zip(next).all(|(step, next)| step.wanted.node == next.held.node));

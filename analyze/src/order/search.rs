@@ -11,7 +11,7 @@ use super::{
     collect::Collected,
     dependency::{Acquisition, Example},
     graph::{Edge, cyclic_edges},
-    lives::Lives,
+    lifetimes::Lifetimes,
     node::{Node, Nodes},
     verdict::{CycleCounts, Judge, Verdict},
 };
@@ -56,10 +56,15 @@ pub(crate) struct Found {
 }
 
 /// Returns the cycles of at most `length` locks.
-pub(crate) fn search(collected: &Collected, nodes: &Nodes<'_>, lives: &Lives, length: usize) -> Found {
+pub(crate) fn search(
+    collected: &Collected,
+    nodes: &Nodes<'_>,
+    lifetimes: &Lifetimes,
+    length: usize,
+) -> Found {
     let dependencies = &collected.dependencies;
     let edges = cyclic_edges(dependencies, nodes);
-    let judge = Judge { dependencies, edges: &edges, properties: nodes, lives };
+    let judge = Judge { dependencies, edges: &edges, properties: nodes, lifetimes };
     let mut search = Search::new(judge, &collected.deadlocks);
     for length in 2..=length {
         let starts = search.nodes.clone();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Collector, CycleCounts, Found, Lives, Node, Nodes, Step, node::By, search};
+use super::{Collector, CycleCounts, Found, Lifetimes, Node, Nodes, Step, node::By, search};
 use crate::{engine::Rules, input::names::Names, testing::Parts};
 
 /// The cycles of a history, in words.
@@ -19,7 +19,7 @@ fn of_parts(parts: &Parts, by: By, length: usize) -> Result {
     let nodes = Nodes::new(by, &names, &rules);
     let mut collector = Collector::new(&names, &nodes, Arc::clone(&rules), |_| true);
     parts.events.iter().for_each(|event| collector.push(event));
-    let found = search(&collector.finish(), &nodes, &Lives::of(&parts.tasks), length);
+    let found = search(&collector.finish(), &nodes, &Lifetimes::of(&parts.tasks), length);
     let node = |node: Node| match node {
         Node::Lock(lock) => parts.locks[lock.0 as usize].name.clone().unwrap_or_else(|| lock.to_string()),
         Node::Class(_) => node.label(&names),
@@ -104,9 +104,9 @@ fn v9_what_is_taken_by_a_try_makes_no_order_but_is_held() {
 
 #[test]
 fn v9_tasks_that_never_lived_together_cannot_deadlock() {
-    let lives = |exit: i64, start: i64| format!("task A exit={exit}\ntask B start={start}\n{}", v9());
-    assert_eq!(counts(&lives(150, 180)), [0, 0, 0, 0, 1]);
-    assert_eq!(counts(&lives(181, 180)), [1, 0, 0, 0, 0]);
+    let lifetimes = |exit: i64, start: i64| format!("task A exit={exit}\ntask B start={start}\n{}", v9());
+    assert_eq!(counts(&lifetimes(150, 180)), [0, 0, 0, 0, 1]);
+    assert_eq!(counts(&lifetimes(181, 180)), [1, 0, 0, 0, 0]);
 }
 
 #[test]

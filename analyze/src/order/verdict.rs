@@ -10,7 +10,7 @@ use trace_format::{LockId, Mode, TaskId};
 use super::{
     dependency::{Dependency, DependencyId},
     graph::Edge,
-    lives::{Lives, Together},
+    lifetimes::{Lifetimes, Together},
     node::Nodes,
 };
 use crate::choices::choices;
@@ -90,7 +90,7 @@ pub(super) struct Judge<'a> {
     pub(super) dependencies: &'a [Dependency],
     pub(super) edges: &'a [Edge],
     pub(super) properties: &'a Nodes<'a>,
-    pub(super) lives: &'a Lives,
+    pub(super) lifetimes: &'a Lifetimes,
 }
 
 impl Judge<'_> {
@@ -125,7 +125,7 @@ impl Judge<'_> {
         let dependency = |id: DependencyId| &self.dependencies[id as usize];
         let Some((edge, rest)) = path.split_first() else {
             let tasks: Vec<&[TaskId]> = chosen.iter().map(|id| &*dependency(*id).tasks).collect();
-            choices.best = choices.best.max(Some(self.lives.together(&tasks)));
+            choices.best = choices.best.max(Some(self.lifetimes.together(&tasks)));
             return;
         };
         for (id, _) in &self.edges[*edge].variants {

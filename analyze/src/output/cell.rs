@@ -12,7 +12,7 @@ pub enum Kind {
     /// A location in the code, shown without the directories of its file.
     Site,
     /// Nanoseconds since a start, shown as seconds with every digit.
-    Moment,
+    Timestamp,
     /// The start of a period in nanoseconds, shown as seconds with whole microseconds: `0.050000 s`.
     PeriodStart,
     /// Nanoseconds, shown in a unit that fits.
@@ -34,7 +34,7 @@ impl Kind {
     /// Returns the unit at the end of a column's name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
-            Self::Moment | Self::PeriodStart | Self::Duration => "_ns",
+            Self::Timestamp | Self::PeriodStart | Self::Duration => "_ns",
             Self::Ppm | Self::Percent => "_ppm",
             Self::Text | Self::Site | Self::Count => "",
         }
@@ -60,9 +60,9 @@ impl Cell<'_> {
             (Cell::Null, _) => "-".to_owned(),
             (Cell::Text(text), Kind::Site) => without_directories(text).to_owned(),
             (Cell::Text(text), _) => text.clone().into_owned(),
-            (Cell::Int(n), Kind::Moment) => units::moment(*n),
+            (Cell::Int(n), Kind::Timestamp) => units::timestamp(*n),
             (Cell::Int(n), Kind::PeriodStart) => {
-                format!("{} s", units::moment(n / 1000 * 1000).trim_end_matches("000"))
+                format!("{} s", units::timestamp(n / 1000 * 1000).trim_end_matches("000"))
             }
             (Cell::Int(n), Kind::Duration) => units::duration(*n),
             (Cell::Int(n), Kind::Ppm) => format!("{:.1} %", *n as f64 / 1e4),

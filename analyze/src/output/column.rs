@@ -164,12 +164,12 @@ impl<R> Column<R> {
     }
 
     /// A point in time, in ns since a start.
-    pub fn moment<N: Into<Cell<'static>>>(
+    pub fn timestamp<N: Into<Cell<'static>>>(
         word: &'static str,
         get: impl Fn(&R) -> N + 'static,
         doc: &'static str,
     ) -> Self {
-        Self::number(word, Kind::Moment, get, doc)
+        Self::number(word, Kind::Timestamp, get, doc)
     }
 
     /// A number of things.

@@ -1,6 +1,6 @@
 //! Fits a table to a terminal: which columns stay beside the names, and names as short as that takes.
 //!
-//! The columns that say least go first. A column that is left out is counted, so that the reader learns of it.
+//! The least important columns go first. A line counts the columns that are left out.
 
 use rustc_hash::FxHashSet;
 use unicode_width::UnicodeWidthStr;

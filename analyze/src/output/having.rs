@@ -125,7 +125,7 @@ pub(crate) fn number(text: &str, kind: Kind) -> Option<f64> {
     let (number, unit) = text.split_at(split.unwrap_or(text.len()));
     let number: f64 = number.replace('_', "").parse().ok()?;
     let scale = match (kind, unit.trim()) {
-        (Kind::Duration | Kind::Moment | Kind::PeriodStart, unit) => match unit {
+        (Kind::Duration | Kind::Timestamp | Kind::PeriodStart, unit) => match unit {
             "ns" => 1.0,
             "us" | "µs" => 1e3,
             "ms" => 1e6,
@@ -147,7 +147,7 @@ pub(crate) fn number(text: &str, kind: Kind) -> Option<f64> {
 
 const fn expected(kind: Kind) -> &'static str {
     match kind {
-        Kind::Duration | Kind::Moment | Kind::PeriodStart => "a time such as 500us, 5ms or 2s",
+        Kind::Duration | Kind::Timestamp | Kind::PeriodStart => "a time such as 500us, 5ms or 2s",
         Kind::Ppm | Kind::Percent => "a share such as 12.5%",
         Kind::Count => "a number such as 100 or 5k",
         Kind::Text | Kind::Site => "a text",

@@ -28,7 +28,7 @@ pub fn help<R>(columns: &[Column<R>], has_choice: bool) -> String {
 const fn unit(kind: Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::Site => "text",
-        Kind::Moment | Kind::PeriodStart | Kind::Duration => "time",
+        Kind::Timestamp | Kind::PeriodStart | Kind::Duration => "time",
         Kind::Count => "count",
         Kind::Ppm | Kind::Percent => "percent",
     }

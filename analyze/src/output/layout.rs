@@ -70,7 +70,7 @@ impl TextStyle {
         if self.full || text.width() <= width {
             return text.to_owned();
         }
-        // The name of a function says more than its namespace.
+        // The name of a function is more useful than its namespace.
         let mut shorter = (1..=3).rev().map(|parts| short::without_namespaces(text, parts));
         shorter
             .find(|text| text.width() <= width)
@@ -346,8 +346,8 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize], gap: usize, 
     text.get(gap..).unwrap_or_default().trim_end().to_owned()
 }
 
-/// At most `width` columns of the text; if something is missing, an ellipsis stands for it where it was: what a name begins and
-/// ends with says most.
+/// Returns at most `width` columns of the text. An ellipsis replaces its middle, because the start and the end of a name identify it
+/// best.
 pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

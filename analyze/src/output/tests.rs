@@ -4,7 +4,7 @@ use super::{Cell, Column, Field, Format, column::select, write_rows, writer};
 
 fn columns() -> Vec<Column<()>> {
     vec![
-        Column::moment("ts", |()| 0, "").heading("time").width(11, 11),
+        Column::timestamp("ts", |()| 0, "").heading("time").width(11, 11),
         Column::duration("wait", |()| 0, "").width(7, 7),
         Column::count("stack_id", |()| 0, "").programs(),
         Column::text("task", |()| Cell::Null, "").width(6, 12),

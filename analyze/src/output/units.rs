@@ -14,7 +14,7 @@ pub fn duration(ns: i64) -> String {
 }
 
 /// Nanoseconds as seconds with every digit: `1.234567890`.
-pub fn moment(ns: i64) -> String {
+pub fn timestamp(ns: i64) -> String {
     let (sign, ns) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
     format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(count(999_999), "999,999");
         assert_eq!(count(1_234_567), "1.23 M");
         assert_eq!(exact(-1_234_567), "-1,234,567");
-        assert_eq!([moment(1_000_000_001), moment(-1)], ["1.000000001", "-0.000000001"]);
+        assert_eq!([timestamp(1_000_000_001), timestamp(-1)], ["1.000000001", "-0.000000001"]);
         assert_eq!(exact(12), "12");
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_234_567), "1.23 MB");

@@ -71,7 +71,7 @@ fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Text => "text",
         Kind::Site => "site",
-        Kind::Moment => "moment",
+        Kind::Timestamp => "timestamp",
         Kind::PeriodStart => "period",
         Kind::Duration => "duration",
         Kind::Count => "count",

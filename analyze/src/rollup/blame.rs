@@ -64,7 +64,7 @@ pub(super) fn columns() -> Vec<Column<BlameRow>> {
     type Of = Column<BlameRow>;
     let charged_to = |row: &BlameRow| row.charged_to.map_or("(others)", Charged::as_str);
     let mut columns = vec![
-        Of::moment("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC)."),
+        Of::timestamp("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC)."),
         Of::text("charged_to", move |row| charged_to(row).into(), "hold, gap, owner, unknown or (others)."),
         Of::duration("wait_caused", |row| row.sums.wait_caused_ns, "Time that others waited.").sum(),
         Of::count("shares", |row| row.sums.shares, "Shares of waits.").sum(),

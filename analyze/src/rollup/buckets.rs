@@ -75,7 +75,7 @@ pub(super) fn rows(
 pub(super) fn columns() -> Vec<Column<BucketRow>> {
     type Of = Column<BucketRow>;
     let mut columns =
-        vec![Of::moment("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC).")];
+        vec![Of::timestamp("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC).")];
     columns.extend(keys::columns(|row: &BucketRow| &row.key));
     columns.extend([
         Of::text("of", |row| row.of.as_str().into(), "hold or wait."),

@@ -117,7 +117,7 @@ pub(super) fn rows(
 pub(super) fn columns() -> Vec<Column<FactRow>> {
     type Of = Column<FactRow>;
     let mut columns =
-        vec![Of::moment("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC).")];
+        vec![Of::timestamp("period", |row| row.period_ns, "Start of the period, in ns since 1970 (UTC).")];
     columns.extend(keys::columns(|row: &FactRow| &row.key));
     columns.extend([
         Of::count("count", |row| row.sums.holds.count, "Acquisitions.").sum(),

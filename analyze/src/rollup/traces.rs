@@ -94,8 +94,8 @@ pub struct LabelRow(pub Label);
 pub(super) fn columns() -> Vec<Column<TraceRow>> {
     type Of = Column<TraceRow>;
     let mut columns = vec![
-        Of::moment("from", |row| row.from_ns, "Start of what was read, in ns since 1970 (UTC)."),
-        Of::moment("to", |row| row.to_ns, "End of what was read."),
+        Of::timestamp("from", |row| row.from_ns, "Start of what was read, in ns since 1970 (UTC)."),
+        Of::timestamp("to", |row| row.to_ns, "End of what was read."),
         Of::count("ranked", |row| row.is_ranked, "1 if at most 5 % of the events were lost."),
         Of::count("events", |row| row.events, "Events in the trace."),
         Of::count("lost", |row| row.lost, "Lost events."),

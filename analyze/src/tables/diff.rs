@@ -6,7 +6,7 @@
 //!
 //! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
 //! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
-//! interval then holds only chance within a recording, and the output says so. The draws are the same each time. The holds and waits are those of
+//! interval then holds only chance within a recording, and the output reports it. The draws are the same each time. The holds and waits are those of
 //! a report. Memory grows with the keys times the periods. Of a fleet, hosts are drawn: within a host everything depends on everything else.
 
 use std::{

@@ -175,7 +175,7 @@ pub fn chosen_fields(
             let is_narrow = style.is_terminal && !style.full && style.width.is_some_and(|width| width < WIDE);
             let is_left_out = is_narrow
                 && chosen.is_empty()
-                && column.field.kind == Kind::Moment
+                && column.field.kind == Kind::Timestamp
                 && sorted.as_ref().is_some_and(|(name, _)| *name != column.field.name);
             let is_shown = column.field.is_shown && !is_left_out;
             Field { heading: heading.into(), is_shown, ..column.field }

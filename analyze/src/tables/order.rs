@@ -1,4 +1,4 @@
-//! `klock analyze order`: locks that tasks take in opposite orders, which could deadlock another day.
+//! `klock analyze order`: locks that tasks take in opposite orders, which could deadlock in another run.
 //!
 //! Traces enter, a row for each step of each cycle of lock orders leaves. Each trace is read twice: once for the trust block, and once in
 //! the order of its rows, through all locks: filters choose what is shown, never what a task holds. `docs/lock-order.md` has the
@@ -23,7 +23,7 @@ use crate::{
         selection::Selection,
         trust::{About, Trust, TrustCounter},
     },
-    order::{Collector, Found, Lives, Nodes, search},
+    order::{Collector, Found, Lifetimes, Nodes, search},
     output::{Column, Page, column::sort_key},
     tables::{Table, table},
 };
@@ -152,8 +152,8 @@ fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), Analyz
     let mut collector = Collector::new(&input.names, &nodes, Arc::clone(&rules), selects);
     input.rows(Detail::Times, |row| collector.push(&row.to_event()))?;
     let collected = collector.finish();
-    let lives = Lives::of(input.names.tasks());
-    Ok((search(&collected, &nodes, &lives, options.length), collected.dropped))
+    let lifetimes = Lifetimes::of(input.names.tasks());
+    Ok((search(&collected, &nodes, &lifetimes, options.length), collected.dropped))
 }
 
 /// Counts the selected intervals for the trust block.

@@ -382,14 +382,14 @@ fn rows(
 pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
     type Of = Column<Row>;
     let mut columns = vec![
-        Of::moment(
+        Of::timestamp(
             "from",
             |row| row.from_ns,
             "Start of the period since the start of the trace, at least 0.",
         )
         .kind(Kind::PeriodStart)
         .ascending(),
-        Of::moment("start", |row| row.start_ns, "Start of the period on CLOCK_MONOTONIC.")
+        Of::timestamp("start", |row| row.start_ns, "Start of the period on CLOCK_MONOTONIC.")
             .ascending()
             .programs(),
         Of::count("threads", |row| row.threads, "Threads that acquired."),

@@ -324,9 +324,9 @@ pub struct PeriodRow {
 pub fn columns(by: By, several: bool) -> Vec<Column<PeriodRow>> {
     type Of = Column<PeriodRow>;
     let mut columns = vec![
-        Of::moment("from", |row| row.from_ns, "Start of the period since the start of the trace.")
+        Of::timestamp("from", |row| row.from_ns, "Start of the period since the start of the trace.")
             .not_sortable(),
-        Of::moment("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
+        Of::timestamp("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
         Of::duration("wait", |row| row.cell.wait_ns, "Time that tasks waited.").sum(),
         Of::duration("hold", |row| row.cell.hold_ns, "Time that tasks held the lock.").sum(),
         Of::count("waits", |row| row.cell.waits, "Waits that started.").sum(),

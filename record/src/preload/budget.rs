@@ -1,6 +1,6 @@
 //! Budgets: bounds on what recorded processes may cost the recording. A process controls everything in its memory, so each unit of
 //! it that makes klock remember something is charged. A process that exceeds a budget is recorded no further; one line in
-//! the trace says so, and nothing else ends.
+//! the trace reports it, and nothing else ends.
 //!
 //! There are two groups of processes. Those of klock's own user share generous limits, because this user could end klock
 //! anyway. Those of all other users together have limits that keep klock small.

@@ -164,7 +164,7 @@ proptest! {
         prop_assert_eq!(of(Of::Hold), measured.map(|hold| hold.end_ns - hold.start_ns).sum::<i64>());
         prop_assert_eq!(of(Of::WaitCaused), found.holds.iter().map(|hold| hold.wait_caused_ns).sum::<i64>());
 
-        // By kind of charge it is what `blame` says.
+        // By kind of charge it equals `blame`.
         let filter = Filter { include_idle: true, ..Filter::default() };
         let asked = blame::Options { filter, allow_loss: true, ..Default::default() };
         let totals = blame::blame(from_ref(&test.trace), &asked).unwrap().totals;

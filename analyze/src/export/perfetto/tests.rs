@@ -249,7 +249,7 @@ pub(in crate::export) fn structure(bytes: &[u8]) -> Vec<String> {
     Packets::decode(bytes).unwrap().packet.iter().map(packet).collect()
 }
 
-/// All that the packets say, in words.
+/// The content of the packets as text.
 pub(in crate::export) fn decoded(bytes: &[u8]) -> String {
     let tables = tables_of(Packets::decode(bytes).unwrap().packet);
     let mut lines = Vec::new();

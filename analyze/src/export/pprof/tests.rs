@@ -135,7 +135,7 @@ proptest! {
     }
 }
 
-/// All that a profile says, in words.
+/// The content of a profile as text.
 pub(in crate::export) fn decoded(bytes: &[u8]) -> String {
     let mut profile = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();

@@ -192,7 +192,7 @@ fn user_frame(frames: &[Frame]) -> Option<&Frame> {
     outside.clone().find(is_known).or_else(|| outside.next()).or_else(|| user.next())
 }
 
-/// Whether more than the address of a frame is known. Callers of an unknown frame say more; in the kernel it may be a trampoline of the
+/// Whether more than the address of a frame is known. Callers of an unknown frame are more useful; in the kernel it may be a trampoline of the
 /// recorder, which is gone when names are resolved.
 fn is_known(frame: &&Frame) -> bool {
     let is_module = frame.module.as_deref().is_some_and(|module| module != ANONYMOUS);

@@ -1,6 +1,6 @@
 //! The purposes of waits: whether a task waited for a lock, or idly for something else to happen.
 //!
-//! Stacks and locks enter, a [`Purpose`] per wait leaves. A futex is a word that says nothing about its use, and a semaphore may be a lock, so the
+//! Stacks and locks enter, a [`Purpose`] per wait leaves. A futex does not record its use, and a semaphore may be a lock, so the
 //! functions of the stack decide. [`RULES`] is the one table of them: a new library is one more row.
 
 use rustc_hash::FxHashMap;
@@ -51,7 +51,7 @@ impl Purpose {
         }
     }
 
-    /// Returns the purpose of waits for locks of this kind whose stacks say nothing.
+    /// Returns the purpose of waits for locks of this kind whose stacks have no function with a purpose.
     const fn of_kind(kind: LockKind) -> Self {
         match kind {
             LockKind::CondVar => Self::CondVar,
@@ -204,8 +204,8 @@ impl Purposes {
         Self { by_lock, by_stack }
     }
 
-    /// Finds the semaphores and condition variables that are locks: most stacks of their waits say so, or a semaphore is always given back by the
-    /// task that took it. Reads the events of a trace that has such candidates.
+    /// Finds the semaphores and condition variables that are locks: by most stacks of their waits, or because a semaphore is always
+    /// given back by the task that took it. Reads the events of a trace that has such candidates.
     pub(super) fn find_locks(&mut self, trace: &Trace, locks: &[LockRow]) -> Result<(), FormatError> {
         let has_locks = self.by_stack.contains(&Some(Purpose::Lock));
         let candidate = |lock: &LockRow| match lock.kind {

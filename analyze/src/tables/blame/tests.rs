@@ -230,9 +230,9 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_format() {
     ));
     for key in By::ALL {
         let blame = blame(std::slice::from_ref(&test.trace), &by(*key)).unwrap();
-        let skins =
+        let styles =
             [written(&blame, Text, Some(80)), written(&blame, Csv, None), written(&blame, Json, None)];
-        for text in skins {
+        for text in styles {
             assert!(text.chars().all(|c| c == '\n' || !crate::input::names::is_unsafe(c)), "{key}: {text:?}");
         }
     }

@@ -9,7 +9,7 @@ use crate::output::Column;
 pub(super) fn columns() -> Vec<Column<Row<Event>>> {
     type Of = Column<Row<Event>>;
     let mut columns = vec![
-        Of::moment("time", |row| row.since_start(row.item.ts_ns), "Time since the start of the trace.")
+        Of::timestamp("time", |row| row.since_start(row.item.ts_ns), "Time since the start of the trace.")
             .ascending()
             .width(12, 12),
         Of::text("event", |row| row.item.kind.as_str().into(), "Kind of the event.").width(8, 8),

@@ -10,11 +10,15 @@ use crate::{
 pub(super) fn columns() -> Vec<Column<Row<Hold>>> {
     type Of = Column<Row<Hold>>;
     let mut columns = vec![
-        Of::moment("start", |row| row.since_start(row.item.start_ns), "Start since the start of the trace.")
-            .heading("begin")
-            .ascending()
-            .width(12, 12),
-        Of::moment(
+        Of::timestamp(
+            "start",
+            |row| row.since_start(row.item.start_ns),
+            "Start since the start of the trace.",
+        )
+        .heading("begin")
+        .ascending()
+        .width(12, 12),
+        Of::timestamp(
             "end",
             |row| known(&row.item, row.since_start(row.item.end_ns)),
             "End since the start of the trace.",

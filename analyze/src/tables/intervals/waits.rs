@@ -11,11 +11,15 @@ use crate::{
 pub(super) fn columns() -> Vec<Column<Row<Wait>>> {
     type Of = Column<Row<Wait>>;
     let mut columns = vec![
-        Of::moment("start", |row| row.since_start(row.item.start_ns), "Start since the start of the trace.")
-            .heading("begin")
-            .ascending()
-            .width(12, 12),
-        Of::moment("end", |row| row.since_start(row.item.end_ns), "End since the start of the trace.")
+        Of::timestamp(
+            "start",
+            |row| row.since_start(row.item.start_ns),
+            "Start since the start of the trace.",
+        )
+        .heading("begin")
+        .ascending()
+        .width(12, 12),
+        Of::timestamp("end", |row| row.since_start(row.item.end_ns), "End since the start of the trace.")
             .programs(),
         Of::duration("wait", |row| row.item.wait_ns, "Length.").width(7, 7),
         Of::text("outcome", |row| row.item.outcome.as_str().into(), "Outcome.").programs(),
@@ -40,7 +44,7 @@ pub(super) fn columns() -> Vec<Column<Row<Wait>>> {
         .programs(),
         Of::text("holder", holder_or_owner, "The holder at the start. With ?, the owner by the lock word.")
             .width(10, 20),
-        Of::moment(
+        Of::timestamp(
             "hold_start",
             |row| holder(&row.item).map(|(_, ns)| row.since_start(ns)),
             "Start of its hold.",

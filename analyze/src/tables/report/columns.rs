@@ -96,7 +96,7 @@ macro_rules! columns {
             $($(#[doc = $group_doc])+ $group,)+
         }
 
-        /// The columns of LOCK_PROFILING(9), and those that say who made others wait. Times are in nanoseconds; `None` means
+        /// The columns of LOCK_PROFILING(9), and those of waits caused to others. Times are in nanoseconds; `None` means
         /// not measured, never 0.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct Columns {

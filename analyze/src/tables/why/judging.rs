@@ -46,15 +46,15 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
     let start_ns = window.from_ns.unwrap_or(input.selection.start_ns);
     let end_ns = window.to_ns.unwrap_or(i64::MAX).min(used.end_ns);
     let LockUse { waiters, held_ns, acquisitions, shared, contended, queue, .. } = &used.of_lock;
-    let life = |task: &TaskId| {
+    let lifetime = |task: &TaskId| {
         let row = names.task(*task);
         let from = row.and_then(|row| row.start_ns).map_or(start_ns, |ns| ns.max(start_ns));
         let to = row.and_then(|row| row.exit_ns).map_or(end_ns, |ns| ns.min(end_ns));
         (from, to.max(from))
     };
-    let lives: Vec<(i64, i64)> = waiters.keys().map(life).collect();
-    let born_ns = lives.iter().map(|(from, _)| *from).min().unwrap_or(start_ns);
-    let gone_ns = lives.iter().map(|(_, to)| *to).max().unwrap_or(end_ns);
+    let lifetimes: Vec<(i64, i64)> = waiters.keys().map(lifetime).collect();
+    let born_ns = lifetimes.iter().map(|(from, _)| *from).min().unwrap_or(start_ns);
+    let gone_ns = lifetimes.iter().map(|(_, to)| *to).max().unwrap_or(end_ns);
     let mut queue = queue.clone();
     queue.finish();
     let mut sites: Vec<(u32, SiteParts)> = parts.sites.iter().map(|(site, parts)| (*site, *parts)).collect();
@@ -65,7 +65,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         is_deadlocked: used.is_deadlocked,
         is_covered,
         can_be_shared: names.lock(used.lock).is_some_and(|lock| can_be_shared(lock.kind)),
-        lives_ns: lives.iter().map(|(from, to)| to - from).fold(0, i64::saturating_add),
+        lifetimes_ns: lifetimes.iter().map(|(from, to)| to - from).fold(0, i64::saturating_add),
         span_ns: gone_ns.saturating_sub(born_ns),
         held_ns: *held_ns,
         sites: sites.iter().map(|(_, parts)| *parts).collect(),
@@ -106,10 +106,10 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
     };
     let parts = facts.parts();
     let longest = most(waiters).map(|task| {
-        let (ns, (from, to)) = (waiters[&task], life(&task));
+        let (ns, (from, to)) = (waiters[&task], lifetime(&task));
         (units::ppm(ns, to - from).unwrap_or(0), names.task_label(task))
     });
-    let mean = units::ppm(parts.waited_ns, facts.lives_ns).unwrap_or(0);
+    let mean = units::ppm(parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
     let stands_out = longest.filter(|(ppm, _)| waiters.len() > 1 && *ppm >= mean.saturating_mul(2));
     let asked = Asked { lock: used.lock, nested: nested.map(|(lock, _)| lock), sites: &words.sites };
     Lock {
@@ -125,7 +125,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         } else {
             format!("klock blame{} --by state --lock {}", words.trace, words.lock)
         },
-        lives_ns: facts.lives_ns,
+        lifetimes_ns: facts.lifetimes_ns,
         parts,
         findings: findings(&facts, &parts, &words, &asked),
     }

@@ -22,14 +22,14 @@ pub struct Lock {
     pub trace: Option<String>,
     /// The number of tasks that waited for it.
     pub waiters: usize,
-    /// The task that waited longest, with its share of its own life; empty if it waited no more than others.
+    /// The task that waited longest, with its share of its own lifetime; empty if it waited no more than others.
     #[serde(skip)]
     pub(super) most: String,
     /// The command that goes on.
     #[serde(skip)]
     pub(super) see: String,
-    /// The sum of the lives of these tasks within what was read, in ns.
-    pub lives_ns: i64,
+    /// The sum of the lifetimes of these tasks within what was read, in ns.
+    pub lifetimes_ns: i64,
     /// The waits by the state of the holder, and by whose hold it was.
     #[serde(flatten)]
     pub parts: WaitParts,

@@ -82,8 +82,8 @@ pub(super) struct Facts {
     pub(super) is_covered: bool,
     /// Whether its kind of lock can be shared.
     pub(super) can_be_shared: bool,
-    /// The lives of the tasks that waited.
-    pub(super) lives_ns: i64,
+    /// The lifetimes of the tasks that waited.
+    pub(super) lifetimes_ns: i64,
     /// The time from the birth of the first of these tasks to the end of the last, and the time with an open hold.
     pub(super) span_ns: i64,
     pub(super) held_ns: i64,
@@ -219,7 +219,7 @@ impl Facts {
 pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
     let parts = facts.parts();
     let part = |ns: i64| units::ppm(ns, parts.waited_ns).unwrap_or(0);
-    let pressure = units::ppm(parts.waited_ns, facts.lives_ns).unwrap_or(0);
+    let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
     let worst = facts.worst_site();
     let worst_ns = worst.map_or(0, |site| facts.holding_ns(&facts.sites[site].caused));
     let is_long_site = part(worst_ns) >= limit::RUNNING && worst.is_some_and(|site| facts.is_long(site));

@@ -19,7 +19,7 @@ use crate::{
 
 /// A lock that was waited for 1,000 ns by tasks that lived for 1,000 ns.
 fn facts() -> Facts {
-    Facts { is_covered: true, can_be_shared: true, lives_ns: 1_000, span_ns: 1_000, ..Facts::default() }
+    Facts { is_covered: true, can_be_shared: true, lifetimes_ns: 1_000, span_ns: 1_000, ..Facts::default() }
 }
 
 /// Adds a site whose holders made others wait for so long in this state, after this many holds of this length.
@@ -68,10 +68,10 @@ fn a_share_at_the_limit_holds_and_a_nanosecond_less_does_not() {
 
 #[test]
 fn a_lock_that_takes_less_than_a_hundredth_of_its_waiters_time_is_quiet_and_nothing_else() {
-    let quiet = Facts { lives_ns: 100_001, ..with_state(State::Asleep, 900) };
+    let quiet = Facts { lifetimes_ns: 100_001, ..with_state(State::Asleep, 900) };
     assert_eq!(verdicts(&quiet), [Verdict::Quiet]);
     assert!(
-        !holds(&Facts { lives_ns: 100_000, ..quiet.clone() }, Verdict::Quiet),
+        !holds(&Facts { lifetimes_ns: 100_000, ..quiet.clone() }, Verdict::Quiet),
         "1 % is not less than 1 %"
     );
     let deadlocked = Facts { is_deadlocked: true, ..quiet };

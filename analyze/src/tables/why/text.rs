@@ -23,7 +23,7 @@ impl Lock {
             "{trace}{}: {threads} waited {} for it, {} of their time{}",
             self.name,
             units::duration(waited_ns),
-            percent(waited_ns, self.lives_ns),
+            percent(waited_ns, self.lifetimes_ns),
             self.most
         );
         style.wrapped_in(Paint::Bold, &heading, out)?;

@@ -83,7 +83,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
         Verdict::Deadlock => "each of them waits for a lock that another one holds".to_owned(),
         Verdict::Quiet => format!(
             "the threads that waited for it did so for {} of their time",
-            percent(parts.waited_ns, facts.lives_ns)
+            percent(parts.waited_ns, facts.lifetimes_ns)
         ),
         Verdict::NotRecorded => {
             format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns))

@@ -1,4 +1,4 @@
-//! A process that exceeds a budget is recorded no further, and one line says so.
+//! A process that exceeds a budget is recorded no further, and one line reports it.
 
 use proptest::prelude::*;
 

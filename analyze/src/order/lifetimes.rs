@@ -1,7 +1,7 @@
-//! The lives of tasks: whether several tasks can do something at the same time.
+//! The lifetimes of tasks: whether several tasks can do something at the same time.
 //!
-//! Sets of tasks enter. The answer says whether one task of each set can be chosen so that all differ, and so that all are alive at one
-//! instant. Lives are intervals, so tasks that overlap two by two also share an instant.
+//! Sets of tasks enter. The answer is whether one task of each set can be chosen so that all differ, and so that all are alive at one
+//! instant. Lifetimes are intervals, so tasks that overlap two by two also share an instant.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use trace_format::{TaskId, TaskRow};
 
 /// The times at which tasks started and ended. A task without a time was there before, or after, the recording.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lives(FxHashMap<TaskId, (i64, Option<i64>)>);
+pub(crate) struct Lifetimes(FxHashMap<TaskId, (i64, Option<i64>)>);
 
 /// Whether tasks of several sets can act together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,15 +23,15 @@ pub(super) enum Together {
     Yes,
 }
 
-impl Lives {
-    /// Reads the lives of tasks.
+impl Lifetimes {
+    /// Reads the lifetimes of tasks.
     pub(crate) fn of(tasks: &[TaskRow]) -> Self {
         let known = tasks.iter().filter(|task| task.start_ns.is_some() || task.exit_ns.is_some());
-        let life = |task: &TaskRow| {
+        let lifetime = |task: &TaskRow| {
             let start_ns = task.start_ns.unwrap_or(i64::MIN);
             (task.id, (start_ns, task.exit_ns.map(|exit_ns| exit_ns.max(start_ns.saturating_add(1)))))
         };
-        Self(known.map(life).collect())
+        Self(known.map(lifetime).collect())
     }
 
     /// Returns whether one task of each set can be chosen so that all differ and are alive at one instant.
@@ -86,19 +86,19 @@ mod tests {
     use super::*;
     use crate::testing::task_row;
 
-    fn lives(of: &[(Option<i64>, Option<i64>)]) -> Lives {
-        Lives::of(&(0..).zip(of).map(|(id, life)| task_row(id, *life)).collect::<Vec<_>>())
+    fn lifetimes(of: &[(Option<i64>, Option<i64>)]) -> Lifetimes {
+        Lifetimes::of(&(0..).zip(of).map(|(id, lifetime)| task_row(id, *lifetime)).collect::<Vec<_>>())
     }
 
-    fn together(lives: &Lives, sets: &[&[i32]]) -> Together {
+    fn together(lifetimes: &Lifetimes, sets: &[&[i32]]) -> Together {
         let sets: Vec<Vec<TaskId>> =
             sets.iter().map(|set| set.iter().copied().map(TaskId).collect()).collect();
-        lives.together(&sets.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        lifetimes.together(&sets.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
     #[test]
     fn one_task_cannot_act_twice() {
-        let unknown = Lives::default();
+        let unknown = Lifetimes::default();
         assert_eq!(together(&unknown, &[&[0], &[0]]), Together::OneTask);
         assert_eq!(together(&unknown, &[&[0], &[0, 1]]), Together::Yes);
         assert_eq!(together(&unknown, &[&[0, 1], &[0, 1], &[0, 1]]), Together::OneTask);
@@ -107,29 +107,30 @@ mod tests {
 
     #[test]
     fn a_task_that_starts_when_another_has_ended_is_never_with_it() {
-        let lives = lives(&[(None, Some(150)), (Some(180), None), (Some(150), None), (Some(149), None)]);
-        assert_eq!(together(&lives, &[&[0], &[1]]), Together::Never);
-        assert_eq!(together(&lives, &[&[0], &[2]]), Together::Never);
-        assert_eq!(together(&lives, &[&[0], &[3]]), Together::Yes);
-        assert_eq!(together(&lives, &[&[0], &[1, 2, 3]]), Together::Yes);
+        let lifetimes =
+            lifetimes(&[(None, Some(150)), (Some(180), None), (Some(150), None), (Some(149), None)]);
+        assert_eq!(together(&lifetimes, &[&[0], &[1]]), Together::Never);
+        assert_eq!(together(&lifetimes, &[&[0], &[2]]), Together::Never);
+        assert_eq!(together(&lifetimes, &[&[0], &[3]]), Together::Yes);
+        assert_eq!(together(&lifetimes, &[&[0], &[1, 2, 3]]), Together::Yes);
     }
 
     #[test]
     fn three_tasks_need_one_instant() {
-        let lives = lives(&[(Some(0), Some(20)), (Some(10), Some(40)), (Some(30), Some(50))]);
-        assert_eq!(together(&lives, &[&[0], &[1]]), Together::Yes);
-        assert_eq!(together(&lives, &[&[1], &[2]]), Together::Yes);
-        assert_eq!(together(&lives, &[&[0], &[1], &[2]]), Together::Never);
+        let lifetimes = lifetimes(&[(Some(0), Some(20)), (Some(10), Some(40)), (Some(30), Some(50))]);
+        assert_eq!(together(&lifetimes, &[&[0], &[1]]), Together::Yes);
+        assert_eq!(together(&lifetimes, &[&[1], &[2]]), Together::Yes);
+        assert_eq!(together(&lifetimes, &[&[0], &[1], &[2]]), Together::Never);
     }
 
     #[test]
     fn a_task_found_late_among_many_counts() {
         let mut all: Vec<(Option<i64>, Option<i64>)> = (0..100).map(|at| (Some(at), Some(at + 1))).collect();
         all.push((Some(57), Some(58)));
-        let lives = lives(&all);
+        let lifetimes = lifetimes(&all);
         let many: Vec<i32> = (0..100).collect();
-        assert_eq!(together(&lives, &[&many, &[100]]), Together::Yes);
+        assert_eq!(together(&lifetimes, &[&many, &[100]]), Together::Yes);
         let others: Vec<i32> = (0..57).chain(58..100).collect();
-        assert_eq!(together(&lives, &[&others, &[100]]), Together::Never);
+        assert_eq!(together(&lifetimes, &[&others, &[100]]), Together::Never);
     }
 }
