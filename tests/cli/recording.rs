@@ -182,7 +182,7 @@ fn an_invalid_filter_is_answered_with_the_valid_form() {
         ("--kind", "futex", "percpu_rwsem"),
         ("--kind", "padlock", "rwsem"),
         ("--lock", "0xzz", "0xffff"),
-        ("--sample", "0", "1.."),
+        ("--sample", "0", "from 1 to"),
         ("--min-wait", "soon", "500ms"),
         ("--kernel-probes", "uprobe", "kprobe"),
     ] {

@@ -33,7 +33,7 @@ fn a_recovered_trace_is_read_like_any_other_and_is_marked_as_unfinished() {
     let info = folder.klock(&["info"]);
     assert!(info.succeeds().contains("not finished, the end is missing"), "{}", info.stdout);
     assert!(!folder.path("trace.parquet.journal").exists());
-    folder.klock(&["recover"]).fails(2, &["trace.parquet", "nothing to recover"]);
+    folder.klock(&["recover"]).fails(2, &["cannot recover trace.parquet", "the trace is complete"]);
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::{
 
 /// Maximum time that a command may take to end after SIGTERM; then the recording ends without it.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time that a command that is about to exit may take: all that it still needs is a processor.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time to hold the command at its exit until its events are composed. Its mappings can be read until then.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -68,7 +70,11 @@ impl Session<'_> {
         let command = self.command.as_ref()?;
         let running = command.phase() == Phase::Running;
         command.release();
-        let exit = command.wait(if running { Duration::ZERO } else { TERMINATION_TIMEOUT });
+        let exit = command.wait(match (running, self.stop.requested()) {
+            (true, _) => Duration::ZERO,
+            (false, Some(_)) => TERMINATION_TIMEOUT,
+            (false, None) => EXIT_TIMEOUT,
+        });
         if exit.is_none() {
             self.warnings.push(format!(
                 "{} is still running: the recording ended before it",
