@@ -21,8 +21,8 @@ use parquet::{
 };
 use tempfile::TempDir;
 use trace_format::{
-    Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope,
-    Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
+    CallKind, Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo,
+    Scope, Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
     output::OutputError,
     paths::TracePaths,
     run_info::{KEY, Version},
@@ -65,6 +65,7 @@ fn event_at_extremes(index: usize) -> Event {
         errno: int(0),
         count: long(4),
         state: [None, Some(TaskState::Runnable), Some(TaskState::Uninterruptible)][index % 3],
+        call: [Some(CallKind::Try), None, Some(CallKind::Timed)][index % 3],
     }
 }
 
@@ -121,6 +122,7 @@ fn tasks_at_extremes() -> Vec<TaskRow> {
         comm,
         start_ns: [None, Some(i64::MIN), Some(i64::MAX)][at % 3],
         exit_ns: [Some(i64::MAX), None, Some(i64::MIN)][at % 3],
+        parent: [Some(TaskId(0)), None, Some(TaskId(i32::MAX))][at % 3],
     };
     texts().into_iter().enumerate().map(row).collect()
 }

@@ -67,6 +67,7 @@ fn hostile(path: &Path) {
         start_ns: None,
         exit_ns: None,
         cgroup: None,
+        parent: None,
     };
     let tasks: Vec<TaskRow> = (0..).zip(names).map(task).collect();
     let mut out = TraceWriter::create(path, false).unwrap();

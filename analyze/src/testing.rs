@@ -60,7 +60,7 @@ pub(crate) fn lock_row(id: i32, kind: LockKind) -> LockRow {
 
 /// Returns a thread of process 1 with this start and exit.
 pub(crate) fn task_row(id: i32, (start_ns, exit_ns): (Option<i64>, Option<i64>)) -> TaskRow {
-    TaskRow { id: TaskId(id), pid: 1, tid: id, comm: None, start_ns, exit_ns, cgroup: None }
+    TaskRow { id: TaskId(id), pid: 1, tid: id, comm: None, start_ns, exit_ns, cgroup: None, parent: None }
 }
 
 /// Returns the text that `write` writes.
@@ -224,6 +224,7 @@ impl Parts {
                 "comm" => row.comm = Some(value.to_owned()),
                 "start" => row.start_ns = value.parse().ok(),
                 "exit" => row.exit_ns = value.parse().ok(),
+                "parent" => row.parent = Some(self.task_id(value)),
                 _ => panic!("a task has no {key}"),
             }
         }
@@ -261,6 +262,7 @@ impl Parts {
                 Some(("count", count)) => event.count = Some(count.parse().unwrap()),
                 Some(("peer", task)) => event.peer_task = Some(self.task_id(task)),
                 Some(("at", place)) => event.peer_stack = Some(self.stack_id(place)),
+                Some(("call", call)) => event.call = Some(call.parse().unwrap()),
                 Some(("state", state)) => event.state = Some(state.parse().unwrap()),
                 Some((key, _)) => panic!("an event has no {key}"),
                 None => match word.parse() {

@@ -3,7 +3,7 @@
 
 pub(crate) mod cancel;
 
-use trace_format::preload::{Payload, Record, api, op};
+use trace_format::preload::{Payload, Record, call, op};
 
 use crate::{
     clock,
@@ -164,13 +164,13 @@ impl Call {
         }
     }
 
-    /// Records the end of a wait on a condition variable.
+    /// Records the end of a wait on a condition variable. `api` is [`api::CONDITION`](trace_format::preload::api::CONDITION) with the call.
     #[inline]
-    pub(crate) fn condition_waited(&mut self, mutex: Lock, condition: Lock, errno: i32) {
+    pub(crate) fn condition_waited(&mut self, api: u8, mutex: Lock, condition: Lock, errno: i32) {
         if self.resume() {
             let time = self.now_ordered();
             let (first, second) = (condition as u64, errno as u64);
-            self.put_with_payload(time, op::CONDITION_WAITED, api::CONDITION, mutex, first, second);
+            self.put_with_payload(time, op::CONDITION_WAITED, api, mutex, first, second);
             self.pause();
         }
     }
@@ -235,6 +235,18 @@ pub(crate) unsafe fn release(caller: Caller, op: u8, api: u8, lock: Lock, give: 
 /// Forwards a try-lock and records its outcome.
 #[inline(always)]
 pub(crate) unsafe fn try_acquire(caller: Caller, api: u8, lock: Lock, attempt: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the caller's obligation.
+    unsafe { acquire_at_once(caller, api | call::TRY, lock, attempt) }
+}
+
+/// Forwards a call that does not wait, and records its outcome.
+#[inline(always)]
+pub(crate) unsafe fn acquire_at_once(
+    caller: Caller,
+    api: u8,
+    lock: Lock,
+    attempt: impl FnOnce() -> i32,
+) -> i32 {
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return attempt() };
     let result = attempt();

@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{clockid_t, timespec};
-use trace_format::preload::{api::CONDITION, op};
+use trace_format::preload::{api::CONDITION, call::TIMED, op};
 
 use crate::{
     call::{Call, cancel::CancelHandler, initialize, release},
@@ -29,30 +29,30 @@ unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
     unsafe { mutex::checks_owner(mutex) && mutex::owner(mutex) != call.tid() }
 }
 
-/// The body of a wait; `$wait` forwards it. A macro, so that a cancellation unwinds through a single frame.
+/// The body of a wait; `$wait` forwards it, and `$api` is that of its records. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
-    ($condition:ident, $mutex:ident, $caller:ident, $wait:expr) => {{
+    ($condition:ident, $mutex:ident, $api:expr, $caller:ident, $wait:expr) => {{
         let Some(mut call) = Call::begin_at($caller) else { return $wait };
         if is_not_held($mutex, &call) {
             call.pause();
             let result = $wait;
-            call.fail_immediately(CONDITION, $condition, result);
+            call.fail_immediately($api, $condition, result);
             return result;
         }
-        call.put_with_payload(call.now(), op::CONDITION_WAIT, CONDITION, $mutex, $condition as u64, 0);
+        call.put_with_payload(call.now(), op::CONDITION_WAIT, $api, $mutex, $condition as u64, 0);
         call.pause();
-        let mut handler = CancelHandler::new(call, $mutex, Some($condition));
+        let mut handler = CancelHandler::new(call, $api, $mutex, Some($condition));
         handler.begin();
         let result = $wait;
         let mut call = handler.end();
-        call.condition_waited($mutex, $condition, result);
+        call.condition_waited($api, $mutex, $condition, result);
         result
     }};
 }
 
 pub(crate) unsafe extern "C-unwind" fn wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { wait!(condition, mutex, caller, real::COND_WAIT.get()(condition, mutex)) }
+    unsafe { wait!(condition, mutex, CONDITION, caller, real::COND_WAIT.get()(condition, mutex)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn timedwait(
@@ -62,7 +62,15 @@ pub(crate) unsafe extern "C-unwind" fn timedwait(
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { wait!(condition, mutex, caller, real::COND_TIMEDWAIT.get()(condition, mutex, until)) }
+    unsafe {
+        wait!(
+            condition,
+            mutex,
+            CONDITION | TIMED,
+            caller,
+            real::COND_TIMEDWAIT.get()(condition, mutex, until)
+        )
+    }
 }
 
 pub(crate) unsafe extern "C-unwind" fn clockwait(
@@ -73,5 +81,13 @@ pub(crate) unsafe extern "C-unwind" fn clockwait(
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { wait!(condition, mutex, caller, real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)) }
+    unsafe {
+        wait!(
+            condition,
+            mutex,
+            CONDITION | TIMED,
+            caller,
+            real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)
+        )
+    }
 }

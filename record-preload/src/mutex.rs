@@ -7,7 +7,7 @@ use core::{
 };
 
 use libc::{clockid_t, timespec};
-use trace_format::preload::{api::MUTEX, op};
+use trace_format::preload::{api::MUTEX, call::TIMED, op};
 
 use crate::{
     call::{Call, acquire, initialize, release, try_acquire},
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, c
     unsafe {
         acquire(
             caller,
-            MUTEX,
+            MUTEX | TIMED,
             mutex,
             || attempt(mutex),
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn clocklock(
     unsafe {
         acquire(
             caller,
-            MUTEX,
+            MUTEX | TIMED,
             mutex,
             || {
                 if clock::is_valid_clock(clock) && word(mutex, KIND_OFFSET) & PRIORITY_INHERIT == 0 {

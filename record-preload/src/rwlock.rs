@@ -8,11 +8,12 @@ use core::{
 use libc::{clockid_t, timespec};
 use trace_format::preload::{
     api::{RWLOCK, RWLOCK_READ, RWLOCK_WRITE},
+    call::TIMED,
     op,
 };
 
 use crate::{
-    call::{Call, acquire, initialize, release, try_acquire},
+    call::{Call, acquire, acquire_at_once, initialize, release, try_acquire},
     clock,
     real::{self, Lock},
     walk::Caller,
@@ -76,7 +77,7 @@ macro_rules! acquiring {
             unsafe {
                 acquire_until(
                     caller,
-                    ($api, lock),
+                    ($api | TIMED, lock),
                     clock::is_valid(until),
                     || real::$real_trylock.get()(lock),
                     || real::$real_timedlock.get()(lock, until),
@@ -94,7 +95,7 @@ macro_rules! acquiring {
             unsafe {
                 acquire_until(
                     caller,
-                    ($api, lock),
+                    ($api | TIMED, lock),
                     clock::is_valid_clock(clock) && clock::is_valid(until),
                     || real::$real_trylock.get()(lock),
                     || real::$real_clocklock.get()(lock, clock, until),
@@ -122,7 +123,7 @@ unsafe fn acquire_until(
         if is_valid {
             acquire(caller, api, lock, attempt, |call| waits_for(lock, call), wait)
         } else {
-            try_acquire(caller, api, lock, wait)
+            acquire_at_once(caller, api, lock, wait)
         }
     }
 }

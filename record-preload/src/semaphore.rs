@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::{clockid_t, timespec};
-use trace_format::preload::{api::SEMAPHORE, op};
+use trace_format::preload::{api::SEMAPHORE, call::TIMED, op};
 
 use crate::{
     call::{Call, Outcome, cancel::CancelHandler, initialize, release, try_acquire},
@@ -50,38 +50,38 @@ pub(crate) unsafe extern "C" fn trywait(semaphore: Lock, caller: Caller) -> c_in
     }
 }
 
-/// The body of a wait; `$wait` forwards it. A macro, so that a cancellation unwinds through a single frame.
+/// The body of a wait; `$wait` forwards it, and `$api` is that of its records. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
-    ($semaphore:ident, $caller:ident, $is_valid:expr, $wait:expr) => {{
+    ($semaphore:ident, $api:expr, $caller:ident, $is_valid:expr, $wait:expr) => {{
         if !$is_valid {
             let Some(mut call) = Call::begin_at($caller) else { return $wait };
             call.pause();
             let result = $wait;
-            call.fail_immediately(SEMAPHORE, $semaphore, to_error(result));
+            call.fail_immediately($api, $semaphore, to_error(result));
             return result;
         }
         real::TESTCANCEL.get()();
         let Some(mut call) = Call::begin_at($caller) else { return $wait };
         let errno = sys::errno();
         if real::SEM_TRYWAIT.get()($semaphore) == 0 {
-            call.put(call.now(), op::ACQUIRED, SEMAPHORE, $semaphore);
+            call.put(call.now(), op::ACQUIRED, $api, $semaphore);
             call.end();
             return 0;
         }
         sys::set_errno(errno);
-        call.wait(SEMAPHORE, $semaphore, 0);
-        let mut handler = CancelHandler::new(call, $semaphore, None);
+        call.wait($api, $semaphore, 0);
+        let mut handler = CancelHandler::new(call, $api, $semaphore, None);
         handler.begin();
         let result = $wait;
         let mut call = handler.end();
-        call.waited(SEMAPHORE, $semaphore, Outcome::of(to_error(result)));
+        call.waited($api, $semaphore, Outcome::of(to_error(result)));
         result
     }};
 }
 
 pub(crate) unsafe extern "C-unwind" fn wait(semaphore: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { wait!(semaphore, caller, true, real::SEM_WAIT.get()(semaphore)) }
+    unsafe { wait!(semaphore, SEMAPHORE, caller, true, real::SEM_WAIT.get()(semaphore)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn timedwait(
@@ -90,7 +90,15 @@ pub(crate) unsafe extern "C-unwind" fn timedwait(
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged; the C library reads the timeout first as well.
-    unsafe { wait!(semaphore, caller, clock::is_valid(until), real::SEM_TIMEDWAIT.get()(semaphore, until)) }
+    unsafe {
+        wait!(
+            semaphore,
+            SEMAPHORE | TIMED,
+            caller,
+            clock::is_valid(until),
+            real::SEM_TIMEDWAIT.get()(semaphore, until)
+        )
+    }
 }
 
 pub(crate) unsafe extern "C-unwind" fn clockwait(
@@ -103,6 +111,7 @@ pub(crate) unsafe extern "C-unwind" fn clockwait(
     unsafe {
         wait!(
             semaphore,
+            SEMAPHORE | TIMED,
             caller,
             clock::is_valid_clock(clock) && clock::is_valid(until),
             real::SEM_CLOCKWAIT.get()(semaphore, clock, until)

@@ -6,7 +6,7 @@ mod support;
 use std::process::Command;
 
 use support::{Event, Options, program, record};
-use trace_format::preload::{api, op};
+use trace_format::preload::{api, call, op};
 
 /// A line of the output of tests/programs/calls.c: `FUNCTION(arguments) ADDRESS = RESULT ERRNO`.
 #[derive(Debug)]
@@ -83,6 +83,16 @@ fn expected(call: &ProgramCall, mutex_of_condition: u64) -> Vec<(u8, u8, u64, u6
     }
 }
 
+/// Returns the kind of call that its records have.
+fn call_bits(function: &str) -> u8 {
+    let verb = function.trim_start_matches("pthread_").split_once('_').expect("FAMILY_VERB").1;
+    match verb {
+        verb if verb.starts_with("try") => call::TRY,
+        verb if verb.starts_with("timed") || verb.starts_with("clock") => call::TIMED,
+        _ => 0,
+    }
+}
+
 fn fields(event: &Event) -> (u8, u8, u64, u64) {
     let errno = match event.op {
         op::FAILED => event.first,
@@ -120,6 +130,7 @@ fn the_records_match_the_results() {
     let events = process.events();
     for (event, (expected, call)) in events.iter().zip(&expected_next) {
         assert_eq!(fields(event), *expected, "{call:?} {event:?}");
+        assert_eq!(event.call, call_bits(&call.function), "{call:?} {event:?}");
     }
     assert_eq!((events.len(), process.lost()), (expected_next.len(), 0));
 }

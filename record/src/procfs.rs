@@ -178,7 +178,7 @@ pub fn start_ticks(pid: u32) -> io::Result<u64> {
 fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> Option<Known> {
     let stat = read_stat(Path::new(&format!("/proc/{tgid}/task/{tid}/stat"))).ok()?;
     let start_ns = Some(stat.start_ticks * clock.ns_per_tick - clock.suspended_ns);
-    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, cgroup })
+    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, cgroup, parent: None })
 }
 
 /// Fields of `stat` (proc_pid_stat(5)).

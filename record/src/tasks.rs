@@ -24,7 +24,13 @@ pub struct Known {
     pub start_ns: Option<i64>,
     /// Its cgroup, as a path below the root of cgroup v2.
     pub cgroup: Option<String>,
+    /// Its creator, if that was announced.
+    pub parent: Option<TaskIncarnation>,
 }
+
+/// One incarnation of a task, with or without a row. Dense from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskIncarnation(u32);
 
 /// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
 pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
@@ -37,14 +43,17 @@ pub struct Tasks {
     /// The start of each incarnation of a process.
     process_starts: Vec<i64>,
     rows: Vec<TaskRow>,
+    /// The row of each incarnation, once it has one.
+    ids: Vec<Option<TaskId>>,
+    /// The rows whose creators have no row yet.
+    orphans: FxHashMap<TaskIncarnation, Vec<TaskId>>,
     lookup: Lookup,
 }
 
 struct Incarnation {
+    key: TaskIncarnation,
     known: Known,
     exit_ns: Option<i64>,
-    /// Its row, once an event has named it.
-    id: Option<TaskId>,
 }
 
 impl std::fmt::Debug for Tasks {
@@ -62,6 +71,8 @@ impl Tasks {
             processes: FxHashMap::default(),
             process_starts: Vec::new(),
             rows: Vec::new(),
+            ids: Vec::new(),
+            orphans: FxHashMap::default(),
             lookup,
         };
         for known in existing {
@@ -80,16 +91,25 @@ impl Tasks {
             let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
             self.start(known);
         }
-        let Self { by_tid, rows, .. } = self;
-        match by_tid.get_mut(&tid) {
-            Some(Incarnation { id: Some(id), .. }) => *id,
-            Some(incarnation) => {
-                let id = push_row(rows, &incarnation.known, incarnation.exit_ns);
-                incarnation.id = Some(id);
-                id
-            }
-            None => unreachable!("inserted above"),
+        let Self { by_tid, rows, ids, orphans, .. } = self;
+        let Some(Incarnation { key, known, exit_ns }) = by_tid.get(&tid) else {
+            unreachable!("inserted above")
+        };
+        if let Some(id) = ids[key.0 as usize] {
+            return id;
         }
+        let id = push_row(rows, known, *exit_ns);
+        ids[key.0 as usize] = Some(id);
+        if let Some(parent) = known.parent {
+            match ids[parent.0 as usize] {
+                Some(parent) => rows[id.0 as usize].parent = Some(parent),
+                None => orphans.entry(parent).or_default().push(id),
+            }
+        }
+        for child in orphans.remove(key).into_iter().flatten() {
+            rows[child.0 as usize].parent = Some(id);
+        }
+        id
     }
 
     /// The row of a thread of this process, if it has or had such a thread.
@@ -131,8 +151,17 @@ impl Tasks {
                 if task.tid == task.tgid {
                     self.start_process(task.tgid, ts_ns);
                 }
-                let cgroup = self.by_tid.get(&task.parent_tid).and_then(|parent| parent.known.cgroup.clone());
-                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+                let creator = self.by_tid.get(&task.parent_tid);
+                let cgroup = creator.and_then(|creator| creator.known.cgroup.clone());
+                let parent = creator.map(|creator| creator.key);
+                self.start(Known {
+                    tgid: task.tgid,
+                    tid: task.tid,
+                    comm,
+                    start_ns: Some(ts_ns),
+                    cgroup,
+                    parent,
+                });
             }
             code::TASK_EXEC => {
                 // The thread that called exec takes over the process id.
@@ -140,7 +169,8 @@ impl Tasks {
                 self.exit(task.parent_tid, ts_ns);
                 self.exit(task.tid, ts_ns);
                 self.start_process(task.tgid, ts_ns);
-                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns: Some(ts_ns), cgroup });
+                let start_ns = Some(ts_ns);
+                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns, cgroup, parent: None });
             }
             code::TASK_RENAME => self.rename(task.tid, comm),
             code::TASK_EXIT => {
@@ -174,7 +204,8 @@ impl Tasks {
         if !same {
             self.exit(tid, ts_ns);
             let cgroup = self.by_tid.get(&pid).and_then(|leader| leader.known.cgroup.clone());
-            self.start(Known { tgid: pid, tid, comm: None, start_ns: Some(ts_ns), cgroup });
+            let start_ns = Some(ts_ns);
+            self.start(Known { tgid: pid, tid, comm: None, start_ns, cgroup, parent: None });
         }
         self.rename_thread(tid, comm);
     }
@@ -204,7 +235,12 @@ impl Tasks {
 
     fn start(&mut self, known: Known) {
         self.process(known.tgid);
-        self.by_tid.insert(known.tid, Incarnation { known, exit_ns: None, id: None });
+        let key = TaskIncarnation(self.ids.len() as u32);
+        self.ids.push(None);
+        if let Some(before) = self.by_tid.insert(known.tid, Incarnation { key, known, exit_ns: None }) {
+            // An incarnation that is gone gets no row any more.
+            self.orphans.remove(&before.key);
+        }
     }
 
     fn start_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
@@ -218,7 +254,7 @@ impl Tasks {
         let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
         if incarnation.exit_ns.is_none() {
             incarnation.exit_ns = Some(ts_ns);
-            if let Some(id) = incarnation.id {
+            if let Some(id) = self.ids[incarnation.key.0 as usize] {
                 self.rows[id.0 as usize].exit_ns = Some(ts_ns);
             }
         }
@@ -226,7 +262,7 @@ impl Tasks {
 
     fn rename(&mut self, tid: u32, comm: Option<String>) {
         let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
-        if let Some(id) = incarnation.id {
+        if let Some(id) = self.ids[incarnation.key.0 as usize] {
             self.rows[id.0 as usize].comm.clone_from(&comm);
         }
         incarnation.known.comm = comm;
@@ -251,6 +287,7 @@ fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> Tas
         start_ns: known.start_ns,
         exit_ns,
         cgroup: known.cgroup.clone(),
+        parent: None,
     });
     id
 }
@@ -400,6 +437,35 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(tasks.id(0, 0, 0), a);
         assert_eq!(tasks.rows()[1].comm.as_deref(), Some("swapper/1"));
+    }
+
+    #[test]
+    fn a_task_names_its_creator_whichever_of_them_has_the_first_event() {
+        let mut tasks = no_tasks();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "main"));
+        tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 20, 5, 6, "first") });
+        let first = tasks.id(5, 6, 0);
+        assert_eq!(tasks.rows()[first.0 as usize].parent, None, "the creator has no row");
+        let main = tasks.id(5, 5, 0);
+        tasks.apply(&WireTask { parent_tid: 6, ..task(code::TASK_FORK, 30, 5, 7, "second") });
+        let second = tasks.id(5, 7, 0);
+        let parent = |id: TaskId| tasks.rows()[id.0 as usize].parent;
+        assert_eq!([first, second, main].map(parent), [Some(main), Some(first), None]);
+    }
+
+    #[test]
+    fn the_next_owner_of_a_thread_id_is_no_parent_and_a_new_program_has_none() {
+        let mut tasks = no_tasks();
+        tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "sh"));
+        tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 20, 6, 6, "sh") });
+        let child = tasks.id(6, 6, 0);
+        tasks.apply(&task(code::TASK_EXIT, 30, 5, 5, "sh"));
+        tasks.apply(&task(code::TASK_FORK, 40, 5, 5, "other"));
+        tasks.id(5, 5, 0);
+        tasks.apply(&WireTask { parent_tid: 6, ..task(code::TASK_EXEC, 50, 6, 6, "make") });
+        let make = tasks.id(6, 6, 0);
+        let parent = |id: TaskId| tasks.rows()[id.0 as usize].parent;
+        assert_eq!([child, make].map(parent), [None, None]);
     }
 
     #[test]

@@ -147,6 +147,7 @@ pub(crate) fn side_rows() -> SideRows {
         start_ns: None,
         exit_ns: None,
         cgroup: None,
+        parent: None,
     };
     SideRows {
         stacks: vec![Stack { id: StackId(0), frames: vec![frame] }],

@@ -3,7 +3,7 @@
 //! The columns follow the fields of [`Event`], which are in the order of [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit
 //! of its row's word, and no place in its column.
 
-use crate::event::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields};
+use crate::event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields};
 
 /// The values of a column that are not null.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ macro_rules! word_fields {
     };
 }
 
-word_fields!(Mode TaskState);
+word_fields!(Mode TaskState CallKind);
 
 /// Declares the columns.
 macro_rules! columns {
@@ -265,10 +265,11 @@ pub(crate) mod tests {
         let words = (
             prop::option::of(prop::sample::select(Mode::ALL)),
             prop::option::weighted(0.01, prop::sample::select(TaskState::ALL)),
+            prop::option::weighted(0.05, prop::sample::select(CallKind::ALL)),
         );
         let ids = (int(), int(), int(), int(), int(), int(), int());
         (times, kind, words, ids, long(), long(), long(), long()).prop_map(
-            |(ts_ns, kind, (mode, state), ids, wait_ns, blocked_ns, runq_ns, count)| Event {
+            |(ts_ns, kind, (mode, state, call), ids, wait_ns, blocked_ns, runq_ns, count)| Event {
                 mode,
                 lock: ids.0.map(LockId),
                 task: ids.1.map(TaskId),
@@ -282,6 +283,7 @@ pub(crate) mod tests {
                 errno: ids.6,
                 count,
                 state,
+                call,
                 ..Event::new(ts_ns, kind, 0)
             },
         )

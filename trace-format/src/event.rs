@@ -162,6 +162,16 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// The kind of a call that tries to acquire a lock or waits, if it does not wait without limit.
+    CallKind {
+        /// It does not wait.
+        Try = "try",
+        /// It gives up at some time.
+        Timed = "timed",
+    }
+}
+
 /// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -196,6 +206,8 @@ pub struct Event {
     pub count: Option<i64>,
     /// For offcpu, the state of the task when it left the CPU.
     pub state: Option<TaskState>,
+    /// For wait, acquire and try_fail, the kind of the call; `None` if it waits without limit, or if that is not known.
+    pub call: Option<CallKind>,
 }
 
 impl Event {
@@ -218,6 +230,7 @@ impl Event {
             errno: None,
             count: None,
             state: None,
+            call: None,
         }
     }
 }
@@ -254,6 +267,8 @@ pub trait EventRow {
     fn count(&self) -> Option<i64>;
     /// [`Event::state`].
     fn state(&self) -> Option<TaskState>;
+    /// [`Event::call`].
+    fn call(&self) -> Option<CallKind>;
 
     /// Copies all fields.
     fn to_event(&self) -> Event {
@@ -273,6 +288,7 @@ pub trait EventRow {
             errno: self.errno(),
             count: self.count(),
             state: self.state(),
+            call: self.call(),
         }
     }
 }
@@ -296,6 +312,7 @@ macro_rules! with_event_fields {
             errno: Option<i32>,
             count: Option<i64>,
             state: Option<TaskState>,
+            call: Option<CallKind>,
         }
     };
 }
@@ -331,6 +348,9 @@ mod tests {
         }
         for state in TaskState::ALL {
             assert_eq!(state.as_str().parse(), Ok(*state));
+        }
+        for call in CallKind::ALL {
+            assert_eq!(call.as_str().parse(), Ok(*call));
         }
     }
 

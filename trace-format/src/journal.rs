@@ -208,6 +208,7 @@ mod tests {
                 start_ns: None,
                 exit_ns: Some(3),
                 cgroup: None,
+                parent: None,
             }],
         }
     }

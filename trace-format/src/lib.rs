@@ -68,7 +68,7 @@ pub mod writer;
 pub use {
     columns::EventColumns,
     error::FormatError,
-    event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
+    event::{CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
     journal::SideRows,
     reader::{Batch, BatchRow, Trace},
     recover::{Recovery, recover},
@@ -81,4 +81,4 @@ pub use {
 /// The format's major version. A reader refuses a trace with a newer major version than its own.
 pub const FORMAT_MAJOR: u32 = 1;
 /// The format's minor version. It grows when a column is added; older readers ignore columns that they do not know.
-pub const FORMAT_MINOR: u32 = 2;
+pub const FORMAT_MINOR: u32 = 3;

@@ -95,7 +95,8 @@ pub mod clock {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`].
+    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`], and the
+    /// [`call`].
     pub head: u64,
     /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, the number of an [`op::STACK`] in this session counted from
     /// 1; 0 is no stack.
@@ -137,9 +138,14 @@ impl Record {
         (self.head >> LOW_BITS) as u8
     }
 
-    /// Returns the [`api`]. Any value if the memory was overwritten.
+    /// Returns the [`api`] without the call. Any value if the memory was overwritten.
     pub const fn api(&self) -> u8 {
-        (self.head >> (LOW_BITS + 8)) as u8
+        (self.head >> (LOW_BITS + 8)) as u8 & !call::MASK
+    }
+
+    /// Returns the [`call`]. Any value of [`call::MASK`] if the memory was overwritten.
+    pub const fn call(&self) -> u8 {
+        (self.head >> (LOW_BITS + 8)) as u8 & call::MASK
     }
 
     /// Returns the lock's address.
@@ -223,6 +229,17 @@ pub mod api {
     pub const BARRIER: u8 = 7;
     /// A `sem_t`.
     pub const SEMAPHORE: u8 = 8;
+}
+
+/// The kind of call, in bits of the byte of the [`api`]: none if the call waits without limit, or acquires nothing. The records of a call have
+/// the same bits.
+pub mod call {
+    /// All bits.
+    pub const MASK: u8 = 0x30;
+    /// The call does not wait: `_trylock`.
+    pub const TRY: u8 = 0x10;
+    /// The call gives up at some time: `_timedlock`, `_clocklock`.
+    pub const TIMED: u8 = 0x20;
 }
 
 /// Returns the number of payloads of a record; `None` if its op is unknown.

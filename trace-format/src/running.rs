@@ -108,6 +108,7 @@ mod tests {
             start_ns: None,
             exit_ns: None,
             cgroup: None,
+            parent: None,
         };
         SideRows { locks: vec![lock], tasks: vec![task], stacks: Vec::new() }
     }

@@ -127,6 +127,12 @@ pub const EVENTS: &[Column] = &[
         Enum,
         "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced`, `parked`, `asleep` (it left to sleep; how, is not known) or `mixed` (of the last `wait_ns`, it was off-CPU for `blocked_ns`; when, is not known)",
     ),
+    added(
+        3,
+        "call",
+        Enum,
+        "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit, or if that is not known, as for `wait` of kernel locks and futexes",
+    ),
 ];
 
 /// `trace.stacks.parquet`: one row per stack.
@@ -203,6 +209,12 @@ pub const TASKS: &[Column] = &[
     column("start_ns", Int64, true, "time of its start"),
     column("exit_ns", Int64, true, "time of its exit, if that was seen"),
     column("cgroup", Text, true, "its cgroup (v2 path)"),
+    added(
+        3,
+        "parent_task_id",
+        Int32,
+        "the task that created it, by a thread or a fork; null if that was not seen, if the creator has no rows, or after an exec",
+    ),
 ];
 
 /// The four tables, by the name in their footers.

@@ -152,6 +152,8 @@ pub struct TaskRow {
     pub exit_ns: Option<i64>,
     /// cgroup (v2 path), if it was read in time.
     pub cgroup: Option<String>,
+    /// The task that created it, if that was seen and has a row.
+    pub parent: Option<TaskId>,
 }
 
 /// All rows of the side tables.

@@ -1,34 +1,40 @@
 //! Paths against the slow model, on random histories; what adds up; and what makes no difference.
 
 use proptest::{collection::vec, option, prelude::*, sample::Index, test_runner::Config};
-use trace_format::{Event, EventKind, LockId, TaskId};
+use trace_format::{Event, EventKind, LockId, TaskId, TaskRow};
 
 use super::{
     Context, Root,
     model::{self, Label},
     settle,
+    step::Birth,
     tests::{self, Found},
 };
 use crate::{
     causes::properties::{off_cpu, with_off_cpu},
     engine::histories::{self, TASKS, history, nested_history, orderly_history, reordered},
-    testing::cases,
+    testing::{cases, task_row},
 };
 
-/// A task, the start and the length of a window, and the starts of the tasks.
-type Window = (i32, i64, i64, Vec<Option<i64>>);
+/// A task, the start and the length of a window, and the starts and creators of the tasks.
+type Window = (i32, i64, i64, Vec<(Option<i64>, Option<i32>)>);
 
 fn window() -> impl Strategy<Value = Window> {
     let tasks = usize::try_from(TASKS).unwrap();
-    (0..TASKS, 980..1040i64, 0..200i64, vec(option::of(970..1050i64), tasks))
+    (0..TASKS, 980..1040i64, 0..200i64, vec((option::of(970..1050i64), option::of(0..TASKS)), tasks))
 }
 
 fn root(window: &Window) -> Root {
     Root { task: TaskId(window.0), from_ns: window.1, to_ns: window.1 + window.2 }
 }
 
-fn start_ns(window: &Window) -> impl Fn(TaskId) -> Option<i64> {
-    |task| window.3[usize::try_from(task.0).unwrap()]
+fn birth(window: &Window) -> impl Fn(TaskId) -> Option<Birth> {
+    let row = |(id, (start_ns, parent)): (i32, &(Option<i64>, Option<i32>))| TaskRow {
+        parent: parent.map(TaskId),
+        ..task_row(id, (*start_ns, None))
+    };
+    let rows: Vec<TaskRow> = (0..).zip(&window.3).map(row).collect();
+    move |task| Birth::of(task, |task| rows.get(usize::try_from(task.0).unwrap()))
 }
 
 fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -37,9 +43,7 @@ fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
 }
 
 fn walk(events: &[Event], window: &Window) -> Found {
-    with_context(|context| {
-        tests::walk(events, context, vec![root(window)], start_ns(window), Found::default())
-    })
+    with_context(|context| tests::walk(events, context, vec![root(window)], birth(window), Found::default()))
 }
 
 /// Returns the label of each nanosecond, the first one first.
@@ -59,7 +63,7 @@ fn assert_is_the_model(events: &[Event], off_cpu: &[(Index, Event)], window: &Wi
     assert_eq!(sum, root.to_ns - root.from_ns, "the parts add up");
     let (mut rows, mut now_ns) = (events, i64::MIN);
     settle(&mut rows, &mut now_ns);
-    let (expected, jumps) = with_context(|context| model::path(&rows, context, root, start_ns(window)));
+    let (expected, jumps) = with_context(|context| model::path(&rows, context, root, birth(window)));
     assert_eq!(labels(&found), expected);
     assert_eq!(found.jumps, jumps);
 }
@@ -91,7 +95,8 @@ proptest! {
     }
 
     #[test]
-    fn a_task_alone_is_its_own_path(events in nested_history(), window in window()) {
+    fn a_task_alone_without_a_creator_is_its_own_path(events in nested_history(), mut window in window()) {
+        window.3.iter_mut().for_each(|(_, parent)| *parent = None);
         let of_task = |event: &&Event| event.task == Some(TaskId(window.0));
         let alone: Vec<Event> = events.iter().filter(of_task).copied().collect();
         let found = walk(&alone, &window);
@@ -118,7 +123,7 @@ proptest! {
         all.extend(others.iter().map(away));
         all.sort_by_key(|event| event.ts_ns);
         let (_, from_ns, ns, mut starts) = window;
-        starts.resize(2 * starts.len(), None);
+        starts.resize(2 * starts.len(), (None, None));
         let window = (window.0, from_ns, ns, starts);
         prop_assert_eq!(walk(&all, &window), walk(&events, &window));
     }
@@ -128,7 +133,7 @@ proptest! {
         let shifted: Vec<Event> = events.iter().map(|event| Event { ts_ns: event.ts_ns + by, ..*event }).collect();
         let mut other = window.clone();
         other.1 += by;
-        other.3.iter_mut().flatten().for_each(|ns| *ns += by);
+        other.3.iter_mut().filter_map(|(start_ns, _)| start_ns.as_mut()).for_each(|ns| *ns += by);
         let (found, moved) = (walk(&events, &window), walk(&shifted, &other));
         prop_assert_eq!(labels(&found), labels(&moved));
         prop_assert_eq!(found.jumps, moved.jumps);

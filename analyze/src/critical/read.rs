@@ -9,7 +9,7 @@ use super::{
     context::Context,
     forward::Forward,
     rows::settle,
-    step::{Path, Root},
+    step::{Birth, Path, Root},
     walk::Walk,
 };
 use crate::{error::AnalyzeError, input::Input};
@@ -40,7 +40,8 @@ pub(crate) fn walk<P: Path>(
     })?;
     let end_ns = now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
     let (roots, path) = choose(forward.seen(), end_ns);
-    let mut walk = Walk::new(forward, roots, path);
+    let birth = |task| Birth::of(task, |task| names.task(task));
+    let mut walk = Walk::new(forward, roots, birth, path);
     input.row_groups((0..clocks.len()).rev(), |group, rows| {
         settle(rows, &mut clocks[group]);
         for row in rows.iter().rev().skip_while(|row| row.ts_ns > to_ns) {
@@ -51,7 +52,7 @@ pub(crate) fn walk<P: Path>(
         }
         ControlFlow::Continue(())
     })?;
-    Ok(walk.finish(|task| names.task(task).and_then(|row| row.start_ns)))
+    Ok(walk.finish())
 }
 
 /// Returns the stacks of interrupts: the task that was interrupted is not the cause of what they do.

@@ -1,6 +1,6 @@
 //! The steps of a path: a root enters the walk, steps backward in time leave it.
 
-use trace_format::{LockId, TaskId};
+use trace_format::{LockId, TaskId, TaskRow};
 
 use super::held::Held;
 use crate::causes::State;
@@ -11,6 +11,25 @@ pub(crate) struct Root {
     pub(crate) task: TaskId,
     pub(crate) from_ns: i64,
     pub(crate) to_ns: i64,
+}
+
+/// The birth of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Birth {
+    pub(crate) ns: i64,
+    /// The task that created it, if it was born earlier.
+    pub(crate) parent: Option<TaskId>,
+}
+
+impl Birth {
+    /// Returns the birth of a task, if the time is known. `row` returns the rows of tasks.
+    pub(crate) fn of<'a>(task: TaskId, row: impl Fn(TaskId) -> Option<&'a TaskRow>) -> Option<Self> {
+        let child = row(task)?;
+        let ns = child.start_ns?;
+        let is_older =
+            |parent: &TaskId| row(*parent).is_some_and(|row| row.start_ns.is_none_or(|start| start < ns));
+        Some(Self { ns, parent: child.parent.filter(is_older) })
+    }
 }
 
 /// A part of a path. It begins where the step before it, which is the later one, ends.

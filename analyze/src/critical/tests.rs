@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use trace_format::{Event, LockId, LockRow, RunInfo, TaskId};
 
-use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle};
+use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle, step::Birth};
 use crate::{engine::Rules, testing::Parts};
 
 /// The steps of one path, the latest first, and its jumps.
@@ -50,7 +50,7 @@ pub(super) fn walk<P: Path>(
     events: &[Event],
     context: &Context<'_>,
     roots: Vec<Root>,
-    start_ns: impl Fn(TaskId) -> Option<i64>,
+    birth: impl Fn(TaskId) -> Option<Birth>,
     path: P,
 ) -> P {
     let (mut rows, mut now_ns) = (events.to_vec(), i64::MIN);
@@ -59,9 +59,9 @@ pub(super) fn walk<P: Path>(
     rows.retain(|row| row.ts_ns <= last_ns);
     let mut forward = Forward::new(context);
     rows.iter().for_each(|row| forward.push(row));
-    let mut walk = Walk::new(forward, roots, path);
+    let mut walk = Walk::new(forward, roots, birth, path);
     rows.iter().rev().for_each(|row| walk.push(row));
-    walk.finish(start_ns)
+    walk.finish()
 }
 
 /// Returns the steps of the path of a task, the latest first: `A 0..60 b`, `R 60..62 handoff b`.
@@ -69,8 +69,8 @@ fn path(text: &str, task: &str, from_ns: i64, to_ns: i64) -> Vec<String> {
     let mut parts = Parts::parse(text);
     let root = Root { task: parts.task_id(task), from_ns, to_ns };
     let context = context(&parts.info, &parts.locks);
-    let start_ns = |task: TaskId| parts.tasks[usize::try_from(task.0).unwrap()].start_ns;
-    let found = walk(&parts.events, &context, vec![root], start_ns, Found::default());
+    let birth = |task| Birth::of(task, |task: TaskId| parts.tasks.get(usize::try_from(task.0).unwrap()));
+    let found = walk(&parts.events, &context, vec![root], birth, Found::default());
     let name = |lock: &LockId| parts.locks[usize::try_from(lock.0).unwrap()].name.clone().unwrap();
     let line = |(task, from_ns, to_ns, label): &(TaskId, i64, i64, Label)| {
         let task = parts.tasks[usize::try_from(task.0).unwrap()].comm.clone().unwrap();
@@ -112,6 +112,35 @@ fn v5_a_path_goes_on_at_the_task_that_ends_an_idle_wait_up_to_its_birth() {
         "W 0..2 before",
     ];
     assert_eq!(path(text, "M", 0, 50), expected);
+}
+
+#[test]
+fn a_path_goes_on_at_the_creator_of_a_task() {
+    let text = "task M\ntask W start=12 parent=M\ntask X start=20 parent=W
+        5 M acquire m\n10 M release m\n15 W acquire x\n16 M acquire m\n18 M release m\n20 W release x\n30 X try_fail x";
+    let expected = [
+        "X 30..40 running",
+        "X 20..30 running",
+        "W 15..20 x",
+        "W 12..15 running",
+        "M 10..12 running",
+        "M 5..10 m",
+        "M 0..5 before",
+    ];
+    assert_eq!(path(text, "X", 0, 40), expected);
+    let silent = "task M start=3\ntask W start=12 parent=M\n30 W try_fail x";
+    assert_eq!(
+        path(silent, "W", 0, 40),
+        ["W 30..40 running", "W 12..30 running", "M 3..12 running", "M 0..3 before"]
+    );
+    let lost = "task M\ntask W start=12 parent=M\n5 M try_fail x\n8 - lost count=1\n30 W try_fail x";
+    assert_eq!(path(lost, "W", 0, 40), ["W 30..40 running", "W 12..30 running", "M 0..12 lost"]);
+}
+
+#[test]
+fn a_creator_that_was_born_later_is_none() {
+    let text = "task M start=12\ntask W start=12 parent=M\n5 M try_fail x\n30 W try_fail x";
+    assert_eq!(path(text, "W", 0, 40), ["W 30..40 running", "W 12..30 running", "W 0..12 before"]);
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! The walk: roots and the notes of the forward pass enter, then the same rows in the opposite order. The steps of the paths leave.
 
+use std::collections::BinaryHeap;
+
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, TaskId};
 
 use super::{
     forward::{Forward, has_notes},
     links::{Link, LinkKind, Mark},
-    step::{Part, Path, Root, Step},
+    step::{Birth, Part, Path, Root, Step},
 };
 use crate::causes::{State, StatePart};
 
-/// Walks the paths of roots.
-pub(crate) struct Walk<'a, P> {
+/// Walks the paths of roots. `birth` returns the birth of a task.
+pub(crate) struct Walk<'a, P, B> {
     forward: Forward<'a>,
     path: P,
     roots: Vec<Root>,
@@ -20,6 +22,9 @@ pub(crate) struct Walk<'a, P> {
     /// The walkers at each task.
     walkers: FxHashMap<TaskId, Vec<Walker>>,
     walking: usize,
+    birth: B,
+    /// The births of tasks with walkers, the latest one first.
+    births: BinaryHeap<(i64, TaskId)>,
     /// The number of the next row.
     position: u64,
 }
@@ -34,14 +39,15 @@ struct Walker {
     until: u64,
 }
 
-impl<'a, P: Path> Walk<'a, P> {
+impl<'a, P: Path, B: Fn(TaskId) -> Option<Birth>> Walk<'a, P, B> {
     /// Returns a walk of these paths. The forward pass has seen all rows up to the last of their ends.
-    pub(crate) fn new(forward: Forward<'a>, roots: Vec<Root>, path: P) -> Self {
+    pub(crate) fn new(forward: Forward<'a>, roots: Vec<Root>, birth: B, path: P) -> Self {
         let mut ahead: Vec<usize> =
             (0..roots.len()).filter(|at| roots[*at].from_ns < roots[*at].to_ns).collect();
         ahead.sort_by_key(|at| roots[*at].to_ns);
         let (position, walkers) = (forward.rows, FxHashMap::default());
-        Self { forward, path, roots, ahead, walkers, walking: 0, position }
+        let births = BinaryHeap::new();
+        Self { forward, path, roots, ahead, walkers, walking: 0, birth, births, position }
     }
 
     /// Whether all paths are walked.
@@ -54,6 +60,7 @@ impl<'a, P: Path> Walk<'a, P> {
         while let Some(root) = self.ahead.pop_if(|root| self.roots[*root].to_ns >= row.ts_ns) {
             self.begin(root);
         }
+        self.go_to_parents(row.ts_ns);
         let position = self.position;
         self.position -= 1;
         if row.kind == EventKind::Lost {
@@ -80,16 +87,17 @@ impl<'a, P: Path> Walk<'a, P> {
         self.forward.held.undo(row, changes, &mut self.forward.log);
     }
 
-    /// Ends the walk at the start of the trace. `start_ns` returns the start of a task, if it is known.
-    pub(crate) fn finish(mut self, start_ns: impl Fn(TaskId) -> Option<i64>) -> P {
+    /// Ends the walk at the start of the trace.
+    pub(crate) fn finish(mut self) -> P {
         while let Some(root) = self.ahead.pop() {
             self.begin(root);
         }
-        let Self { path, roots, walkers, .. } = &mut self;
+        self.go_to_parents(i64::MIN);
+        let Self { path, roots, walkers, birth, .. } = &mut self;
         for walker in walkers.values_mut().flatten() {
             let root = &roots[walker.root];
-            if let Some(start_ns) = start_ns(walker.task) {
-                walker.advance(start_ns, Part::Task { held: &[], state: State::Running }, root, path);
+            if let Some(born) = birth(walker.task) {
+                walker.advance(born.ns, Part::Task { held: &[], state: State::Running }, root, path);
             }
             walker.advance(root.from_ns, Part::Before, root, path);
         }
@@ -112,8 +120,31 @@ impl<'a, P: Path> Walk<'a, P> {
     /// Adds a walker, unless its path has come to its start.
     fn add(&mut self, walker: Walker) {
         if walker.at_ns > self.roots[walker.root].from_ns {
+            if let Some(Birth { ns, parent: Some(_) }) = (self.birth)(walker.task)
+                && ns <= walker.at_ns
+            {
+                self.births.push((ns, walker.task));
+            }
             self.walkers.entry(walker.task).or_default().push(walker);
             self.walking += 1;
+        }
+    }
+
+    /// Takes the walkers of tasks that were born at this time or later, and that have no rows left, to those who created them.
+    fn go_to_parents(&mut self, ns: i64) {
+        while self.births.peek().is_some_and(|(born_ns, _)| *born_ns >= ns) {
+            let Some((born_ns, task)) = self.births.pop() else { return };
+            let Some(Birth { parent: Some(parent), .. }) = (self.birth)(task) else { continue };
+            let Some(walkers) = self.walkers.remove(&task) else { continue };
+            self.walking -= walkers.len();
+            for mut walker in walkers {
+                if walker.at_ns >= born_ns {
+                    let (root, part) =
+                        (&self.roots[walker.root], Part::Task { held: &[], state: State::Running });
+                    walker.go_to(Mark { task: parent, ns: born_ns, position: 0 }, part, root, &mut self.path);
+                }
+                self.add(walker);
+            }
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct OpenWait {
     pub(crate) start_ns: i64,
     /// Whether its hold would exclude all others.
     pub(crate) excludes: bool,
+    /// Whether it ends at some time by itself.
+    pub(crate) is_timed: bool,
 }
 
 /// The holds and waits that are open at one instant.

@@ -12,7 +12,7 @@
 //!
 //! [`charge`](super::charge) decides which hold a wait is charged to.
 
-use trace_format::{EventRow, LockId, Mode, TaskId};
+use trace_format::{CallKind, EventRow, LockId, Mode, TaskId};
 
 use super::{
     counts::Counts,
@@ -89,6 +89,8 @@ pub(super) struct OpenWait {
     pub(super) gap_from_ns: i64,
     /// The share that is not emitted yet.
     pub(super) run: Option<Share>,
+    /// Whether it ends at some time by itself.
+    is_timed: bool,
 }
 
 /// One event and its context.
@@ -200,7 +202,8 @@ impl LockState {
             step.counts.unmeasured_waits += 1;
         }
         step.sink.wait_begins(&wait);
-        self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None });
+        let is_timed = step.event.call() == Some(CallKind::Timed);
+        self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None, is_timed });
     }
 
     pub(super) fn acquire<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
@@ -310,10 +313,10 @@ impl LockState {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
-        for OpenWait { wait, .. } in &self.waits {
+        for OpenWait { wait, is_timed, .. } in &self.waits {
             let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
-            let excludes = self.rule.excludes(mode);
-            open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes });
+            let (excludes, is_timed) = (self.rule.excludes(mode), *is_timed);
+            open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes, is_timed });
         }
     }
 

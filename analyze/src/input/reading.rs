@@ -67,6 +67,7 @@ impl Detail {
             "task_id",
             "stack_id",
             "wait_ns",
+            "call",
             "blocked_ns",
             "runq_ns",
             "peer_task_id",
@@ -75,9 +76,9 @@ impl Detail {
             "count",
         ];
         match self {
-            Self::Times => &ALL[..5],
-            Self::States => &ALL[..7],
-            Self::Peers => &ALL[..9],
+            Self::Times => &ALL[..6],
+            Self::States => &ALL[..8],
+            Self::Peers => &ALL[..10],
             Self::Causes => &[
                 "mode",
                 "lock_id",
@@ -88,6 +89,7 @@ impl Detail {
                 "peer_task_id",
                 "count",
                 "state",
+                "call",
             ],
             Self::All => ALL,
         }

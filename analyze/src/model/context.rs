@@ -75,6 +75,7 @@ fn inputs(events: Vec<Event>) -> Parts {
         start_ns: None,
         exit_ns: None,
         cgroup: who.cgroup.map(str::to_owned),
+        parent: None,
     };
     let frame = |symbol: &str, line| Frame {
         symbol: Some(symbol.to_owned()),

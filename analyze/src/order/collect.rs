@@ -1,14 +1,15 @@
 //! Collects the dependencies of a trace, in one pass over all its rows.
 //!
 //! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock already, if it turns its
-//! exclusive hold into a shared one, or if the call was a try according to its stack. A lock that was taken by a try is held from then on.
+//! exclusive hold into a shared one, or if the call was a try: the row says so, or
+//! else its stack. A lock that was taken by a try is held from then on.
 //!
 //! Rows of all locks share one clock, the running maximum of their times.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockId, Mode, TaskId};
+use trace_format::{CallKind, Event, EventKind, LockId, Mode, TaskId};
 
 use super::{
     dependency::{Dependencies, Dependency, DependencyId},
@@ -109,7 +110,10 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
         let is_free = row.wait_ns == Some(0);
         let released = self.tasks.get(&task).and_then(|state| state.released);
         let is_downgrade = is_free && row.mode == Some(Mode::Shared) && released == Some((lock, row.ts_ns));
-        let is_try = is_free && self.names.is_try(lock, row.stack);
+        let is_try = match row.call {
+            Some(call) => call == CallKind::Try,
+            None => is_free && self.names.is_try(lock, row.stack),
+        };
         if !is_downgrade && !is_try {
             self.want(task, lock, row);
         }

@@ -97,6 +97,11 @@ fn v9_what_is_taken_by_a_try_makes_no_order_but_is_held() {
     assert_eq!(counts(&by_try), [0, 0, 0, 0, 0]);
     let outer = v9().replace("acquire y q.c:1", "acquire y pthread_mutex_trylock<q.c:1");
     assert_eq!(counts(&outer), [1, 0, 0, 0, 0]);
+    // The row says so, whatever its stack.
+    let by_column = v9().replace("acquire x q.c:2", "acquire x q.c:2 call=try");
+    assert_eq!(counts(&by_column), [0, 0, 0, 0, 0]);
+    let timed = by_try.replace("trylock<q.c:2", "trylock<q.c:2 call=timed");
+    assert_eq!(counts(&timed), [1, 0, 0, 0, 0]);
     // One that waited was no try, whatever its stack.
     let waited = by_try.replace("210 B acquire x", "205 B wait x q.c:2\n210 B acquire x wait=5");
     assert_eq!(counts(&waited), [1, 0, 0, 0, 0]);

@@ -3,8 +3,6 @@
 
 use core::ffi::{c_int, c_void};
 
-use trace_format::preload::api;
-
 use super::{Call, Outcome};
 use crate::real::{self, Lock};
 
@@ -13,6 +11,8 @@ use crate::real::{self, Lock};
 pub(crate) struct CancelHandler {
     buffer: Buffer,
     call: Call,
+    /// The api of its records.
+    api: u8,
     /// The semaphore, or the mutex of a wait on a condition variable.
     lock: Lock,
     condition: Option<Lock>,
@@ -30,11 +30,12 @@ struct Buffer {
 impl CancelHandler {
     /// Creates the handler for a call that is about to wait.
     #[inline(always)]
-    pub(crate) fn new(call: Call, lock: Lock, condition: Option<Lock>) -> Self {
+    pub(crate) fn new(call: Call, api: u8, lock: Lock, condition: Option<Lock>) -> Self {
         let nothing = core::ptr::null_mut();
         Self {
             buffer: Buffer { routine: 0, argument: nothing, kind: 0, previous: nothing },
             call,
+            api,
             lock,
             condition,
         }
@@ -61,7 +62,9 @@ unsafe extern "C" fn cancelled(handler: *mut c_void) {
     // SAFETY: the frame that holds the handler is being unwound, but still exists.
     let handler = unsafe { &mut *handler.cast::<CancelHandler>() };
     match handler.condition {
-        Some(condition) => handler.call.condition_waited(handler.lock, condition, libc::ECANCELED),
-        None => handler.call.waited(api::SEMAPHORE, handler.lock, Outcome::Failed(libc::ECANCELED)),
+        Some(condition) => {
+            handler.call.condition_waited(handler.api, handler.lock, condition, libc::ECANCELED)
+        }
+        None => handler.call.waited(handler.api, handler.lock, Outcome::Failed(libc::ECANCELED)),
     }
 }

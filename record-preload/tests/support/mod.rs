@@ -106,6 +106,7 @@ pub(crate) struct Event {
     pub(crate) time: u64,
     pub(crate) op: u8,
     pub(crate) api: u8,
+    pub(crate) call: u8,
     pub(crate) address: u64,
     pub(crate) first: u64,
     pub(crate) second: u64,

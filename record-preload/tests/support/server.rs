@@ -282,6 +282,7 @@ impl ThreadSession {
                         time: record.time(),
                         op: record.op(),
                         api: record.api(),
+                        call: record.call(),
                         address: record.address(),
                         first: rest.first().copied().unwrap_or(0),
                         second: rest.get(1).copied().unwrap_or(0),

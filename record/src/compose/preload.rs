@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use trace_format::{
     Event, EventKind, StackId, TaskId,
-    preload::{Record, op},
+    preload::{Record, call, op},
     wire::api,
 };
 
@@ -324,7 +324,12 @@ fn fact(record: &Record, rest: Unit, task: impl Fn(u32) -> Option<TaskId>) -> Op
         op::POSTED => Action::Posted,
         _ => return None,
     };
-    Some(Fact { function: api::pack(record.api(), api::NONE), address: record.address(), action })
+    let variant = match record.call() {
+        call::TRY => api::TRY,
+        call::TIMED => api::TIMED,
+        _ => api::NONE,
+    };
+    Some(Fact { function: api::pack(record.api(), variant), address: record.address(), action })
 }
 
 /// A positive errno; `None` if the word cannot be one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trace_format::{
-    Event, EventColumns, EventKind, LockKind, Mode, TaskState,
+    CallKind, Event, EventColumns, EventKind, LockKind, Mode, TaskState,
     wire::{WireEvent, WireTask, api, code, flag, lock_words, mutex_state, stack, stack_key},
 };
 
@@ -50,6 +50,7 @@ pub(super) struct Row {
     pub(super) errno: Option<i32>,
     count: Option<i64>,
     state: Option<TaskState>,
+    call: Option<CallKind>,
 }
 
 /// The rows that `compose` adds.
@@ -76,6 +77,7 @@ pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
         errno: None,
         count: None,
         state: None,
+        call: None,
     }
 }
 
@@ -116,6 +118,14 @@ impl Row {
     }
     pub(super) fn state(self, state: TaskState) -> Self {
         Self { state: Some(state), ..self }
+    }
+    /// By a try-lock.
+    pub(super) fn by_try(self) -> Self {
+        Self { call: Some(CallKind::Try), ..self }
+    }
+    /// By a call with a time-out.
+    pub(super) fn timed(self) -> Self {
+        Self { call: Some(CallKind::Timed), ..self }
     }
 }
 
@@ -185,6 +195,7 @@ impl Script {
                 errno: e.errno,
                 count: e.count,
                 state: e.state,
+                call: e.call,
             })
             .collect()
     }

@@ -23,7 +23,7 @@ mod sleep;
 
 pub(super) use call::WaitTarget;
 use call::{Call, Condition};
-use fact::{Action, Begin, Fact, LockWord, Outcome};
+use fact::{Action, Begin, Fact, LockWord, Outcome, call_of};
 use holders::Holders;
 use open_calls::OpenCalls;
 use sleep::Sleep;
@@ -168,7 +168,7 @@ impl UserLocks {
         let lock = context.locks.id(at.space, address, LockKind::CondVar, at.ts_ns);
         let depth = self.holders.released_completely(at, mutex).unwrap_or(1);
         context.out.push(Event { mode: fact.mode(), ..at.row(EventKind::Release, mutex) });
-        context.out.push(at.row(EventKind::Wait, lock));
+        context.out.push(Event { call: call_of(fact.function), ..at.row(EventKind::Wait, lock) });
         let mut call = Call::new(at, fact, mutex, self.no_sleep);
         call.condition = Some(Condition { address, lock, sleep: self.no_sleep, depth });
         self.open.push(at, call, context);
@@ -222,7 +222,7 @@ impl UserLocks {
             }
             Outcome::Failed(errno) => Event { errno, ..at.row(EventKind::TryFail, lock) },
         };
-        context.out.push(Event { mode: fact.mode(), ..row });
+        context.out.push(Event { mode: fact.mode(), call: fact.call(), ..row });
     }
 
     /// Adds the end of a wait on a condition variable. The caller has the mutex after a signal, after a timeout, and after
@@ -253,8 +253,11 @@ impl UserLocks {
             Err(mutex) => {
                 if let Some(address) = address {
                     let lock = context.locks.id(at.space, address, LockKind::CondVar, at.ts_ns);
-                    let kind = if failed.is_some() { EventKind::Abandon } else { EventKind::Acquire };
-                    context.out.push(Event { errno: failed, ..at.row(kind, lock) });
+                    let (kind, call) = match failed {
+                        Some(_) => (EventKind::Abandon, None),
+                        None => (EventKind::Acquire, call_of(fact.function)),
+                    };
+                    context.out.push(Event { errno: failed, call, ..at.row(kind, lock) });
                 }
                 if has_mutex {
                     self.returned_alone(at, fact, mutex, Outcome::Acquired(dead), None, context);

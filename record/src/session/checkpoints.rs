@@ -139,6 +139,7 @@ mod tests {
             start_ns: None,
             exit_ns: None,
             cgroup: None,
+            parent: None,
         }
     }
 

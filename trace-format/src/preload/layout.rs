@@ -2,7 +2,7 @@
 
 use super::queue::{Link, Queue};
 
-/// The first word of a region and of a request: `klockPR3`.
+/// The first word of a region and of a request: `klockPR4`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR4");
 /// Maximum number of threads that a process records at once. A power of two.
 pub const SLOTS: usize = 16_384;

@@ -3,7 +3,7 @@
 use arrow_array::{Array as _, Int32Array, Int64Array};
 
 use super::shared::SharedLocks;
-use crate::event::{Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState};
+use crate::event::{CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState};
 
 /// A batch of events, stored column by column. A column that was not requested is `None`.
 #[derive(Clone, Debug)]
@@ -23,6 +23,7 @@ pub struct Batch {
     pub(super) errno: Option<Int32Array>,
     pub(super) count: Option<Int64Array>,
     pub(super) state: Option<Vec<Option<TaskState>>>,
+    pub(super) call: Option<Vec<Option<CallKind>>>,
 }
 
 impl Batch {
@@ -98,6 +99,7 @@ impl FromIterator<Event> for Batch {
             errno: column(&events, |event| event.errno),
             count: column(&events, |event| event.count),
             state: column(&events, |event| event.state),
+            call: column(&events, |event| event.call),
         }
     }
 }
@@ -194,6 +196,10 @@ impl EventRow for BatchRow<'_> {
 
     fn state(&self) -> Option<TaskState> {
         self.batch.state.as_ref().and_then(|state| state[self.index])
+    }
+
+    fn call(&self) -> Option<CallKind> {
+        self.batch.call.as_ref().and_then(|call| call[self.index])
     }
 }
 

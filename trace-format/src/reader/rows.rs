@@ -11,7 +11,7 @@ use arrow_array::{
 use super::batch::{Batch, int32, int64};
 use crate::{
     FormatError,
-    event::{EventKind, LockId, Mode, StackId, TaskId, TaskState},
+    event::{CallKind, EventKind, LockId, Mode, StackId, TaskId, TaskState},
     tables::{Frame, LockRow, Stack, TaskRow},
 };
 
@@ -145,6 +145,7 @@ pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
         errno: source.optional("errno", |name| source.column(name))?,
         count: source.optional("count", |name| source.column(name))?,
         state: source.optional("state", |name| source.values::<TaskState>(name))?,
+        call: source.optional("call", |name| source.values::<CallKind>(name))?,
     })
 }
 
@@ -263,6 +264,7 @@ pub(super) fn tasks(source: &Source<'_>, into: &mut Vec<TaskRow>) -> Result<(), 
     let (pid, tid): (Int32Array, Int32Array) = (source.required("pid")?, source.required("tid")?);
     let (comm, cgroup): (StringArray, StringArray) = (source.column("comm")?, source.column("cgroup")?);
     let (start, exit): (Int64Array, Int64Array) = (source.column("start_ns")?, source.column("exit_ns")?);
+    let parent: Option<Int32Array> = source.optional("parent_task_id", |name| source.column(name))?;
     for row in 0..ids.len() {
         into.push(TaskRow {
             id: TaskId(dense(source, &ids, row, "task_id")?),
@@ -272,6 +274,7 @@ pub(super) fn tasks(source: &Source<'_>, into: &mut Vec<TaskRow>) -> Result<(), 
             start_ns: int64(&start, row),
             exit_ns: int64(&exit, row),
             cgroup: text(&cgroup, row),
+            parent: parent.as_ref().and_then(|parent| int32(parent, row)).map(TaskId),
         });
     }
     Ok(())

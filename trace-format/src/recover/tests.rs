@@ -28,7 +28,16 @@ fn lock(id: i32, first_ns: i64) -> LockRow {
 }
 
 fn task(id: i32) -> TaskRow {
-    TaskRow { id: TaskId(id), pid: 1, tid: 1 + id, comm: None, start_ns: None, exit_ns: None, cgroup: None }
+    TaskRow {
+        id: TaskId(id),
+        pid: 1,
+        tid: 1 + id,
+        comm: None,
+        start_ns: None,
+        exit_ns: None,
+        cgroup: None,
+        parent: None,
+    }
 }
 
 fn stack(id: i32) -> Stack {

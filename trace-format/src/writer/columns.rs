@@ -101,6 +101,7 @@ pub(super) fn tasks(tasks: &[TaskRow]) -> RecordBatch {
         Arc::new(tasks.iter().map(|t| t.start_ns).collect::<Int64Array>()),
         Arc::new(tasks.iter().map(|t| t.exit_ns).collect::<Int64Array>()),
         Arc::new(tasks.iter().map(|t| t.cgroup.as_deref()).collect::<StringArray>()),
+        Arc::new(tasks.iter().map(|t| t.parent.map(|p| p.0)).collect::<Int32Array>()),
     ];
     batch(&schema::arrow_schema(schema::TASKS), columns)
 }

@@ -145,6 +145,7 @@ pub(crate) fn task(id: i32, comm: &str) -> TaskRow {
         start_ns: None,
         exit_ns: None,
         cgroup: None,
+        parent: None,
     }
 }
 

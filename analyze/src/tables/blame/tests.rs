@@ -395,6 +395,16 @@ B (tid 102, pid 100) has #1 y (pthread_mutex) (q.c:1), waits for #0 x (pthread_m
 }
 
 #[test]
+fn a_deadlock_that_a_time_out_ends_says_so() {
+    let text = "100 A acquire x\n110 B acquire y\n120 A wait y\n130 B wait x call=timed";
+    let deadlock = &blame_of(text, &by(By::Site)).trust.deadlocks[0];
+    assert!(
+        deadlock.contains("for 10 ns; B") && deadlock.ends_with("for 0, until its time-out"),
+        "{deadlock}"
+    );
+}
+
+#[test]
 fn a_deadlock_with_locks_that_the_filter_leaves_out_is_said_too() {
     let text = "100 A acquire x p.c:1\n110 B acquire y q.c:1\n120 A wait y p.c:2\n130 B wait x q.c:2\n\
                 131 C acquire z r.c:1\n140 D wait z r.c:1\n150 C release z r.c:1\n151 D acquire z r.c:1 wait=11";

@@ -37,6 +37,12 @@ pub(super) fn columns() -> Vec<Column<Row<Event>>> {
             "State of a task that is off-CPU.",
         )
         .programs(),
+        Of::text(
+            "call",
+            |row| row.item.call.map(|call| call.as_str()).into(),
+            "Kind of the call: `try` does not wait, `timed` gives up at some time.",
+        )
+        .programs(),
         site_column("Site of the call."),
     ]);
     columns

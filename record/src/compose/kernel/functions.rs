@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    Event, EventKind, LockId, LockKind, Mode,
+    CallKind, Event, EventKind, LockId, LockKind, Mode,
     kernel_functions::{Action, KernelFunction},
 };
 
@@ -90,7 +90,8 @@ impl Functions {
                 Event { errno, wait_ns, ..at.row(kind, lock) }
             }
         };
-        context.out.push(Event { mode: Some(mode), ..row });
+        let call = call_of(function).filter(|_| row.kind != EventKind::Abandon);
+        context.out.push(Event { mode: Some(mode), call, ..row });
     }
 
     /// Adds the entry of a function that releases the lock, or its write mode.
@@ -113,6 +114,14 @@ impl Functions {
             let row = at.row(EventKind::Acquire, lock);
             context.out.push(Event { mode: Some(Mode::Shared), wait_ns: Some(0), ..row });
         }
+    }
+}
+
+/// The kind of call of a function, if it does not wait without limit.
+fn call_of(function: &KernelFunction) -> Option<CallKind> {
+    match function.action {
+        Action::Try | Action::TryInverted => Some(CallKind::Try),
+        _ => matches!(function.name, "down_timeout" | "rt_mutex_timed_lock").then_some(CallKind::Timed),
     }
 }
 
@@ -225,8 +234,26 @@ mod tests {
         s.at(100).task(11).stack(3).taken(index::DOWN_WRITE_TRYLOCK, 0xf0, -16);
         s.at(200).task(11).stack(4).taken(index::DOWN_READ_KILLABLE, 0xf0, -4);
         s.expect([
-            row(100, TryFail).task(11).lock(0xf0).exclusive().stack(3).errno(16),
+            row(100, TryFail).task(11).lock(0xf0).exclusive().stack(3).errno(16).by_try(),
             row(200, Abandon).task(11).lock(0xf0).mode(Mode::Shared).stack(4).wait(0).errno(4),
+        ]);
+    }
+
+    #[test]
+    fn an_acquisition_says_whether_it_was_a_try_or_had_a_time_out() {
+        let mut s = Script::new();
+        s.at(100).task(11).taken(index::MUTEX_TRYLOCK, 0xf0, 0);
+        s.at(200).task(11).taken(index::DOWN_TRYLOCK, 0xf1, 0);
+        s.at(300).task(11).taken(index::DOWN_TIMEOUT, 0xf2, 0);
+        s.at(400).task(11).taken(index::RT_MUTEX_TIMED_LOCK, 0xf3, 0);
+        s.at(500).task(11).taken(index::DOWN, 0xf4, 0);
+        let acquired = |ns, lock| row(ns, Acquire).task(11).lock(lock).exclusive().wait(0);
+        s.expect([
+            acquired(100, 0xf0).by_try(),
+            acquired(200, 0xf1).by_try(),
+            acquired(300, 0xf2).timed(),
+            acquired(400, 0xf3).timed(),
+            acquired(500, 0xf4),
         ]);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use trace_format::{
+    CallKind,
     EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait, Wake},
     LockKind, Mode,
     wire::{WireEvent, code},
@@ -134,6 +135,36 @@ fn an_uncontended_mutex_is_acquired_without_a_wait_and_released() {
     assert_eq!(history.short(), [(10, Acquire, X, Some(0), None), (30, Release, X, None, None)]);
     let acquire = history.rows[0];
     assert_eq!((acquire.blocked_ns, acquire.runq_ns, acquire.cpu), (Some(0), Some(0), None));
+}
+
+#[test]
+fn a_try_and_a_time_out_are_told_of_locks_and_conditions_but_not_of_the_mutex_that_a_condition_takes_back() {
+    let mut history = History::new();
+    let timed = api::CONDITION | call::TIMED;
+    history
+        .record(10, 1, (op::ACQUIRED, api::MUTEX | call::TRY), MUTEX, &[])
+        .record(15, 2, (op::FAILED, api::MUTEX | call::TRY), MUTEX, &[[16, 0]])
+        .record(20, 2, (op::WAIT, api::MUTEX | call::TIMED), MUTEX, &[[101, 0]])
+        .mutex(30, 1, op::RELEASED)
+        .record(40, 2, (op::WAITED, api::MUTEX | call::TIMED), MUTEX, &[])
+        .record(50, 2, (op::CONDITION_WAIT, timed), MUTEX, &[[COND, 0]])
+        .record(60, 2, (op::CONDITION_WAITED, timed), MUTEX, &[[COND, 0]]);
+    let (tried, timed) = (Some(CallKind::Try), Some(CallKind::Timed));
+    let calls: Vec<_> = history.rows.iter().map(|row| (row.ts_ns, row.kind, row.call)).collect();
+    assert_eq!(
+        calls,
+        [
+            (10, Acquire, tried),
+            (15, TryFail, tried),
+            (20, Wait, timed),
+            (30, Release, None),
+            (40, Acquire, timed),
+            (50, Release, None),
+            (50, Wait, timed),
+            (60, Acquire, timed),
+            (60, Acquire, None),
+        ]
+    );
 }
 
 #[test]

@@ -108,8 +108,8 @@ fn a_trylock_fails_or_succeeds_and_never_waits() {
     s.at(120).task(12).stack(4).call(MUTEX_TRYLOCK, M);
     s.at(130).task(12).returned(MUTEX_TRYLOCK, M, 16);
     s.expect([
-        row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0),
-        row(130, TryFail).task(12).lock(M).exclusive().stack(4).errno(16),
+        row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0).by_try(),
+        row(130, TryFail).task(12).lock(M).exclusive().stack(4).errno(16).by_try(),
     ]);
 }
 
@@ -124,7 +124,7 @@ fn a_timed_lock_that_gives_up_is_an_abandoned_wait() {
     s.at(300).task(12).returned(MUTEX_TIMEDLOCK, M, 110);
     s.expect([
         row(110, Acquire).task(11).lock(M).exclusive().waited(0, 0, 0),
-        row(200, Wait).task(12).lock(M).exclusive().stack(4).peer(11),
+        row(200, Wait).task(12).lock(M).exclusive().stack(4).peer(11).timed(),
         row(300, Abandon).task(12).lock(M).exclusive().stack(4).waited(100, 75, 2).errno(110),
     ]);
 }
@@ -134,7 +134,7 @@ fn a_timed_lock_with_an_invalid_time_fails_without_a_wait() {
     let mut s = Script::new();
     s.at(100).task(11).stack(1).call(MUTEX_CLOCKLOCK, M);
     s.at(110).task(11).returned(MUTEX_CLOCKLOCK, M, 22);
-    s.expect([row(110, TryFail).task(11).lock(M).exclusive().stack(1).errno(22)]);
+    s.expect([row(110, TryFail).task(11).lock(M).exclusive().stack(1).errno(22).timed()]);
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn the_first_vector_of_the_semantics_becomes_the_expected_rows() {
     assert!(
         s.rows()
             .iter()
-            .filter(|r| **r == row(1_600_000, Wait).task(e).lock(M).exclusive().stack(40).peer(a))
+            .filter(|r| **r == row(1_600_000, Wait).task(e).lock(M).exclusive().stack(40).peer(a).timed())
             .count()
             == 1
     );

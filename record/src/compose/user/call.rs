@@ -1,8 +1,11 @@
 //! One call that takes or awaits a lock, from its begin to its end, and the rows that report it.
 
-use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, wire::api};
+use trace_format::{CallKind, Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, wire::api};
 
-use super::{fact::Fact, sleep::Sleep};
+use super::{
+    fact::{Fact, call_of},
+    sleep::Sleep,
+};
 use crate::{
     compose::header::{Header, Source},
     locks::{Space, has_word},
@@ -102,14 +105,19 @@ impl Call {
         self.mode
     }
 
+    /// The kind of call by which it takes its lock. A wait on a condition variable takes its mutex without a limit.
+    fn call_kind(&self) -> Option<CallKind> {
+        call_of(self.function).filter(|_| self.condition.is_none())
+    }
+
     /// The row that begins its wait.
     pub(super) fn wait(&self, at: &Header, owner: Option<TaskId>) -> Event {
-        Event { peer_task: owner, ..self.row(at, EventKind::Wait) }
+        Event { peer_task: owner, call: self.call_kind(), ..self.row(at, EventKind::Wait) }
     }
 
     /// The row of the acquisition; in a condition wait, of the mutex.
     pub(super) fn acquisition(&self, at: &Header, errno: Option<i32>) -> Event {
-        let row = Event { errno, ..self.row(at, EventKind::Acquire) };
+        let row = Event { errno, call: self.call_kind(), ..self.row(at, EventKind::Acquire) };
         match self.waits_since {
             Some(since) => self.sleep.add_to(at.ts_ns - since, row),
             None => Sleep::NONE.add_to(0, row),
@@ -120,10 +128,10 @@ impl Call {
     pub(super) fn failure(&self, at: &Header, errno: Option<i32>) -> Event {
         let errno = errno.or_else(|| self.semaphore_errno());
         if self.waits_since.is_none() {
-            return Event { errno, ..self.row(at, EventKind::TryFail) };
+            return Event { errno, call: self.call_kind(), ..self.row(at, EventKind::TryFail) };
         }
         let row = self.acquisition(at, errno);
-        Event { kind: EventKind::Abandon, peer_task: None, peer_stack: None, ..row }
+        Event { kind: EventKind::Abandon, call: None, peer_task: None, peer_stack: None, ..row }
     }
 
     /// The row that ends the wait for its condition variable.
@@ -133,13 +141,13 @@ impl Call {
         let row = condition.sleep.add_to(at.ts_ns - self.ts_ns, row);
         match errno {
             Some(_) => Event { peer_task: None, peer_stack: None, ..row },
-            None => row,
+            None => Event { call: call_of(self.function), ..row },
         }
     }
 
     /// The errno of a failed call on a semaphore, if it can be inferred: the function returns only -1.
     fn semaphore_errno(&self) -> Option<i32> {
-        if self.kind != LockKind::UserSemaphore {
+        if self.kind != LockKind::UserSemaphore || self.source == Source::Library {
             return None;
         }
         if self.is_refused {

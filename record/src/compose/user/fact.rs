@@ -1,6 +1,6 @@
 //! The facts that both decoders of user locks emit, and that [`UserLocks`](super::UserLocks) turns into rows.
 
-use trace_format::{LockKind, Mode, TaskId, wire::api};
+use trace_format::{CallKind, LockKind, Mode, TaskId, wire::api};
 
 /// One thing that a task did with a lock of the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,11 @@ impl Fact {
         if self.is_condition_wait() { Some(Mode::Exclusive) } else { mode_of(api::object(self.function)) }
     }
 
+    /// The kind of call, if it does not wait without limit. A wait on a condition variable takes its mutex without a limit.
+    pub(in crate::compose) fn call(&self) -> Option<CallKind> {
+        if self.is_condition_wait() { None } else { call_of(self.function) }
+    }
+
     fn is_condition_wait(&self) -> bool {
         matches!(self.action, Action::ConditionWait(_) | Action::ConditionReturned(..))
     }
@@ -115,6 +120,15 @@ fn kind_of(object: u8) -> LockKind {
         api::BARRIER => LockKind::Barrier,
         api::SEMAPHORE => LockKind::UserSemaphore,
         _ => LockKind::PthreadMutex,
+    }
+}
+
+/// The kind of call of this function, if it does not wait without limit.
+pub(in crate::compose) fn call_of(function: u8) -> Option<CallKind> {
+    match api::variant(function) {
+        api::TRY => Some(CallKind::Try),
+        api::TIMED | api::CLOCK => Some(CallKind::Timed),
+        _ => None,
     }
 }
 

@@ -82,7 +82,7 @@ fn a_writer_that_locks_again_is_refused_without_a_wait() {
         s.rows()[1..],
         [
             row(210, TryFail).task(11).lock(L).mode(Shared).errno(libc::EDEADLK),
-            row(230, TryFail).task(12).lock(L).mode(Exclusive).errno(libc::EBUSY),
+            row(230, TryFail).task(12).lock(L).mode(Exclusive).errno(libc::EBUSY).by_try(),
         ]
     );
 }
@@ -183,12 +183,12 @@ fn the_errno_of_a_failed_semaphore_call_comes_from_its_futex() {
     s.at(400).task(11).words(0, 0).extra(1).call(SEM_TIMEDWAIT, L);
     s.at(410).task(11).returned(SEM_TIMEDWAIT, L, -1);
     s.expect([
-        row(110, TryFail).task(11).lock(L).errno(libc::EAGAIN),
-        row(200, Wait).task(11).lock(L),
+        row(110, TryFail).task(11).lock(L).errno(libc::EAGAIN).by_try(),
+        row(200, Wait).task(11).lock(L).timed(),
         row(230, Abandon).task(11).lock(L).waited(30, 8, 1).errno(libc::ETIMEDOUT),
-        row(300, Wait).task(11).lock(L),
+        row(300, Wait).task(11).lock(L).timed(),
         row(330, Abandon).task(11).lock(L).waited(30, 8, 1).errno(libc::EINTR),
-        row(410, TryFail).task(11).lock(L).errno(libc::EINVAL),
+        row(410, TryFail).task(11).lock(L).errno(libc::EINVAL).timed(),
     ]);
 }
 
