@@ -250,7 +250,7 @@ fn mutexes_of_a_rust_program_are_not_locks_of_the_c_library() {
         .arg(&program)
         .args(["2", "10"]);
     let said = run(&mut recorder).stderr;
-    assert!(said.contains("is a Rust program") && said.contains("--locks futex"), "{said}");
+    assert!(said.contains("is a Rust program") && said.contains("--locks rust,futex"), "{said}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{
     Event, EventColumns, EventKind,
     kernel_functions::FUNCTIONS,
+    user_functions::is_slow_path,
     wire::{WireEvent, WireTask, code, flag, stack_key},
 };
 
@@ -84,6 +85,12 @@ impl Composer {
             drops_begins,
             stats: ComposerStats::default(),
         }
+    }
+
+    /// Leaves out futex waits and wakes that belong to no call.
+    pub fn without_futexes(mut self) -> Self {
+        self.futex.only_calls = true;
+        self
     }
 
     /// Adds processes that record themselves. `tasks_reported` means that the kernel side reports starts and exits of tasks;
@@ -167,6 +174,7 @@ impl Composer {
                 let target = user.futex_wait(&header, event, context.out);
                 futex.begin(&header, address, target, context);
             }
+            code::FUTEX_WAIT_DONE if begun_ns != 0 && futex.only_calls => {}
             code::FUTEX_WAIT_DONE if begun_ns != 0 => {
                 futex::whole(&header, address, begun_ns, errno, context);
             }
@@ -176,6 +184,7 @@ impl Composer {
                     user.futex_wait_done(&header, target, times, errno);
                 }
             }
+            code::FUTEX_WAKE if futex.only_calls => {}
             code::FUTEX_WAKE => futex::wake(&header, address, begun_ns, event.value, context),
             _ => {
                 if let Some(fact) = probes::fact(event) {
@@ -233,8 +242,11 @@ impl Composer {
             code::OFF_CPU => (elsewhere(event.address), elsewhere(event.caller), 0),
             _ => (here, here, event.caller),
         };
-        let copied =
-            matches!(event.code, code::OFF_CPU | code::FUTEX_WAIT | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE);
+        let copied = match event.code {
+            code::OFF_CPU | code::FUTEX_WAIT | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE => true,
+            code::CALL | code::POST => is_slow_path(event.detail),
+            _ => false,
+        };
         let stacks = StackRef {
             process: (process, event.tgid),
             kernel: event.kernel_stack,

@@ -61,15 +61,26 @@ pub enum RecordError {
     #[error("cannot record off-CPU time: {0}; or leave --sched out")]
     Switches(#[from] SwitchesError),
     /// Uprobes are placed process by process.
+    #[error("cannot record {sources} of all tasks; choose processes with -p, or leave --locks {word} out")]
+    UprobesOfAll {
+        /// The locks that were asked for.
+        sources: String,
+        /// The first of them, as a word of the option.
+        word: &'static str,
+    },
+    /// Goroutines change threads.
     #[error(
-        "cannot record pthread calls of all tasks; choose processes with -p, or leave pthread out of --locks"
+        "cannot record mutexes of Go by thread: a goroutine changes its thread while it waits; use -p PID"
     )]
-    PthreadOfAll,
-    /// pthread calls are recorded before the length of their wait is known.
+    GoOfThreads,
+    /// Calls are recorded before the length of their wait is known.
     #[error(
-        "cannot filter pthread calls by --min-wait, which is for kernel locks and futexes; leave pthread out of --locks, or --min-wait"
+        "cannot filter {sources} by --min-wait, which is for kernel locks and futexes; leave --min-wait out, or use --locks kernel,futex"
     )]
-    PthreadMinWait,
+    UprobesMinWait {
+        /// The locks that were asked for.
+        sources: String,
+    },
     /// A control of kernel locks, and other locks that were asked for by name.
     #[error(
         "cannot apply {control} to {sources}: it is for kernel locks; use --locks kernel alone, or leave {control} out"
@@ -78,7 +89,7 @@ pub enum RecordError {
         /// The option.
         control: &'static str,
         /// The locks to which it does not apply.
-        sources: &'static str,
+        sources: String,
     },
     /// The filters exclude everything, or are too many.
     #[error(transparent)]
@@ -178,8 +189,9 @@ impl RecordError {
             | Self::NotAProcess { .. }
             | Self::KernelThread { .. }
             | Self::NoTask { .. }
-            | Self::PthreadOfAll
-            | Self::PthreadMinWait
+            | Self::UprobesOfAll { .. }
+            | Self::GoOfThreads
+            | Self::UprobesMinWait { .. }
             | Self::KernelControl { .. }
             | Self::PreloadOfRunning
             | Self::LosslessOfRunning

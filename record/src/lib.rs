@@ -58,6 +58,7 @@ pub mod safety;
 mod session;
 mod setup;
 pub mod sink;
+mod slow_paths;
 pub mod stacks;
 pub mod stop;
 pub mod switches;

@@ -30,7 +30,7 @@ use crate::{
     plan::{Attachment, Plan, ProbeType, descriptor_ring_bytes},
     priority::with_raised_priority,
     ring::Rings,
-    uprobes::Libc,
+    uprobes::ProbedFile,
 };
 
 mod access;
@@ -57,7 +57,7 @@ pub struct LoadedPrograms {
     kretprobes: Kretprobes,
     /// Uprobes with multiple locations, where the kernel supports them.
     multi: Option<MultiUprobes>,
-    /// pthread functions that cannot be probed.
+    /// Functions that cannot be probed.
     unprobed: BTreeSet<&'static str>,
     rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
@@ -91,7 +91,7 @@ impl LoadedPrograms {
             mount_tracefs().map_err(LoadError::Tracefs)?;
         }
         let mut ebpf = load_object(plan)?;
-        let use_multi = plan.pthread && plan.uprobe_multi;
+        let use_multi = (plan.pthread || plan.rust || plan.go) && plan.uprobe_multi;
         // If this fails, single uprobes may still work.
         let multi = if use_multi { MultiUprobes::load(object_for(plan), &ebpf).ok() } else { None };
         let events = fill_rings(&mut ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;
@@ -177,10 +177,10 @@ impl LoadedPrograms {
     }
 
     /// Attaches uprobes to a process, at any time. Returns the number of probes.
-    pub fn attach_process(&mut self, pid: u32, libc: &Libc) -> Result<usize, LoadError> {
+    pub fn attach_process(&mut self, pid: u32, file: &ProbedFile) -> Result<usize, LoadError> {
         let Some(process) = NonZeroU32::new(pid) else { return Ok(0) };
         if let Some(multi) = &mut self.multi {
-            match multi.attach(pid, libc) {
+            match multi.attach(pid, file) {
                 Ok(attached) => return Ok(attached),
                 // The process has ended; single uprobes would fail, too.
                 Err(source) if source.raw_os_error() == Some(::libc::ESRCH) => {
@@ -190,14 +190,14 @@ impl LoadedPrograms {
             }
         }
         let mut attached = 0;
-        for (function, offsets) in &libc.functions {
+        for (function, offsets) in &file.functions {
             // The return first, so that every call whose entry is seen also has a return.
             for name in function.exit.into_iter().chain([function.entry]) {
                 let probe: &mut UProbe = program_mut(&mut self.ebpf, name)?;
                 probe.load().or_else(accept_loaded).map_err(program_error(name, "load"))?;
                 for offset in offsets {
                     let location = UProbeAttachLocation::AbsoluteOffset(*offset);
-                    match probe.attach(location, libc.probe_path(), UProbeScope::OneProcess(process)) {
+                    match probe.attach(location, file.probe_path(), UProbeScope::OneProcess(process)) {
                         Err(error) if is_unsupported(&error) => {
                             self.unprobed.insert(function.symbol);
                         }
@@ -218,7 +218,7 @@ impl LoadedPrograms {
         if self.multi.is_some() { 400 } else { 250 }
     }
 
-    /// Returns the pthread functions that could not be probed.
+    /// Returns the functions that could not be probed.
     pub fn unprobed(&self) -> impl Iterator<Item = &'static str> {
         self.unprobed.iter().copied()
     }

@@ -46,7 +46,8 @@ pub struct NewLock {
     pub kind: LockKind,
 }
 
-/// The size of a lock of this kind with glibc on x86-64, in bytes; `None` if no function of the C library takes it.
+/// The size of a lock of this kind on x86-64, in bytes: of the C library's with glibc, of Rust's as far as its futexes go; `None` if
+/// no task waits on a futex in it.
 const fn bytes_of(kind: LockKind) -> Option<u64> {
     match kind {
         LockKind::PthreadMutex => Some(40),
@@ -54,11 +55,13 @@ const fn bytes_of(kind: LockKind) -> Option<u64> {
         LockKind::PthreadSpin => Some(4),
         LockKind::CondVar => Some(48),
         LockKind::Barrier | LockKind::UserSemaphore => Some(32),
+        LockKind::RustMutex => Some(4),
+        LockKind::RustRwLock => Some(8),
         _ => None,
     }
 }
 
-/// Whether the futex word at `word` is a part of the C library's lock of this kind that begins at `start`.
+/// Whether the futex word at `word` is a part of the lock of this kind that begins at `start`.
 pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
     bytes_of(kind).is_some_and(|bytes| word.wrapping_sub(start) < bytes)
 }

@@ -160,9 +160,11 @@ pub enum Target {
 impl Target {
     /// Returns the locks to record by default.
     pub fn default_locks(&self) -> LockSources {
-        // Uprobes in every process's libc would slow down the whole machine.
-        let pthread = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
-        LockSources { kernel: true, futex: true, pthread }
+        // Uprobes in every process would slow down the whole machine.
+        let uprobes = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
+        // A goroutine changes its thread while it waits.
+        let go = uprobes && !matches!(self, Self::Tasks(_));
+        LockSources { kernel: true, futex: true, pthread: uprobes, rust: uprobes, go }
     }
 }
 
@@ -194,20 +196,44 @@ pub struct LockSources {
     pub futex: bool,
     /// Calls of the pthread functions.
     pub pthread: bool,
+    /// Waits for the locks of Rust's standard library.
+    pub rust: bool,
+    /// Waits for the mutexes of Go.
+    pub go: bool,
 }
 
 impl LockSources {
     /// Selects no locks.
-    pub const NONE: Self = Self { kernel: false, futex: false, pthread: false };
+    pub const NONE: Self = Self { kernel: false, futex: false, pthread: false, rust: false, go: false };
 
-    /// Returns the locks of programs among them, as a text.
-    pub(crate) const fn user_locks(self) -> Option<&'static str> {
-        match (self.pthread, self.futex) {
-            (true, true) => Some("pthread calls and futexes"),
-            (true, false) => Some("pthread calls"),
-            (false, true) => Some("futexes"),
-            (false, false) => None,
+    /// Returns the locks that are recorded by uprobes.
+    pub(crate) const fn by_uprobes(self) -> Self {
+        Self { kernel: false, futex: false, ..self }
+    }
+
+    /// Returns these locks without `others`.
+    pub(crate) const fn without(self, others: Self) -> Self {
+        Self {
+            kernel: self.kernel && !others.kernel,
+            futex: self.futex && !others.futex,
+            pthread: self.pthread && !others.pthread,
+            rust: self.rust && !others.rust,
+            go: self.go && !others.go,
         }
+    }
+
+    /// Returns the locks of programs among them, as a text; `None` if there are none.
+    pub(crate) fn user_locks(self) -> Option<String> {
+        let named = [
+            (self.pthread, "pthread calls"),
+            (self.rust, "locks of Rust"),
+            (self.go, "mutexes of Go"),
+            (self.futex, "futexes"),
+        ];
+        let words: Vec<&str> =
+            named.iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, words)| *words).collect();
+        let (last, others) = words.split_last()?;
+        Some(if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) })
     }
 }
 
@@ -284,7 +310,17 @@ mod tests {
 
     #[test]
     fn pthread_calls_are_recorded_by_default_only_for_chosen_processes() {
-        assert!(!Target::All.default_locks().pthread);
+        assert_eq!(Target::All.default_locks().by_uprobes(), LockSources::NONE);
+        assert!(!Target::Tasks(vec![1]).default_locks().go);
         assert!(Target::Processes(vec![1]).default_locks().pthread);
+    }
+
+    #[test]
+    fn locks_of_programs_are_listed_in_words() {
+        let words = |locks: LockSources| locks.user_locks().unwrap_or_default();
+        assert_eq!(words(LockSources { kernel: true, ..LockSources::NONE }), "");
+        assert_eq!(words(LockSources { go: true, ..LockSources::NONE }), "mutexes of Go");
+        let all = Target::Processes(vec![1]).default_locks();
+        assert_eq!(words(all), "pthread calls, locks of Rust, mutexes of Go and futexes");
     }
 }

@@ -38,9 +38,13 @@ pub struct Plan {
     pub futex: bool,
     /// Whether calls of pthread functions are recorded.
     pub pthread: bool,
+    /// Whether waits for locks of Rust's standard library are recorded.
+    pub rust: bool,
+    /// Whether waits for mutexes of Go are recorded.
+    pub go: bool,
     /// Whether off-CPU time is recorded.
     pub off_cpu: bool,
-    /// The plan for futex calls, if futexes or pthread calls are recorded: a contended pthread lock waits on a futex.
+    /// The plan for futex calls, if futexes or locks that wait on them are recorded.
     pub futex_calls: Option<FutexPlan>,
     /// The tasks to record.
     pub target: TargetMode,
@@ -87,26 +91,30 @@ impl Plan {
             Some(KernelDepth::Holds(preference)) => preference,
             _ => ProbePreference::Auto,
         };
-        let futex_calls = (selection.futex || selection.pthread).then(|| futex::futex(facts, preference));
+        let waits_on_futexes = selection.futex || selection.pthread || selection.rust;
+        let futex_calls = waits_on_futexes.then(|| futex::futex(facts, preference));
         let is_used = |method| {
             let locks = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(method));
             locks || futex_calls == Some(FutexPlan::Functions(method))
         };
+        let has_uprobes = selection.pthread || selection.rust || selection.go;
         let tracepoints = futex_calls == Some(FutexPlan::Tracepoints);
-        if tracepoints || is_used(ProbeMethod::Kprobe) || selection.pthread {
+        if tracepoints || is_used(ProbeMethod::Kprobe) || has_uprobes {
             check_perf_events(facts)?;
         }
         let at_least = |version| facts.version().is_some_and(|found| found >= version);
         Ok(Self {
             futex: selection.futex,
             pthread: selection.pthread,
+            rust: selection.rust,
+            go: selection.go,
             off_cpu: selection.off_cpu,
             target: selection.target,
             cpus,
             ring_bytes: selection.ring_bytes.unwrap_or_else(|| rings::default_ring_bytes(cpus)),
             max_stack: selection.max_stack.unwrap_or(127),
             stack_bytes: if facts.types.as_ref().is_some_and(|types| types.task.stack.is_some())
-                && (futex_calls.is_some() || selection.off_cpu)
+                && (futex_calls.is_some() || selection.go || selection.off_cpu)
             {
                 selection.stack_bytes
             } else {
@@ -150,6 +158,14 @@ impl Plan {
             let conditions = &["condvar", "barrier", "user_semaphore"];
             sources.push(source("pthread_condition", conditions, (true, false), &[]));
         }
+        for (is_recorded, name, kinds, limit) in [
+            (self.rust, "rust_uprobe", &["rust_mutex", "rust_rwlock"][..], RUST_LIMIT),
+            (self.go, "go_uprobe", &["go_mutex"][..], GO_LIMIT),
+        ] {
+            if is_recorded {
+                sources.push(source(name, kinds, (false, false), &[limit]));
+            }
+        }
         if self.off_cpu {
             sources.push(Source {
                 covers: Some(Covers::All),
@@ -183,6 +199,7 @@ impl Plan {
         row("kernel locks", self.kernel.as_ref().map_or_else(|| "no".to_owned(), KernelPlan::to_string));
         row("futexes", or_no(self.futex, format!("waits and wakes, by {calls}")));
         row("pthread", or_no(self.pthread, "every call, by uprobes on the process's libc".to_owned()));
+        row("rust, go", or_no(self.rust || self.go, "contended calls, by uprobes on the program".to_owned()));
         row("scheduler", "sleeping and run-queue time of waiting tasks, and wakers".to_owned());
         row("rings", format!("{} of {} kB each", self.cpus, self.ring_bytes >> 10));
         if self.mount_tracefs {
@@ -198,7 +215,13 @@ impl Plan {
 }
 
 fn check_requirements(facts: &HostFacts, selection: &Selection) -> Result<(), PlanError> {
-    if !(selection.kernel.is_some() || selection.futex || selection.pthread || selection.off_cpu) {
+    if !(selection.kernel.is_some()
+        || selection.futex
+        || selection.pthread
+        || selection.rust
+        || selection.go
+        || selection.off_cpu)
+    {
         return Err(PlanError::Nothing);
     }
     if facts.arch != "x86_64" {
@@ -261,6 +284,12 @@ fn warnings(facts: &HostFacts, kernel_locks: bool, fentry: bool) -> Vec<String> 
     warnings.into_iter().map(str::to_owned).collect()
 }
 
+/// Limit of recording locks of Rust.
+const RUST_LIMIT: &str =
+    "locks of Rust: contended calls only; acquisitions of a free lock and hold times are not recorded";
+/// Limit of recording locks of Go.
+const GO_LIMIT: &str = "mutexes of Go: contended calls only, by goroutine; acquisitions of a free lock, hold times, sync.RWMutex and channels are \
+                        not recorded";
 /// Limits of recording off-CPU time.
 const OFF_CPU_LIMITS: &[&str] = &[
     "off-CPU time: what began before the recording, or lasts beyond it, is not recorded",

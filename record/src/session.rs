@@ -34,7 +34,7 @@ use crate::{
 mod checkpoints;
 mod command;
 mod kernel;
-mod libcs;
+mod later;
 mod lookups;
 mod pipeline;
 mod progress;
@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
         target: ResolvedTarget,
         stop: &'a Stop,
     ) -> Result<Self, RecordError> {
-        let Setup { plan, preload, switches, libcs, mut files, filters, mut warnings, has_unseen_locks } =
+        let Setup { plan, preload, switches, probed, mut files, filters, mut warnings, has_unseen_locks } =
             setup;
         files.set_stop(stop.clone());
         raise_descriptor_limit();
@@ -121,15 +121,19 @@ impl<'a> Session<'a> {
         };
         let pid = command.as_ref().map(Launched::pid);
         let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
-        let (mut futexes, mut drops_begins) = (false, false);
+        let (mut futexes, mut drops_begins, mut only_calls) = (false, false, false);
         if let Some(kernel) = &mut kernel {
-            let attached = kernel.attach(&target, pid, &libcs, &mut warnings);
+            let attached = kernel.attach(&target, pid, &probed, &mut warnings);
             attached.map_err(RecordError::or_descriptor_limit)?;
-            kernel.find_later_libcs_in(files);
-            futexes = kernel.plan.futex || kernel.plan.pthread;
+            kernel.find_later_files_in(files);
+            futexes = kernel.plan.futex_calls.is_some();
+            only_calls = !kernel.plan.futex;
             drops_begins = kernel.plan.filters.drops_begins();
         }
         let mut composer = Composer::new(tasks, futexes, drops_begins);
+        if only_calls {
+            composer = composer.without_futexes();
+        }
         composer.stacks.unwinds = kernel.as_ref().is_some_and(|kernel| kernel.plan.stack_bytes > 0);
         let clocks_start = clocks_now();
         if let Some(kernel) = &mut kernel {

@@ -15,10 +15,11 @@ use crate::{
     plan::{Plan, PlanError, Selection, TargetMode},
     preload::fitness::{self, Loading, Unfit},
     procfs,
+    slow_paths::{self, LanguageProgram},
     target::ResolvedTarget,
     target_files::TargetFiles,
     unseen,
-    uprobes::Libc,
+    uprobes::ProbedFile,
 };
 
 /// The parts of a recording, and the parts that were left out.
@@ -29,9 +30,9 @@ pub(crate) struct Setup {
     pub(crate) preload: Option<Loading>,
     /// The way to record the switches of the command's threads, if they are recorded.
     pub(crate) switches: Option<SwitchesChoice>,
-    /// The libcs that get uprobes, each with its process; `None` for the command, which is not started yet.
-    pub(crate) libcs: Vec<(Option<u32>, Libc)>,
-    /// The files of these libcs.
+    /// The files that get uprobes, each with its process; `None` for the command, which is not started yet.
+    pub(crate) probed: Vec<(Option<u32>, ProbedFile)>,
+    /// These files, opened.
     pub(crate) files: TargetFiles,
     /// The filters, with the addresses of symbols filled in.
     pub(crate) filters: Filters,
@@ -62,14 +63,12 @@ impl Setup {
         let explicit = chosen.is_some();
         let mut locks = chosen.unwrap_or_else(|| options.target.default_locks());
         let mut warnings = Vec::new();
-        if locks.pthread && options.filters.min_wait_ns > 0 {
+        if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| options.filters.min_wait_ns > 0) {
             if explicit {
-                return Err(RecordError::PthreadMinWait);
+                return Err(RecordError::UprobesMinWait { sources });
             }
-            locks.pthread = false;
-            warnings.push(
-                "pthread calls are not recorded: --min-wait is for kernel locks and futexes".to_owned(),
-            );
+            warnings.push(format!("{sources} are not recorded: --min-wait is for kernel locks and futexes"));
+            locks = locks.without(locks.by_uprobes());
         }
         if let Some((control, ignoring)) = kernel_control(&options.filters, locks)
             && let Some(sources) = ignoring.user_locks()
@@ -78,13 +77,12 @@ impl Setup {
                 return Err(RecordError::KernelControl { control, sources });
             }
             warnings.push(format!("{sources} are not recorded: {control} is for kernel locks"));
-            (locks.pthread, locks.futex) =
-                (locks.pthread && !ignoring.pthread, locks.futex && !ignoring.futex);
+            locks = locks.without(LockSources { kernel: false, ..ignoring });
         }
         let kernel_threads: Vec<u32> =
             target.processes.iter().copied().filter(|&pid| procfs::is_kernel_thread(pid)).collect();
         if let Some(&pid) = kernel_threads.first() {
-            if explicit && (locks.pthread || locks.futex) {
+            if explicit && locks.user_locks().is_some() {
                 return Err(RecordError::KernelThread { pid });
             }
             if kernel_threads.len() == target.processes.len() && !explicit {
@@ -97,6 +95,7 @@ impl Setup {
         if options.lossless && !matches!(options.target, Target::Command(_)) {
             return Err(RecordError::LosslessOfRunning);
         }
+        check_uprobes(locks, target)?;
         let mut pthread = PthreadSetup::default();
         if locks.pthread {
             pthread = PthreadSetup::new(options, target, explicit, &mut warnings)?;
@@ -113,6 +112,8 @@ impl Setup {
             filters: filters.clone(),
             futex: locks.futex,
             pthread: locks.pthread,
+            rust: locks.rust,
+            go: locks.go,
             off_cpu,
             target: target.mode,
             ring_bytes: options.ring_bytes,
@@ -124,6 +125,9 @@ impl Setup {
             Err(error @ PlanError::NoContention { .. }) if by_default => {
                 warnings.push(error.to_string());
                 Plan::new(facts, &Selection { kernel: None, ..selection })
+            }
+            Err(PlanError::Paranoid { .. }) if by_default && !locks.pthread => {
+                Plan::new(facts, &Selection { rust: false, go: false, ..selection })
             }
             plan => plan,
         };
@@ -143,7 +147,7 @@ impl Setup {
             (Err(error), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, error }),
             (Err(error), ..) => return Err(error.into()),
         };
-        let PthreadSetup { preload, libcs, mut files, .. } = pthread;
+        let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
         let switches = match options.sched {
             SchedRows::Auto => preload.is_some() && plan.is_none(),
             SchedRows::Holders if preload.is_none() => return Err(RecordError::HoldersOfRunning),
@@ -154,18 +158,53 @@ impl Setup {
             is_explicit: options.sched == SchedRows::Holders,
             perf_event_paranoid: facts.perf_event_paranoid,
         });
-        let recorded = LockSources { futex: plan.as_ref().is_some_and(|plan| plan.futex), ..locks };
-        let asks_for_locks = locks.futex || locks.pthread || preload.is_some();
+        let recorded =
+            plan.as_ref().map_or(LockSources { pthread: locks.pthread, ..LockSources::NONE }, |plan| {
+                LockSources { futex: plan.futex, rust: plan.rust, go: plan.go, ..locks }
+            });
         let mut unseen = Vec::new();
-        if asks_for_locks {
-            let program = target.program.as_deref();
-            unseen.extend(program.and_then(|program| unseen::locks_of_command(program, recorded)));
-            unseen.extend(unseen::locks_of_processes(&target.processes, recorded, &mut files));
+        if locks.user_locks().is_some() || preload.is_some() {
+            let programs = language_programs(target, recorded, &mut files);
+            unseen = unseen::locks_of(programs.iter().map(|(pid, program)| (*pid, program)), recorded);
+            let found = programs.into_iter().filter_map(|(pid, program)| Some((pid, program.probed?.ok()?)));
+            probed.extend(found);
         }
         let has_unseen_locks = !unseen.is_empty();
         warnings.append(&mut unseen);
-        Ok(Self { plan, preload, switches, libcs, files, filters, warnings, has_unseen_locks })
+        Ok(Self { plan, preload, switches, probed, files, filters, warnings, has_unseen_locks })
     }
+}
+
+/// Checks that the locks that are recorded by uprobes can be recorded of this target.
+fn check_uprobes(locks: LockSources, target: &ResolvedTarget) -> Result<(), RecordError> {
+    let is_of_all = matches!(target.mode, TargetMode::All | TargetMode::Cgroup { .. });
+    if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| is_of_all) {
+        let words = [(locks.pthread, "pthread"), (locks.rust, "rust"), (locks.go, "go")];
+        let word =
+            words.into_iter().find_map(|(is_chosen, word)| is_chosen.then_some(word)).unwrap_or_default();
+        return Err(RecordError::UprobesOfAll { sources, word });
+    }
+    if locks.go && target.mode == TargetMode::Threads {
+        return Err(RecordError::GoOfThreads);
+    }
+    Ok(())
+}
+
+/// Returns the programs of Rust and Go that the target runs or will run, with the slow paths of the locks to record. The command, which
+/// is not started yet, has no PID.
+fn language_programs(
+    target: &ResolvedTarget,
+    locks: LockSources,
+    files: &mut TargetFiles,
+) -> Vec<(Option<u32>, LanguageProgram)> {
+    let mut programs: Vec<_> = target
+        .processes
+        .iter()
+        .filter_map(|&pid| Some((Some(pid), slow_paths::of_process(pid, files)?)))
+        .collect();
+    programs.extend(target.program.iter().filter_map(|path| Some((None, slow_paths::of_command(path)?))));
+    programs.iter_mut().for_each(|(_, program)| program.find_slow_paths(locks, files));
+    programs
 }
 
 /// Returns the option that only kernel locks know, if one is set, and the chosen locks that would ignore it.
@@ -197,7 +236,7 @@ struct PthreadSetup {
     preload: Option<Loading>,
     /// Why the command cannot record its own calls.
     unfit: Option<Unfit>,
-    libcs: Vec<(Option<u32>, Libc)>,
+    libcs: Vec<(Option<u32>, ProbedFile)>,
     files: TargetFiles,
 }
 
@@ -225,9 +264,6 @@ impl PthreadSetup {
             }
             (None, PthreadMethod::Preload) => return Err(RecordError::PreloadOfRunning),
             _ => {}
-        }
-        if matches!(target.mode, TargetMode::All | TargetMode::Cgroup { .. }) {
-            return Err(RecordError::PthreadOfAll);
         }
         for (pid, libc) in target.libcs(&mut setup.files) {
             match libc {

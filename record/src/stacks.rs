@@ -173,11 +173,13 @@ impl Stacks {
             return None;
         }
         let has_user = user != Half::Absent;
+        // An unwound stack has the caller, or ends before it.
+        let is_unwound = matches!(user, Half::Unwound(..));
         let raw = RawStack {
             process: has_user.then_some(at.process),
             kernel,
             user,
-            caller: if has_user { at.caller } else { 0 },
+            caller: if has_user && !is_unwound { at.caller } else { 0 },
         };
         if let Some(&id) = self.inlined.get(&raw) {
             return Some(id);

@@ -13,7 +13,7 @@ use crate::{
     plan::TargetMode,
     procfs,
     target_files::TargetFiles,
-    uprobes::{self, Libc, LibcError},
+    uprobes::{self, LibcError, ProbedFile},
 };
 
 /// A target that exists.
@@ -75,7 +75,7 @@ impl ResolvedTarget {
 
     /// Returns the libc of each process that gets uprobes, or why it gets none. The command, which is not started yet, has
     /// no PID.
-    pub(crate) fn libcs(&self, files: &mut TargetFiles) -> Vec<(Option<u32>, Result<Libc, LibcError>)> {
+    pub(crate) fn libcs(&self, files: &mut TargetFiles) -> Vec<(Option<u32>, Result<ProbedFile, LibcError>)> {
         let mut libcs = Vec::new();
         for &pid in &self.processes {
             libcs.push((Some(pid), uprobes::libc_of_process(pid, files)));

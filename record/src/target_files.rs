@@ -39,6 +39,7 @@ mod message;
 mod opener;
 mod parser;
 mod sandbox;
+mod slow_paths;
 mod tail_calls;
 #[cfg(test)]
 mod tests;
@@ -46,7 +47,7 @@ mod tests;
 pub use helper::run_helper;
 use helper::{CallError, Helper, Role, WaitLimit};
 pub(crate) use language::{Language, language};
-pub(crate) use message::{ElfFacts, Function, Segment, SymbolFrame};
+pub(crate) use message::{ElfFacts, Function, MAX_OFFSETS, Segment, SymbolFrame};
 use message::{OpenAnswer, OpenRequest, ParseRequest, Timed};
 pub(crate) use sandbox::{has_landlock, has_seccomp};
 
@@ -198,13 +199,30 @@ impl TargetFiles {
             path: mapping.path.to_string(),
         };
         let (descriptor, bytes) = self.open_requested(uid, &request)?;
-        self.users.entry(uid).or_default().files += 1;
-        let id = FileId(u32::try_from(self.files.len()).map_err(|_error| "too many files")?);
+        let id = self.add(owner, &mapping.path, descriptor, bytes)?;
         self.by_identity.insert(identity, id);
+        Ok(id)
+    }
+
+    /// Adds a file that klock opened itself: the program of a command, which will run with klock's rights.
+    pub(crate) fn add_own(&mut self, path: &str, file: std::fs::File) -> Result<FileId, String> {
+        let bytes = file.metadata().map_err(|error| error.to_string())?.len();
+        self.add(FileOwner::of(std::process::id()), path, file.into(), bytes)
+    }
+
+    fn add(
+        &mut self,
+        owner: FileOwner,
+        path: &str,
+        descriptor: OwnedFd,
+        bytes: u64,
+    ) -> Result<FileId, String> {
+        let id = FileId(u32::try_from(self.files.len()).map_err(|_error| "too many files")?);
+        self.users.entry(owner.uid).or_default().files += 1;
         self.files.push(OpenedFile {
             descriptor: Arc::new(descriptor),
             owners: vec![owner],
-            path: mapping.path.to_string(),
+            path: path.to_owned(),
             bytes,
             budget: PARSE_LIMIT
                 + Duration::from_millis(bytes.min(copy::MAX_FILE_BYTES) * 1000 / BYTES_PER_SECOND),
@@ -280,6 +298,12 @@ impl TargetFiles {
     pub(crate) fn functions(&mut self, id: FileId) -> Result<Vec<Function>, String> {
         self.load(id)?;
         self.ask(id, &ParseRequest::Functions { file: id.0 })?
+    }
+
+    /// Returns the slow paths of the locks of a program in this language, or why there are none.
+    pub(crate) fn slow_paths(&mut self, id: FileId, language: Language) -> Result<Vec<Function>, String> {
+        self.load(id)?;
+        self.ask(id, &ParseRequest::SlowPaths { file: id.0, language })?
     }
 
     /// Returns the unwind table of a file; `None` if the file cannot be read, for its users so far or at all.

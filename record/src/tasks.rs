@@ -39,6 +39,8 @@ pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
 pub struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
     idle: FxHashMap<u32, TaskId>,
+    /// The goroutines of each incarnation of a process, by the address of their `runtime.g`.
+    goroutines: FxHashMap<(ProcessKey, u64), TaskId>,
     processes: FxHashMap<u32, ProcessKey>,
     /// The start of each incarnation of a process.
     process_starts: Vec<i64>,
@@ -68,6 +70,7 @@ impl Tasks {
         let mut tasks = Self {
             by_tid: FxHashMap::default(),
             idle: FxHashMap::default(),
+            goroutines: FxHashMap::default(),
             processes: FxHashMap::default(),
             process_starts: Vec::new(),
             rows: Vec::new(),
@@ -120,6 +123,20 @@ impl Tasks {
         let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid)?;
         self.start(known);
         Some(self.id(tgid, tid, 0))
+    }
+
+    /// The row of a goroutine of a process, by the address of its `runtime.g`, which Go uses again for another goroutine. Goroutines
+    /// have negative numbers, in the order in which they were seen.
+    pub fn goroutine(&mut self, process: ProcessKey, tgid: u32, goroutine: u64) -> TaskId {
+        let number = -1 - self.goroutines.len() as i32;
+        let Self { goroutines, rows, by_tid, .. } = self;
+        *goroutines.entry((process, goroutine)).or_insert_with(|| {
+            let cgroup = by_tid.get(&tgid).and_then(|leader| leader.known.cgroup.clone());
+            let known = Known { tgid, comm: Some("goroutine".to_owned()), cgroup, ..Known::default() };
+            let id = push_row(rows, &known, None);
+            rows[id.0 as usize].tid = number;
+            id
+        })
     }
 
     /// Whether a thread id belongs to a running thread of another process, as far as is known.
@@ -428,6 +445,18 @@ mod tests {
         assert_eq!(tasks.id(5, 6, 0), thread);
         tasks.start_thread(5, 6, name, 1_000_000_000);
         assert_ne!(tasks.id(5, 6, 0), thread);
+    }
+
+    #[test]
+    fn a_goroutine_has_a_row_of_its_own_in_each_process() {
+        let mut tasks = no_tasks();
+        let (a, b) = (tasks.process(5), tasks.process(6));
+        let first = tasks.goroutine(a, 5, 0xc000_0040);
+        let second = tasks.goroutine(b, 6, 0xc000_0040);
+        assert_eq!(tasks.goroutine(a, 5, 0xc000_0040), first);
+        let row = |id: TaskId| &tasks.rows()[id.0 as usize];
+        assert_eq!((row(first).pid, row(first).tid, row(first).comm.as_deref()), (5, -1, Some("goroutine")));
+        assert_eq!((row(second).pid, row(second).tid), (6, -2));
     }
 
     #[test]

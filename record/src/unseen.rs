@@ -1,56 +1,64 @@
 //! Locks that a recording does not see, by the language that the command or a process is written in.
 //!
-//! The program's language and the recorded sources enter, a sentence leaves: what is not seen, and the way to see it.
+//! The programs and the recorded sources enter, sentences leave: what is not seen, and the way to see it.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, path::PathBuf};
 
-use object::read::ReadCache;
+use crate::{options::LockSources, slow_paths::LanguageProgram, target_files::Language};
 
-use crate::{
-    maps,
-    options::LockSources,
-    preload::fitness::program_of,
-    target_files::{FileOwner, Language, TargetFiles, language},
-};
-
-/// Returns a sentence on the locks of a command that are not seen, if its language has such locks. `recorded` are the sources that are
-/// recorded in the end. The command will run with klock's rights, so klock itself reads its file.
-pub(crate) fn locks_of_command(program: &Path, recorded: LockSources) -> Option<String> {
-    let program = program_of(program);
-    let language = language(&ReadCache::new(fs::File::open(&program).ok()?))?;
-    sentence(&program.display().to_string(), language, recorded, "COMMAND")
-}
-
-/// Returns such a sentence for each program that these processes run.
-pub(crate) fn locks_of_processes(
-    processes: &[u32],
+/// Returns a sentence on the locks of each program that are not seen. `recorded` are the sources that are recorded in the end, and the
+/// PID of a program is `None` for the command.
+pub(crate) fn locks_of<'a>(
+    programs: impl IntoIterator<Item = (Option<u32>, &'a LanguageProgram)>,
     recorded: LockSources,
-    files: &mut TargetFiles,
 ) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let mut locks_of = |&pid: &u32| {
-        // The program is mapped below its libraries.
-        let mapped = maps::find(pid, |mapping| mapping.executable && mapping.inode != 0).ok()?;
-        let program = mapped.first().filter(|program| seen.insert((program.device, program.inode)))?;
-        let file = files.open(FileOwner::of(pid), program).ok()?;
-        let language = files.language(file)?;
-        sentence(&program.path, language, recorded, &format!("-p {pid}"))
-    };
-    processes.iter().filter_map(&mut locks_of).collect()
+    let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut sentences = Vec::new();
+    for (pid, program) in programs {
+        if seen.insert(program.path.clone()) {
+            let target = pid.map_or_else(|| "COMMAND".to_owned(), |pid| format!("-p {pid}"));
+            sentences.extend(sentence(program, recorded, &target));
+        }
+    }
+    sentences
 }
 
-fn sentence(path: &str, language: Language, recorded: LockSources, target: &str) -> Option<String> {
-    match language {
-        Language::Go => Some(format!(
-            "{path} is a Go program: a goroutine that waits for a sync.Mutex is parked in Go's runtime, which klock does not see{}; its mutex profile \
-             shows such waits (runtime.SetMutexProfileFraction, go tool pprof)",
-            if recorded.futex { ", and its futexes are those of the scheduler" } else { "" }
+fn sentence(program: &LanguageProgram, recorded: LockSources, target: &str) -> Option<String> {
+    let is_probed = match program.language {
+        Language::Rust => recorded.rust,
+        Language::Go => recorded.go,
+    };
+    if is_probed && program.to_probe().is_some() {
+        return None;
+    }
+    let path = program.path.display();
+    let refused = match &program.probed {
+        Some(Err(why)) => Some(why),
+        _ => None,
+    };
+    match (program.language, refused) {
+        (Language::Go, refused) => {
+            let futexes = if recorded.futex { ", and its futexes are those of the scheduler" } else { "" };
+            let way = match refused {
+                Some(why) => format!(
+                    "which klock cannot probe here: {why}; its mutex profile shows such waits (runtime.SetMutexProfileFraction, go tool pprof)"
+                ),
+                None => format!(
+                    "which klock sees only by probes in the program; record it as root: sudo klock record --locks go {target}"
+                ),
+            };
+            Some(format!(
+                "{path} is a Go program{futexes}: a goroutine that waits for a sync.Mutex is parked in Go's runtime, {way}"
+            ))
+        }
+        (Language::Rust, Some(why)) if recorded.futex => Some(format!(
+            "{path} is a Rust program, and the locks of its standard library cannot be told from other futexes: {why}"
         )),
-        Language::Rust if !recorded.futex => Some(format!(
+        (Language::Rust, _) if recorded.futex => None,
+        (Language::Rust, _) => Some(format!(
             "{path} is a Rust program: the locks of its standard library are futexes, which are not recorded; record them as root: sudo klock \
-             record --locks futex,pthread {target}"
+             record --locks rust,futex {target}"
         )),
-        Language::Rust => None,
     }
 }
 
@@ -58,30 +66,28 @@ fn sentence(path: &str, language: Language, recorded: LockSources, target: &str)
 mod tests {
     use super::*;
 
+    fn sentences(program: &LanguageProgram, recorded: LockSources) -> Vec<String> {
+        locks_of([(Some(7), program), (None, program)], recorded)
+    }
+
+    const FUTEX: LockSources = LockSources { futex: true, ..LockSources::NONE };
+
     #[test]
-    fn a_rust_program_is_known_by_its_comment_and_only_its_futexes_show_its_locks() {
-        let own = std::env::current_exe().unwrap();
-        let sentence = locks_of_command(&own, LockSources { pthread: true, ..LockSources::NONE }).unwrap();
-        assert!(sentence.contains("Rust") && sentence.contains("--locks futex"), "{sentence}");
-        assert_eq!(locks_of_command(&own, LockSources { futex: true, ..LockSources::NONE }), None);
+    fn only_futexes_or_probes_show_the_locks_of_rust() {
+        let rust = LanguageProgram::of_test(Language::Rust, None);
+        let said = sentences(&rust, LockSources { pthread: true, ..LockSources::NONE });
+        assert_eq!(said.len(), 1, "the program is named once: {said:?}");
+        assert!(said[0].contains("Rust") && said[0].contains("--locks rust,futex -p 7"), "{said:?}");
+        assert!(sentences(&rust, FUTEX).is_empty());
     }
 
     #[test]
-    fn a_rust_process_is_known_and_named_once() {
-        let mut files = TargetFiles::default();
-        let own = std::process::id();
-        let sentences = locks_of_processes(&[own, own], LockSources::NONE, &mut files);
-        assert_eq!(sentences.len(), 1, "{sentences:?}");
-        assert!(
-            sentences[0].contains("Rust") && sentences[0].contains(&format!("-p {own}")),
-            "{sentences:?}"
-        );
-    }
-
-    #[test]
-    fn a_c_program_and_a_file_that_is_no_program_have_no_unseen_locks() {
-        for path in ["/bin/true", "/etc/passwd", "/no/such/file"] {
-            assert_eq!(locks_of_command(Path::new(path), LockSources::NONE), None, "{path}");
-        }
+    fn a_go_program_whose_locks_are_not_probed_gets_the_option_and_one_that_cannot_be_probed_the_reason() {
+        let said = sentences(&LanguageProgram::of_test(Language::Go, None), FUTEX);
+        assert!(said[0].contains("sudo klock record --locks go -p 7"), "{said:?}");
+        assert!(said[0].contains("those of the scheduler"), "{said:?}");
+        let stripped = LanguageProgram::of_test(Language::Go, Some(Err("it has no symbol table".to_owned())));
+        let said = sentences(&stripped, LockSources { go: true, ..FUTEX });
+        assert!(said[0].contains("it has no symbol table") && said[0].contains("mutex profile"), "{said:?}");
     }
 }

@@ -25,21 +25,26 @@ use crate::{
     target_files::{self, FileOwner, TargetFiles},
 };
 
-/// A libc with functions that can be probed.
+/// A file with functions that can be probed: a libc, or a program with locks of its own.
 #[derive(Clone, Debug)]
-pub struct Libc {
+pub struct ProbedFile {
     /// The path as the process sees it.
     pub path: PathBuf,
     /// The file that the process maps, whatever is at the path now.
     pub file: Arc<OwnedFd>,
-    /// The functions and their offsets in the file, one for each version of the symbol.
+    /// The functions and their offsets in the file, one for each version of the symbol or copy of the function.
     pub functions: Vec<(UserFunction, Vec<u64>)>,
 }
 
-impl Libc {
+impl ProbedFile {
     /// Returns a path by which the kernel finds the file.
     pub fn probe_path(&self) -> PathBuf {
         target_files::path_of(&self.file)
+    }
+
+    /// Returns the device and the inode of the file.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        rustix::fs::fstat(&self.file).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 }
 
@@ -80,7 +85,7 @@ pub enum LibcError {
 
 /// Returns the libc that a process maps. Before glibc 2.34 the functions are in `libpthread`; functions of the same name in `libc`
 /// only call them.
-pub fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<Libc, LibcError> {
+pub fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
     let mut seen = BTreeSet::new();
     let may_be = |mapping: &Mapping| {
         let is_code = mapping.executable && mapping.inode != 0;
@@ -101,7 +106,7 @@ pub fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<Libc, LibcEr
             })
             .collect();
         if !functions.is_empty() {
-            return Ok(Libc { path: path.to_owned(), file: files.descriptor(file), functions });
+            return Ok(ProbedFile { path: path.to_owned(), file: files.descriptor(file), functions });
         }
     }
     Err(LibcError::NotMapped { pid })
@@ -113,7 +118,7 @@ const MAX_LIBCS: usize = 8;
 /// Returns the libc that a program will use once it is started: that of klock itself, if both use the same loader.
 ///
 /// The program will run with klock's rights, so klock itself reads its headers.
-pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result<Libc, LibcError> {
+pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
     let program = script_interpreter(program).unwrap_or_else(|| program.to_owned());
     match loader(&program).map_err(|e| unreadable(&program, e))? {
         None => Err(LibcError::Static { path: program }),
@@ -137,7 +142,7 @@ fn unreadable(path: &Path, why: impl ToString) -> LibcError {
 }
 
 /// Opens a regular file. Neither a pipe nor a device has an effect.
-fn open(path: &Path) -> std::io::Result<std::fs::File> {
+pub(crate) fn open(path: &Path) -> std::io::Result<std::fs::File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("not a regular file")) }
 }

@@ -20,7 +20,7 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (
         &["record"],
         &["-e", "--event"],
-        "choose what is recorded with --locks kernel,futex,pthread or --off-cpu",
+        "choose what is recorded with --locks kernel,futex,pthread,rust,go or --off-cpu",
     ),
     (&["record"], &["-G", "--for-each-cgroup"], "record a cgroup with --cgroup PATH"),
     (

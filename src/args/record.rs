@@ -18,6 +18,10 @@ pub(crate) enum LockSource {
     /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables, barriers and semaphores.
     /// A program that klock starts records itself; running programs are probed.
     Pthread,
+    /// Mutexes and reader-writer locks of Rust's standard library: waits, by probes in the program.
+    Rust,
+    /// Go's sync.Mutex: waits of goroutines, by probes in the program.
+    Go,
 }
 
 /// The way to record calls of pthread functions.
@@ -109,7 +113,8 @@ pub(crate) struct Record {
     /// Stop after this time: 500ms, 10s, 2m; a number without a unit is seconds.
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(crate) duration: Option<Duration>,
-    /// Record these locks. By default, record waits for kernel locks and futexes, and the pthread calls of processes and COMMAND.
+    /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND also pthread calls and
+    /// waits for locks of Rust and Go.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
     /// Choose the tasks whose off-CPU times are recorded [default: auto].

@@ -200,6 +200,8 @@ fn locks(chosen: &[LockSource]) -> Option<LockSources> {
         kernel: has(LockSource::Kernel),
         futex: has(LockSource::Futex),
         pthread: has(LockSource::Pthread),
+        rust: has(LockSource::Rust),
+        go: has(LockSource::Go),
     })
 }
 

@@ -204,7 +204,7 @@ pub const LOCKS: &[Column] = &[
 pub const TASKS: &[Column] = &[
     column("task_id", Int32, false, "dense from 0, never reused"),
     column("pid", Int32, false, "the process"),
-    column("tid", Int32, false, "the thread"),
+    column("tid", Int32, false, "the thread; negative: a goroutine"),
     column("comm", Text, true, "the thread's last name"),
     column("start_ns", Int64, true, "time of its start"),
     column("exit_ns", Int64, true, "time of its exit, if that was seen"),

@@ -38,6 +38,12 @@ named_enum! {
         UserSemaphore = "user_semaphore",
         /// User: barrier. Waiting on it is idling, not contention.
         Barrier = "barrier",
+        /// User: mutex of Rust's standard library, of which only the contended path is seen.
+        RustMutex = "rust_mutex",
+        /// User: reader-writer lock of Rust's standard library, of which only the contended paths are seen.
+        RustRwLock = "rust_rwlock",
+        /// User: Go's `sync.Mutex`, of which only the contended path is seen. Its tasks are goroutines.
+        GoMutex = "go_mutex",
     }
 }
 
@@ -142,7 +148,7 @@ pub struct TaskRow {
     pub id: TaskId,
     /// Process id.
     pub pid: i32,
-    /// Thread id.
+    /// Thread id; negative for a goroutine.
     pub tid: i32,
     /// The thread's last name.
     pub comm: Option<String>,

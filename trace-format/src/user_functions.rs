@@ -1,11 +1,12 @@
-//! The lock functions of the C library, in one table for the recorder and the BPF programs.
+//! The lock functions of the C library, and the slow paths of Rust's and Go's locks, in one table each for the recorder and the BPF
+//! programs.
 //!
 //! Where attachments can carry a cookie ([`UserFunction::cookie`]), two BPF programs serve all functions; otherwise each
 //! function has its own programs. The recorder attaches them by this table. C11 functions call the functions listed here.
 
 use crate::wire::{api, code};
 
-/// A function of the C library.
+/// A function that is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserFunction {
     /// Symbol of the function, or a description of the code location if there is no symbol.
@@ -40,6 +41,8 @@ pub mod extra {
     pub const TIMEOUT: u8 = 4;
     /// Whether the clock in argument 1 or the time in argument 2 is invalid.
     pub const CLOCK_TIMEOUT: u8 = 5;
+    /// The goroutine. Go passes arguments in registers of its own.
+    pub const GOROUTINE: u8 = 6;
 }
 
 impl UserFunction {
@@ -57,10 +60,17 @@ pub const fn decode_cookie(cookie: u64) -> (u8, u8, u8) {
 /// Returns the cookie of the function with this entry program. Fails to compile in a constant if there is none.
 pub const fn cookie_for_entry(entry: &str) -> u64 {
     let mut index = 0;
-    while !is_same(FUNCTIONS[index].entry, entry) {
+    while index < FUNCTIONS.len() {
+        if is_same(FUNCTIONS[index].entry, entry) {
+            return FUNCTIONS[index].cookie();
+        }
         index += 1;
     }
-    FUNCTIONS[index].cookie()
+    index = 0;
+    while !is_same(SLOW_PATHS[index].entry, entry) {
+        index += 1;
+    }
+    SLOW_PATHS[index].cookie()
 }
 
 /// Compares strings in constants.
@@ -74,9 +84,9 @@ const fn is_same(a: &str, b: &str) -> bool {
 }
 
 macro_rules! functions {
-    ($($symbol:literal, $entry:literal $(, $exit:literal)?: $code:ident $object:ident $variant:ident, $extra:ident;)+) => {
-        /// All functions, in attach order. Unlock functions come last, so that no release is seen without its acquisition.
-        pub const FUNCTIONS: &[UserFunction] = &[$(UserFunction {
+    ($(#[$meta:meta])* $name:ident: $($symbol:expr, $entry:literal $(, $exit:literal)?: $code:ident $object:ident $variant:ident, $extra:ident;)+) => {
+        $(#[$meta])*
+        pub const $name: &[UserFunction] = &[$(UserFunction {
             symbol: $symbol,
             entry: $entry,
             exit: functions!(@exit $($exit)?),
@@ -97,6 +107,8 @@ pub const SPIN_TRIED: &str = "pthread_spin_lock after an attempt";
 pub const SPIN_UNLOCK_OR_INIT: &str = "pthread_spin_unlock and pthread_spin_init";
 
 functions! {
+    /// The functions of the C library, in attach order. Unlock functions come last, so that no release is seen without its acquisition.
+    FUNCTIONS:
     "pthread_mutex_init", "mutex_init": INIT MUTEX NONE, NONE;
     "pthread_mutex_destroy", "mutex_destroy": DESTROY MUTEX NONE, KIND;
     "pthread_rwlock_init", "rwlock_init": INIT RWLOCK NONE, NONE;
@@ -139,6 +151,35 @@ functions! {
     "pthread_mutex_unlock", "mutex_unlock": UNLOCK MUTEX NONE, KIND;
 }
 
+/// `lock_contended` of a mutex of Rust.
+pub const RUST_MUTEX: &str = "lock_contended";
+/// `read_contended` of a reader-writer lock of Rust.
+pub const RUST_READ: &str = "read_contended";
+/// `write_contended` of a reader-writer lock of Rust.
+pub const RUST_WRITE: &str = "write_contended";
+/// The entry of `lockSlow` of a mutex of Go.
+pub const GO_LOCK: &str = "lockSlow";
+/// The return instructions of `lockSlow`. A uretprobe would change return addresses, and Go copies its stacks.
+pub const GO_LOCK_RETURNS: &str = "the returns of lockSlow";
+/// `unlockSlow` of a mutex of Go, which wakes a goroutine.
+pub const GO_UNLOCK: &str = "unlockSlow";
+
+functions! {
+    /// The functions in which locks of other libraries wait, in attach order.
+    SLOW_PATHS:
+    RUST_MUTEX, "rust_mutex", "rust_mutex_ret": CALL RUST_MUTEX BLOCKING, NONE;
+    RUST_READ, "rust_read", "rust_read_ret": CALL RUST_RWLOCK_READ BLOCKING, NONE;
+    RUST_WRITE, "rust_write", "rust_write_ret": CALL RUST_RWLOCK_WRITE BLOCKING, NONE;
+    GO_LOCK_RETURNS, "go_lock_returned": RETURN GO_MUTEX BLOCKING, GOROUTINE;
+    GO_UNLOCK, "go_unlock": POST GO_MUTEX NONE, GOROUTINE;
+    GO_LOCK, "go_lock": CALL GO_MUTEX BLOCKING, GOROUTINE;
+}
+
+/// Whether waits in these functions are all that is recorded of a lock.
+pub const fn is_slow_path(api: u8) -> bool {
+    api::object(api) >= api::RUST_MUTEX
+}
+
 const _: () = {
     // Both names are in the table.
     let (mut index, mut found) = (0, 0);
@@ -156,18 +197,20 @@ mod tests {
 
     #[test]
     fn a_cookie_decodes_to_the_functions_fields() {
-        for function in FUNCTIONS {
+        for function in FUNCTIONS.iter().chain(SLOW_PATHS) {
             assert_eq!(
                 decode_cookie(cookie_for_entry(function.entry)),
                 (function.code, function.api, function.extra)
             );
             assert!(api::is_known(function.api), "{}", function.symbol);
+            assert_eq!(is_slow_path(function.api), SLOW_PATHS.contains(function), "{}", function.symbol);
         }
     }
 
     #[test]
     fn no_two_functions_share_a_program() {
-        let programs = FUNCTIONS.iter().flat_map(|function| [Some(function.entry), function.exit]).flatten();
+        let all = FUNCTIONS.iter().chain(SLOW_PATHS);
+        let programs = all.flat_map(|function| [Some(function.entry), function.exit]).flatten();
         let mut programs: Vec<&str> = programs.collect();
         programs.sort_unstable();
         assert!(programs.windows(2).all(|pair| pair[0] != pair[1]));

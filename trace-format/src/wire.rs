@@ -81,8 +81,16 @@ pub mod api {
 
     /// A spinlock, by a function that both initializes and unlocks: glibc has one for both on x86.
     pub const SPIN_UNLOCK_OR_INIT: u8 = 9;
+    /// A mutex of Rust's standard library, by the function that waits for it.
+    pub const RUST_MUTEX: u8 = 10;
+    /// A reader-writer lock of Rust's standard library, by the function in which a reader waits for it.
+    pub const RUST_RWLOCK_READ: u8 = 11;
+    /// As [`RUST_RWLOCK_READ`], for a writer.
+    pub const RUST_RWLOCK_WRITE: u8 = 12;
+    /// A mutex of Go. `extra` is the goroutine: the address of its `runtime.g`.
+    pub const GO_MUTEX: u8 = 13;
     /// The last object.
-    pub const LAST: u8 = SPIN_UNLOCK_OR_INIT;
+    pub const LAST: u8 = GO_MUTEX;
 
     /// The function acquires nothing.
     pub const NONE: u8 = 0;

@@ -62,7 +62,7 @@ const LOADS: &[Load] = &[
     // Its own locks are atomic words, and a process that has to wait sleeps on a semaphore.
     Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false, same_work: false },
     Load { name: "cpp", kind: None, as_root: false, same_work: true },
-    Load { name: "rust", kind: Some("futex"), as_root: true, same_work: true },
+    Load { name: "rust", kind: Some("rust_mutex"), as_root: true, same_work: true },
     Load { name: "python", kind: None, as_root: false, same_work: true },
     Load { name: "java-version", kind: None, as_root: false, same_work: true },
     Load { name: "java-threads", kind: None, as_root: false, same_work: true },
@@ -309,7 +309,10 @@ fn acquisitions(report: &Value) -> (u64, u64) {
     let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
     let user = rows.iter().filter(|row| {
         let kind = row["kind"].as_str().unwrap_or_default();
-        kind.starts_with("pthread_") || kind == "user_semaphore" || kind == "futex"
+        kind.starts_with("pthread_")
+            || kind.starts_with("rust_")
+            || kind == "user_semaphore"
+            || kind == "futex"
     });
     user.fold((0, 0), |(acquired, waited), row| {
         let number = |column: &str| row[column].as_u64().unwrap_or(0);

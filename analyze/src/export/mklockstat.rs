@@ -238,8 +238,12 @@ impl Periods {
 /// Returns the format's type of a kind of lock. Sleeping reader-writer locks are semaphores there, as in the kernel (rw_semaphore).
 const fn type_of(kind: LockKind) -> Option<&'static str> {
     match kind {
-        LockKind::Mutex | LockKind::RtMutex | LockKind::PthreadMutex => Some("Mutex"),
-        LockKind::RwLock | LockKind::PthreadRwLock => Some("RWLock"),
+        LockKind::Mutex
+        | LockKind::RtMutex
+        | LockKind::PthreadMutex
+        | LockKind::RustMutex
+        | LockKind::GoMutex => Some("Mutex"),
+        LockKind::RwLock | LockKind::PthreadRwLock | LockKind::RustRwLock => Some("RWLock"),
         LockKind::RwSem | LockKind::PercpuRwSem | LockKind::Semaphore | LockKind::UserSemaphore => {
             Some("Semaphore")
         }

@@ -1,6 +1,6 @@
-//! Calls of user lock functions in the C library of an attached process, with a record at entry and one at return. Arguments
-//! are read at entry only, because at return their registers hold other values. The recorder interprets the calls, with the
-//! words of the lock.
+//! Calls of user lock functions in the C library of an attached process, and of the slow paths of Rust's and Go's locks, with a
+//! record at entry and one at return. Arguments are read at entry only, because at return their registers hold other values. The
+//! recorder interprets the calls, with the words of the lock.
 //!
 //! Where attachments can carry a cookie, two programs serve all functions; otherwise each function has its own.
 
@@ -11,19 +11,19 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use trace_format::{
-    user_functions::{ATTEMPT, cookie_for_entry, decode_cookie, extra},
+    user_functions::{ATTEMPT, cookie_for_entry, decode_cookie, extra, is_slow_path},
     wire::{api, code, flag, program},
 };
 
-use super::user_memory::{Words, caller, has_succeeded, is_invalid_timeout};
+use super::user_memory::{Words, caller, goroutine_and_argument, has_succeeded, is_invalid_timeout};
 use crate::{
     emit::{emit, event},
     filter::{Task, selects_lock},
     guard::{Outcome, guarded},
-    stacks,
+    stacks, user_stack,
 };
 
-/// Records the entry of a function.
+/// Records the entry of a function, or a return instruction of it.
 #[inline(always)]
 fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
     let (code, detail, extra) = decode_cookie(cookie);
@@ -36,13 +36,25 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
     // the compiler would compute the offset.
     let arguments =
         [ctx.arg::<u64>(0).unwrap_or(0), ctx.arg::<u64>(1).unwrap_or(0), ctx.arg::<u64>(2).unwrap_or(0)];
-    let address = if extra == extra::CONDITION { arguments[1] } else { arguments[0] };
+    let (goroutine, argument) = goroutine_and_argument(ctx);
+    let is_return = code == code::RETURN;
+    let address = match extra {
+        _ if is_return => 0,
+        extra::CONDITION => arguments[1],
+        extra::GOROUTINE => argument,
+        _ => arguments[0],
+    };
     guarded(program::PTHREAD_CALL, |run| {
         let task = Task::current();
-        if !task.is_recorded() || !selects_lock(address) {
+        if !task.is_recorded() || !(is_return || selects_lock(address)) {
             return Outcome::Filtered;
         }
         let mut event = event(run, task, code);
+        if is_return {
+            event.detail = detail;
+            event.extra = goroutine;
+            return emit(run, &mut event);
+        }
         event.address = address;
         event.detail = detail;
         event.caller = caller(ctx);
@@ -58,9 +70,13 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
             extra::KIND => words.map_or(0, |words| words.mutex),
             extra::TIMEOUT => u64::from(is_invalid_timeout(0, arguments[1])),
             extra::CLOCK_TIMEOUT => u64::from(is_invalid_timeout(arguments[1] as u32, arguments[2])),
+            extra::GOROUTINE => goroutine,
             _ => 0,
         };
         stacks::user(run, ctx, &mut event);
+        if is_slow_path(detail) {
+            user_stack::copy_of(run, &event);
+        }
         emit(run, &mut event)
     })
 }
@@ -134,6 +150,9 @@ calls! {
     sem_trywait, sem_trywait_ret;
     sem_timedwait, sem_timedwait_ret;
     sem_clockwait, sem_clockwait_ret;
+    rust_mutex, rust_mutex_ret;
+    rust_read, rust_read_ret;
+    rust_write, rust_write_ret;
 }
 
 macro_rules! entries {
@@ -154,4 +173,5 @@ entries! {
     cond_init cond_destroy
     barrier_init barrier_destroy
     sem_init sem_destroy sem_post
+    go_lock go_lock_returned go_unlock
 }

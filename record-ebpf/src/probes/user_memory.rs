@@ -17,6 +17,19 @@ pub(super) fn caller(ctx: &ProbeContext) -> u64 {
     }
 }
 
+/// Returns the goroutine, and the first argument of a function of Go, by the convention of Go 1.17 (`cmd/compile/abi-internal.md`).
+#[inline(always)]
+pub(super) fn goroutine_and_argument(ctx: &ProbeContext) -> (u64, u64) {
+    #[cfg(bpf_target_arch = "aarch64")]
+    // SAFETY: the verifier allows reads of the context's registers.
+    return unsafe { ((*ctx.regs).regs[28], (*ctx.regs).regs[0]) };
+    #[cfg(not(bpf_target_arch = "aarch64"))]
+    // SAFETY: as above.
+    unsafe {
+        ((*ctx.regs).r14, (*ctx.regs).rax)
+    }
+}
+
 /// Whether the attempt to acquire a spinlock, which ended with the last instruction, succeeded: it decremented the lock to 0.
 #[inline(always)]
 pub(super) fn has_succeeded(ctx: &ProbeContext) -> bool {

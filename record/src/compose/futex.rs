@@ -14,6 +14,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     open: FxHashMap<TaskKey, Open>,
+    /// Waits that belong to no call make no rows: only locks that wait on futexes are recorded.
+    pub(super) only_calls: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ impl Waits {
     ) {
         let owner = match target {
             Some(target) => Owner::Call(target, at.times),
+            None if self.only_calls => return,
             None => {
                 let lock = futex(at, word, context);
                 context.out.push(at.row(EventKind::Wait, lock));
@@ -68,7 +71,7 @@ impl Waits {
                 context.out.push(at.end_of(&wait, errno));
             }
             // The wait began before the recording: nothing is known.
-            None if at.times.is_none() => {}
+            None if at.times.is_none() || self.only_calls => {}
             // A word inside a mutex or a condition variable belongs to a call, whose return reports it.
             None if context.locks.pthread_around(at.space, word).is_some() => {}
             None => {

@@ -1,4 +1,4 @@
-//! Decoder of the kernel side's records of pthread functions: a record in, a fact out.
+//! Decoder of the kernel side's records of pthread functions and of slow paths of other locks: a record in, a fact out.
 //!
 //! The kernel side reads the lock's words at the call. Their meaning is that of glibc's `sysdeps/nptl/internaltypes.h`,
 //! `nptl/pthreadP.h` and `nptl/pthread_rwlock_common.c`, unchanged since 2.25. Calls that the words show to be refused make no
@@ -6,6 +6,7 @@
 
 use trace_format::{
     Mode,
+    user_functions::is_slow_path,
     wire::{WireEvent, api, code, flag, lock_words, mutex_state},
 };
 
@@ -15,6 +16,11 @@ use super::user::fact::{Action, Begin, Fact, LockWord, Outcome, mode_of};
 pub(super) fn fact(event: &WireEvent) -> Option<Fact> {
     let object = api::object(event.detail);
     let action = match event.code {
+        code::CALL if object == api::GO_MUTEX => Action::GoroutineWaits(event.extra),
+        code::RETURN if object == api::GO_MUTEX => Action::GoroutineAcquired(event.extra),
+        code::POST if object == api::GO_MUTEX => Action::GoroutineReleased(event.extra),
+        // The fast path failed before.
+        code::CALL if is_slow_path(event.detail) => Action::Waits { owner: None },
         code::CALL if object == api::CONDITION => Action::ConditionWait(event.extra),
         code::CALL => Action::Called { word: lock_word(event), is_refused: event.extra != 0 },
         code::RETURN if object == api::CONDITION => Action::ConditionReturned(None, returned(event)),
@@ -39,6 +45,8 @@ fn outcome(event: &WireEvent) -> Outcome {
         api::BARRIER if matches!(event.value, 0 | -1) => Outcome::Acquired(None),
         // The errno is the thread's own.
         api::SEMAPHORE if event.value != 0 => Outcome::Failed(None),
+        // These functions return nothing.
+        api::RUST_MUTEX | api::RUST_RWLOCK_READ | api::RUST_RWLOCK_WRITE => Outcome::Acquired(None),
         _ => Outcome::of_errno(returned(event)),
     }
 }

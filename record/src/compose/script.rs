@@ -116,6 +116,9 @@ impl Row {
     pub(super) fn count(self, count: i64) -> Self {
         Self { count: Some(count), ..self }
     }
+    pub(super) fn peer_task(self) -> Option<u32> {
+        self.peer_task
+    }
     pub(super) fn state(self, state: TaskState) -> Self {
         Self { state: Some(state), ..self }
     }
@@ -137,6 +140,12 @@ impl Script {
     /// A recording with or without futex waits.
     pub(super) fn with_futexes(futexes: bool) -> Self {
         Self::with(futexes, false)
+    }
+
+    /// A recording of calls that wait on futexes, without other futex waits.
+    pub(super) fn without_futexes() -> Self {
+        let script = Self::new();
+        Self { composer: script.composer.without_futexes(), ..script }
     }
 
     /// A recording that leaves begins out on purpose.
@@ -394,6 +403,10 @@ impl Line<'_> {
     pub(super) fn post(self, semaphore: u64) {
         let words = self.event.value;
         self.is(code::POST, semaphore, api::pack(api::SEMAPHORE, api::NONE), words);
+    }
+    /// A goroutine, `extra`, released a mutex for which others wait.
+    pub(super) fn go_release(self, lock: u64) {
+        self.is(code::POST, lock, api::pack(api::GO_MUTEX, api::NONE), 0);
     }
     pub(super) fn init(self, mutex: u64) {
         self.init_of(api::MUTEX, mutex);

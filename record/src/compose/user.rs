@@ -1,12 +1,15 @@
-//! Locks of the C library: facts in, rows out. One state machine for both decoders, [`probes`](super::probes) and
-//! [`preload`](super::preload).
+//! Locks of programs: facts in, rows out. One state machine for both decoders, [`probes`](super::probes) and
+//! [`preload`](super::preload), and for locks of the C library, of Rust and of Go.
 //!
 //! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
 //! futex; never because it took long. A wait on a condition variable releases the mutex and takes it again: a release, a wait
 //! on the condition variable (idling, not contention), and a new acquisition at the site of the call. Every caller waits at a
-//! barrier, the last one included. Semaphores, barriers and condition variables have no holders.
+//! barrier, the last one included. Semaphores, barriers and condition variables have no holders. Of locks of Rust and Go, only waits
+//! are recorded, so their holders are not known.
 
-use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, wire::api};
+use trace_format::{
+    Event, EventKind, LockId, LockKind, Mode, TaskId, user_functions::is_slow_path, wire::api,
+};
 
 use super::{
     context::Context,
@@ -17,6 +20,7 @@ use crate::locks::Space;
 mod call;
 pub(super) mod fact;
 mod futexes;
+mod goroutines;
 mod holders;
 mod open_calls;
 mod sleep;
@@ -24,6 +28,7 @@ mod sleep;
 pub(super) use call::WaitTarget;
 use call::{Call, Condition};
 use fact::{Action, Begin, Fact, LockWord, Outcome, call_of};
+use goroutines::Goroutines;
 use holders::Holders;
 use open_calls::OpenCalls;
 use sleep::Sleep;
@@ -35,13 +40,19 @@ pub(super) struct UserLocks {
     no_sleep: Sleep,
     open: OpenCalls,
     holders: Holders,
+    goroutines: Goroutines,
 }
 
 impl UserLocks {
     /// Starts without open calls. `futexes` means that futex waits are recorded.
     pub(super) fn new(futexes: bool) -> Self {
         let no_sleep = if futexes { Sleep::NONE } else { Sleep::UNKNOWN };
-        Self { no_sleep, open: OpenCalls::default(), holders: Holders::default() }
+        Self {
+            no_sleep,
+            open: OpenCalls::default(),
+            holders: Holders::default(),
+            goroutines: Goroutines::default(),
+        }
     }
 
     /// Adds the next fact in the order of time.
@@ -81,6 +92,9 @@ impl UserLocks {
                 let lock = context.lock(at, fact);
                 context.out.push(at.row(EventKind::Wake, lock));
             }
+            Action::GoroutineWaits(goroutine) => self.goroutines.wait(at, fact, goroutine, context),
+            Action::GoroutineAcquired(goroutine) => self.goroutines.acquired(at, goroutine, context),
+            Action::GoroutineReleased(goroutine) => self.goroutines.released(at, fact, goroutine, context),
         }
     }
 
@@ -94,6 +108,7 @@ impl UserLocks {
     pub(super) fn lost(&mut self) {
         self.holders.lost();
         self.open.lost();
+        self.goroutines.lost();
     }
 
     /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number of locks that were
@@ -313,7 +328,7 @@ impl UserLocks {
 
 /// Whether the holders of this lock are needed: to infer whether calls wait, or to know the mode of an rwlock's release.
 fn tracks_holders(at: &Header, fact: &Fact) -> bool {
-    at.source == Source::Kernel || fact.kind() == LockKind::PthreadRwLock
+    at.source == Source::Kernel && !is_slow_path(fact.function) || fact.kind() == LockKind::PthreadRwLock
 }
 
 impl Context<'_> {

@@ -1,4 +1,4 @@
-//! Uprobes on all functions of a library in one process by two attachments, one for entries and one for returns.
+//! Uprobes on all functions of a file in one process by two attachments, one for entries and one for returns.
 //!
 //! A single uprobe is a perf event, and the kernel waits for all CPUs when it closes one: 60 probes take five seconds.
 //! `BPF_TRACE_UPROBE_MULTI` (6.6) waits once. aya does not support it, so its programs are loaded here by hand, from the
@@ -26,7 +26,7 @@ use aya_obj::{
 
 use crate::{
     bpf::{bpf, empty_attributes},
-    uprobes::Libc,
+    uprobes::ProbedFile,
 };
 
 /// The program at every function's entry.
@@ -65,11 +65,11 @@ impl MultiUprobes {
         Ok(Self { entered: load(ENTERED)?, returned: load(RETURNED)?, links: Vec::new() })
     }
 
-    /// Attaches the programs to all functions of a library in one process. Returns the number of probes.
-    pub(super) fn attach(&mut self, pid: u32, libc: &Libc) -> io::Result<usize> {
-        let path = CString::new(libc.probe_path().as_os_str().as_bytes())?;
+    /// Attaches the programs to all functions of a file in one process. Returns the number of probes.
+    pub(super) fn attach(&mut self, pid: u32, file: &ProbedFile) -> io::Result<usize> {
+        let path = CString::new(file.probe_path().as_os_str().as_bytes())?;
         let probes = |returns: bool| -> (Vec<u64>, Vec<u64>) {
-            let functions = libc.functions.iter().filter(|(function, _)| !returns || function.exit.is_some());
+            let functions = file.functions.iter().filter(|(function, _)| !returns || function.exit.is_some());
             functions
                 .flat_map(|(function, offsets)| offsets.iter().map(|&offset| (offset, function.cookie())))
                 .unzip()
@@ -77,9 +77,17 @@ impl MultiUprobes {
         // The returns first, so that every call whose entry is seen also has a return.
         let (exits, exit_cookies) = probes(true);
         let (entries, entry_cookies) = probes(false);
-        let exit = link(&self.returned, &path, (&exits, &exit_cookies), BPF_F_UPROBE_MULTI_RETURN, pid)?;
-        let entry = link(&self.entered, &path, (&entries, &entry_cookies), 0, pid)?;
-        self.links.extend([exit, entry]);
+        let attachments = [
+            (&self.returned, (&exits, &exit_cookies), BPF_F_UPROBE_MULTI_RETURN),
+            (&self.entered, (&entries, &entry_cookies), 0),
+        ];
+        let mut links = Vec::new();
+        for (program, (offsets, cookies), flags) in attachments {
+            if !offsets.is_empty() {
+                links.push(link(program, &path, (offsets, cookies), flags, pid)?);
+            }
+        }
+        self.links.append(&mut links);
         Ok(exits.len() + entries.len())
     }
 

@@ -11,6 +11,10 @@ pub struct Selection {
     pub futex: bool,
     /// Calls of pthread functions.
     pub pthread: bool,
+    /// Waits for locks of Rust's standard library.
+    pub rust: bool,
+    /// Waits for mutexes of Go.
+    pub go: bool,
     /// Off-CPU time of tasks.
     pub off_cpu: bool,
     /// The tasks to record.
@@ -32,6 +36,8 @@ impl Selection {
             kernel: Some(KernelDepth::Waits),
             futex: true,
             pthread: true,
+            rust: true,
+            go: true,
             off_cpu: false,
             target: TargetMode::All,
             filters: Filters::default(),

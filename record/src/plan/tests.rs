@@ -42,7 +42,8 @@ fn a_capable_machine_gets_every_source_and_a_ring_for_each_possible_cpu() {
     assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
     let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
     assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
-    assert_eq!(plan.sources().len(), 4);
+    assert!(!kinds("rust_uprobe").holds && !kinds("go_uprobe").uncontended);
+    assert_eq!(plan.sources().len(), 6);
     assert!(plan.sources.contains(&Attachment::raw("contention_begin", "contention_begin")));
     let waitv =
         Attachment::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
@@ -238,7 +239,7 @@ fn a_paranoid_kernel_reserves_perf_events_for_root_and_fentry_needs_none() {
         capabilities: Some(all_but_admin),
         ..with_futex_functions(functions)
     };
-    let futexes = Selection { pthread: false, ..Selection::everything() };
+    let futexes = Selection { pthread: false, rust: false, go: false, ..Selection::everything() };
     assert_eq!(Plan::new(&facts(3, &[]), &futexes).unwrap_err(), PlanError::Paranoid { level: 3 });
     assert!(Plan::new(&facts(2, &[]), &futexes).is_ok());
     assert!(Plan::new(&facts(3, &BOTH), &futexes).is_ok());
@@ -253,8 +254,15 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
         };
         plan.sources.iter().filter_map(raw).collect()
     };
-    let alone =
-        Selection { kernel: None, futex: false, pthread: false, off_cpu: true, ..Selection::everything() };
+    let alone = Selection {
+        kernel: None,
+        futex: false,
+        pthread: false,
+        rust: false,
+        go: false,
+        off_cpu: true,
+        ..Selection::everything()
+    };
     let plan = Plan::new(&machine(), &alone).unwrap();
     let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
     assert_eq!(tracepoints(&plan), own);

@@ -18,6 +18,7 @@ use crate::{
     decode::{self, Descriptor},
     error::RecordError,
     load::LoadedPrograms,
+    options::LockSources,
     order::{Orderer, Record},
     peek::Peek,
     plan::{Plan, TargetMode},
@@ -27,10 +28,10 @@ use crate::{
     target::ResolvedTarget,
     target_files::TargetFiles,
     unwind::{Unwinder, UserStack},
-    uprobes::Libc,
+    uprobes::ProbedFile,
 };
 
-use super::libcs::LibcFinder;
+use super::later::FileFinder;
 
 /// Maximum time per round for putting uprobes into new processes.
 const PROBING: Duration = Duration::from_millis(10);
@@ -45,8 +46,10 @@ pub(super) struct KernelSide {
     undecodable: u64,
     /// Processes whose mappings were requested.
     seen: FxHashSet<u32>,
-    /// Finds the libcs of children of recorded processes, which have no uprobes yet.
-    unprobed: LibcFinder,
+    /// Finds the files to probe in children of recorded processes.
+    unprobed: FileFinder,
+    /// The files with uprobes, each with its process: by device and inode.
+    attached: FxHashSet<(u32, (u64, u64))>,
     /// Unwinds copies of user stacks, if there are any.
     unwinder: Option<Unwinder>,
     /// Stacks of the stack map that were walked by frame pointers.
@@ -80,7 +83,8 @@ impl KernelSide {
             rings,
             undecodable: 0,
             seen: FxHashSet::default(),
-            unprobed: LibcFinder::default(),
+            unprobed: FileFinder::default(),
+            attached: FxHashSet::default(),
             unwinder: None,
             by_pointers: FxHashMap::default(),
             probed: 0,
@@ -114,19 +118,20 @@ impl KernelSide {
         &mut self,
         target: &ResolvedTarget,
         command: Option<u32>,
-        libcs: &[(Option<u32>, Libc)],
+        files: &[(Option<u32>, ProbedFile)],
         warnings: &mut Vec<String>,
     ) -> Result<(), RecordError> {
         for id in target.ids.iter().copied().chain(command) {
             self.loaded.add_target(id)?;
         }
         self.loaded.attach_lifetimes()?;
-        for (pid, libc) in libcs {
+        for (pid, file) in files {
             if let Some(pid) = pid.or(command) {
-                self.loaded.attach_process(pid, libc)?;
+                self.loaded.attach_process(pid, file)?;
+                self.attached.extend(file.identity().map(|identity| (pid, identity)));
             }
         }
-        self.probed = libcs.len();
+        self.probed = files.len();
         let unprobed: Vec<&str> = self.loaded.unprobed().collect();
         if !unprobed.is_empty() {
             let functions = unprobed.join(", ");
@@ -140,8 +145,8 @@ impl KernelSide {
         Ok(())
     }
 
-    /// Finds the libcs of later processes with these files.
-    pub(super) fn find_later_libcs_in(&mut self, files: TargetFiles) {
+    /// Finds the files of later processes with these.
+    pub(super) fn find_later_files_in(&mut self, files: TargetFiles) {
         self.unprobed.set_files(files);
     }
 
@@ -215,30 +220,47 @@ impl KernelSide {
         if task.code == code::TASK_EXEC {
             self.read_mappings(task.tgid, symbols);
         }
-        let is_child = task.code == code::TASK_FORK && self.plan.target == TargetMode::Processes;
-        if is_child && self.plan.pthread {
-            self.unprobed.request(task.tgid);
+        if self.plan.target != TargetMode::Processes {
+            return;
         }
+        let is_child = task.code == code::TASK_FORK;
+        if is_child {
+            // The process that had this PID before has ended.
+            self.attached.retain(|(pid, _)| *pid != task.tgid);
+        }
+        let Plan { pthread, rust, go, .. } = self.plan;
+        // The probes in the libc stay where they are, in another program, too.
+        self.unprobed
+            .request(task.tgid, LockSources { pthread: pthread && is_child, rust, go, ..LockSources::NONE });
     }
 
     /// Puts uprobes into children of recorded processes. Limited in time, because the rings fill meanwhile.
     pub(super) fn probe_new_processes(&mut self, warnings: &mut Vec<String>) {
         let started = Instant::now();
         while let Some(left) = PROBING.checked_sub(started.elapsed())
-            && let Some((pid, libc)) = self.unprobed.next_within(left)
+            && let Some((pid, files)) = self.unprobed.next_within(left)
         {
-            let Ok(libc) = libc else { continue };
-            let max = self.loaded.max_processes();
-            if self.probed == max {
-                warnings.push(format!(
-                    "more than {max} processes: the pthread calls of the later ones are not recorded"
-                ));
+            for file in files {
+                self.probe_later(pid, &file, warnings);
             }
-            self.probed += 1;
-            if self.probed <= max {
-                // Fails if the process has ended meanwhile.
-                let _ = self.loaded.attach_process(pid, &libc);
-            }
+        }
+    }
+
+    fn probe_later(&mut self, pid: u32, file: &ProbedFile, warnings: &mut Vec<String>) {
+        // A program that starts itself again has its probes already.
+        if !file.identity().is_some_and(|identity| self.attached.insert((pid, identity))) {
+            return;
+        }
+        let max = self.loaded.max_processes();
+        if self.probed == max {
+            warnings.push(format!(
+                "more than {max} processes: calls that are recorded by uprobes are missing in the later ones"
+            ));
+        }
+        self.probed += 1;
+        if self.probed <= max {
+            // Fails if the process has ended meanwhile.
+            let _ = self.loaded.attach_process(pid, file);
         }
     }
 

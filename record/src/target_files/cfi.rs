@@ -85,13 +85,14 @@ fn complete_go(elf: &ElfFile<'_>, rows: &mut [(u64, Rule)]) {
         if let Rule::Frame(Cfa::Sp(offset), saved @ SavedBp::Same) = rule
             && *offset > 8
         {
-            *saved = SavedBp::AtCfa(-16);
+            *saved = SavedBp::AtFrame;
         }
     }
     for symbol in elf.symbols() {
         let rule = match symbol.name().map(|name| name.trim_end_matches(".abi0")) {
-            // The frame pointer leads back to the goroutine's stack.
-            Ok("runtime.systemstack") => Rule::None,
+            // It has no frame and leaves the frame pointer, which is that of its caller on the goroutine's stack and leads to the
+            // caller's caller. The caller itself, a function of the runtime, is left out.
+            Ok("runtime.systemstack") => Rule::FRAME_POINTER,
             // The goroutine does not wait: the thread looks for another one.
             Ok("runtime.mcall") => Rule::End,
             _ => continue,

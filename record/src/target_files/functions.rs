@@ -7,13 +7,11 @@ use std::collections::BTreeSet;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolIndex, read::elf::ElfFile64};
 use trace_format::user_functions::{FUNCTIONS, SPIN_TRIED, SPIN_UNLOCK_OR_INIT};
 
-use super::message::Function;
+use super::message::{Function, MAX_OFFSETS};
 
 const SPIN_LOCK: &str = "pthread_spin_lock";
 const SPIN_UNLOCK: &str = "pthread_spin_unlock";
 const SPIN_INIT: &str = "pthread_spin_init";
-/// Maximum number of offsets of a function. glibc has one or two versions of each.
-const MAX_OFFSETS: usize = 16;
 
 /// Returns the functions of a shared library, from its dynamic symbols.
 pub(super) fn functions(bytes: &[u8]) -> object::Result<Vec<Function>> {

@@ -19,12 +19,14 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::demangle::demangled;
+use super::{demangle::demangled, language::Language};
 
 /// Maximum size of a message.
 const MAX_BYTES: u32 = 8 << 20;
 /// Maximum size of a symbol or a file name in bytes.
 const MAX_NAME: usize = 16 << 10;
+/// Maximum number of offsets of a function that is probed. glibc has one or two versions of each.
+pub(crate) const MAX_OFFSETS: usize = 16;
 /// Maximum number of functions that were inlined at one address.
 const MAX_INLINED: usize = 256;
 
@@ -62,7 +64,7 @@ pub(super) enum ParseRequest {
     /// Reads a file with the debug information of `file`. The answer is a `bool`: whether it belongs to it.
     LoadDebug { file: u32 },
     /// Reads the language of a program, whose descriptor comes with the request. The answer is an `Option` of a
-    /// [`Language`](super::language::Language).
+    /// [`Language`].
     Language,
     /// Names code at offsets of files. The answer is a list of [`SymbolFrame`] for each, timed one by one.
     Symbols { of: Vec<(u32, u64)> },
@@ -70,6 +72,8 @@ pub(super) enum ParseRequest {
     Variable { file: u32, address: u64 },
     /// Finds the pthread functions. The answer is a list of [`Function`], or the reason.
     Functions { file: u32 },
+    /// Finds the slow paths of a language's locks. The answer is a list of [`Function`], or the reason.
+    SlowPaths { file: u32, language: Language },
     /// Reads the unwind table from row `first` on. The answer is an [`UnwindPage`](crate::unwind::UnwindPage).
     Unwind { file: u32, first: usize },
 }
@@ -118,7 +122,7 @@ pub(crate) struct SymbolFrame {
     pub(crate) line: Option<u32>,
 }
 
-/// A pthread function, and its offsets in the file: one for each version of the symbol.
+/// A function that can be probed, and its offsets in the file: one for each version or copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Function {
     /// The name in [`trace_format::user_functions`].

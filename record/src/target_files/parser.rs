@@ -26,9 +26,9 @@ use super::{
     copy::FileCopy,
     elf::{self, Variable},
     functions,
-    language::language,
+    language::{Language, language},
     message::{ElfFacts, Function, ParseRequest, SymbolFrame, Timed, receive, send},
-    sandbox,
+    sandbox, slow_paths,
     tail_calls::{self, LocalFunction},
 };
 use crate::unwind::{Rule, UnwindPage};
@@ -88,6 +88,9 @@ pub(super) fn serve(socket: &UnixStream, directory: &'static str) -> io::Result<
                 send(socket, &timed(|| parser.unwind_page(file, first)), None)?;
             }
             ParseRequest::Functions { file } => send(socket, &timed(|| parser.functions(file)), None)?,
+            ParseRequest::SlowPaths { file, language } => {
+                send(socket, &timed(|| parser.slow_paths(file, language)), None)?;
+            }
         }
     }
 }
@@ -178,5 +181,10 @@ impl Parser {
     fn functions(&self, file: u32) -> Result<Vec<Function>, String> {
         let loaded = self.files.get(&file).ok_or("it is not loaded")?;
         functions::functions(loaded.copy.bytes).map_err(|error| error.to_string())
+    }
+
+    fn slow_paths(&self, file: u32, language: Language) -> Result<Vec<Function>, String> {
+        let loaded = self.files.get(&file).ok_or("it is not loaded")?;
+        slow_paths::slow_paths(loaded.copy.bytes, language)
     }
 }

@@ -47,11 +47,18 @@ pub(crate) enum SavedBp {
     AtCfa(i32),
     /// In memory at an address relative to the frame pointer.
     AtBp(i32),
+    /// In memory below the return address, where the frame pointer leads: the language keeps frame pointers.
+    AtFrame,
     /// Not known.
     Unknown,
 }
 
 impl Rule {
+    /// Whether code with this rule keeps a frame pointer, so that the kernel's walk finds its caller.
+    pub(crate) fn keeps_frame_pointer(self) -> bool {
+        self == Self::FRAME_POINTER || matches!(self, Self::Frame(_, SavedBp::AtFrame))
+    }
+
     /// The rule of code that keeps frame pointers, after a function's first two instructions.
     pub(crate) const FRAME_POINTER: Self = Self::Frame(Cfa::Bp(16), SavedBp::AtCfa(-16));
 }

@@ -131,6 +131,7 @@ fn caller(at: Registers, rule: Rule, stack: &StackCopy<'_>) -> Option<Registers>
     let bp = match saved {
         SavedBp::Same | SavedBp::Unknown => at.bp,
         SavedBp::AtCfa(offset) => stack.read(plus(cfa, offset))?,
+        SavedBp::AtFrame => stack.read(plus(cfa, -16))?,
         SavedBp::AtBp(offset) => stack.read(plus(at.bp, offset))?,
     };
     Some(Registers { ip, sp: cfa, bp })
@@ -153,8 +154,8 @@ fn join(frames: &mut Frames, by_pointers: &[u64], mut is_certain: bool, code: &m
         if frames.addresses.len() >= MAX_FRAMES {
             return;
         }
-        let rule = code(callee.wrapping_sub(u64::from(!is_leaf)));
-        is_certain &= rule == Code::Known(Rule::FRAME_POINTER);
+        let found = code(callee.wrapping_sub(u64::from(!is_leaf)));
+        is_certain &= matches!(found, Code::Known(rule) if rule.keeps_frame_pointer());
         if code(address.wrapping_sub(1)) == Code::Not {
             return;
         }
@@ -215,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn the_kernels_walk_is_certain_through_code_of_a_language_that_keeps_frame_pointers() {
+        let code = |address| match address & !0xff {
+            0x200 => Code::Known(Rule::Frame(Cfa::Sp(64), SavedBp::AtFrame)),
+            // The frame pointer may serve another purpose there.
+            0x400 => Code::Known(Rule::Frame(Cfa::Sp(64), SavedBp::AtCfa(-16))),
+            _ => code(address),
+        };
+        let frames = run(START + 24, &[9, 0x210], &[0x100, 0x210, 0x220, 0x230, 0x410, 0x310], code);
+        assert_eq!((frames.addresses.len(), frames.certain), (6, 5));
+    }
+
+    #[test]
     fn callers_of_code_without_a_table_are_uncertain() {
         let words = [9, 0x410, START + 32, 0x210, START + 48, 0x310, 0, 0];
         let frames = run(START + 16, &words, &[], code);
@@ -257,6 +270,7 @@ mod tests {
         ];
         let saved = prop_oneof![
             Just(SavedBp::Same),
+            Just(SavedBp::AtFrame),
             Just(SavedBp::Unknown),
             offset().prop_map(SavedBp::AtCfa),
             offset().prop_map(SavedBp::AtBp),

@@ -107,7 +107,7 @@ pub struct Recording {
 impl Recording {
     /// Starts a recording, and returns when events are recorded.
     pub fn begin(program: &Program, ring_bytes: Option<usize>) -> Self {
-        let futexes = Some(LockSources { kernel: false, futex: true, pthread: false });
+        let futexes = Some(LockSources { futex: true, ..LockSources::NONE });
         Self::of(program, Options { locks: futexes, ring_bytes, ..Options::default() })
     }
 

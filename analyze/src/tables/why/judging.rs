@@ -31,13 +31,22 @@ fn lock_word(names: &names::Names, lock: LockId) -> String {
 const fn source(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Futex => "futex",
+        LockKind::RustMutex | LockKind::RustRwLock => "rust",
+        LockKind::GoMutex => "go",
         kind if kind.is_kernel() => "kernel",
         _ => "pthread",
     }
 }
 
 const fn can_be_shared(kind: LockKind) -> bool {
-    matches!(kind, LockKind::RwSem | LockKind::PercpuRwSem | LockKind::RwLock | LockKind::PthreadRwLock)
+    matches!(
+        kind,
+        LockKind::RwSem
+            | LockKind::PercpuRwSem
+            | LockKind::RwLock
+            | LockKind::PthreadRwLock
+            | LockKind::RustRwLock
+    )
 }
 
 /// Judges one lock.

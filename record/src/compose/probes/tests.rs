@@ -10,6 +10,7 @@ use crate::compose::script::{COND_WAIT, Script, row};
 
 mod kinds;
 mod refused;
+mod slow_paths;
 
 const M: u64 = 0x4000;
 const C: u64 = 0x5000;

@@ -2,7 +2,7 @@
 
 use trace_format::{CallKind, LockKind, Mode, TaskId, wire::api};
 
-/// One thing that a task did with a lock of the C library.
+/// One thing that a task did with a user lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::compose) struct Fact {
     /// The function, as in [`api`]; the begin and the end of a call name the same one.
@@ -45,6 +45,12 @@ pub(in crate::compose) enum Action {
     Destroyed,
     /// A semaphore was posted.
     Posted,
+    /// This goroutine waits from now on.
+    GoroutineWaits(u64),
+    /// A wait of this goroutine ended with the lock.
+    GoroutineAcquired(u64),
+    /// This goroutine released a lock for which others wait.
+    GoroutineReleased(u64),
 }
 
 /// Whether a call was reported when it began.
@@ -119,6 +125,9 @@ fn kind_of(object: u8) -> LockKind {
         api::CONDITION => LockKind::CondVar,
         api::BARRIER => LockKind::Barrier,
         api::SEMAPHORE => LockKind::UserSemaphore,
+        api::RUST_MUTEX => LockKind::RustMutex,
+        api::RUST_RWLOCK_READ | api::RUST_RWLOCK_WRITE => LockKind::RustRwLock,
+        api::GO_MUTEX => LockKind::GoMutex,
         _ => LockKind::PthreadMutex,
     }
 }
@@ -135,7 +144,7 @@ pub(in crate::compose) fn call_of(function: u8) -> Option<CallKind> {
 /// The mode in which these functions take the lock, if they name one.
 pub(in crate::compose) fn mode_of(object: u8) -> Option<Mode> {
     match object {
-        api::RWLOCK_READ => Some(Mode::Shared),
+        api::RWLOCK_READ | api::RUST_RWLOCK_READ => Some(Mode::Shared),
         api::RWLOCK | api::CONDITION | api::BARRIER | api::SEMAPHORE => None,
         _ => Some(Mode::Exclusive),
     }
