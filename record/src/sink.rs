@@ -22,7 +22,7 @@ const MAX_MESSAGES: usize = 8;
 #[derive(Debug)]
 enum Message {
     /// Rows, and the locks that are new in them if there is an observer.
-    Rows(EventColumns, Vec<LockRow>),
+    Rows(Box<(EventColumns, Vec<LockRow>)>),
     Checkpoint(Box<(RunInfo, SideRows)>),
     RaisePriority,
 }
@@ -76,7 +76,7 @@ impl Sink {
     /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false` if the writer failed:
     /// the writer returns the error when it is finished.
     pub fn push(&self, rows: EventColumns, locks: Vec<LockRow>) -> bool {
-        (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(rows, locks))
+        (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(Box::new((rows, locks))))
     }
 
     /// Returns empty columns, which have memory already if others were written.
@@ -136,7 +136,8 @@ fn write(
     message: Message,
 ) -> Result<(), FormatError> {
     match message {
-        Message::Rows(mut rows, locks) => {
+        Message::Rows(columns) => {
+            let (mut rows, locks) = *columns;
             writer.push_columns(&rows)?;
             if let Some(observer) = observer {
                 observer.rows(rows, locks);

@@ -431,6 +431,7 @@ fn tasks(end: u64) -> Vec<TaskRow> {
         pid: PID,
         tid: PID + id(at),
         comm: Some(format!("worker-{}", at % 8)),
+        parent: None,
         start_ns: Some(BEGIN.cast_signed()),
         exit_ns: at.is_multiple_of(2).then_some(end.cast_signed()),
         cgroup: None,
