@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod bpf;
+mod causes;
 mod compare;
 mod dist;
 mod docs;
@@ -73,6 +74,8 @@ enum Chore {
     ComparePerf(compare::Options),
     /// Measure the size of events, the recorder's cost and its overhead against the budgets. Needs root.
     Bench(bench::Options),
+    /// Record programs that wait for known causes, and compare the verdicts of klock why.
+    Causes(causes::Options),
     /// Measure the time of pictures, of the page and of tables that follow chains against a report's.
     Pictures(pictures::Options),
     /// Compare the gains that klock analyze whatif predicts with those of the changed program. Needs root.
@@ -133,6 +136,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::ComparePerf(options) => compare::run(&options),
         Chore::Vm(options) => vm::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Causes(options) => causes::run(&options),
         Chore::Pictures(options) => pictures::run(&options),
         Chore::Gains(options) => gains::run(&options),
         Chore::Speed(options) => speed::run(&options),

@@ -89,6 +89,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         convoy_wait_ns: queue.sums.convoy_wait_ns,
         overtaken_max: queue.sums.overtaken_max,
         hog_ns: hog.and_then(|task| queue.held.get(&task)).copied().unwrap_or(0),
+        hog_caused_ns: hog.and_then(|task| parts.by_task.get(&task)).copied().unwrap_or(0),
         all_held_ns: queue.held.values().copied().fold(0, i64::saturating_add),
     };
     let functions = |number| printable(&names.chain_of_number(number).join(STACK_SEPARATOR)).into_owned();
@@ -104,6 +105,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         trace: if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) },
         lock: lock_word(names, used.lock),
         source: names.lock(used.lock).map_or("pthread", |lock| source(lock.kind)),
+        has_no_holds: names.lock(used.lock).is_some_and(|lock| lock.kind.is_idle()),
         sites: sites.iter().map(|(site, _)| names.point_of_number(*site).label()).collect(),
         slept_in: most(&parts.slept_in).map(functions).filter(|functions| !functions.is_empty()),
         slept_at: slept_at.filter(|at| slept(&sites[*at].1) > 0),

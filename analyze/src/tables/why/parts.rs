@@ -1,7 +1,7 @@
 //! The second reading, which splits the waits for the chosen locks by cause. Causes of waits enter; parts of each lock's waits leave.
 
 use rustc_hash::FxHashMap;
-use trace_format::LockId;
+use trace_format::{LockId, TaskId};
 
 use crate::{
     causes::{Caused, Detail, Payer, Receiver, State},
@@ -31,6 +31,8 @@ pub(super) struct SiteParts {
 pub(super) struct LockParts {
     /// By acquisition site, numbered.
     pub(super) sites: FxHashMap<u32, SiteParts>,
+    /// Charged to holds, by their task.
+    pub(super) by_task: FxHashMap<TaskId, i64>,
     /// Charged to owners that the lock word named.
     pub(super) owners: ByState,
     /// No task had the lock.
@@ -73,6 +75,7 @@ impl Receiver for Parts<'_> {
         add(
             match caused.payer {
                 Payer::Hold(hold) => {
+                    add(parts.by_task.entry(hold.task).or_default(), caused.ns);
                     let site = names.point_number(caused.lock, hold.stack);
                     &mut parts.sites.entry(site).or_default().caused[state as usize]
                 }

@@ -23,24 +23,24 @@ choices! {
         HolderAsleep = "holder_asleep",
         /// Its holders are runnable without a CPU.
         HolderPreempted = "holder_preempted",
+        /// Exclusive waits for shared holds.
+        ReadersBlockWriter = "readers_block_writer",
+        /// Shared waits for exclusive holds.
+        WriterBlocksReaders = "writer_blocks_readers",
         /// One acquisition site holds it much longer than the others, or than a hand-off takes.
         LongSite = "long_site",
         /// Few holds are much longer than the others, and all waiting is for these. With off-CPU times their states say why.
         FewLongHolds = "few_long_holds",
+        /// One task has it most of the time and takes it again before others do.
+        Hog = "hog",
         /// Short holds, but many.
         TooOften = "too_often",
         /// The queue never empties although the lock is free half of the time.
         Convoy = "convoy",
         /// It is free while the next waiter wakes up.
         Handoff = "handoff",
-        /// Exclusive waits for shared holds.
-        ReadersBlockWriter = "readers_block_writer",
-        /// Shared waits for exclusive holds.
-        WriterBlocksReaders = "writer_blocks_readers",
         /// A reader-writer lock that is hardly ever shared.
         OnlyWritten = "only_written",
-        /// One task has it most of the time and takes it again before others do.
-        Hog = "hog",
     }
 }
 
@@ -56,7 +56,8 @@ mod limit {
     pub(super) const HANDOFF: i64 = 500_000;
     pub(super) const MODES: i64 = 500_000;
     pub(super) const SHARED: i64 = 10_000;
-    pub(super) const HOG: i64 = 500_000;
+    pub(super) const HOG: i64 = 750_000;
+    pub(super) const BY_HOG: i64 = 500_000;
 }
 
 /// A site is long if its mean hold is this many times that of all others.
@@ -100,8 +101,9 @@ pub(super) struct Facts {
     pub(super) shared_by_exclusive_ns: i64,
     pub(super) convoy_wait_ns: i64,
     pub(super) overtaken_max: i64,
-    /// Hold time of the task with the most, and of all.
+    /// Hold time of the task with the most, the waiting that is charged to its holds, and hold time of all.
     pub(super) hog_ns: i64,
+    pub(super) hog_caused_ns: i64,
     pub(super) all_held_ns: i64,
 }
 
@@ -228,6 +230,8 @@ pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
     let shared = units::ppm(facts.shared, facts.acquisitions).unwrap_or(0);
     let hog = units::ppm(facts.hog_ns, facts.all_held_ns).unwrap_or(0);
     let is_convoy = part(facts.convoy_wait_ns) >= limit::HANDOFF;
+    let has_hog =
+        hog >= limit::HOG && facts.overtaken_max >= MANY && part(facts.hog_caused_ns) >= limit::BY_HOG;
     let judge = |verdict: Verdict| {
         use Verdict as V;
         let at_least = |value: i64, limit: i64, explains_ns: i64| {
@@ -256,7 +260,8 @@ pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
             }
             V::TooOften => {
                 let (is_most, value, explains) = of(parts.holding_ns, limit::RUNNING);
-                (is_most && held >= limit::HELD && !is_long_site && !has_few_long, value, explains)
+                let is_often = held >= limit::HELD && !is_long_site && !has_few_long && !has_hog;
+                (is_most && is_often, value, explains)
             }
             V::Convoy => {
                 let value = part(facts.convoy_wait_ns);
@@ -272,7 +277,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
                 let holds = facts.can_be_shared && facts.acquisitions >= MANY && shared < limit::SHARED;
                 (holds, facts.can_be_shared.then_some((shared, limit::SHARED)), None)
             }
-            V::Hog => (hog > limit::HOG && facts.overtaken_max >= MANY, Some((hog, limit::HOG)), None),
+            V::Hog => (has_hog, Some((hog, limit::HOG)), Some(facts.hog_caused_ns)),
         }
     };
     let judged = |verdict: &Verdict| {

@@ -137,7 +137,7 @@ fn a_convoy_is_said_instead_of_hand_offs() {
 }
 
 #[test]
-fn readers_writers_and_hogs_are_told() {
+fn readers_and_writers_are_told() {
     let base = || with_state(State::Running, 1_000);
     let mode = |shared, exclusive| Facts {
         exclusive_by_shared_ns: shared,
@@ -158,9 +158,34 @@ fn readers_writers_and_hogs_are_told() {
     );
     assert!(!holds(&written(99, 0), Verdict::OnlyWritten), "too few");
     assert!(!holds(&Facts { can_be_shared: false, ..written(1_000, 0) }, Verdict::OnlyWritten));
-    let hog = |hog_ns, overtaken_max| Facts { hog_ns, all_held_ns: 1_000_000, overtaken_max, ..base() };
-    assert!(holds(&hog(500_001, 100), Verdict::Hog));
-    assert!(!holds(&hog(500_000, 100), Verdict::Hog) && !holds(&hog(500_001, 99), Verdict::Hog));
+}
+
+#[test]
+fn a_hog_is_told_if_most_wait_for_it_and_then_the_lock_is_not_taken_too_often() {
+    let hog = |hog_ns, hog_caused_ns, overtaken_max| Facts {
+        hog_ns,
+        hog_caused_ns,
+        all_held_ns: 1_000_000,
+        overtaken_max,
+        held_ns: 900,
+        ..Facts { free_ns: 500, contended: 1, ..site(facts(), State::Running, 500, (10, 10)) }
+    };
+    assert_eq!(verdicts(&hog(750_000, 500, 100)), [Verdict::Hog, Verdict::Handoff]);
+    for no_hog in [hog(749_999, 500, 100), hog(750_000, 499, 100), hog(750_000, 500, 99)] {
+        assert_eq!(verdicts(&no_hog), [Verdict::TooOften, Verdict::Handoff]);
+    }
+}
+
+#[test]
+fn of_verdicts_that_explain_as_much_the_one_about_readers_and_writers_comes_first() {
+    let mode = |shared, exclusive| Facts {
+        exclusive_by_shared_ns: shared,
+        shared_by_exclusive_ns: exclusive,
+        held_ns: 900,
+        ..with_state(State::Running, 1_000)
+    };
+    assert_eq!(verdicts(&mode(1_000, 0)), [Verdict::ReadersBlockWriter]);
+    assert_eq!(verdicts(&mode(0, 1_000)), [Verdict::WriterBlocksReaders, Verdict::LongSite]);
 }
 
 #[test]
@@ -200,6 +225,21 @@ also: holders without a CPU 1 % (a cause from 20 %)
     assert!(written(&table, Json, None).contains("\"handoff_ns\": 7"), "{}", written(&table, Json, None));
     let prediction = table.locks[0].findings[0].prediction.as_ref().unwrap();
     assert_eq!((prediction.change.as_str(), prediction.change_ppm), ("--no-sleep '#0'", Some(-633_028)));
+}
+
+#[test]
+fn a_lock_of_the_programs_own_has_no_holders_to_record() {
+    let text = "lock c condvar name=monitor\n\
+                100 B wait c p.c:1:park<take_gil<run\n900 B acquire c p.c:1:park<take_gil<run wait=800\n1_000 B wake c";
+    let filter = Filter { include_idle: true, ..Filter::default() };
+    let options = Options { filter, ..Options::default() };
+    let table = why(&[testing::trace(text).trace], &options).unwrap();
+    let text = written(&table, Text, None);
+    assert!(text.contains("most of its holders were not recorded"), "{text}");
+    assert!(
+        text.contains("a lock of the program's own") && text.contains("--by stack --lock monitor"),
+        "{text}"
+    );
 }
 
 #[test]

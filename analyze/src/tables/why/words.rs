@@ -15,6 +15,8 @@ pub(super) struct Names {
     pub(super) lock: String,
     /// The word of `--locks` that records locks of its kind.
     pub(super) source: &'static str,
+    /// Whether its kind has no holds: a condition variable or a semaphore with which a program builds a lock.
+    pub(super) has_no_holds: bool,
     /// By site, as in the facts.
     pub(super) sites: Vec<String>,
     /// The functions in which its holders slept.
@@ -184,6 +186,9 @@ pub(super) fn advice(verdict: Verdict, facts: &Facts, names: &Names) -> String {
     match verdict {
         Verdict::Deadlock => "take these locks in the same order everywhere".to_owned(),
         Verdict::Quiet => "perf record shows where the program runs, klock record --off-cpu where it sleeps".to_owned(),
+        Verdict::NotRecorded if names.has_no_holds => {
+            format!("it belongs to a lock of the program's own, whose holders klock cannot see; klock report{trace} --by stack --lock {lock} shows who waits for it")
+        }
         Verdict::NotRecorded if facts.nobody_ns > 0 => {
             "record the holds, too: klock record COMMAND has those of pthread locks, --locks kernel those of kernel locks".to_owned()
         }

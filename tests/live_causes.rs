@@ -1,0 +1,113 @@
+//! Records programs whose threads wait for a known cause (`fixtures/programs/known_causes.c`): the first verdict of `klock why` is that
+//! cause, and it is gone once the program is fixed. These are the modes whose verdicts do not depend on idle processors; `cargo xtask
+//! causes` records all. The columns of convoys and overtaking are compared, too.
+//!
+//! needs: root, gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+
+use trace_format::run_info::Covers;
+
+mod support;
+
+use support::{cannot_record, csv_rows, fixture, klock, place::Place, run, skip};
+
+/// Modes with their verdict and lock. `few_long` is recorded without off-CPU times, and the others sleep for so long that waits for a CPU
+/// hardly count.
+const MODES: [(&str, &str, &str); 5] = [
+    ("asleep", "holder_asleep", "hot"),
+    ("nested", "nested", "outer"),
+    ("few_long", "few_long_holds", "hot"),
+    ("convoy", "convoy", "turned"),
+    ("deadlock", "deadlock", "outer"),
+];
+/// A machine may hide the switches of a task. A recording without them is made again, this often at most.
+const RECORDINGS: usize = 4;
+
+/// Returns the name of the lock that was waited for longest and the verdicts that are said of it; none if nobody waited.
+fn verdicts(trace: &Path) -> (String, Vec<String>) {
+    let ended = run(klock().args(["why", "-n", "1", "--format", "json"]).arg(trace));
+    if ended.status.code() == Some(1) {
+        return (String::new(), Vec::new());
+    }
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let why: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let lock = &why["locks"][0];
+    let said = lock["findings"].as_array().unwrap().iter().filter(|finding| finding["said"] == true);
+    let said = said.map(|finding| finding["verdict"].as_str().unwrap().to_owned());
+    (lock["name"].as_str().unwrap().to_owned(), said.collect())
+}
+
+/// Asserts the verdicts on each mode, recorded by `record` with options, a mode and `fixed` or nothing.
+fn assert_verdicts(options: &[&str], mut record: impl FnMut(&[&str], &[&str]) -> (String, Vec<String>)) {
+    for (mode, verdict, lock) in MODES {
+        let options = if mode == "few_long" { &["--sched", "none"] } else { options };
+        let mut found = Vec::new();
+        let is_found = (0..RECORDINGS).any(|_| {
+            found.push(record(options, &[mode]));
+            let (name, verdicts) = &found[found.len() - 1];
+            name.split(' ').any(|word| word == lock) && verdicts.first().is_some_and(|first| first == verdict)
+        });
+        assert!(is_found, "{mode}: {found:?}");
+        let (name, verdicts) = record(options, &[mode, "fixed"]);
+        assert!(!verdicts.iter().any(|said| said == verdict), "{mode} fixed: {verdicts:?} of {name}");
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn the_first_verdict_is_the_cause_when_an_ordinary_user_records() {
+    let place = Place::new();
+    let (recorded, _) = place.run_fixture(&["--quiet"], "known_causes", &["deadlock"]);
+    let sched = recorded.trace.info().sources.iter().find(|source| source.is_sched());
+    if let Some(sched) = sched.filter(|sched| sched.covers == Some(Covers::None)) {
+        return skip(&sched.limits[0]);
+    }
+    assert_verdicts(&[], |options, arguments| {
+        let options = [&["--quiet"], options].concat();
+        place.run_fixture(&options, "known_causes", arguments);
+        verdicts(&place.path("t.parquet"))
+    });
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn the_first_verdict_is_the_cause_when_root_records() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("t.parquet");
+    assert_verdicts(&["--off-cpu", "--locks", "pthread"], |options, arguments| {
+        let mut record = klock();
+        record.args(["record", "--quiet", "-f", "-o"]).arg(&trace).args(options).arg("--");
+        let ended = run(record.arg(fixture("known_causes")).args(arguments));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        verdicts(&trace)
+    });
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn queues_that_never_empty_are_convoys_and_a_thread_that_takes_its_lock_again_at_once_overtakes() {
+    let place = Place::new();
+    let columns = |arguments: &[&str]| {
+        place.run_fixture(&["--quiet"], "known_causes", arguments);
+        let columns = "wait_total,convoy_wait,overtaken_max,hog";
+        let mut report = klock();
+        report.args(["report", "-n", "1", "--format", "csv", "-F", columns]).arg(place.path("t.parquet"));
+        let ended = run(&mut report);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        let row = csv_rows(&ended.stdout).swap_remove(0);
+        ["wait_total_ns", "convoy_wait_ns", "overtaken_max", "hog_ppm"]
+            .map(|column| row[column].parse::<i64>().unwrap())
+    };
+    let [waited_ns, convoy_ns, ..] = columns(&["convoy"]);
+    assert!(convoy_ns * 10 >= waited_ns * 8, "{convoy_ns} of {waited_ns} ns");
+    let [.., overtaken, hog_ppm] = columns(&["hog"]);
+    assert!(overtaken >= 100 && hog_ppm >= 900_000, "{overtaken} overtook, {hog_ppm} ppm");
+    let [.., overtaken, _] = columns(&["hog", "fixed"]);
+    assert!(overtaken < 100, "{overtaken} overtook");
+}
