@@ -164,7 +164,7 @@ named_enum! {
 
 named_enum! {
     /// The kind of a call that tries to acquire a lock or waits, if it does not wait without limit.
-    CallKind {
+    CallKind, "call" {
         /// It does not wait.
         Try = "try",
         /// It gives up at some time.
