@@ -13,13 +13,20 @@ use crate::{
     uprobes::{self, ProbedFile},
 };
 
+/// A process, and the locks to find functions of.
+type Request = (u32, LockSources);
+
+/// A process, and its files to probe.
 type Found = (u32, Vec<ProbedFile>);
+
+/// The ends of the thread's channels.
+type Channels = (Sender<Request>, Receiver<Found>);
 
 /// Finds libcs, and programs with locks of their own. The thread starts with the first request.
 #[derive(Debug, Default)]
 pub(super) struct FileFinder {
     files: Option<TargetFiles>,
-    thread: Option<(Sender<(u32, LockSources)>, Receiver<Found>)>,
+    thread: Option<Channels>,
     /// Number of requests without an answer.
     pending: usize,
 }
@@ -55,8 +62,8 @@ impl FileFinder {
 }
 
 /// Starts the thread. If that fails, later processes get no probes.
-fn start(mut files: TargetFiles) -> Option<(Sender<(u32, LockSources)>, Receiver<Found>)> {
-    let (requests, inbox) = mpsc::channel::<(u32, LockSources)>();
+fn start(mut files: TargetFiles) -> Option<Channels> {
+    let (requests, inbox) = mpsc::channel::<Request>();
     let (outbox, found) = mpsc::channel();
     let find = move || {
         for (pid, locks) in inbox {
