@@ -105,18 +105,7 @@ impl<'a> Builder<'a> {
         let task = self.task(id, row.ts_ns);
         match (row.kind, row.lock) {
             (EventKind::OffCpu, _) => self.off_cpu(task, row),
-            (EventKind::Wait, Some(lock)) => {
-                if self.tasks[task].wait.is_none() {
-                    let wait = OpenWait { lock, since_ns: row.ts_ns, stack: row.stack };
-                    self.tasks[task].wait = Some(wait);
-                    if let Some(index) = self.lock_ids.get(&lock) {
-                        self.locks[*index as usize].waiting.push(task);
-                    }
-                    if self.is_barrier(lock) {
-                        self.links.arrives(lock, task, row.ts_ns);
-                    }
-                }
-            }
+            (EventKind::Wait, Some(lock)) => self.begin_wait(task, lock, row),
             // Whatever a task does inside of a wait is part of that wait.
             (_, Some(lock)) if self.tasks[task].wait.is_some_and(|wait| wait.lock != lock) => {}
             (EventKind::Acquire, Some(lock)) => self.acquire(task, lock, row),
@@ -298,6 +287,20 @@ impl<'a> Builder<'a> {
                 task.actions.push(Action::Ready(ready_ns));
             }
             task.at_ns = row.ts_ns;
+        }
+    }
+
+    /// Opens a wait. A wait inside another one is part of it.
+    fn begin_wait(&mut self, task: usize, lock: LockId, row: &Event) {
+        if self.tasks[task].wait.is_some() {
+            return;
+        }
+        self.tasks[task].wait = Some(OpenWait { lock, since_ns: row.ts_ns, stack: row.stack });
+        if let Some(index) = self.lock_ids.get(&lock) {
+            self.locks[*index as usize].waiting.push(task);
+        }
+        if self.is_barrier(lock) {
+            self.links.arrives(lock, task, row.ts_ns);
         }
     }
 

@@ -46,7 +46,7 @@ impl History {
             start_ns: 2,
             comm: *b"thread\0\0\0\0\0\0\0\0\0\0",
         };
-        let History { composer, rows } = &mut history;
+        let Self { composer, rows } = &mut history;
         rows.extend(rows_of(|out| composer.step(2, 1, &Step::Start(&session), out)));
         history
     }
