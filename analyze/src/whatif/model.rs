@@ -36,7 +36,7 @@ pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> 
         waited_ns: vec![0; program.locks.len()],
         end_ns: 0,
     };
-    model.run().then(|| (model.end_ns, model.waited_ns))
+    model.run().then_some((model.end_ns, model.waited_ns))
 }
 
 /// The present of a task.

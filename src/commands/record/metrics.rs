@@ -41,7 +41,7 @@ pub(super) struct Options {
 enum Message {
     Begin(Box<RunInfo>),
     /// The number of events that were skipped before, rows, and new locks.
-    Rows(u64, EventColumns, Vec<LockRow>),
+    Rows(Box<(u64, EventColumns, Vec<LockRow>)>),
     Side(Box<(RunInfo, SideRows)>),
     End(Box<(RunInfo, SideRows)>),
 }
@@ -133,7 +133,7 @@ impl Observer for Queue {
         self.queued.fetch_add(rows.len(), Ordering::Relaxed);
         let skipped = std::mem::take(&mut self.skipped);
         let locks = std::mem::take(&mut self.locks);
-        self.send(Message::Rows(skipped, rows, locks));
+        self.send(Message::Rows(Box::new((skipped, rows, locks))));
     }
 
     fn checkpoint(&mut self, info: RunInfo, side: SideRows) {
@@ -143,7 +143,7 @@ impl Observer for Queue {
     fn end(&mut self, info: RunInfo, side: SideRows) {
         let skipped = std::mem::take(&mut self.skipped);
         let locks = std::mem::take(&mut self.locks);
-        self.send(Message::Rows(skipped, EventColumns::default(), locks));
+        self.send(Message::Rows(Box::new((skipped, EventColumns::default(), locks))));
         self.send(Message::End(Box::new((info, side))));
     }
 }
@@ -171,7 +171,8 @@ fn write_all(
         }
         match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Ok(Message::Begin(info)) => live.set_info(*info),
-            Ok(Message::Rows(skipped, rows, locks)) => {
+            Ok(Message::Rows(rows)) => {
+                let (skipped, rows, locks) = *rows;
                 live.add_locks(&locks);
                 if skipped > 0 {
                     live.skip_events(skipped);

@@ -43,10 +43,11 @@ fn read(path: &Path, group: usize) -> (ParquetMetaData, Vec<RecordBatch>) {
     (metadata, batches.map(Result::unwrap).collect())
 }
 
-/// Least and greatest value and number of nulls.
-fn bounds(statistics: Option<&Statistics>) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>)> {
-    let bytes = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
-    statistics.map(|all| (bytes(all.min_bytes_opt()), bytes(all.max_bytes_opt()), all.null_count_opt()))
+/// Least and greatest value and number of nulls, as far as they are known.
+type Bounds<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, Option<u64>);
+
+fn bounds(statistics: Option<&Statistics>) -> Option<Bounds<'_>> {
+    statistics.map(|all| (all.min_bytes_opt(), all.max_bytes_opt(), all.null_count_opt()))
 }
 
 fn any_groups() -> impl Strategy<Value = Vec<Vec<Vec<Event>>>> {
