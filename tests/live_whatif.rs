@@ -62,7 +62,7 @@ fn gains_of_a_program_that_is_bound_by_a_lock_are_as_predicted() {
     let of = |row: usize, column: &str| document["rows"][row][column].as_i64().unwrap();
     let ratio = |row: usize| 1.0 + of(row, "change_ppm") as f64 / 1e6;
 
-    // What the recording says is what the program and the report say. The threads are born before the program's clock starts.
+    // The recording agrees with the program and with the report. The threads are born before the program's clock starts.
     let length = of(0, "recorded_ns") as f64 / recorded_ns;
     assert!((0.95..1.25).contains(&length), "{length}: {document}");
     let report = csv_rows(&table(&["report", "--format", "csv"]));

@@ -7,7 +7,7 @@ use super::program::{Action, Program, TaskProgram};
 /// Parts of a million.
 pub(crate) const MILLION: i64 = 1_000_000;
 
-/// What a replay does differently for one lock.
+/// The rules of a replay that differ for one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockChange {
     /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that applies counts.

@@ -1,4 +1,4 @@
-//! What a change of a program would gain: a recording enters, the time that the changed program would take leaves.
+//! Predicts the gain of a change of a program: a recording goes in, the time that the changed program would take comes out.
 //!
 //! ```text
 //! rows -> build (program) -> replay (with and without changes) -> predict (times, interval, fit)

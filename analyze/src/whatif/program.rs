@@ -55,7 +55,7 @@ pub(crate) struct LockFacts {
 /// The rules of the queue of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum QueueOrder {
-    /// Who comes may take a free lock although others wait. A woken waiter that does not get it waits behind all others. glibc.
+    /// As in glibc: a task that comes may take a free lock although others wait, and a woken waiter that does not get it waits behind all others.
     #[default]
     Overtaking,
     /// The same, but a woken waiter that does not get it stays the first. Mutexes and semaphores of the kernel.

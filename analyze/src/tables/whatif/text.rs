@@ -29,7 +29,7 @@ pub struct ReplayInfo {
     pub fit_ppm: i64,
     /// The number of processors in the replay; `None` for as many as needed.
     pub cpus: Option<u32>,
-    /// What a prediction rests on and the recording does not say, a sentence each.
+    /// Assumptions of a prediction, a sentence each: the recording does not say them.
     pub assumed: Vec<String>,
 }
 

@@ -16,7 +16,7 @@ use crate::{
 /// The number of events that are replayed.
 const EVENTS: u64 = 50_000;
 
-/// What a change would gain.
+/// The gain of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prediction {
     /// The change, as options of `klock whatif`.

@@ -56,9 +56,9 @@ pub struct Finding {
     pub evidence: String,
     /// The next step; empty if the rule does not hold.
     pub advice: String,
-    /// What the change would gain that the verdict asks for; `None` if it asks for none, or is not said.
+    /// The gain of the change that the verdict asks for; `None` if it asks for none, or is not reported.
     pub prediction: Option<Prediction>,
-    /// That change.
+    /// The change that it asks for.
     #[serde(skip)]
     pub(super) change: Option<Change>,
 }
