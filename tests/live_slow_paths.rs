@@ -145,10 +145,13 @@ fn every_wait_for_a_lock_of_rust_is_recorded_at_the_line_of_its_call() {
         recorded.assert_has(&log(&output), &["HOT", "RESULT"], "known_rust.rs", &kinds);
         let rows = recorded.acquisitions(&["HOT", "RESULT"]);
         let main = recorded.tasks.iter().find(|task| task.pid == task.tid).unwrap();
-        for (row, _) in rows {
-            assert!(row.blocked_ns.is_some_and(|ns| ns > 0 && ns <= row.wait_ns.unwrap()), "{row:?}");
+        for (row, _) in &rows {
+            assert!(row.blocked_ns.is_some_and(|ns| ns <= row.wait_ns.unwrap()), "{row:?}");
             assert_eq!(row.peer_task, Some(main.id), "the main thread wakes");
         }
+        // A host can hide switches: such a wait seems to be spent on the CPU.
+        let hidden = rows.iter().filter(|(row, _)| row.blocked_ns == Some(0)).count();
+        assert!(hidden <= rows.len().div_ceil(10), "{hidden} of {} waits without a switch", rows.len());
     }
 }
 
