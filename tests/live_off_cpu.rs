@@ -13,18 +13,12 @@ use trace_format::{Event, EventKind, LockKind, Stack, TaskRow, TaskState, Trace,
 
 mod support;
 
-use support::{Running, cannot_record, fixture, klock, record_between, skip};
+use support::{Running, cannot_record, fixture, hidden, klock, record_between, skip};
 
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);
 const ROUNDS: usize = 100;
 const PAUSE_MS: i64 = 10;
-
-/// Returns the number of switches that a machine may hide: some have tasks of their own whose switches reach no
-/// tracepoint. The guests of `cargo xtask vm` hide none, and there none may be missing.
-fn hidden(switches: usize) -> usize {
-    switches.div_ceil(20)
-}
 
 /// A thread of the program, and the kernel's count of its switches between two times.
 struct Known {

@@ -57,7 +57,7 @@ struct Mode {
     options: Vec<String>,
 }
 
-/// Who records.
+/// The user that records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recorder {
     User,
