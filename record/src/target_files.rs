@@ -395,7 +395,7 @@ impl TargetFiles {
             None,
             &limit,
         );
-        let (answers, _) = answer.inspect_err(|_| self.forget_held())?;
+        let (answers, _) = answer.inspect_err(|_| self.forget_held_unless_running())?;
         for (&index, named) in wanted.iter().zip(answers) {
             let file = of[index].0;
             self.spend(file, Duration::from_micros(named.micros));
@@ -430,7 +430,7 @@ impl TargetFiles {
                 Ok(answer.value)
             }
             Err(error) => {
-                self.forget_held();
+                self.forget_held_unless_running();
                 self.fail(id, &error);
                 Err(error.to_string())
             }
@@ -439,13 +439,16 @@ impl TargetFiles {
 
     fn restart_parser(&mut self) {
         self.parser.stop();
-        self.forget_held();
+        self.forget_held_unless_running();
     }
 
-    /// Notes that another parser will be started, which holds no files.
-    fn forget_held(&mut self) {
-        self.held.clear();
-        self.held_bytes = 0;
+    /// Notes that another parser will be started, which holds no files. A parser that was not asked because the recording ended
+    /// still runs, and holds its files.
+    fn forget_held_unless_running(&mut self) {
+        if !self.parser.is_running() {
+            self.held.clear();
+            self.held_bytes = 0;
+        }
     }
 }
 

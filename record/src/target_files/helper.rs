@@ -103,6 +103,11 @@ impl Helper {
         Ok(())
     }
 
+    /// Returns whether the helper was started and not stopped.
+    pub(super) const fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Sends a request and a descriptor, and waits for the answer. Without one, the helper is killed.
     pub(super) fn call<A: DeserializeOwned>(
         &mut self,

@@ -43,7 +43,8 @@ struct Parser {
     bytes: u64,
 }
 
-/// A file that was read.
+/// A file that was read. It stays until this process ends: blazesym keeps what it read by path, and the path of a copy is the number
+/// of its descriptor, which must not become that of another file.
 struct Loaded {
     copy: FileCopy,
     facts: ElfFacts,
@@ -108,6 +109,9 @@ fn timed<T>(work: impl FnOnce() -> T) -> Timed<T> {
 
 impl Parser {
     fn load(&mut self, file: u32, descriptor: Option<OwnedFd>) -> io::Result<ElfFacts> {
+        if let Some(loaded) = self.files.get(&file) {
+            return Ok(loaded.facts.clone());
+        }
         let source = File::from(descriptor.ok_or(io::ErrorKind::InvalidInput)?);
         let mut magic = [0; 4];
         if source.read_at(&mut magic, 0)? != magic.len() || magic != object::elf::ELFMAG {
@@ -129,6 +133,9 @@ impl Parser {
     }
 
     fn load_debug(&mut self, file: u32, descriptor: Option<OwnedFd>) -> io::Result<bool> {
+        if self.files.get(&file).is_none_or(|loaded| loaded.debug.is_some()) {
+            return Ok(self.files.contains_key(&file));
+        }
         let debug = self.copy(&File::from(descriptor.ok_or(io::ErrorKind::InvalidInput)?))?;
         let Some(loaded) = self.files.get_mut(&file) else { return Ok(false) };
         let belongs = elf::is_debug_file_of(loaded.copy.bytes, debug.bytes);
