@@ -64,7 +64,8 @@ impl<'a> Paged<'a> {
         }
     }
 
-    fn start(&mut self) -> io::Result<&mut Child> {
+    /// Starts the pager with the output so far.
+    fn start(&mut self) -> io::Result<()> {
         let mut shell = Command::new("sh");
         shell.args(["-c", self.command]).stdin(Stdio::piped());
         for (name, value) in [("LESS", LESS), ("LV", "-c"), ("LESSCHARSET", "utf-8")] {
@@ -75,12 +76,10 @@ impl<'a> Paged<'a> {
         // SAFETY: the handler does nothing, which every signal handler may do.
         // Ctrl-C is for the pager. Unlike an ignored signal, a handler is not inherited by it.
         let _ = unsafe { signal_hook::low_level::register(libc::SIGINT, || {}) };
-        let mut pager = shell.spawn()?;
-        if let Some(input) = &mut pager.stdin {
-            input.write_all(&self.held)?;
-        }
-        self.held = Vec::new();
-        Ok(self.pager.insert(pager))
+        let held = std::mem::take(&mut self.held);
+        // Known before it gets anything: one that has ended by then is waited for, too, and may have to be reported.
+        let pager = self.pager.insert(shell.spawn()?);
+        pager.stdin.as_mut().map_or(Ok(()), |input| input.write_all(&held))
     }
 }
 
@@ -127,6 +126,15 @@ fn wait(mut pager: Child, command: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pager_that_ends_before_it_gets_the_output_is_still_reported() {
+        let mut paged = Paged::new("exit 127", Size { columns: 80, rows: 10 });
+        // More than fits into a pipe, so that the pager's end is seen in any case.
+        let error = paged.write_all(&[b'\n'; 1 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(paged.pager.as_mut().unwrap().wait().unwrap().code(), Some(127));
+    }
 
     #[test]
     fn a_line_that_is_wider_than_the_screen_takes_several_of_it() {

@@ -93,6 +93,15 @@ impl Screen {
         }
     }
 
+    /// Presses a key until the screen contains this. A pager drops keys that come while it handles a signal.
+    #[track_caller]
+    fn press_until(&self, key: &str, part: &str) {
+        support::soon(LIMIT, part, || {
+            self.tmux(&["send-keys", key]);
+            self.text().contains(part)
+        });
+    }
+
     /// Runs a command on an empty screen, waits for its end and returns the screen without the command. Its last line is the exit code.
     #[track_caller]
     fn run(&mut self, line: &str) -> String {
@@ -259,6 +268,7 @@ fn output_that_is_longer_than_the_screen_is_shown_in_a_pager() {
     let marker = screen.begin("klock report --all");
     screen.until("\n:");
     screen.tmux(&["send-keys", "C-c"]);
+    screen.press_until("G", "(END)");
     screen.tmux(&["send-keys", "q"]);
     assert!(screen.end(&marker).ends_with("-0"));
     for (line, rest) in [
