@@ -305,6 +305,8 @@ pub fn columns(by: By, total_ns: i64, several: bool) -> Vec<Column<Row>> {
         Of::ppm("share", share, "off_cpu divided by that of all rows.").not_sortable().programs(),
         Of::duration("blocked", |row| row.sums.blocked_ns, "The part of it asleep.").sum().heading("asleep"),
         Of::duration("runq", |row| row.sums.runq_ns, "The part of it in the run queue.").sum(),
+        Of::duration("runq_avg", |row| row.sums.runq_ns / row.sums.count.max(1), "runq divided by count.")
+            .programs(),
         Of::count("count", |row| row.sums.count, "The number of times.").sum(),
         Of::duration("avg", |row| row.sums.off_ns / row.sums.count.max(1), "off_cpu divided by count."),
         Of::duration("max", |row| row.sums.max_ns, "The longest time."),
