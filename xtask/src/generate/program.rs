@@ -1,0 +1,316 @@
+//! An invented program: tasks that take locks, wait, give up and hand locks on. A seed goes in, possible histories of events come out.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId};
+
+use super::random::Random;
+
+/// Start of the trace, in nanoseconds.
+pub(super) const BEGIN: u64 = 1_000_000_000;
+/// Number of tasks.
+pub(super) const TASKS: usize = 64;
+/// Number of stacks.
+pub(super) const STACKS: usize = 32;
+/// Number of processors.
+pub(super) const CPUS: usize = 8;
+/// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
+/// it makes about 7 % of the attempts wait.
+const THINK_NS: f64 = 34_000.0;
+/// Locks that a program of minutes uses in one of them, and in all. Each is acquired at two places.
+const LOCKS_OF_A_MINUTE: usize = 30;
+const LOCKS_OF_AN_HOUR: u64 = 200;
+const MINUTE_NS: u64 = 60_000_000_000;
+/// The lock whose holds are longer on a slow machine.
+const SLOW_LOCK: usize = 20;
+const EBUSY: i32 = 16;
+const ETIMEDOUT: i32 = 110;
+
+/// The next step of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Attempt {
+        task: usize,
+    },
+    Release {
+        task: usize,
+        lock: usize,
+    },
+    /// The lock was handed to a waiter, who now runs.
+    Granted {
+        task: usize,
+        lock: usize,
+    },
+    /// A waiter's time-out, unless the wait with this number has already ended.
+    Timeout {
+        task: usize,
+        lock: usize,
+        wait: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    task: usize,
+    wait: u64,
+    since: u64,
+}
+
+/// A lock, its owner and those who wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Lock {
+    owner: Option<usize>,
+    /// The waiter to which the lock is being handed, and its last owner, which is the waker.
+    handed: Option<(Waiter, usize)>,
+    queue: VecDeque<Waiter>,
+    /// The times of its first and its last event.
+    pub(super) seen: Option<(u64, u64)>,
+}
+
+impl Lock {
+    fn is_free(&self) -> bool {
+        self.owner.is_none() && self.handed.is_none()
+    }
+}
+
+/// The program: what it does next, and the state of its locks.
+#[derive(Debug)]
+pub(super) struct Program {
+    random: Random,
+    /// Time of the last event.
+    pub(super) now: u64,
+    pub(super) steps: BinaryHeap<Reverse<(u64, u64, Step)>>,
+    scheduled: u64,
+    pub(super) locks: Vec<Lock>,
+    popularity: Vec<f64>,
+    pub(super) waits: u64,
+    pub(super) attempts: u64,
+    /// The factor by which holds of the slow lock are longer.
+    pub(super) slow: u64,
+    /// Whether no task takes a further lock.
+    pub(super) rests: bool,
+}
+
+impl Program {
+    /// Returns a program at its start. Its locks are popular by their rank.
+    pub(super) fn new(seed: u64, locks: usize) -> Self {
+        let mut sum = 0.0;
+        let popularity = (0..locks)
+            .map(|rank| {
+                sum += 1.0 / (rank + 1) as f64;
+                sum
+            })
+            .collect();
+        let mut program = Self {
+            random: Random(seed),
+            now: BEGIN,
+            steps: BinaryHeap::new(),
+            scheduled: 0,
+            locks: (0..locks).map(|_| Lock::default()).collect(),
+            popularity,
+            slow: 1,
+            rests: false,
+            waits: 0,
+            attempts: 0,
+        };
+        program.wake_all();
+        program
+    }
+
+    fn wake_all(&mut self) {
+        (0..TASKS).for_each(|task| self.think(task));
+    }
+
+    /// Goes on at the start of a minute, with a few of the locks that the program uses in all.
+    pub(super) fn begin_minute(&mut self, minute: u64) {
+        self.now = self.now.max(BEGIN + minute * MINUTE_NS);
+        (self.rests, self.popularity) = (false, vec![0.0; self.locks.len()]);
+        for _ in 0..LOCKS_OF_A_MINUTE {
+            let lock = self.random.below(LOCKS_OF_AN_HOUR) as usize;
+            self.popularity[lock] = 1.0;
+        }
+        let mut sum = 0.0;
+        self.popularity.iter_mut().for_each(|weight| {
+            sum += *weight;
+            *weight = sum;
+        });
+        self.steps.clear();
+        self.wake_all();
+    }
+
+    fn after(&mut self, delay: u64, step: Step) {
+        self.scheduled += 1;
+        self.steps.push(Reverse((self.now + delay, self.scheduled, step)));
+    }
+
+    fn think(&mut self, task: usize) {
+        let delay = self.random.around(THINK_NS);
+        self.after(delay, Step::Attempt { task });
+    }
+
+    fn event(&mut self, kind: EventKind, task: usize, lock: usize) -> Event {
+        let seen = self.locks[lock].seen.map_or(self.now, |(first, _)| first);
+        self.locks[lock].seen = Some((seen, self.now));
+        Event {
+            mode: Some(Mode::Exclusive),
+            lock: Some(LockId(id(lock))),
+            task: Some(TaskId(id(task))),
+            stack: Some(place(lock, task)),
+            ..Event::new(self.now.cast_signed(), kind, id(task % CPUS))
+        }
+    }
+
+    /// Makes the next step and returns its event, if it has one.
+    pub(super) fn step(&mut self) -> Option<Event> {
+        let Reverse((time, _, step)) = self.steps.pop()?;
+        self.now = time.max(self.now + 1);
+        match step {
+            Step::Attempt { .. } if self.rests => None,
+            Step::Attempt { task } => Some(self.attempt(task)),
+            Step::Release { task, lock } => Some(self.release(task, lock)),
+            Step::Granted { task, lock } => self.granted(task, lock),
+            Step::Timeout { task, lock, wait } => self.timeout(task, lock, wait),
+        }
+    }
+
+    fn attempt(&mut self, task: usize) -> Event {
+        let lock = self.pick();
+        self.attempts += 1;
+        if self.locks[lock].is_free() {
+            let event = self.event(EventKind::Acquire, task, lock);
+            self.own(task, lock);
+            return Event { wait_ns: Some(0), ..event };
+        }
+        if self.random.below(100) < 3 {
+            let event = self.event(EventKind::TryFail, task, lock);
+            self.think(task);
+            return Event { errno: Some(EBUSY), ..event };
+        }
+        self.waits += 1;
+        let wait = self.waits;
+        let since = self.now;
+        self.locks[lock].queue.push_back(Waiter { task, wait, since });
+        if self.random.below(100) < 2 {
+            let delay = self.random.around(700.0);
+            self.after(delay, Step::Timeout { task, lock, wait });
+        }
+        let owner = self.locks[lock].owner;
+        Event { peer_task: owner.map(|o| TaskId(id(o))), ..self.event(EventKind::Wait, task, lock) }
+    }
+
+    fn own(&mut self, task: usize, lock: usize) {
+        self.locks[lock].owner = Some(task);
+        let factor = if lock == SLOW_LOCK { self.slow } else { 1 };
+        let delay = (200 + self.random.around(600.0)) * factor;
+        self.after(delay, Step::Release { task, lock });
+    }
+
+    fn release(&mut self, task: usize, lock: usize) -> Event {
+        let event = self.event(EventKind::Release, task, lock);
+        self.locks[lock].owner = None;
+        self.hand_on(lock, task);
+        self.think(task);
+        event
+    }
+
+    /// Wakes the first waiter, which owns the lock when it runs.
+    fn hand_on(&mut self, lock: usize, waker: usize) {
+        let next = self.locks[lock].queue.pop_front();
+        self.locks[lock].handed = next.map(|waiter| (waiter, waker));
+        if let Some(waiter) = next {
+            let delay = 50 + self.random.around(400.0);
+            self.after(delay, Step::Granted { task: waiter.task, lock });
+        }
+    }
+
+    fn granted(&mut self, task: usize, lock: usize) -> Option<Event> {
+        let (waiter, waker) = self.locks[lock].handed.take()?;
+        let wait = self.now - waiter.since;
+        let spun = wait.min(200);
+        let queued = (wait - spun) / 4;
+        let event = Event {
+            wait_ns: Some(wait.cast_signed()),
+            blocked_ns: Some((wait - spun - queued).cast_signed()),
+            runq_ns: Some(queued.cast_signed()),
+            peer_task: Some(TaskId(id(waker))),
+            peer_stack: Some(place(lock, waker)),
+            ..self.event(EventKind::Acquire, task, lock)
+        };
+        self.own(task, lock);
+        Some(event)
+    }
+
+    fn timeout(&mut self, task: usize, lock: usize, wait: u64) -> Option<Event> {
+        let at = self.locks[lock].queue.iter().position(|waiter| waiter.wait == wait)?;
+        let waiter = self.locks[lock].queue.remove(at)?;
+        let event = Event {
+            wait_ns: Some((self.now - waiter.since).cast_signed()),
+            errno: Some(ETIMEDOUT),
+            ..self.event(EventKind::Abandon, task, lock)
+        };
+        self.think(task);
+        Some(event)
+    }
+
+    fn pick(&mut self) -> usize {
+        let sum = self.popularity.last().copied().unwrap_or(0.0);
+        let point = self.random.unit() * sum;
+        self.popularity.partition_point(|bound| *bound < point).min(self.popularity.len() - 1)
+    }
+}
+
+/// Returns the id of the row at an index.
+pub(super) fn id(at: usize) -> i32 {
+    i32::try_from(at).unwrap_or(i32::MAX)
+}
+
+/// Returns the stack with which a task takes a lock.
+pub(super) fn place(lock: usize, task: usize) -> StackId {
+    StackId(id((lock * 2 + task % 2) % STACKS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCKS: usize = 256;
+
+    fn history(events: usize) -> Vec<Event> {
+        let mut program = Program::new(1, LOCKS);
+        std::iter::from_fn(|| Some(program.step())).flatten().take(events).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_history() {
+        assert_eq!(history(5_000), history(5_000));
+    }
+
+    #[test]
+    fn a_lock_has_one_owner_at_a_time_and_times_increase() {
+        let mut owner = [None; LOCKS];
+        let mut last = 0;
+        for event in history(50_000) {
+            assert!(event.ts_ns > last);
+            last = event.ts_ns;
+            let (lock, task) = (event.lock.unwrap().0 as usize, event.task.unwrap());
+            match event.kind {
+                EventKind::Acquire => assert_eq!(owner[lock].replace(task), None),
+                EventKind::Release => assert_eq!(owner[lock].take(), Some(task)),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn about_seven_percent_of_the_attempts_wait_and_some_give_up() {
+        let mut program = Program::new(1, LOCKS);
+        let events: Vec<Event> =
+            std::iter::from_fn(|| Some(program.step())).flatten().take(300_000).collect();
+        let share = program.waits as f64 / program.attempts as f64;
+        assert!((0.05..0.09).contains(&share), "{share}");
+        assert!(events.iter().any(|e| e.kind == EventKind::Abandon));
+    }
+}
