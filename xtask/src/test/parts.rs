@@ -125,6 +125,7 @@ pub(super) fn all() -> Result<Vec<Part>> {
         Part::new("tests", Checks, tests).fast().uses_build(),
         Part::new("doc tests", Checks, |_| doc_tests()),
         Part::new("lints", Checks, |_| lints()),
+        Part::new("documentation", Checks, |_| documentation()),
         Part::new("recorder alone", Checks, |_| cargo(&alone("record"), 8)),
         Part::new("analyzer alone", Checks, |_| cargo(&alone("analyze"), 8)),
         Part::new("vm", Live, |context| vm(context, &["5.10", "6.1", "6.12", "7.2"])).beside().uses_build(),
@@ -151,6 +152,13 @@ const fn alone(feature: &'static str) -> [&'static str; 7] {
 fn lints() -> Result<Tally> {
     let packages = ["clippy", "--release", "--workspace", "--exclude", "record-ebpf", "--all-targets"];
     cargo(&[&packages[..], &["--", "-D", "warnings"]].concat(), 15)
+}
+
+/// Builds the documentation; a broken link is an error. It shares what is built for [`lints`].
+fn documentation() -> Result<Tally> {
+    let arguments = ["doc", "--release", "--no-deps", "--workspace", "--exclude", "record-ebpf"];
+    let outcome = Run::cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings").minutes(10).stream()?;
+    Ok(Tally::of_check(&outcome, "doc", 10))
 }
 
 fn build(context: &Context) -> Result<Tally> {
