@@ -3,6 +3,7 @@
 //! Only this crate knows the command line, the terminal and the exit codes, and only this crate prints. The libraries return values.
 
 #![warn(missing_docs)]
+#![allow(rustdoc::broken_intra_doc_links, reason = "the comments of options are texts of --help")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the program prints, the libraries do not")]
 
 mod args;

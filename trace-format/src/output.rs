@@ -1,12 +1,12 @@
 //! The only way in which klock opens files for writing.
 //!
 //! * An [`OutputFile`] (a report, picture or export) is written under a temporary name beside its path and renamed at the end.
-//! * [`RecordingFiles`](recording::RecordingFiles), the files of a trace that is being recorded, have their final names from the
+//! * `RecordingFiles`, the files of a trace that is being recorded, have their final names from the
 //!   start and are locked against a second recorder.
 //!
 //! Devices, pipes and sockets are written into, never replaced. Symbolic links at the final name are refused. All system calls go
 //! through a descriptor of the directory, which is opened once; for root it must be one in which no other user can rename files
-//! (see [`directory`]).
+//! (see `directory`).
 
 use std::{
     os::fd::OwnedFd,

@@ -13,7 +13,7 @@
 //! | `labels` | a label of the trace |
 //!
 //! The sums are those of [`report`](crate::tables::report), [`hist`](crate::tables::hist), [`blame`](crate::tables::blame) and
-//! [`timeline`](crate::tables::timeline), to the digit. One pass over the trace makes all of them; a second
+//! [`timeline`], to the digit. One pass over the trace makes all of them; a second
 //! one adds the states of holders where off-CPU times were recorded.
 
 use trace_format::Trace;

@@ -1,6 +1,6 @@
-//! The library's file: installed into a directory that only its owner can change ([`directory`]), under a name that contains the
+//! The library's file: installed into a directory that only its owner can change (`directory`), under a name that contains the
 //! hash of its content, and kept for all processes that may still load it. Later recordings remove the versions of other
-//! builds when nothing uses them any more ([`versions`]).
+//! builds when nothing uses them any more (`versions`).
 //!
 //! A process that klock started passes LD_PRELOAD on to its descendants, which may run for years. So the file must outlive
 //! klock, and nobody else may be able to put another file under its name.

@@ -3,7 +3,7 @@
 //!
 //! A process sends one message and waits for the answer. Everything that must be read while it certainly exists is read before
 //! the answer: its mappings, its name, a descriptor that reports its exit. Nothing here waits for a single process: connections
-//! that send nothing expire, and a flood of them displaces itself ([`half_open`]).
+//! that send nothing expire, and a flood of them displaces itself (`half_open`).
 
 use std::{
     io,

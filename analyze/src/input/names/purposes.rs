@@ -1,7 +1,7 @@
 //! The purposes of waits: whether a task waited for a lock, or idly for something else to happen.
 //!
 //! Stacks and locks enter, a [`Purpose`] per wait leaves. A futex does not record its use, and a semaphore may be a lock, so the
-//! functions of the stack decide. [`RULES`] is the one table of them: a new library is one more row.
+//! functions of the stack decide. `RULES` is the one table of them: a new library is one more row.
 
 use rustc_hash::FxHashMap;
 use trace_format::{

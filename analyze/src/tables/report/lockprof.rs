@@ -27,7 +27,7 @@ choices! {
     }
 }
 
-/// Writes the table. The report should be by [`By::Site`](super::By::Site); other rows go by their names. `comment` stands in the first
+/// Writes the table. The report should be by [`By::Site`](crate::tables::key::By::Site); other rows go by their names. `comment` stands in the first
 /// line, which is empty there.
 ///
 /// # Errors
