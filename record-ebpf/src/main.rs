@@ -8,6 +8,7 @@
 
 #![no_std]
 #![no_main]
+#![warn(missing_docs)]
 // core's atomic types lack these operations for this target, although the instructions exist (v3, Linux 5.12).
 #![allow(internal_features, reason = "see above")]
 #![feature(core_intrinsics)]
