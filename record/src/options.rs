@@ -35,7 +35,7 @@ pub struct Options {
     pub ring_bytes: Option<usize>,
     /// Maximum number of frames per stack; `None` for the default.
     pub max_stack: Option<u32>,
-    /// The way in which user stacks of futex calls and off-CPU times are found.
+    /// The way in which user stacks of futex calls, waits for locks of Rust and Go, and off-CPU times are found.
     pub unwind: Unwind,
     /// Whether the addresses of kernel locks and kernel code are written as they are. Otherwise opaque numbers replace them.
     pub kernel_addresses: bool,
@@ -112,7 +112,7 @@ pub enum PthreadMethod {
     Uprobe,
 }
 
-/// The way in which user stacks of futex calls and off-CPU times are found.
+/// The way in which user stacks of futex calls, waits for locks of Rust and Go, and off-CPU times are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwind {
     /// By frame pointers, in the kernel.
@@ -209,6 +209,17 @@ impl LockSources {
     /// Returns the locks that are recorded by uprobes.
     pub(crate) const fn by_uprobes(self) -> Self {
         Self { kernel: false, futex: false, ..self }
+    }
+
+    /// Returns these locks and `others`.
+    pub(crate) const fn merge(self, others: Self) -> Self {
+        Self {
+            kernel: self.kernel || others.kernel,
+            futex: self.futex || others.futex,
+            pthread: self.pthread || others.pthread,
+            rust: self.rust || others.rust,
+            go: self.go || others.go,
+        }
     }
 
     /// Returns these locks without `others`.

@@ -9,7 +9,8 @@ use crate::{
     btf::KernelTypes,
     filters::Filters,
     host::HostFacts,
-    options::{KernelDepth, ProbePreference},
+    options::{KernelDepth, LockSources, ProbePreference},
+    stacks::BY_FRAME_POINTERS,
     test_overrides,
 };
 
@@ -134,8 +135,9 @@ impl Plan {
         })
     }
 
-    /// Returns the recorded sources and their limits, for the trace.
-    pub fn sources(&self) -> Vec<Source> {
+    /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
+    /// one, locks of Rust and Go are no source.
+    pub fn sources(&self, probed: LockSources) -> Vec<Source> {
         let mut sources = Vec::new();
         if self.futex {
             sources.push(source(
@@ -151,16 +153,19 @@ impl Plan {
                 "pthread_uprobe",
                 &["pthread_mutex", "pthread_rwlock", "pthread_spin"],
                 (true, true),
-                &["pthread: processes that a recorded one starts are recorded from some milliseconds after their \
-                   start"],
+                &[
+                    "pthread: processes that a recorded one starts are recorded from some milliseconds after their \
+                     start",
+                    BY_FRAME_POINTERS,
+                ],
             ));
             // These are never held, so they have no releases.
             let conditions = &["condvar", "barrier", "user_semaphore"];
             sources.push(source("pthread_condition", conditions, (true, false), &[]));
         }
         for (is_recorded, name, kinds, limit) in [
-            (self.rust, "rust_uprobe", &["rust_mutex", "rust_rwlock"][..], RUST_LIMIT),
-            (self.go, "go_uprobe", &["go_mutex"][..], GO_LIMIT),
+            (self.rust && probed.rust, "rust_uprobe", &["rust_mutex", "rust_rwlock"][..], RUST_LIMIT),
+            (self.go && probed.go, "go_uprobe", &["go_mutex"][..], GO_LIMIT),
         ] {
             if is_recorded {
                 sources.push(source(name, kinds, (false, false), &[limit]));

@@ -36,7 +36,7 @@ use trace_format::{
     run_info::Source,
 };
 
-use crate::{filters::Filters, procfs, symbols::MappingReader};
+use crate::{filters::Filters, procfs, stacks::BY_FRAME_POINTERS, symbols::MappingReader};
 use budget::Ledger;
 use clock::Timeline;
 use fitness::Loading;
@@ -260,7 +260,7 @@ pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Sour
         "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
          rights, use another libc than glibc or clear LD_PRELOAD"
             .to_owned(),
-        "user stacks by frame pointers: the caller is always right, frames above code without them are missing".to_owned(),
+        BY_FRAME_POINTERS.to_owned(),
     ];
     if !futexes {
         limits.push(

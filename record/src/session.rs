@@ -246,6 +246,9 @@ impl<'a> Session<'a> {
         self.pipeline.flush(&sink);
         let info = self.run_info(loss, &stop_reason, clocks_end);
         let (writer, observer) = sink.finish();
+        if self.options.locks.is_some() && !self.has_unseen_locks {
+            self.warnings.extend(self.kernel.as_ref().and_then(KernelSide::unprobed_locks));
+        }
         let Self { pipeline, symbols, preload, kernel_addresses, mut warnings, has_unseen_locks, .. } = self;
         if let Some(preload) = preload {
             preload.finish();
@@ -436,7 +439,7 @@ impl<'a> Session<'a> {
     }
 
     fn run_info(&self, loss: Loss, stop_reason: &str, clocks_end: Clocks) -> RunInfo {
-        let mut sources = self.kernel.as_ref().map(|kernel| kernel.plan.sources()).unwrap_or_default();
+        let mut sources = self.kernel.as_ref().map(KernelSide::sources).unwrap_or_default();
         if let Some(preload) = &self.preload {
             let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.futex);
             sources.extend(preload::sources(futexes, &self.options.filters, preload.notes()));

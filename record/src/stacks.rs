@@ -11,6 +11,9 @@ use trace_format::{
 
 use crate::{tasks::ProcessKey, unwind::Frames};
 
+/// Limit of user stacks that are not unwound, for the trace.
+pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the caller is always right; frames above code without them are missing, or guesses (?)";
+
 /// The location of the frames of one half of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
@@ -79,7 +82,7 @@ pub struct Stacks {
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
     /// Stacks that were unwound before their event, by CPU, number and peer.
     unwound: FxHashMap<(u32, u32, bool), Unwound>,
-    /// Whether frames that the kernel walks by frame pointers are guesses, because others are unwound.
+    /// Whether user stacks are copied, to be unwound.
     pub unwinds: bool,
     /// Number of user stacks that should have been unwound, and are by frame pointers.
     not_unwound: u64,

@@ -37,7 +37,7 @@ pub(crate) use mappings::Mappings;
 use maps_text::MapsText;
 use reader::Reader;
 use request::Request;
-pub use request::{FoundLock, Incarnation, RawFrames, Resolved};
+pub use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
 use worker::Worker;
 
 /// A handle of the symbols thread.

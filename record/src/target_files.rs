@@ -47,7 +47,7 @@ mod tests;
 pub use helper::run_helper;
 use helper::{CallError, Helper, Role, WaitLimit};
 pub(crate) use language::{Language, language};
-pub(crate) use message::{ElfFacts, Function, MAX_OFFSETS, Segment, SymbolFrame};
+pub(crate) use message::{ElfFacts, Function, MAX_OFFSETS, NamedCode, Segment, SymbolFrame};
 use message::{OpenAnswer, OpenRequest, ParseRequest, Timed};
 pub(crate) use sandbox::{has_landlock, has_seccomp};
 
@@ -267,9 +267,9 @@ impl TargetFiles {
         self.ask_with(id, &ParseRequest::Language, Some(&descriptor)).ok().flatten()
     }
 
-    /// Returns the functions at offsets of files, each with those that were inlined there, innermost first.
-    pub(crate) fn symbols(&mut self, of: &[(FileId, u64)]) -> Vec<Vec<SymbolFrame>> {
-        let mut all = vec![Vec::new(); of.len()];
+    /// Returns the functions at offsets of files.
+    pub(crate) fn symbols(&mut self, of: &[(FileId, u64)]) -> Vec<NamedCode> {
+        let mut all = vec![NamedCode::default(); of.len()];
         let mut wanted: Vec<usize> = (0..of.len()).collect();
         wanted.retain(|&index| self.load_with_debug(of[index].0).is_ok());
         // Loading may have replaced the parser, and with it the files that were loaded before.
@@ -379,7 +379,7 @@ impl TargetFiles {
         &mut self,
         of: &[(FileId, u64)],
         wanted: &[usize],
-        all: &mut [Vec<SymbolFrame>],
+        all: &mut [NamedCode],
     ) -> Result<(), CallError> {
         if wanted.is_empty() {
             return Ok(());
@@ -390,19 +390,17 @@ impl TargetFiles {
         // If one of the files may not be waited for, each is asked for alone.
         let limits = wanted.iter().map(|&index| self.wait_limit(self.owner(of[index].0).uid, limit));
         let Some(limit) = limits.min_by_key(|limit| limit.after_stop) else { return Ok(()) };
-        let answer = self.parser.call::<Vec<Timed<Vec<SymbolFrame>>>>(
-            &ParseRequest::Symbols { of: request },
-            None,
-            &limit,
-        );
+        let answer =
+            self.parser.call::<Vec<Timed<NamedCode>>>(&ParseRequest::Symbols { of: request }, None, &limit);
         let (answers, _) = answer.inspect_err(|_| self.forget_held_unless_running())?;
         for (&index, named) in wanted.iter().zip(answers) {
             let file = of[index].0;
             self.spend(file, Duration::from_micros(named.micros));
             let user = self.users.entry(self.owner(file).uid).or_default();
-            user.text_bytes += named.value.iter().map(SymbolFrame::text_bytes).sum::<usize>();
-            if user.text_bytes <= MAX_TEXT {
-                all[index] = named.value;
+            user.text_bytes += named.value.functions.iter().map(SymbolFrame::text_bytes).sum::<usize>();
+            all[index] = named.value;
+            if user.text_bytes > MAX_TEXT {
+                all[index].functions.clear();
             }
         }
         Ok(())

@@ -18,10 +18,14 @@ use object::{
         elf::{FileHeader as _, ProgramHeader as _},
     },
 };
-use trace_format::user_functions::{FUNCTIONS, UserFunction};
+use trace_format::{
+    user_functions::{FUNCTIONS, UserFunction},
+    wire::api,
+};
 
 use crate::{
     maps::{self, Mapping},
+    options::LockSources,
     target_files::{self, FileOwner, TargetFiles},
 };
 
@@ -40,6 +44,19 @@ impl ProbedFile {
     /// Returns a path by which the kernel finds the file.
     pub fn probe_path(&self) -> PathBuf {
         target_files::path_of(&self.file)
+    }
+
+    /// Returns the locks whose functions are probed.
+    pub(crate) fn locks(&self) -> LockSources {
+        let mut locks = LockSources::NONE;
+        for (function, _) in &self.functions {
+            match api::object(function.api) {
+                api::RUST_MUTEX | api::RUST_RWLOCK_READ | api::RUST_RWLOCK_WRITE => locks.rust = true,
+                api::GO_MUTEX => locks.go = true,
+                _ => locks.pthread = true,
+            }
+        }
+        locks
     }
 
     /// Returns the device and the inode of the file.

@@ -6,6 +6,9 @@ use trace_format::kernel_functions::kinds;
 use super::*;
 use crate::{btf::TaskOffsets, filters::ThreadSpace, options::ProbePreference};
 
+/// Programs of both languages are probed.
+const PROBED: LockSources = LockSources { rust: true, go: true, ..LockSources::NONE };
+
 fn machine() -> HostFacts {
     HostFacts {
         kernel: "6.12.0".to_owned(),
@@ -40,10 +43,13 @@ fn machine() -> HostFacts {
 fn a_capable_machine_gets_every_source_and_a_ring_for_each_possible_cpu() {
     let plan = Plan::new(&machine(), &Selection::everything()).unwrap();
     assert_eq!((plan.cpus, plan.ring_bytes), (8, 8 << 20));
-    let kinds = |name: &str| plan.sources().into_iter().find(|source| source.name == name).unwrap();
+    let kinds = |name: &str| plan.sources(PROBED).into_iter().find(|source| source.name == name).unwrap();
     assert!(kinds("pthread_uprobe").holds && !kinds("pthread_condition").holds);
     assert!(!kinds("rust_uprobe").holds && !kinds("go_uprobe").uncontended);
-    assert_eq!(plan.sources().len(), 6);
+    assert_eq!(plan.sources(PROBED).len(), 6);
+    let without = plan.sources(LockSources::NONE);
+    assert_eq!(without.len(), 4);
+    assert!(without.iter().all(|source| !["rust_uprobe", "go_uprobe"].contains(&source.name.as_str())));
     assert!(plan.sources.contains(&Attachment::raw("contention_begin", "contention_begin")));
     let waitv =
         Attachment::Syscall { program: "enter_futex_waitv", tracepoint: "sys_enter_futex_waitv".into() };
@@ -68,7 +74,7 @@ fn probes(plan: &Plan) -> Vec<&str> {
 fn kinds_without_functions_get_waits_only() {
     let plan = Plan::new(&machine(), &holds(ProbePreference::Auto)).unwrap();
     assert_eq!(probes(&plan), ["fentry_mutex_unlock", "fexit_mutex_lock"]);
-    let sources = plan.sources();
+    let sources = plan.sources(PROBED);
     assert_eq!(
         (sources[0].name.as_str(), &sources[0].kinds[..]),
         ("kernel_functions", &["mutex".to_owned()][..])
@@ -117,7 +123,7 @@ fn without_contention_tracepoints_spinlocks_are_not_recorded() {
     let plan = Plan::new(&facts, &holds(ProbePreference::Auto)).unwrap();
     assert!(plan.old_kernel && !Plan::new(&machine(), &Selection::everything()).unwrap().old_kernel);
     assert!(plan.kernel.as_ref().is_some_and(|kernel| !kernel.contention));
-    assert!(plan.sources().iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
+    assert!(plan.sources(PROBED).iter().all(|source| !source.kinds.contains(&"spinlock".to_owned())));
     assert!(!plan.sources.contains(&Attachment::raw("contention_begin", "contention_begin")));
 }
 
@@ -126,7 +132,7 @@ fn only_the_chosen_kinds_are_probed() {
     let filters = Filters { kinds: kinds::RWSEM, ..Filters::default() };
     let plan = Plan::new(&machine(), &Selection { filters, ..holds(ProbePreference::Kprobe) }).unwrap();
     assert_eq!(probes(&plan), ["kprobe_up_read", "kretprobe_down_read", "kprobe_down_read"]);
-    assert!(plan.sources()[0].limits.iter().any(|limit| limit.contains("only rwsem")));
+    assert!(plan.sources(PROBED)[0].limits.iter().any(|limit| limit.contains("only rwsem")));
 }
 
 #[test]
@@ -266,7 +272,7 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
     let plan = Plan::new(&machine(), &alone).unwrap();
     let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
     assert_eq!(tracepoints(&plan), own);
-    let [source] = &plan.sources()[..] else { panic!("one source") };
+    let [source] = &plan.sources(PROBED)[..] else { panic!("one source") };
     assert_eq!((source.name.as_str(), source.kinds.len()), ("sched", 0));
     let without = Plan::new(&machine(), &Selection::everything()).unwrap();
     assert!(!tracepoints(&without).iter().any(|program| own.contains(program)));
@@ -281,7 +287,7 @@ fn kernel_threads_are_not_told_apart_without_their_flags() {
     let filters = Filters { threads: Some(ThreadSpace::Kernel), ..Filters::default() };
     let selection = Selection { off_cpu: true, filters, ..Selection::everything() };
     let plan = Plan::new(&machine(), &selection).unwrap();
-    let off_cpu = plan.sources().into_iter().find(|source| source.is_sched()).unwrap();
+    let off_cpu = plan.sources(PROBED).into_iter().find(|source| source.is_sched()).unwrap();
     assert!(off_cpu.limits.contains(&"off-CPU time: only kernel threads are recorded".to_owned()));
     let mut types = machine().types.unwrap();
     types.task.flags = None;
@@ -294,7 +300,7 @@ fn limits_of_off_cpu_time_are_not_limits_of_locks() {
     let filters = Filters { min_block_ns: 7, min_wait_ns: 8, ..Filters::default() };
     let selection = Selection { off_cpu: true, pthread: false, filters, ..Selection::everything() };
     let plan = Plan::new(&machine(), &selection).unwrap();
-    for source in plan.sources() {
+    for source in plan.sources(PROBED) {
         let has = |words: &str| source.limits.iter().any(|limit| limit.contains(words));
         let is_off_cpu = source.is_sched();
         assert_eq!(

@@ -7,7 +7,7 @@ use std::{
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{
-    run_info::Loss,
+    run_info::{Loss, Source},
     wire::{WireTask, code, flag},
 };
 
@@ -56,6 +56,8 @@ pub(super) struct KernelSide {
     by_pointers: FxHashMap<i32, Arc<[u64]>>,
     /// Number of processes with uprobes.
     probed: usize,
+    /// The locks that a program has probes for.
+    probed_locks: LockSources,
 }
 
 impl KernelSide {
@@ -88,6 +90,7 @@ impl KernelSide {
             unwinder: None,
             by_pointers: FxHashMap::default(),
             probed: 0,
+            probed_locks: LockSources::NONE,
         })
     }
 
@@ -128,6 +131,7 @@ impl KernelSide {
         for (pid, file) in files {
             if let Some(pid) = pid.or(command) {
                 self.loaded.attach_process(pid, file)?;
+                self.probed_locks = self.probed_locks.merge(file.locks());
                 self.attached.extend(file.identity().map(|identity| (pid, identity)));
             }
         }
@@ -260,8 +264,22 @@ impl KernelSide {
         self.probed += 1;
         if self.probed <= max {
             // Fails if the process has ended meanwhile.
-            let _ = self.loaded.attach_process(pid, file);
+            if self.loaded.attach_process(pid, file).is_ok() {
+                self.probed_locks = self.probed_locks.merge(file.locks());
+            }
         }
+    }
+
+    /// Returns the recorded sources. Locks of Rust and Go are among them once a program was probed for them.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        self.plan.sources(self.probed_locks)
+    }
+
+    /// Returns a sentence on the chosen locks that no program was probed for; `None` if there are none.
+    pub(super) fn unprobed_locks(&self) -> Option<String> {
+        let Plan { rust, go, .. } = self.plan;
+        let locks = LockSources { rust, go, ..LockSources::NONE }.without(self.probed_locks).user_locks()?;
+        Some(format!("{locks}: no recorded program has any that klock can probe"))
     }
 
     /// Adds the programs' counters and the number of undecodable records to the loss table. Returns the counters.

@@ -5,7 +5,7 @@ use crate::{
     compose::Composer,
     locks::Space,
     stacks::{Half, RawStack},
-    symbols::{Incarnation, RawFrames, Symbols},
+    symbols::{CertainFrames, Incarnation, RawFrames, Symbols},
 };
 
 /// Requests names for all new stacks and locks. Stacks are cut to `max_stack` frames per half.
@@ -53,12 +53,14 @@ fn raw_frames(
     let user_returns = matches!(raw.user, Half::Calls(_));
     let user = raw.with_caller(half(&raw.user));
     let certain = match raw.user {
-        Half::Unwound(_, certain) => Some(usize::from(certain)),
+        Half::Unwound(_, certain) => CertainFrames::Unwound(usize::from(certain)),
         // The caller of a lone leaf is missing.
-        Half::Map(_) | Half::Inline(_) if composer.stacks.unwinds && user.len() == 1 => Some(0),
+        Half::Map(_) | Half::Inline(_) if user.len() == 1 => CertainFrames::ByPointers(0),
         // The leaf, and the caller on top of the stack.
-        Half::Map(_) | Half::Inline(_) if composer.stacks.unwinds => Some(1 + usize::from(raw.caller != 0)),
-        _ => None,
+        Half::Map(_) | Half::Inline(_) => CertainFrames::ByPointers(1 + usize::from(raw.caller != 0)),
+        // The call of the recorded function.
+        Half::Calls(_) => CertainFrames::ByPointers(1),
+        Half::Absent => CertainFrames::default(),
     };
     RawFrames { kernel: half(&raw.kernel), user, user_returns, certain, incarnation }
 }

@@ -18,10 +18,41 @@ pub struct RawFrames {
     pub user: Vec<u64>,
     /// Whether the first user address is a return address, as all others are.
     pub user_returns: bool,
-    /// Number of user frames from the leaf on that are certain, if the others are guesses by frame pointers.
-    pub certain: Option<usize>,
+    /// The user frames that are certain.
+    pub certain: CertainFrames,
     /// The incarnation that the user addresses belong to.
     pub incarnation: Option<Incarnation>,
+}
+
+/// The frames of a user stack that are certain. The others are guesses by frame pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertainFrames {
+    /// This number of frames, from the leaf on: the stack was unwound.
+    Unwound(usize),
+    /// This number of frames, from the leaf on, and then as many as follow code that keeps a frame pointer: the stack was walked by
+    /// frame pointers.
+    ByPointers(usize),
+}
+
+impl CertainFrames {
+    /// Returns the number of frames that are certain without a look at their code.
+    pub(crate) const fn at_least(self) -> usize {
+        match self {
+            Self::Unwound(count) | Self::ByPointers(count) => count,
+        }
+    }
+
+    /// Returns whether the frame at a depth is certain. `follows` says whether the frame before it is certain, and its code keeps a frame
+    /// pointer.
+    pub(super) const fn contains(self, depth: usize, follows: bool) -> bool {
+        depth < self.at_least() || matches!(self, Self::ByPointers(_)) && follows
+    }
+}
+
+impl Default for CertainFrames {
+    fn default() -> Self {
+        Self::Unwound(usize::MAX)
+    }
 }
 
 impl RawFrames {
@@ -30,10 +61,7 @@ impl RawFrames {
         let bare =
             |kernel| move |&address: &u64| Frame { address: Some(address), kernel, ..Frame::default() };
         let user = self.user.iter().map(bare(false)).enumerate();
-        let user = user.map(|(depth, frame)| Frame {
-            guessed: self.certain.is_some_and(|certain| depth >= certain),
-            ..frame
-        });
+        let user = user.map(|(depth, frame)| Frame { guessed: depth >= self.certain.at_least(), ..frame });
         self.kernel.iter().map(bare(true)).chain(user).collect()
     }
 }

@@ -4,12 +4,73 @@ use std::rc::Rc;
 
 use trace_format::{Frame, LockId, LockKind, StackId};
 
-use super::{FoundLock, Incarnation, RawFrames, Resolved, Symbols, stack::recording_frames};
+use super::{
+    CertainFrames::{ByPointers, Unwound},
+    FoundLock, Incarnation, RawFrames, Resolved, Symbols,
+    stack::recording_frames,
+};
 use crate::{
     clocks,
     locks::{NewLock, Space},
     tasks::ProcessKey,
 };
+
+// A function that keeps a frame pointer from its fifth byte on, and one that keeps none.
+std::arch::global_asm!(
+    ".type klock_test_framed, @function",
+    "klock_test_framed:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "nop",
+    "nop",
+    "nop",
+    "nop",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size klock_test_framed, . - klock_test_framed",
+    ".type klock_test_frameless, @function",
+    "klock_test_frameless:",
+    ".cfi_startproc",
+    "nop",
+    "nop",
+    "ret",
+    ".cfi_endproc",
+    ".size klock_test_frameless, . - klock_test_frameless",
+);
+
+unsafe extern "C" {
+    fn klock_test_framed();
+    fn klock_test_frameless();
+}
+
+#[test]
+fn frames_by_frame_pointers_are_certain_as_long_as_each_callee_keeps_one() {
+    let framed = klock_test_framed as *const () as u64 + 6;
+    let frameless = klock_test_frameless as *const () as u64 + 1;
+    let guessed = |user: &[u64], certain| {
+        let resolved = resolve(|symbols| {
+            symbols.read_mappings(std::process::id());
+            let incarnation = Some(myself(0));
+            let raw = RawFrames { user: user.to_vec(), certain, incarnation, ..RawFrames::default() };
+            symbols.resolve_stack(StackId(0), raw);
+        });
+        resolved.stacks[0].frames.iter().map(|frame| frame.guessed).collect::<Vec<_>>()
+    };
+    let stack = [framed, framed, frameless, framed, framed];
+    assert_eq!(guessed(&stack, ByPointers(1)), [false, false, false, true, true]);
+    assert_eq!(guessed(&stack[2..], ByPointers(1)), [false, true, true]);
+    // The caller was on top of the stack.
+    assert_eq!(guessed(&stack[2..], ByPointers(2)), [false, false, false]);
+    assert_eq!(guessed(&stack, Unwound(2)), [false, false, true, true, true]);
+    assert_eq!(guessed(&[framed], ByPointers(0)), [true], "a leaf without its caller");
+    assert_eq!(guessed(&[framed, 0x1234, framed], ByPointers(1)), [false, false, true]);
+}
 
 #[inline(never)]
 fn landmark() -> u32 {

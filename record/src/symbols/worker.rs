@@ -30,7 +30,7 @@ use crate::{
     peek::Peek,
     priority::raise_priority,
     stop::Stop,
-    target_files::{FileId, SymbolFrame, TargetFiles},
+    target_files::{FileId, NamedCode, SymbolFrame, TargetFiles},
     tasks::ProcessKey,
 };
 
@@ -55,9 +55,9 @@ pub(super) struct Worker {
     /// Number of kernel locks that were named at once since the last round.
     named_at_once: u32,
     watermark_ns: i64,
-    frames: FxHashMap<FrameKey, Rc<[Frame]>>,
-    /// Functions at addresses that were looked up together, until their stacks are.
-    functions: FxHashMap<FrameKey, Vec<SymbolFrame>>,
+    frames: FxHashMap<FrameKey, NamedFrames>,
+    /// The code at addresses that were looked up together, until their stacks are.
+    functions: FxHashMap<FrameKey, NamedCode>,
     stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
     locks: Vec<FoundLock>,
     /// Number of stacks and locks that were sent already.
@@ -70,6 +70,21 @@ pub(super) struct Worker {
 /// The process of an address, the address, and whether it is a return address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FrameKey(Option<ProcessKey>, u64, bool);
+
+/// The frames of an address, leaf first: several if functions were inlined there.
+#[derive(Clone)]
+struct NamedFrames {
+    frames: Rc<[Frame]>,
+    /// Whether its code keeps a frame pointer, which leads to the caller.
+    keeps_frame_pointer: bool,
+}
+
+impl NamedFrames {
+    /// An address of which no more is known.
+    fn bare(frame: Frame) -> Self {
+        Self { frames: [frame].into(), keeps_frame_pointer: false }
+    }
+}
 
 impl Worker {
     pub(super) fn new(peek: Option<Peek>, stop: Stop, named: Arc<AtomicU64>) -> Self {
@@ -270,39 +285,38 @@ impl Worker {
     fn stack(&mut self, raw: &RawFrames) -> Vec<Rc<[Frame]>> {
         let mut frames = Vec::with_capacity(raw.kernel.len() + raw.user.len());
         for (depth, &address) in raw.kernel.iter().enumerate() {
-            frames.push(self.frame(None, address, depth > 0));
+            frames.push(self.frame(None, address, depth > 0).frames);
         }
         frames.drain(..recording_frames(&frames));
+        let mut follows = false;
         for (depth, &address) in raw.user.iter().enumerate() {
-            let frame = self.frame(raw.incarnation, address, depth > 0 || raw.user_returns);
-            frames.push(if raw.certain.is_none_or(|certain| depth < certain) {
-                frame
-            } else {
-                guessed(&frame)
-            });
+            let named = self.frame(raw.incarnation, address, depth > 0 || raw.user_returns);
+            let is_certain = raw.certain.contains(depth, follows);
+            follows = is_certain && named.keeps_frame_pointer;
+            frames.push(if is_certain { named.frames } else { guessed(&named.frames) });
         }
         frames
     }
 
-    /// Returns the frames of one address, leaf first: several if functions were inlined there.
-    fn frame(&mut self, incarnation: Option<Incarnation>, address: u64, returns: bool) -> Rc<[Frame]> {
+    fn frame(&mut self, incarnation: Option<Incarnation>, address: u64, returns: bool) -> NamedFrames {
         let key = FrameKey(incarnation.map(|incarnation| incarnation.process), address, returns);
-        if let Some(frames) = self.frames.get(&key) {
-            return Rc::clone(frames);
+        if let Some(named) = self.frames.get(&key) {
+            return named.clone();
         }
         // A return address is that of the instruction after the call, which may belong to another line or even to another
         // function. The call is before it.
         let before = u64::from(returns);
-        let frames: Rc<[Frame]> = match incarnation {
+        let named = match incarnation {
             Some(incarnation) => self.user_frame(incarnation, address, before),
-            None => self.kernel_frame(address, before),
-        }
-        .into();
+            None => {
+                NamedFrames { frames: self.kernel_frame(address, before).into(), keeps_frame_pointer: true }
+            }
+        };
         // An address without a mapping may get one later.
-        if frames.iter().any(|frame| frame.module.is_some()) {
-            self.frames.insert(key, Rc::clone(&frames));
+        if named.frames.iter().any(|frame| frame.module.is_some()) {
+            self.frames.insert(key, named.clone());
         }
-        frames
+        named
     }
 
     fn kernel_frame(&mut self, address: u64, before: u64) -> Vec<Frame> {
@@ -319,27 +333,29 @@ impl Worker {
         }
     }
 
-    fn user_frame(&mut self, incarnation: Incarnation, address: u64, before: u64) -> Vec<Frame> {
+    fn user_frame(&mut self, incarnation: Incarnation, address: u64, before: u64) -> NamedFrames {
         let mut bare = Frame { address: Some(address), ..Frame::default() };
-        let Some((mapping, module)) = self.mappings.find(incarnation, address) else { return vec![bare] };
-        if !mapping.is_code() {
-            return vec![bare];
-        }
+        let Some((mapping, module)) =
+            self.mappings.find(incarnation, address).filter(|(mapping, _)| mapping.is_code())
+        else {
+            return NamedFrames::bare(bare);
+        };
         bare.module =
             Some(if mapping.path.is_empty() { ANONYMOUS.to_owned() } else { mapping.path.to_string() });
         let Some((module, files)) = module.map(|index| self.mappings.module(index)) else {
-            return vec![bare];
+            return NamedFrames::bare(bare);
         };
         bare.module = Some(module.path.to_string());
         bare.build_id = module.build_id(files);
         let offset = address - mapping.start + mapping.offset;
         bare.offset = Some(offset);
         let key = FrameKey(Some(incarnation.process), address, before > 0);
-        let functions = self.functions.remove(&key).or_else(|| {
+        let code = self.functions.remove(&key).or_else(|| {
             let found = files.symbols(&[(module.file?, offset.wrapping_sub(before))]);
             found.into_iter().next()
         });
-        named(&bare, functions.unwrap_or_default(), before)
+        let NamedCode { functions, keeps_frame_pointer } = code.unwrap_or_default();
+        NamedFrames { frames: named(&bare, functions, before).into(), keeps_frame_pointer }
     }
 
     fn kernel(&mut self) -> &Kernel {

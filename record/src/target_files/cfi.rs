@@ -5,9 +5,9 @@
 use std::{borrow::Cow, collections::HashMap, io::Read as _, ops::Range};
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
-    X86_64,
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
+    UnwindTableRow, X86_64,
 };
 use object::{
     Architecture, CompressionFormat, Object as _, ObjectSection as _, ObjectSymbol as _,
@@ -57,6 +57,23 @@ pub(super) fn rows(bytes: &[u8]) -> Vec<(u64, Rule)> {
         }
     }
     merged
+}
+
+/// Returns the rule for the code at an address; `None` if `.eh_frame` has no index.
+pub(super) fn indexed_rule(bytes: &[u8], address: u64) -> Option<Rule> {
+    let elf = ElfFile::parse(bytes).ok().filter(|elf| elf.architecture() == Architecture::X86_64)?;
+    let (index, frames) = (data(&elf, ".eh_frame_hdr")?, data(&elf, ".eh_frame")?);
+    let (section, bases) = (EhFrame::new(&frames, LittleEndian), bases(&elf));
+    let index = EhFrameHdr::new(&index, LittleEndian).parse(&bases, ENCODING.address_size).ok()?;
+    let mut context = UnwindContext::new();
+    let found = index.table()?.unwind_info_for_address(
+        &section,
+        &bases,
+        &mut context,
+        address,
+        EhFrame::cie_from_offset,
+    );
+    Some(found.map_or(Rule::None, |row| rule(row, &section)))
 }
 
 /// Returns the addresses of the functions in `.eh_frame`, whether they have a name or not, sorted.
@@ -277,6 +294,21 @@ mod tests {
         assert_eq!(read, rows);
     }
 
+    #[test]
+    fn the_index_leads_to_the_rule_of_the_table() {
+        let maps = crate::maps::parse(&crate::maps::read(std::process::id()).unwrap());
+        let libc = maps.iter().find(|mapping| mapping.path.contains("/libc.so")).unwrap();
+        let bytes = std::fs::read(&*libc.path).unwrap();
+        let rows = rows(&bytes);
+        let keeps = |rule: Rule| rule.keeps_frame_pointer();
+        let compared = rows.iter().step_by(17);
+        for &(address, rule) in compared.clone() {
+            assert_eq!(indexed_rule(&bytes, address).map(keeps), Some(keeps(rule)), "{address:#x}");
+        }
+        assert!(compared.clone().any(|row| keeps(row.1)) && compared.clone().any(|row| !keeps(row.1)));
+        assert_eq!(indexed_rule(&bytes[..1000], rows[0].0), None);
+    }
+
     /// Builds a library without `.eh_frame`; `None` without gcc.
     fn build(flags: &[&str]) -> Option<Vec<u8>> {
         let directory = tempfile::tempdir().unwrap();
@@ -313,6 +345,8 @@ mod tests {
         for at in (4096..length).step_by(997) {
             damaged[at] ^= 0x5a;
         }
-        rows(&damaged);
+        for (address, _) in rows(&damaged).into_iter().step_by(501) {
+            indexed_rule(&damaged, address);
+        }
     }
 }

@@ -66,7 +66,7 @@ pub(super) enum ParseRequest {
     /// Reads the language of a program, whose descriptor comes with the request. The answer is an `Option` of a
     /// [`Language`].
     Language,
-    /// Names code at offsets of files. The answer is a list of [`SymbolFrame`] for each, timed one by one.
+    /// Names code at offsets of files. The answer is a [`NamedCode`] for each, timed one by one.
     Symbols { of: Vec<(u32, u64)> },
     /// Names the variable at an address of the file's memory. The answer is an `Option<String>`.
     Variable { file: u32, address: u64 },
@@ -107,6 +107,15 @@ pub(crate) struct Segment {
 pub(super) struct Timed<T> {
     pub(super) value: T,
     pub(super) micros: u64,
+}
+
+/// The code at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamedCode {
+    /// Functions that were inlined there, innermost first, then the function that contains them.
+    pub(crate) functions: Vec<SymbolFrame>,
+    /// Whether it keeps a frame pointer, which leads to its caller.
+    pub(crate) keeps_frame_pointer: bool,
 }
 
 /// A function at an address.

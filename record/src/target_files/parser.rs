@@ -27,7 +27,7 @@ use super::{
     elf::{self, Variable},
     functions,
     language::{Language, language},
-    message::{ElfFacts, Function, ParseRequest, SymbolFrame, Timed, receive, send},
+    message::{ElfFacts, Function, NamedCode, ParseRequest, SymbolFrame, Timed, receive, send},
     sandbox, slow_paths,
     tail_calls::{self, LocalFunction},
 };
@@ -52,6 +52,21 @@ struct Loaded {
     unwind: OnceCell<Vec<(u64, Rule)>>,
     local: OnceCell<Vec<LocalFunction>>,
     debug: Option<FileCopy>,
+}
+
+impl Loaded {
+    fn unwind_rows(&self) -> &[(u64, Rule)] {
+        self.unwind.get_or_init(|| cfi::rows(self.copy.bytes))
+    }
+
+    /// Returns the way from the code at an address to its caller. The table of a file is read as a whole only if it has no index.
+    fn rule_at(&self, address: u64) -> Rule {
+        cfi::indexed_rule(self.copy.bytes, address).unwrap_or_else(|| {
+            let rows = self.unwind_rows();
+            let next = rows.partition_point(|&(start, _)| start <= address);
+            next.checked_sub(1).map_or(Rule::None, |row| rows[row].1)
+        })
+    }
 }
 
 /// Answers requests until klock closes the connection.
@@ -79,7 +94,7 @@ pub(super) fn serve(socket: &UnixStream, directory: &'static str) -> io::Result<
                 send(socket, &timed(|| file.and_then(|file| language(&file))), None)?;
             }
             ParseRequest::Symbols { of } => {
-                let timed = of.iter().map(|&(file, offset)| timed(|| parser.symbols(file, offset)));
+                let timed = of.iter().map(|&(file, offset)| timed(|| parser.code(file, offset)));
                 send(socket, &timed.collect::<Vec<_>>(), None)?;
             }
             ParseRequest::Variable { file, address } => {
@@ -149,8 +164,8 @@ impl Parser {
         FileCopy::of(file, self.directory)
     }
 
-    fn symbols(&self, file: u32, offset: u64) -> Vec<SymbolFrame> {
-        let Some(loaded) = self.files.get(&file) else { return Vec::new() };
+    fn code(&self, file: u32, offset: u64) -> NamedCode {
+        let Some(loaded) = self.files.get(&file) else { return NamedCode::default() };
         let find = |copy: &FileCopy, input| {
             let source = Source::Elf(Elf::new(&copy.path));
             match self.symbolizer.symbolize_single(&source, input) {
@@ -163,7 +178,7 @@ impl Parser {
         let segment = segments.iter().find(|s| offset.wrapping_sub(s.offset) < s.file_bytes);
         let address = segment.map(|s| s.address.wrapping_add(offset - s.offset));
         let debug = loaded.debug.as_ref().zip(address);
-        debug
+        let functions = debug
             .and_then(|(debug, address)| find(debug, Input::VirtOffset(address)))
             .or_else(|| find(&loaded.copy, Input::FileOffset(offset)))
             .or_else(|| {
@@ -171,7 +186,10 @@ impl Parser {
                 let (name, offset) = tail_calls::name_of(local, address?)?;
                 Some(vec![SymbolFrame::of_local(name, offset)])
             })
-            .unwrap_or_default()
+            .unwrap_or_default();
+        let keeps_frame_pointer =
+            address.is_some_and(|address| loaded.rule_at(address).keeps_frame_pointer());
+        NamedCode { functions, keeps_frame_pointer }
     }
 
     fn variable(&self, file: u32, address: u64) -> Option<String> {
@@ -182,7 +200,7 @@ impl Parser {
 
     fn unwind_page(&self, file: u32, first: usize) -> UnwindPage {
         let Some(loaded) = self.files.get(&file) else { return UnwindPage::default() };
-        cfi::page(loaded.unwind.get_or_init(|| cfi::rows(loaded.copy.bytes)), first)
+        cfi::page(loaded.unwind_rows(), first)
     }
 
     fn functions(&self, file: u32) -> Result<Vec<Function>, String> {

@@ -34,8 +34,8 @@ fn a_file_that_is_not_waited_for_takes_no_names_from_one_that_was_loaded_before(
     thread::sleep(MAX_AFTER_STOP_AND_STRIKE);
 
     let named = files.symbols(&[(own, function - program.start + program.offset), (of_other, libc.offset)]);
-    assert!(named[0].iter().any(|frame| frame.name.ends_with("path_of")), "{named:?}");
-    assert!(named[1].is_empty(), "{named:?}");
+    assert!(named[0].functions.iter().any(|frame| frame.name.ends_with("path_of")), "{named:?}");
+    assert!(named[1].functions.is_empty(), "{named:?}");
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn files_that_are_read_again_after_one_that_is_not_waited_for_keep_their_names()
     let wanted: Vec<_> = places.into_iter().cycle().take(12).map(&mut open).collect();
     let (early, all) = (&wanted[..5], &wanted[..]);
     let before = files.symbols(early);
-    assert!(before.iter().all(|frames| !frames.is_empty()), "{before:?}");
+    assert!(before.iter().all(|code| !code.functions.is_empty()), "{before:?}");
     files.users.entry(OTHER).or_default().strikes = 1;
     stop.request("interrupted");
     stop.set_ended();
     thread::sleep(MAX_AFTER_STOP_AND_STRIKE);
 
-    assert!(files.symbols(&[(of_other, 0)])[0].is_empty());
+    assert!(files.symbols(&[(of_other, 0)])[0].functions.is_empty());
     for (index, named) in files.symbols(all).iter().enumerate() {
         assert_eq!(named, &before[index % 2], "file {index}");
     }
