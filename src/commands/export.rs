@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::{filters::filter, out, traces};
 use crate::{args, exit::Exit, files, output, progress::Reading};
-use analyze::export::{self, Options};
+use analyze::export::{self, Format, Options};
 
 mod offwaketime;
 mod older;
@@ -45,5 +45,15 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     for note in written.trust.warning().iter().chain(&written.notes) {
         output::message(note);
     }
-    Ok(if written.items == 0 { Exit::Nothing } else { Exit::Done })
+    if written.items > 0 {
+        return Ok(Exit::Done);
+    }
+    if written.notes.is_empty() {
+        let what = match options.format {
+            Format::Folded => format!("stack has a value for --of {}", options.folded.of),
+            format => format!("event has a row in {format}"),
+        };
+        output::message(format_args!("nothing was written: no {what}; klock info lists what was recorded"));
+    }
+    Ok(Exit::Nothing)
 }

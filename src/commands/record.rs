@@ -19,11 +19,13 @@ use crate::{
     files, output, recording,
 };
 
+mod controls;
 #[cfg(feature = "analyze")]
 mod metrics;
 
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let options = options(args);
+    controls::check(args, options.locks, options.sched)?;
     let is_chosen = args.all || options.target != Target::All;
     if !is_chosen && !args.quiet {
         let until = if args.duration.is_some() { "" } else { " until Ctrl-C" };

@@ -95,6 +95,8 @@ fn data_that_the_trace_lacks_is_reported_as_missing() {
     // perf supports kernel locks only, and the trace has none.
     let perf = folder.klock(&["export", "--format", "perf-lock"]);
     assert_eq!((perf.code, perf.stdout.lines().count()), (Some(1), 2), "{}", perf.stdout);
+    let wakes = folder.klock(&["export", "--format", "folded", "--of", "wakes"]);
+    wakes.fails(1, &["nothing was written", "--of wakes", "klock info"]);
 }
 
 #[test]

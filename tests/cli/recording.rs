@@ -160,6 +160,32 @@ fn controls_of_kernel_locks_are_refused_for_other_locks_and_never_ignored() {
 }
 
 #[test]
+fn options_that_nothing_would_follow_are_refused() {
+    let folder = Folder::new();
+    for (recorded, option, way) in [
+        (&["--locks", "futex"][..], &["--contended-only"][..], "--locks kernel"),
+        (&["--locks", "pthread"], &["--kernel-probes", "kprobe"], "--locks kernel"),
+        (&["--off-cpu"], &["--sample", "8"], "--locks kernel"),
+        (&["--off-cpu"], &["--kind", "mutex"], "--locks kernel"),
+        (&["--off-cpu"], &["--no-spin"], "--locks kernel"),
+        (&["--off-cpu"], &["--min-wait", "1ms"], "--locks"),
+        (&["--off-cpu"], &["--lock", "0xff00"], "--locks"),
+        (&["--locks", "futex"], &["--pthread-probes", "preload"], "--locks pthread"),
+        (&["--locks", "kernel"], &["--lossless"], "--locks pthread"),
+        (&["--locks", "pthread"], &["--unwind", "dwarf"], "--locks futex"),
+        (&["--sched", "none"], &["--min-block", "1ms"], "--sched all"),
+        (&["--sched", "none"], &["--max-block", "1ms"], "--sched all"),
+        (&["--sched", "holders"], &["--user-threads"], "--off-cpu"),
+        (&["--sched", "holders"], &["--kernel-threads"], "--off-cpu"),
+    ] {
+        let record = [&["record"][..], recorded, option, &["--", "true"]].concat();
+        let name = format!("cannot apply {}", option[0]);
+        folder.klock(&record).fails(2, &[&name, "not recorded", &format!("add {way}")]);
+        assert!(!folder.path("trace.parquet").exists());
+    }
+}
+
+#[test]
 fn a_kernel_lock_that_the_kernel_does_not_list_is_named() {
     let folder = Folder::new();
     let record = ["record", "-a", "-d", "1", "--contended-only", "--lock", "no_such_lock_anywhere"];

@@ -1,0 +1,50 @@
+//! Refuses options that nothing in the recording would follow. In: the arguments of `klock record`. Out: an error that names the option
+//! and what it is for.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use record::{LockSources, SchedRows, Unwind};
+
+use crate::args::{KernelProbes, PthreadProbes, Record};
+
+/// Checks that each option applies to something that is recorded.
+pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows) -> anyhow::Result<()> {
+    let all_off_cpu = sched == SchedRows::All;
+    // All locks that the defaults may select.
+    let every = LockSources { kernel: true, futex: true, pthread: true, rust: true, go: true };
+    let locks = chosen.unwrap_or(if all_off_cpu { LockSources::NONE } else { every });
+    let is_set = |time: Option<Duration>| time.is_some();
+    let kernel = (locks.kernel, "kernel locks", "--locks kernel");
+    // Other locks beside them refuse these options themselves.
+    let kernel_alone = (locks != LockSources::NONE, "kernel locks", "--locks kernel");
+    let pthread = (locks.pthread, "calls of pthread functions", "--locks pthread");
+    let any = (locks != LockSources::NONE, "locks", "--locks");
+    let unwound = locks.futex || locks.rust || locks.go || all_off_cpu;
+    let unwound = (unwound, "futexes, locks of Rust and Go, and off-CPU times", "--locks futex");
+    let off_cpu = (sched != SchedRows::None, "off-CPU times", "--sched all");
+    let threads = (all_off_cpu, "the off-CPU times of all tasks", "--off-cpu");
+    for (is_given, option, (is_recorded, what, way)) in [
+        (args.contended_only, "--contended-only", kernel),
+        (args.kernel_probes != KernelProbes::Auto, "--kernel-probes", kernel),
+        (!args.kind.is_empty(), "--kind", kernel_alone),
+        (args.no_spin, "--no-spin", kernel_alone),
+        (args.sample > 1, "--sample", kernel_alone),
+        (args.pthread_probes != PthreadProbes::Auto, "--pthread-probes", pthread),
+        (args.lossless, "--lossless", pthread),
+        (is_set(args.min_wait), "--min-wait", any),
+        (!args.lock.is_empty(), "--lock", any),
+        (matches!(args.unwind, Some(Unwind::Dwarf(_))), "--unwind dwarf", unwound),
+        (is_set(args.min_block), "--min-block", off_cpu),
+        (is_set(args.max_block), "--max-block", off_cpu),
+        (args.user_threads, "--user-threads", threads),
+        (args.kernel_threads, "--kernel-threads", threads),
+    ] {
+        if is_given && !is_recorded {
+            bail!(
+                "cannot apply {option}: it is for {what}, which are not recorded; add {way}, or leave {option} out"
+            );
+        }
+    }
+    Ok(())
+}
