@@ -1,6 +1,6 @@
 //! Records programs whose truth is known by construction, and compares what klock says of them with it: names, classes, counts.
 //!
-//! needs: gcc
+//! needs: root, gcc
 
 #![cfg(feature = "record")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -9,14 +9,14 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 mod support;
 
-use support::{csv_rows, fixture, klock, run};
+use support::{cannot_record, csv_rows, fixture, klock, run, skip};
 
-/// Records a program with the in-process recorder, and returns the place of the trace in `directory`.
+/// Records these locks of a program, and returns the place of the trace in `directory`.
 #[track_caller]
-fn recorded(program: &Path, args: &[&str], directory: &Path) -> std::path::PathBuf {
+fn recorded(locks: &str, program: &Path, args: &[&str], directory: &Path) -> std::path::PathBuf {
     let trace = directory.join("t.parquet");
     let mut record: Command = klock();
-    record.args(["record", "--locks", "pthread", "-o"]).arg(&trace).arg("--").arg(program).args(args);
+    record.args(["record", "--locks", locks, "-o"]).arg(&trace).arg("--").arg(program).args(args);
     let ended = run(&mut record);
     assert!(ended.status.success(), "{}", ended.stderr);
     trace
@@ -34,7 +34,7 @@ fn analyzed(args: &[&str], trace: &Path) -> String {
 #[ignore = "builds and records a program; run by cargo xtask test"]
 fn functions_of_c_keep_their_names_though_they_encode_types() {
     let directory = tempfile::tempdir().unwrap();
-    let trace = recorded(&fixture("truth_names"), &[], directory.path());
+    let trace = recorded("pthread", &fixture("truth_names"), &[], directory.path());
     let csv = analyzed(&["report", "--by", "site", "--lock", "names_lock", "--format", "csv"], &trace);
     let mut found: Vec<String> = csv_rows(&csv).into_iter().map(|row| row["function"].clone()).collect();
     found.sort();
@@ -48,7 +48,8 @@ fn a_lock_in_memory_that_processes_share_is_one_lock() {
     const ROUNDS: usize = 50;
     let directory = tempfile::tempdir().unwrap();
     let args = [PROCESSES.to_string(), ROUNDS.to_string()];
-    let trace = recorded(&fixture("shared_lock"), &args.each_ref().map(String::as_str), directory.path());
+    let args = args.each_ref().map(String::as_str);
+    let trace = recorded("pthread", &fixture("shared_lock"), &args, directory.path());
     let csv = analyzed(&["report", "--by", "lock", "--all", "--idle", "--format", "csv"], &trace);
     let rows = csv_rows(&csv);
     let counts = |kind: &str, is_shared: bool| {
@@ -67,4 +68,22 @@ fn a_lock_in_memory_that_processes_share_is_one_lock() {
         rows.map(|row| row["wait_caused_ns"].parse::<i64>().unwrap()).sum::<i64>()
     };
     assert!(caused("hold") > 0, "{blame}");
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_futex_in_memory_that_processes_share_is_one_lock() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let trace = recorded("futex", &fixture("shared_lock"), &["20", "200"], directory.path());
+    let columns = ["--by", "lock", "--all", "--idle", "-F", "count,threads,name", "--format", "csv"];
+    let rows = csv_rows(&analyzed(&[&["report"][..], &columns].concat(), &trace));
+    // The two mutexes and the semaphore, as far as a process waited for them.
+    let shared: Vec<_> = rows.iter().filter(|row| row["name"].contains(", shared)")).collect();
+    assert!((1..=3).contains(&shared.len()), "{rows:?}");
+    let threads = shared.iter().map(|row| row["threads"].parse::<usize>().unwrap()).max();
+    assert!(threads > Some(1), "threads of several processes wait for one lock: {shared:?}");
+    assert!(rows.iter().all(|row| !row["name"].contains("private_lock")), "it is never waited for: {rows:?}");
 }
