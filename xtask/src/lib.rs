@@ -1,7 +1,7 @@
 //! klock's chores, run as `cargo xtask CHORE`: tests, benchmarks, comparisons, generated files. Each chore is a file.
 //!
 //! The library also serves klock's live tests, which share its process runner ([`process`]), its builder of fixture
-//! programs ([`fixture`]) and its trace generator ([`generate`]).
+//! programs ([`fixture`]), its trace generator ([`generate`]) and its comparison with perf ([`sites`]).
 //!
 //! A chore may install, build, record and measure. klock itself never needs one.
 
@@ -33,10 +33,11 @@ mod preload_bench;
 pub mod process;
 mod programs;
 mod setup;
-mod sites;
+pub mod sites;
 mod speed;
 mod table;
 mod test;
+mod unwinding;
 mod vm;
 
 /// klock's chores.
@@ -88,6 +89,8 @@ enum Chore {
     Overhead(overhead::Options),
     /// Measure what recording each lock and unlock costs a program: klock's library, LTTng and, as root, uprobes.
     PreloadBench(preload_bench::Options),
+    /// Measure what unwinding user stacks by tables costs for each event. Needs root.
+    Unwinding(unwinding::Options),
     /// Run real programs alone and recorded, and compare.
     Programs(programs::Options),
     /// Record real programs with perf and klock, and compare the call sites of their waits. Needs root.
@@ -144,6 +147,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Programs(options) => programs::run(&options).map(|()| true),
         Chore::Sites(options) => sites::run(&options),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
+        Chore::Unwinding(options) => unwinding::run(&options).map(|()| true),
         Chore::Generate { events, output, seed, lossy } => {
             generate::run(&output, events, seed, lossy).map(|()| true)
         }

@@ -48,7 +48,7 @@ struct Load {
     name: &'static str,
     /// Its kind of lock; `None` stands for those that a report shows by default.
     kind: Option<&'static str>,
-    /// Whether its locks are futexes, which only root can record.
+    /// Whether its locks are recorded by probes in the kernel, which only root can set.
     as_root: bool,
     /// Whether each run does the same work, so that processor times can be compared.
     same_work: bool,
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(wanted) {
         if load.as_root && !host::is_root() {
-            println!("{}: left out; its locks are futexes, and recording them needs root", load.name);
+            println!("{}: left out; recording its locks needs root", load.name);
             continue;
         }
         match yard.row(load, options.rounds)? {

@@ -4,7 +4,9 @@
 //! A wait counts if both recorded it: the same thread, at the same time. klock must name perf's site, or mark its own as a guess.
 
 use std::{
-    fs, thread,
+    fs,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -24,7 +26,8 @@ mod trace;
 mod wait;
 
 use beside::{Beside, PerfStacks, Waits};
-use compare::{Comparison, compare};
+pub use compare::Comparison;
+use compare::compare;
 
 /// Bound on the start of a load's program.
 const START: Duration = Duration::from_secs(60);
@@ -101,6 +104,25 @@ fn row(name: &str, recording: &str, compared: &Comparison) -> Vec<String> {
     let right = format!("{:.2} %", percent(compared.equal, compared.paired));
     let head = [name.to_owned(), recording.to_owned()];
     head.into_iter().chain(numbers.map(|number| number.to_string())).chain([right]).collect()
+}
+
+/// Records a running process with both recorders while `work` runs, and compares the call sites of its off-CPU times or else of its
+/// waits for futexes.
+///
+/// # Errors
+/// If a recorder fails.
+pub fn compare_process(
+    klock: &Path,
+    pid: &str,
+    off_cpu: bool,
+    directory: &Path,
+    work: impl FnOnce(),
+) -> Result<Comparison> {
+    let waits = if off_cpu { Waits::OffCpu } else { Waits::Futex };
+    let beside = Beside::start(klock, pid, (waits, PerfStacks::Dwarf), directory)?;
+    work();
+    let (perf, klock) = beside.finish()?;
+    Ok(compare(&perf, &klock))
 }
 
 /// Runs a load with both recorders on its program. Returns the missing program if there is one.

@@ -18,21 +18,21 @@ const DESCRIBED: usize = 3;
 
 /// The outcome of a comparison.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Comparison {
+pub struct Comparison {
     /// Waits that klock recorded with a stack.
-    pub(super) waits: u64,
+    pub waits: u64,
     /// Waits that perf recorded too, with a stack that reaches the site.
-    pub(super) paired: u64,
+    pub paired: u64,
     /// Paired waits with the same site.
-    pub(super) equal: u64,
+    pub equal: u64,
     /// Paired waits whose site klock marks as a guess.
-    pub(super) marked: u64,
+    pub marked: u64,
     /// Paired waits with another site, which is not marked.
-    pub(super) wrong: u64,
+    pub wrong: u64,
     /// Paired waits for which perf's stack ends before the site. They are not counted in `paired`.
-    pub(super) cut: u64,
+    pub cut: u64,
     /// Both stacks of some of the wrong waits.
-    pub(super) described: Vec<String>,
+    pub described: Vec<String>,
 }
 
 /// Agreement of two stacks.

@@ -1,0 +1,70 @@
+//! Records a program with perf and klock at the same time, and compares the call sites of its waits: perf copies more of each stack, and
+//! unwinds it with code that shares nothing with klock's. `cargo xtask sites` does so with larger programs.
+//!
+//! needs: root, gcc, perf
+
+#![cfg(feature = "record")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use xtask::sites::{Comparison, compare_process};
+
+mod support;
+
+use support::{Running, cannot_record, klock, skip};
+
+/// Compares the call sites of `known_callers`, built with these flags.
+fn compared(flags: &[&str], off_cpu: bool) -> Comparison {
+    let directory = tempfile::tempdir().unwrap();
+    let program = xtask::fixture::build("known_callers", directory.path(), flags).unwrap();
+    let mut running = Running::start(Command::new(program).stdin(Stdio::piped()));
+    let pid = running.line_after("ready ");
+    let binary = klock();
+    let klock = Path::new(binary.get_program());
+    let compared = compare_process(klock, &pid, off_cpu, directory.path(), || running.go()).unwrap();
+    drop(running.child.stdin.take());
+    running.end_within(Duration::from_secs(60));
+    compared
+}
+
+/// Checks that nearly all sites are those of perf, and that the others are marked.
+#[track_caller]
+fn assert_equal(compared: &Comparison) {
+    let Comparison { waits, paired, equal, wrong, .. } = compared;
+    // The program waits 80 times in its main thread; a lock may be free on a busy machine.
+    assert!(*paired >= 30, "{paired} of {waits} waits are paired");
+    assert!(equal * 100 >= paired * 99 && *wrong == 0, "{compared:?}");
+}
+
+#[test]
+#[ignore = "needs root, gcc and perf; run by cargo xtask test"]
+fn waits_for_futexes_have_the_call_sites_of_perf() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    if !xtask::process::has("perf") {
+        return skip("no perf here");
+    }
+    for flags in [&[][..], &["-O2", "-fomit-frame-pointer"]] {
+        assert_equal(&compared(flags, false));
+    }
+}
+
+#[test]
+#[ignore = "needs root, gcc and perf; run by cargo xtask test"]
+fn off_cpu_times_have_the_call_sites_of_perf() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    if !xtask::process::has("perf") {
+        return skip("no perf here");
+    }
+    for flags in [&[][..], &["-O2", "-fomit-frame-pointer"]] {
+        assert_equal(&compared(flags, true));
+    }
+}
