@@ -1,17 +1,19 @@
 //! `mtx_*` and `cnd_*`. In glibc these are the pthread functions on the same structures with other return values, and so they
-//! are here. They are interposed because the C library calls its own functions without going through interposable symbols.
+//! are here. They are interposed because the C library calls its own functions without going through interposable symbols. So do
+//! these: another interposer sees none of these calls.
 
 use core::ffi::c_int;
 
 use libc::timespec;
 use trace_format::preload::{
     api::{CONDITION, MUTEX},
+    call::TIMED,
     op,
 };
 
 use crate::{
-    call::{initialize, release},
-    condition, mutex,
+    call::{acquire, initialize, release, try_acquire},
+    clock, condition, mutex,
     real::{self, Lock},
     walk::Caller,
 };
@@ -44,22 +46,42 @@ pub(crate) unsafe extern "C" fn mtx_destroy(mutex: Lock, caller: Caller) {
 
 pub(crate) unsafe extern "C" fn mtx_lock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(mutex::lock(mutex, caller)) }
+    unsafe {
+        thrd_result(acquire(
+            caller,
+            MUTEX,
+            mutex,
+            || real::OWN_MUTEX_TRYLOCK.get()(mutex),
+            |call| mutex::waits_for(mutex, call),
+            || real::OWN_MUTEX_LOCK.get()(mutex),
+        ))
+    }
 }
 
 pub(crate) unsafe extern "C" fn mtx_trylock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(mutex::trylock(mutex, caller)) }
+    unsafe { thrd_result(try_acquire(caller, MUTEX, mutex, || real::OWN_MUTEX_TRYLOCK.get()(mutex))) }
 }
 
 pub(crate) unsafe extern "C" fn mtx_timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(mutex::timedlock(mutex, until, caller)) }
+    // SAFETY: forwarded unchanged; the timeout is read only if the C library reads it as well.
+    unsafe {
+        thrd_result(acquire(
+            caller,
+            MUTEX | TIMED,
+            mutex,
+            || real::OWN_MUTEX_TRYLOCK.get()(mutex),
+            |call| mutex::waits_for(mutex, call).filter(|_| clock::is_valid(until)),
+            || real::OWN_MUTEX_TIMEDLOCK.get()(mutex, until),
+        ))
+    }
 }
 
 pub(crate) unsafe extern "C" fn mtx_unlock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(mutex::unlock(mutex, caller)) }
+    unsafe {
+        thrd_result(release(caller, op::RELEASED, MUTEX, mutex, || real::OWN_MUTEX_UNLOCK.get()(mutex)))
+    }
 }
 
 pub(crate) unsafe extern "C" fn cnd_init(condition: Lock, caller: Caller) -> c_int {
@@ -79,7 +101,7 @@ pub(crate) unsafe extern "C" fn cnd_destroy(condition: Lock, caller: Caller) {
 
 pub(crate) unsafe extern "C-unwind" fn cnd_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(condition::wait(condition, mutex, caller)) }
+    unsafe { thrd_result(condition::own_wait(condition, mutex, caller)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn cnd_timedwait(
@@ -89,5 +111,5 @@ pub(crate) unsafe extern "C-unwind" fn cnd_timedwait(
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(condition::timedwait(condition, mutex, until, caller)) }
+    unsafe { thrd_result(condition::own_timedwait(condition, mutex, until, caller)) }
 }

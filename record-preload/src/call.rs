@@ -294,9 +294,13 @@ fn acquire_contended(
     }
     let owner = if result == libc::EBUSY { owner(&call) } else { None };
     let Some(owner) = owner else {
+        // The call ends at once, unless another thread has taken the lock meanwhile.
+        call.pause();
         let result = wait();
-        call.report(api, lock, Outcome::of(result));
-        call.end();
+        if call.resume() {
+            call.report(api, lock, Outcome::of(result));
+            call.end();
+        }
         return result;
     };
     call.wait(api, lock, owner);

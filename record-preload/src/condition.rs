@@ -91,3 +91,28 @@ pub(crate) unsafe extern "C-unwind" fn clockwait(
         )
     }
 }
+
+/// A wait without other interposers, for `cnd_wait`.
+pub(crate) unsafe extern "C-unwind" fn own_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { wait!(condition, mutex, CONDITION, caller, real::OWN_COND_WAIT.get()(condition, mutex)) }
+}
+
+/// A wait without other interposers, for `cnd_timedwait`.
+pub(crate) unsafe extern "C-unwind" fn own_timedwait(
+    condition: Lock,
+    mutex: Lock,
+    until: *const timespec,
+    caller: Caller,
+) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe {
+        wait!(
+            condition,
+            mutex,
+            CONDITION | TIMED,
+            caller,
+            real::OWN_COND_TIMEDWAIT.get()(condition, mutex, until)
+        )
+    }
+}

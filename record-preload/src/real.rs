@@ -16,18 +16,26 @@ use libc::{clockid_t, timespec};
 pub(crate) struct Real<F> {
     at: AtomicPtr<c_void>,
     name: &'static CStr,
-    /// The preferred symbol version. The C library has older functions of the same name with other data structures.
+    /// The preferred symbol version. The C library has older functions of the same name with other data structures. A function
+    /// of another interposer has no version and is preferred to both.
     version: Option<&'static CStr>,
+    /// Whether other interposers are skipped.
+    is_own: bool,
     kind: PhantomData<F>,
 }
 
 impl<F: Copy> Real<F> {
     const fn new(name: &'static CStr) -> Self {
-        Self { at: AtomicPtr::new(null_mut()), name, version: None, kind: PhantomData }
+        Self { at: AtomicPtr::new(null_mut()), name, version: None, is_own: false, kind: PhantomData }
     }
 
     const fn versioned(name: &'static CStr, version: &'static CStr) -> Self {
-        Self { at: AtomicPtr::new(null_mut()), name, version: Some(version), kind: PhantomData }
+        Self { version: Some(version), ..Self::new(name) }
+    }
+
+    /// The C library's own function, which its other functions call.
+    const fn own(name: &'static CStr, version: &'static CStr) -> Self {
+        Self { is_own: true, ..Self::versioned(name, version) }
     }
 
     /// Returns the function.
@@ -45,14 +53,13 @@ impl<F: Copy> Real<F> {
     #[cold]
     #[inline(never)]
     fn find(&self) -> *mut c_void {
-        let mut at = null_mut();
-        if let (Some(version), Some(dlvsym)) = (self.version, dlvsym()) {
-            // SAFETY: both strings are null-terminated.
-            at = unsafe { dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) };
-        }
-        if at.is_null() {
-            // SAFETY: the string is null-terminated.
-            at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        // SAFETY: the string is null-terminated.
+        let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if let Some(preferred) = self.version.and_then(|version| versioned(self.name, version))
+            && at != preferred
+            && (self.is_own || at.is_null() || Some(at) == versioned(self.name, FIRST_VERSION))
+        {
+            at = preferred;
         }
         if at.is_null() {
             at = missing as *mut c_void;
@@ -60,6 +67,28 @@ impl<F: Copy> Real<F> {
         self.at.store(at, Ordering::Relaxed);
         at
     }
+
+    /// Whether the next library with the function is not the C library, but another interposer. For functions of the oldest version
+    /// of the C library. Looks up; not for each call.
+    #[cold]
+    pub(crate) fn is_interposed(&self) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        let at = if at.is_null() { self.find() } else { at };
+        versioned(self.name, FIRST_VERSION).is_some_and(|own| own != at)
+    }
+}
+
+/// The version of the oldest functions of the C library.
+const FIRST_VERSION: &CStr = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } else { c"GLIBC_2.2.5" };
+
+/// The version of the functions of the present condition variables.
+const CONDITION_VERSION: &CStr = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } else { c"GLIBC_2.3.2" };
+
+/// Returns the next function of a name and a version. Interposers, whose functions have no version, are skipped.
+fn versioned(name: &CStr, version: &CStr) -> Option<*mut c_void> {
+    // SAFETY: both strings are null-terminated.
+    let at = unsafe { dlvsym()?(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
+    (!at.is_null()).then_some(at)
 }
 
 extern "C" fn missing() -> c_int {
@@ -104,7 +133,7 @@ pub(crate) fn is_glibc() -> bool {
 
 /// A pointer to a lock of any kind.
 pub(crate) type Lock = *mut c_void;
-type LockOnly = unsafe extern "C" fn(Lock) -> c_int;
+pub(crate) type LockOnly = unsafe extern "C" fn(Lock) -> c_int;
 type LockUntil = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
 type LockUntilByClock = unsafe extern "C" fn(Lock, clockid_t, *const timespec) -> c_int;
 type Init = unsafe extern "C" fn(Lock, *const c_void) -> c_int;
@@ -227,3 +256,12 @@ functions! {
     KEY_CREATE: unsafe extern "C" fn(*mut c_uint, Option<Cleanup>) -> c_int = c"pthread_key_create";
     SETSPECIFIC: unsafe extern "C" fn(c_uint, *const c_void) -> c_int = c"pthread_setspecific";
 }
+
+// For the functions of `threads.h`.
+pub(crate) static OWN_MUTEX_LOCK: Real<LockOnly> = Real::own(c"pthread_mutex_lock", FIRST_VERSION);
+pub(crate) static OWN_MUTEX_TRYLOCK: Real<LockOnly> = Real::own(c"pthread_mutex_trylock", FIRST_VERSION);
+pub(crate) static OWN_MUTEX_TIMEDLOCK: Real<LockUntil> = Real::own(c"pthread_mutex_timedlock", FIRST_VERSION);
+pub(crate) static OWN_MUTEX_UNLOCK: Real<LockOnly> = Real::own(c"pthread_mutex_unlock", FIRST_VERSION);
+pub(crate) static OWN_COND_WAIT: Real<ConditionWait> = Real::own(c"pthread_cond_wait", CONDITION_VERSION);
+pub(crate) static OWN_COND_TIMEDWAIT: Real<ConditionWaitUntil> =
+    Real::own(c"pthread_cond_timedwait", CONDITION_VERSION);

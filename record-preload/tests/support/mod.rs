@@ -81,7 +81,7 @@ pub(crate) struct Options {
     pub(crate) inactive: bool,
     /// Maximum number of events kept per session; the rest is only counted.
     pub(crate) max_events: usize,
-    /// Skip records and count their units: the fastest reader.
+    /// Copy records and count their units: the fastest reader.
     pub(crate) skim: bool,
 }
 
