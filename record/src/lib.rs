@@ -52,6 +52,7 @@ mod preemption;
 pub mod preload;
 mod priority;
 pub mod probes;
+mod processors;
 pub mod procfs;
 pub mod ring;
 pub mod safety;

@@ -168,6 +168,16 @@ impl Preload {
         self.queue.has_backpressure() && !self.spool.is_half_full()
     }
 
+    /// Whether there is room for records that wait to be composed.
+    pub fn may_wait(&self) -> bool {
+        !self.spool.is_half_full() && !self.queue.ledger.is_filling()
+    }
+
+    /// Takes the PIDs of the processes that joined since the last call.
+    pub fn take_joined(&self) -> Vec<u32> {
+        self.queue.take_joined()
+    }
+
     /// The time up to which everything in the merger can be composed.
     pub fn due_ns(&self) -> u64 {
         if self.merger.pending() == 0 { 0 } else { self.merger.settled_ns() }

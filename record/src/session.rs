@@ -33,6 +33,7 @@ use crate::{
 
 mod checkpoints;
 mod command;
+mod deferral;
 mod kernel;
 mod later;
 mod lookups;
@@ -40,6 +41,7 @@ mod pipeline;
 mod progress;
 
 use checkpoints::Checkpoints;
+use deferral::Deferral;
 use kernel::KernelSide;
 use pipeline::Pipeline;
 use progress::ProgressReporter;
@@ -78,6 +80,7 @@ pub(crate) struct Session<'a> {
     progress: ProgressReporter,
     trace_id: String,
     checkpoints: Checkpoints,
+    deferral: Deferral,
     kernel_addresses: KernelAddresses,
     /// Time of the SIGTERM to the command.
     terminated: Option<Instant>,
@@ -171,6 +174,7 @@ impl<'a> Session<'a> {
             progress: ProgressReporter::new(now),
             trace_id: new_trace_id(),
             checkpoints: Checkpoints::new(now),
+            deferral: Deferral::new(),
             kernel_addresses: KernelAddresses::new(options.kernel_addresses),
             terminated: None,
         })
@@ -194,8 +198,10 @@ impl<'a> Session<'a> {
                 return WRITE_FAILED.to_owned();
             }
             if let Some(reason) = self.stop_reason(sink) {
+                self.deferral.end();
                 return reason;
             }
+            self.update_deferral();
             if !self.has_more() || !sink.has_room() {
                 let rest = ROUND.saturating_sub(started.elapsed());
                 match &self.command {
@@ -282,12 +288,12 @@ impl<'a> Session<'a> {
 
     /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
     fn round(&mut self, sink: &Sink) -> bool {
-        let Self { kernel, preload, switches, pipeline, symbols, .. } = self;
+        let Self { kernel, preload, switches, pipeline, symbols, deferral, .. } = self;
         let Pipeline { orderer, composer, .. } = pipeline;
         let kernel_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
         let switches_ns = switches.as_mut().map(|switches| switches.drain(orderer));
         let complete_ns = kernel_ns.into_iter().chain(switches_ns).min();
-        let backpressure = preload.as_ref().is_some_and(Preload::has_backpressure);
+        let backpressure = deferral.is_on() || preload.as_ref().is_some_and(Preload::has_backpressure);
         if let Some(preload) = preload.as_mut().filter(|_| !backpressure) {
             preload.add_batches();
         }
@@ -345,9 +351,18 @@ impl<'a> Session<'a> {
         lookups::request(&mut pipeline.composer, kernel.as_ref(), symbols, checkpoints, max_stack);
     }
 
+    /// Decides whether composing waits. What the kernel records is never delayed, as klock learns from it which processes to probe.
+    fn update_deferral(&mut self) {
+        let is_caught_up = self.deferral.is_on() || !self.has_more();
+        let until_checkpoint = self.checkpoints.until_due(Instant::now());
+        if let Some(preload) = self.preload.as_ref().filter(|_| self.kernel.is_none()) {
+            self.deferral.update(preload, is_caught_up, until_checkpoint, &self.symbols);
+        }
+    }
+
     /// Returns whether another round would find records at once.
     fn has_more(&self) -> bool {
-        self.preload.as_ref().is_some_and(|preload| {
+        self.preload.as_ref().filter(|_| !self.deferral.is_on()).is_some_and(|preload| {
             !preload.has_backpressure()
                 && (preload.has_more() || self.pipeline.composed_ns < preload.due_ns())
         })

@@ -117,6 +117,11 @@ impl Ledger {
         notes
     }
 
+    /// Whether an eighth of the units that processes of other users may queue is queued, so that they should be composed soon.
+    pub fn is_filling(&self) -> bool {
+        self.others.queued_units.load(Ordering::Relaxed) > self.others.limits.queued_units / 8
+    }
+
     /// The number of processes whose recording ended early.
     pub fn ended(&self) -> u64 {
         self.lock_ended().len() as u64

@@ -35,6 +35,8 @@ pub struct DrainQueue {
     /// The budgets of the processes.
     pub(super) ledger: Arc<Ledger>,
     new: Mutex<Vec<NewProcess>>,
+    /// The processes that joined, until they are asked for.
+    joined: Mutex<Vec<u32>>,
     stop: AtomicBool,
     done: AtomicBool,
     /// At the last round, pools filled faster than they were read.
@@ -59,12 +61,18 @@ impl DrainQueue {
 
     /// Adds a process, which is drained from now on. To be called before it gets its region.
     pub fn add(&self, process: NewProcess) {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner).push(process.image.pid);
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push(process);
     }
 
     /// Takes the processes that were added since the last call.
     pub(super) fn take(&self) -> Vec<NewProcess> {
         std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the PIDs of the processes that joined since the last call.
+    pub fn take_joined(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Requests the last drain: no process records anything after it.

@@ -55,6 +55,11 @@ impl Checkpoints {
         }
     }
 
+    /// Returns the time until the next checkpoint is due.
+    pub(super) fn until_due(&self, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now)
+    }
+
     /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
     pub(super) fn see(&mut self, id: StackId, raw: &RawFrames) {
         self.stacks.insert(id, raw.without_names());

@@ -86,6 +86,7 @@ impl Session<'_> {
 
     /// Composes what processes have recorded themselves up to now, but gives up after a while.
     fn catch_up(&mut self, sink: &Sink) {
+        self.deferral.end();
         let (started, now_ns) = (Instant::now(), monotonic_ns() as u64);
         while self.preload.is_some()
             && self.pipeline.composed_ns < now_ns
