@@ -32,6 +32,7 @@ mod pictures;
 mod preload_bench;
 pub mod process;
 mod programs;
+mod recorders;
 mod setup;
 pub mod sites;
 mod speed;
@@ -93,6 +94,8 @@ enum Chore {
     Unwinding(unwinding::Options),
     /// Run real programs alone and recorded, and compare.
     Programs(programs::Options),
+    /// Run programs alone, under klock and under LTTng's wrapper, and compare how much each slows them.
+    Recorders(recorders::Options),
     /// Record real programs with perf and klock, and compare the call sites of their waits. Needs root.
     Sites(sites::Options),
     /// Write a trace of an invented program. The same options give the same trace.
@@ -145,6 +148,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Speed(options) => speed::run(&options),
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Programs(options) => programs::run(&options).map(|()| true),
+        Chore::Recorders(options) => recorders::run(&options).map(|()| true),
         Chore::Sites(options) => sites::run(&options),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Unwinding(options) => unwinding::run(&options).map(|()| true),

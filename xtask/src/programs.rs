@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::{
     harness::{Common, Harness, median},
@@ -24,7 +25,7 @@ const FEW: u64 = 1_000_000;
 /// Sites longer than this are shown without the types of their arguments.
 const LONG: usize = 60;
 /// The user who records, if this process is root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// The exit status of a load whose program is missing.
 const MISSING: &str = "77";
 
@@ -76,12 +77,26 @@ pub(crate) struct Yard {
 }
 
 /// The output of a run.
-struct Ran {
-    version: String,
-    figure: f64,
-    unit: String,
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) version: String,
+    pub(crate) figure: f64,
+    pub(crate) unit: String,
     /// Processor time of the program, in seconds.
     cpu_s: f64,
+}
+
+impl Ran {
+    #[cfg(test)]
+    pub(crate) fn new(version: &str, figure: f64, unit: &str) -> Self {
+        Self { version: version.to_owned(), figure, unit: unit.to_owned(), cpu_s: 0.0 }
+    }
+
+    /// How many times as long the same work takes as in the other run.
+    pub(crate) fn slowdown(&self, other: &Self) -> f64 {
+        let ratio = self.figure / other.figure;
+        if self.unit == "s" { ratio } else { 1.0 / ratio }
+    }
 }
 
 /// Runs the loads and prints.
@@ -154,8 +169,7 @@ impl Yard {
                 Ok(ran) => ran,
                 Err(missing) => return Ok(Err(missing)),
             };
-            let is_time = without.unit == "s";
-            slower.push(if is_time { with.figure / without.figure } else { without.figure / with.figure });
+            slower.push(with.slowdown(&without));
             added_s.push(with.cpu_s - without.cpu_s);
             alone.push(without.figure);
             recorded.push(with.figure);
@@ -186,19 +200,22 @@ impl Yard {
         ]))
     }
 
-    /// Runs the load once. Returns the missing program if there is one.
+    /// Runs the load once, alone or recorded into a trace. Returns the missing program if there is one.
     fn once(&self, load: &Load, trace: Option<&Path>) -> Result<Result<Ran, String>> {
+        self.ran(load.name, load.as_root, &trace.map_or_else(String::new, |trace| self.klock_into(trace)))
+    }
+
+    /// Returns the words of a shell that record a program with klock.
+    pub(crate) fn klock_into(&self, trace: &Path) -> String {
+        format!("{} record --quiet -f -o {} --", self.folder.join("klock").display(), trace.display())
+    }
+
+    /// Runs a load once behind the words of a shell that start a recorder. Returns the missing program if there is one.
+    pub(crate) fn ran(&self, load: &str, as_root: bool, recorder: &str) -> Result<Result<Ran, String>> {
         let work = self.empty_work()?;
-        let klock = self.folder.join("klock");
-        let timed = self.folder.join("loads/timed");
-        let record = match trace {
-            Some(trace) => {
-                format!("{} record --quiet -f -o {} -- {}", klock.display(), trace.display(), timed.display())
-            }
-            None => timed.display().to_string(),
-        };
-        println!("$ loads/{}.sh{}", load.name, if trace.is_some() { ", recorded" } else { "" });
-        let printed = match self.script(load.name, load.as_root, ("RECORD", &record))? {
+        let record = format!("{recorder} {}", self.folder.join("loads/timed").display());
+        println!("$ loads/{load}.sh, behind: {recorder}");
+        let printed = match self.script(load, as_root, ("RECORD", &record))? {
             Ok(printed) => printed,
             Err(missing) => return Ok(Err(missing)),
         };
@@ -207,7 +224,7 @@ impl Yard {
         let (Some(version), Some((number, unit))) =
             (of("VERSION "), of("FIGURE ").and_then(|f| f.split_once(' ')))
         else {
-            bail!("{}.sh did not say VERSION and FIGURE: {printed}", load.name)
+            bail!("{load}.sh did not say VERSION and FIGURE: {printed}")
         };
         let figure = number.parse().with_context(|| number.to_owned())?;
         let cpu = fs::read_to_string(work.join("cpu")).context("the program left no processor time")?;
@@ -235,27 +252,41 @@ impl Yard {
     ) -> Result<Result<String, String>> {
         // A load that ends with 77 prints the name of the missing program.
         let script = "cd \"$WORK\" && { bash \"$LOAD\"; s=$?; [ $s = 77 ] && echo 77 || exit $s; }";
-        let home = home::of_user(NOBODY)?;
-        let run = if let Some(home) = home.as_ref().filter(|_| !as_root) {
-            Run::new("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script])
-                .env("HOME", home.path())
-        } else {
-            Run::new("bash", &["-c", script])
-        };
-        let work = self.folder.join("work");
-        let printed = run
-            .env("WORK", &work)
-            .env("TMPDIR", &work)
+        let home = home::of_user(NOBODY)?.filter(|_| !as_root);
+        let printed = self
+            .bash(script, home.as_ref())
             .env("LOAD", self.folder.join(format!("loads/{name}.sh")))
             .env("FIXTURES", self.folder.join("programs"))
             .env(variable, value)
-            .minutes(3)
             .read()?;
         let lines: Vec<&str> = printed.lines().collect();
         Ok(match lines[..] {
             [missing, MISSING] => Err(missing.to_owned()),
             _ => Ok(printed),
         })
+    }
+
+    /// Runs the words of a shell as the ordinary user, and returns the output.
+    pub(crate) fn shell(&self, script: &str) -> Result<String> {
+        self.bash(script, home::of_user(NOBODY)?.as_ref()).read()
+    }
+
+    /// Returns a run of bash, as the user of a home directory or as this one.
+    fn bash(&self, script: &str, home: Option<&TempDir>) -> Run {
+        let run = match home {
+            Some(home) => {
+                let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script];
+                Run::new("setpriv", &user).env("HOME", home.path())
+            }
+            None => Run::new("bash", &["-c", script]),
+        };
+        let work = self.folder.join("work");
+        run.env("WORK", &work).env("TMPDIR", &work).minutes(3)
+    }
+
+    /// Returns the number of events that a trace lacks.
+    pub(crate) fn lost(&self, trace: &Path) -> Result<u64> {
+        self.report(trace, &["--idle"])?["trust"]["lost"].as_u64().context("no loss in the report")
     }
 
     fn report(&self, trace: &Path, options: &[&str]) -> Result<Value> {
@@ -329,7 +360,7 @@ fn per_acquisition(seconds: f64, acquired: u64) -> String {
     if acquired < FEW { String::new() } else { format!("{:+.0}", seconds * 1e9 / acquired as f64) }
 }
 
-fn figure(number: f64, unit: &str) -> String {
+pub(crate) fn figure(number: f64, unit: &str) -> String {
     if unit == "s" { format!("{number:.3} s") } else { format!("{number:.0} {unit}") }
 }
 
