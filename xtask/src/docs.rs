@@ -31,7 +31,7 @@ pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
     check_named_tests()?;
     let path = path_with(klock)?;
     for document in WITH_SAMPLES {
-        if update(document, check, |text| samples(text, &path))? {
+        if update(document, check, |text| samples(document, text, &path))? {
             stale.push(document.to_owned());
         }
         let text = fs::read_to_string(root().join(document)).with_context(|| document.to_owned())?;
@@ -124,11 +124,11 @@ fn trace_format_parts(_: &str) -> Result<Vec<Part>> {
 }
 
 /// The output of each command line that `text` has a marker for.
-fn samples(text: &str, path: &OsString) -> Result<Vec<Part>> {
+fn samples(document: &str, text: &str, path: &OsString) -> Result<Vec<Part>> {
     command_lines(text)
         .map(|line| {
             if let Some(file) = picture_of(line) {
-                return Ok((line.to_owned(), picture_part(line, file)));
+                return Ok((line.to_owned(), picture_part(document, line, file)));
             }
             let output = Run::new("sh", &["-c", line]).env("PATH", path).read()?;
             let output = output.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
@@ -143,9 +143,10 @@ fn picture_of(line: &str) -> Option<&str> {
     file.ends_with(".svg").then_some(file)
 }
 
-/// The command line and its picture, for a document in `docs/`.
-fn picture_part(line: &str, file: &str) -> String {
-    let name = file.strip_prefix("docs/").unwrap_or(file);
+/// The command line and its picture, with the file as `document` refers to it.
+fn picture_part(document: &str, line: &str, file: &str) -> String {
+    let directory = document.rfind('/').map_or("", |at| &document[..=at]);
+    let name = file.strip_prefix(directory).unwrap_or(file);
     let words = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().replace('-', " ");
     format!("```\n{line}\n```\n\n![{words}]({name})")
 }
@@ -201,8 +202,10 @@ mod tests {
         let line = "klock plot a.parquet --blame -o docs/pictures/a-blame.svg";
         assert_eq!(picture_of(line), Some("docs/pictures/a-blame.svg"));
         assert_eq!(picture_of("klock plot a.parquet"), None);
-        let part = picture_part(line, "docs/pictures/a-blame.svg");
+        let part = picture_part("docs/pictures.md", line, "docs/pictures/a-blame.svg");
         assert_eq!(part, format!("```\n{line}\n```\n\n![a blame](pictures/a-blame.svg)"));
+        let part = picture_part("README.md", line, "docs/demo.svg");
+        assert!(part.ends_with("![demo](docs/demo.svg)"), "{part}");
     }
 
     #[test]
