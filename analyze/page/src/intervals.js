@@ -51,13 +51,15 @@ export function intervals(packed, bytes, locks) {
   };
   return {
     .../** @type {any} */ (all), count, slot, leftOut: packed.left_out, stacks: packed.stacks, waitsOfTask, waitersOf,
-    byLock: byLock.map(({ holds, waits }) => ({ holds: sorted(holds), waits: sorted(waits) })),
+    byLock: byLock.map(({ holds, waits }) => ({
+      holds: sorted(holds), waits: sorted(waits), slots: Array.from({ length: SLOTS }, (_, of) => sorted(waits.filter((i) => slot[i] === of))),
+    })),
   };
 }
 
-/** Returns the first index at which `test` holds; it holds for all after it. @param {number} length @param {(at: number) => boolean} test */
-export function firstOf(length, test) {
-  let [low, high] = [0, length];
+/** Returns the first index from `low` on at which `test` holds; it holds for all after it. @param {number} length @param {(at: number) => boolean} test */
+export function firstOf(length, test, low = 0) {
+  let high = length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (test(middle)) high = middle;
@@ -72,6 +74,21 @@ export function inRange(all, { index, ends }, from, to, each) {
     const i = index[at];
     if (all.start[i] > to) return;
     if (all.start[i] + all.length[i] >= from) each(i);
+  }
+}
+
+/**
+ * Calls `each` with the intervals that touch a range, and goes on with the first that ends after the time that `each` returns: all before it
+ * would not be seen. So it costs as much as there are pixels, however many intervals there are.
+ * @param {any} all @param {{index: Uint32Array, ends: Float64Array}} sorted @param {number} from @param {number} to @param {(i: number) => number} each
+ */
+export function inSteps(all, { index, ends }, from, to, each) {
+  let at = firstOf(index.length, (at) => ends[at] >= from);
+  while (at < index.length && all.start[index[at]] <= to) {
+    const i = index[at];
+    const until = all.start[i] + all.length[i] >= from ? each(i) : from;
+    at++;
+    if (at < index.length && ends[at] <= until) at = firstOf(index.length, (at) => ends[at] > until, at);
   }
 }
 

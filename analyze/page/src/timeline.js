@@ -4,7 +4,7 @@ import { scaleLinear } from "d3-scale";
 import { taskColours, theme } from "./colours.js";
 import { unpack } from "./data.js";
 import { el } from "./dom.js";
-import { chain, firstOf, HOLD, inRange, intervals, SLOTS, WAIT } from "./intervals.js";
+import { chain, firstOf, HOLD, inRange, inSteps, intervals, SLOTS, WAIT } from "./intervals.js";
 import { duration, mean, timestamp } from "./units.js";
 
 const ROW = 44;
@@ -218,39 +218,41 @@ export function timelineView(data) {
 
   /** @param {any} c @param {any} x @param {number} lock @param {number} y @param {number} from @param {number} to */
   function drawIntervals(c, x, lock, y, from, to) {
-    const { holds, waits } = all.byLock[lock];
+    const { holds, slots } = all.byLock[lock];
     const perPixel = (state.to - state.from) / (size.width - size.gutter);
     const origin = size.gutter - state.from / perPixel;
-    let drawn = -Infinity;
-    inRange(all, holds, from, to, (i) => {
+    const ends = (i) => {
       const left = origin + all.start[i] / perPixel;
-      const right = Math.max(left + 1, left + all.length[i] / perPixel);
-      // What ends in the pixel that is drawn already would not be seen.
-      if (right <= drawn && state.selected !== i) return;
+      return [left, Math.max(left + 1, left + all.length[i] / perPixel)];
+    };
+    // The end of the last pixel that is drawn.
+    const drawn = (right) => (Math.ceil(right) - origin) * perPixel;
+    inSteps(all, holds, from, to, (i) => {
+      const [left, right] = ends(i);
       context.fillStyle = colours.get(all.task[i]) ?? c.others;
       context.fillRect(left, y + 2, right - left, HOLDS);
-      drawn = Math.ceil(right);
       if (right - left > 60) {
         context.fillStyle = "#ffffff";
         context.textAlign = "left";
         const begin = Math.max(left, size.gutter);
         context.fillText(fitting(strings[all.task[i]], Math.min(right, size.width) - begin - 8), begin + 4, y + 3 + HOLDS / 2);
       }
-      if (state.selected === i) outline(c, left, y + 2, right - left, HOLDS);
+      return drawn(right);
     });
-    const done = new Float64Array(SLOTS).fill(-Infinity);
-    inRange(all, waits, from, to, (i) => {
-      const left = origin + all.start[i] / perPixel;
-      const right = Math.max(left + 1, left + all.length[i] / perPixel);
-      const slot = all.slot[i];
-      if (right <= done[slot] && state.selected !== i) return;
-      context.globalAlpha = 0.6;
+    context.globalAlpha = 0.6;
+    const top = (slot) => y + 4 + HOLDS + slot * SLOT;
+    slots.forEach((waits, slot) => inSteps(all, waits, from, to, (i) => {
+      const [left, right] = ends(i);
       context.fillStyle = colours.get(all.holder_task[i]) ?? c.others;
-      context.fillRect(left, y + 4 + HOLDS + slot * SLOT, right - left, SLOT - 1);
-      context.globalAlpha = 1;
-      done[slot] = Math.ceil(right);
-      if (state.selected === i) outline(c, left, y + 4 + HOLDS + slot * SLOT, right - left, SLOT - 1);
-    });
+      context.fillRect(left, top(slot), right - left, SLOT - 1);
+      return drawn(right);
+    }));
+    context.globalAlpha = 1;
+    const chosen = state.selected;
+    if (chosen === null || all.lock[chosen] !== lock) return;
+    const [left, right] = ends(chosen);
+    if (all.kind[chosen] === HOLD) outline(c, left, y + 2, right - left, HOLDS);
+    else outline(c, left, top(all.slot[chosen]), right - left, SLOT - 1);
   }
 
   function outline(c, left, top, width, height) {
