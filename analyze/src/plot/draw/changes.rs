@@ -49,13 +49,20 @@ pub fn changes_svg(changes: &Changes, options: &Options) -> Result<String, Analy
     let head = 70 + LINE * (i32::try_from(notes.len()).unwrap_or(0) + 1);
     let shown = i32::try_from(changes.locks.len()).unwrap_or(0) + 1;
     let bars_end = head + WORDS + shown * ROW + BELOW;
-    let height = bars_end + 2 * (WORDS + CHART + BELOW) + MARGIN;
+    let has_waits = changes.sides.iter().any(|side| side.periods.iter().any(|period| period.waiting > 0.0));
+    let over_time_height = if has_waits { 2 * (WORDS + CHART + BELOW) } else { 2 * LINE };
+    let height = bars_end + over_time_height + MARGIN;
     let size = (width.unsigned_abs(), height.unsigned_abs());
     let facts = facts(changes);
     let texts = Head::new(options, "Before and after", &facts, &notes);
     let words = page::page(size, |page| {
         page.fill((0, 0), (width, height), theme.paper)?;
-        texts.draw(page, theme)
+        texts.draw(page, theme)?;
+        if !has_waits {
+            let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
+            page.text("No thread waited for a lock in either trace.", (MARGIN, bars_end + LINE), face)?;
+        }
+        Ok(())
     })?;
     let charts = page::charts(size, |area| {
         legend(area, theme, head - 12)?;
@@ -64,6 +71,9 @@ pub fn changes_svg(changes: &Changes, options: &Options) -> Result<String, Analy
             let left = place.left + (column + GAP) * index as i32;
             let ends = (head + WORDS, head + WORDS + shown * ROW);
             bars(area, changes, &place, (index, metric), ((left, left + column), ends))?;
+        }
+        if !has_waits {
+            return Ok(());
         }
         let second = bars_end + WORDS + CHART + BELOW;
         over_time(area, changes, &place, ("Threads that waited, before", before, theme.others), bars_end)?;

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The committed traces, and the trace that each is compared with.
-const COMMITTED: [(&str, &str); 5] = [
+pub(super) const COMMITTED: [(&str, &str); 5] = [
     ("demo", "demo"),
     ("kernel", "kernel"),
     ("redis", "redis_one"),
@@ -37,11 +37,11 @@ const COMMITTED: [(&str, &str); 5] = [
 ];
 
 /// The looks: width in pixels and theme. The first is kept as a whole.
-const LOOKS: [(u32, Theme); 4] =
+pub(super) const LOOKS: [(u32, Theme); 4] =
     [(800, Theme::Light), (800, Theme::Dark), (1600, Theme::Light), (1600, Theme::Dark)];
 
 /// The kinds of pictures, and whether they are kept as a whole: flame graphs of other weights differ in widths only.
-const KINDS: [(Kind, bool); 9] = [
+pub(super) const KINDS: [(Kind, bool); 9] = [
     (Kind::Locks, true),
     (Kind::Lock, true),
     (Kind::Several, true),
@@ -57,7 +57,7 @@ const KINDS: [(Kind, bool); 9] = [
 const MILLION: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Locks,
     Lock,
     Several,
@@ -80,7 +80,7 @@ impl std::fmt::Display for Kind {
 }
 
 /// A trace and what does not depend on the look of its pictures.
-struct Subject<'a> {
+pub(super) struct Subject<'a> {
     name: &'a str,
     trace: &'a Trace,
     overview: Overview,
@@ -90,7 +90,7 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    fn new(name: &'a str, trace: &'a Trace, after: &Trace) -> Self {
+    pub(super) fn new(name: &'a str, trace: &'a Trace, after: &Trace) -> Self {
         let all = Filter::default();
         Self {
             name,
@@ -102,7 +102,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn draw(&self, kind: Kind, look: &Options) -> Result<String, AnalyzeError> {
+    pub(super) fn draw(&self, kind: Kind, look: &Options) -> Result<String, AnalyzeError> {
         match kind {
             Kind::Locks => overview_svg(&self.overview, look),
             Kind::Lock => {
@@ -190,7 +190,7 @@ fn assert_is_sound(name: &str, picture: &str) {
 }
 
 /// A trace of a million events: eight threads that get a mutex one after the other, again and again.
-fn million_events() -> TestTrace {
+pub(super) fn million_events() -> TestTrace {
     let mut text = crowd(8);
     text.push_str("8_500 T7 release m\n");
     let mut parts = Parts::parse(&text);
@@ -208,7 +208,7 @@ fn million_events() -> TestTrace {
 }
 
 /// The traces that are made here.
-fn made() -> [(&'static str, TestTrace); 3] {
+pub(super) fn made() -> [(&'static str, TestTrace); 3] {
     [
         ("one_event", "1_000 A acquire m a.c:1"),
         // Not one lock: only the sleep of a thread.
@@ -248,27 +248,4 @@ fn pictures_of_a_million_events_are_drawn_as_expected_and_stay_small() {
     let rounds = i64::try_from(MILLION.div_ceil(23)).unwrap();
     assert_eq!(subject.overview.wait_total_ns, rounds * (28_000 - 28));
     assert_eq!(subject.blame.waited_ns, subject.overview.wait_total_ns);
-}
-
-/// Writes all pictures as PNG for review: `KLOCK_PICTURES=DIR cargo test -p analyze -- --ignored pictures`.
-#[test]
-#[ignore = "writes pictures for review"]
-fn pictures_for_review_are_written_as_png() {
-    let directory =
-        PathBuf::from(std::env::var_os("KLOCK_PICTURES").expect("KLOCK_PICTURES names a directory"));
-    let write = |subject: &Subject<'_>| {
-        for ((kind, _), (width, theme)) in KINDS.into_iter().flat_map(|kind| LOOKS.map(|look| (kind, look))) {
-            let look = Options { width, theme, ..Options::default() };
-            if let Ok(picture) = subject.draw(kind, &look) {
-                let path = directory.join(format!("{}_{kind}_{width}_{theme}.png", subject.name));
-                fs::write(path, png(&picture).unwrap()).unwrap();
-            }
-        }
-    };
-    for (name, after) in COMMITTED {
-        write(&Subject::new(name, &committed(name), &committed(after)));
-    }
-    for (name, test) in made().into_iter().chain([("million", million_events())]) {
-        write(&Subject::new(name, &test.trace, &test.trace));
-    }
 }

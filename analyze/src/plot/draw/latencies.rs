@@ -36,7 +36,7 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
     let shortest = bands().map(|band| band.from_ns).min().unwrap_or(1);
     let longest = bands().map(|band| band.to_ns).max().unwrap_or(1);
     let frame = if chart.busiest { "frame: what is shown above" } else { "" };
-    let words = ["darker: more waits of this length", "thin line: median, orange: 99th percentile", frame];
+    let words = ["stronger: more waits of this length", "thin line: median, orange: 99th percentile", frame];
     let words = words.into_iter().filter(|words| !words.is_empty()).map(str::to_owned);
     let words: Vec<String> = words.chain([axis.unit_caption()]).collect();
     let detail = text::wrap(&words, text::fitting(layout.width - layout.left, SMALL));

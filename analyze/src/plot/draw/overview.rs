@@ -152,7 +152,7 @@ fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -
     let panel = Panel {
         heading: "Waiting by lock and time".to_owned(),
         detail: vec![format!(
-            "darker: more threads waited, at most {most:.2} on average over {}; {unit}",
+            "stronger: more threads waited, at most {most:.2} on average over {}; {unit}",
             units::duration(timeline.period_ns)
         )],
         x,

@@ -156,7 +156,7 @@ pub(super) fn waiters(page: &mut Page<'_>, chart: &Chart, layout: &Layout) -> Re
     let face = Face { size: TEXT, colour: layout.theme.ink, bold: false, align: Align::Left };
     let faint = Face { size: SMALL, colour: layout.theme.faint_ink, ..face };
     page.text("waiting at once", (layout.labels_left, top + height / 2 - 7), face)?;
-    page.text("dark: mean, light: most", (layout.labels_left, top + height / 2 + 8), faint)?;
+    page.text("strong: mean, faint: most", (layout.labels_left, top + height / 2 + 8), faint)?;
     let scale_face = Face { align: Align::Right, ..faint };
     page.text(&format!("max {most}"), (layout.left - 5, top + 5), scale_face)?;
     page.text("0", (layout.left - 5, top + height - 4), scale_face)?;
