@@ -22,7 +22,17 @@ use crate::{
     },
 };
 
-/// Sends the causes of the waits of the input's filter to a receiver, and returns the trust block of these waits.
+/// The outcome of the readings of a trace.
+pub(crate) struct Followed<R> {
+    pub(crate) receiver: R,
+    pub(crate) stats: PassStats,
+    /// The trust block of the waits.
+    pub(crate) trust: Trust,
+    /// The outcome for the selected locks.
+    pub(crate) outcome: ReadOutcome,
+}
+
+/// Sends the causes of the waits of the input's filter to a receiver.
 ///
 /// # Errors
 ///
@@ -31,14 +41,15 @@ pub(crate) fn of_waits<R: Receiver>(
     input: &Input<'_>,
     allow_loss: bool,
     receiver: impl Fn() -> R,
-) -> Result<(R, PassStats, Trust), AnalyzeError> {
+) -> Result<Followed<R>, AnalyzeError> {
     let selection = &input.selection;
     if selection.is_known_at_begin() {
         let choice = AtBegin { selection, trust: TrustCounter::default(), has_changed: false };
         let (finished, outcome) = read(input, receiver(), choice)?;
         let AtBegin { trust, has_changed, .. } = finished.choice;
         if !has_changed && finished.stats.late_rows == 0 {
-            return Ok((finished.receiver, finished.stats, input.trust(trust, &outcome, allow_loss)?));
+            let trust = input.trust(trust, &outcome, allow_loss)?;
+            return Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome });
         }
     }
     let mut choosing = Choosing {
@@ -51,7 +62,7 @@ pub(crate) fn of_waits<R: Receiver>(
     let Choosing { chosen, trust, .. } = choosing;
     let trust = input.trust(trust, &outcome, allow_loss)?;
     let (finished, _) = read(input, receiver(), Counted { chosen, selection, next: 0 })?;
-    Ok((finished.receiver, finished.stats, trust))
+    Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome })
 }
 
 /// Reads a trace and sends the causes of all waits for the selected locks to `receiver`.
@@ -70,7 +81,7 @@ fn read<R: Receiver, C: WaitChoice>(
     choice: C,
 ) -> Result<(Finished<R, C>, ReadOutcome), AnalyzeError> {
     let mut pass = Pass::new(input.trace.info(), input.names.locks(), input.rules(), receiver, choice);
-    let outcome = input.rows(Detail::Causes, |row| pass.push(row))?;
+    let outcome = input.rows(R::DETAIL, |row| pass.push(row))?;
     let mut finished = pass.end(outcome.end_ns);
     let (counts, deadlocks) = (finished.counts, std::mem::take(&mut finished.deadlocks));
     Ok((finished, ReadOutcome { counts, deadlocks, ..outcome }))

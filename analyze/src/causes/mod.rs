@@ -28,7 +28,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use choice::{of_all_waits, of_waits};
+pub(crate) use choice::{Followed, of_all_waits, of_waits};
 #[cfg(test)]
 use pass::Pass;
 pub(crate) use pass::PassStats;

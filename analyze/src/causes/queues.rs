@@ -12,7 +12,7 @@ use super::{
     numbers::Numbers,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
-use crate::engine::{Hold, LockPayers, Sink, Wait};
+use crate::engine::{Hold, LockPayers, Share, Sink, TryFailure, Wait};
 
 mod links;
 
@@ -370,7 +370,23 @@ pub(crate) trait WaitChoice {
 }
 
 impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
+    const SHARES: bool = R::SHARES;
+
+    #[inline]
+    fn acquired(&mut self, hold: &Hold) {
+        self.receiver.acquired(hold);
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        self.receiver.share(wait, share);
+    }
+
+    fn try_failed(&mut self, failure: &TryFailure) {
+        self.receiver.try_failed(failure);
+    }
+
     fn wait_begins(&mut self, wait: &Wait) {
+        self.receiver.wait_begins(wait);
         let is_selected = self.choice.begins(wait);
         let is_idle = usize::try_from(wait.lock.0).ok().and_then(|at| self.is_idle.get(at)).copied();
         let task = self.tasks.index(wait.task);

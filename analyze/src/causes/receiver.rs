@@ -1,7 +1,10 @@
 //! Receivers of waiting time by cause. A pass sends time, holds and waits as they become known.
 
 use super::{Caused, Passed};
-use crate::engine::{Hold, Wait};
+use crate::{
+    engine::{Hold, Share, TryFailure, Wait},
+    input,
+};
 
 /// Receives waiting time by cause, and holds as they end.
 pub(crate) trait Receiver {
@@ -10,6 +13,12 @@ pub(crate) trait Receiver {
 
     /// Whether [`direct`](Self::direct) is called beside the roots of chains.
     const DIRECT: bool = false;
+
+    /// Whether [`share`](Self::share) is called, as in [`Sink`](crate::engine::Sink::SHARES).
+    const SHARES: bool = false;
+
+    /// The columns that it needs.
+    const DETAIL: input::Detail = input::Detail::Causes;
 
     /// Time of waits. The time that a hold causes may arrive after its end, at the next row of its task.
     fn caused(&mut self, caused: &Caused);
@@ -27,6 +36,26 @@ pub(crate) trait Receiver {
     /// Time of waits inside other waits of the same task. Only with [`CHAINS`](Self::CHAINS).
     fn nested(&mut self, ns: i64) {
         let _ = ns;
+    }
+
+    /// A hold began, as in [`Sink`](crate::engine::Sink::acquired).
+    fn acquired(&mut self, hold: &Hold) {
+        let _ = hold;
+    }
+
+    /// A wait began.
+    fn wait_begins(&mut self, wait: &Wait) {
+        let _ = wait;
+    }
+
+    /// A share of a wait. Only with [`SHARES`](Self::SHARES).
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        let _ = (wait, share);
+    }
+
+    /// An attempt found the lock taken and did not wait.
+    fn try_failed(&mut self, failure: &TryFailure) {
+        let _ = failure;
     }
 
     /// A hold ended.

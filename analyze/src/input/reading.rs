@@ -57,6 +57,10 @@ pub(crate) enum Detail {
     All,
     /// The columns by which the payer of a wait is followed. Only for readings of rows.
     Causes,
+    /// These, and all columns that intervals are made of. Only for readings of rows.
+    CausesAndPeers,
+    /// The length of the wait alone. Only for readings of rows.
+    Lengths,
 }
 
 impl Detail {
@@ -91,6 +95,21 @@ impl Detail {
                 "state",
                 "call",
             ],
+            Self::CausesAndPeers => &[
+                "mode",
+                "lock_id",
+                "task_id",
+                "stack_id",
+                "wait_ns",
+                "call",
+                "blocked_ns",
+                "runq_ns",
+                "peer_task_id",
+                "peer_stack_id",
+                "count",
+                "state",
+            ],
+            Self::Lengths => &["wait_ns"],
             Self::All => ALL,
         }
     }

@@ -143,6 +143,18 @@ impl Selection {
         }
     }
 
+    /// Whether any interval is selected, whatever its lock.
+    pub(crate) fn is_of_everything(&self) -> bool {
+        self.all_locks && self.is_of_any_interval && !self.locks.contains(&false)
+    }
+
+    /// Whether an acquisition or the end of a wait is selected, as the interval that it begins or ends, whatever its time.
+    pub(crate) fn selects_row(&self, row: &impl EventRow) -> bool {
+        let (Some(lock), Some(task)) = (row.lock(), row.task()) else { return false };
+        let mode = row.mode().unwrap_or(Mode::Exclusive);
+        self.selects_lock(lock.0) && self.selects_interval((lock, task), mode, row.stack(), row.wait_ns())
+    }
+
     /// Whether the locks are those of a filter.
     pub(super) fn is_of_some_locks(&self) -> bool {
         !self.all_locks

@@ -1,33 +1,36 @@
 //! The page of `klock html`: one HTML file with the verdicts, tables and pictures of a trace and an explorable timeline.
 //!
-//! A trace and [`Options`] enter, a [`Page`] leaves, which [`Page::write`] writes. `tables` turns every table into columns,
-//! `levels` adds up how long each lock was held and waited for, `windows` keeps the intervals of the busiest windows one by one,
-//! `pack` stores columns of numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.
+//! A trace and [`Options`] enter, a [`Page`] leaves, which [`Page::write`] writes. `activity` finds the busiest windows in the rows of the
+//! trace. One more reading (`second`) makes the rest, or two if the trace has many locks: `tables` turns every table into columns, `levels`
+//! adds up how long each lock was held and waited for, `windows` keeps the intervals of the windows one by one, `pack` stores columns of
+//! numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.
 
 use std::io::Write;
 
 use trace_format::Trace;
 
 use crate::{
-    causes,
+    causes::{self, Followed},
     error::AnalyzeError,
     input::{Input, filter::Filter, readers},
     plot::{self, Theme, overview},
     tables::{
         blame, chains,
-        gather::{self, Finish as _},
+        gather::{self, Finish as _, Gather as _},
         report,
         timeline::window,
         why,
     },
 };
 
+mod activity;
 mod data;
 mod html;
 mod levels;
 mod options;
 mod pack;
 mod second;
+mod slices;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -37,7 +40,6 @@ mod windows;
 pub use options::{INTERVALS, Options};
 
 use data::{About, Data, Picture};
-use levels::Activity;
 use pack::Pack;
 use second::Second;
 
@@ -81,43 +83,66 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
     let inputs = std::slice::from_ref(&input);
     let (limit, allow_loss) = (Some(MAX_ROWS), options.allow_loss);
 
-    // The first reading ranks the locks and sites, and finds the windows.
     let report_options = report::Options { limit, allow_loss, ..report::Options::default() };
     let why_options = why::Options { limit: Some(WHY), allow_loss, ..why::Options::default() };
     let blame_options = blame::Options { limit, allow_loss, ..blame::Options::default() };
+    let chains_options = chains::Options { limit, allow_loss, ..chains::Options::default() };
+    let chains_inputs = chains::open(std::slice::from_ref(trace), &chains_options)?;
     let overview = overview::Request::of(trace, &Filter::default(), inputs)?;
-    let span = window(&input)?;
+    let has_states = input.has_holder_states()?;
+    let plan = timeline::Plan::of(&input, window(&input)?, options)?;
+
     let tables = (report::gather(inputs, &report_options), why::gather(inputs, &why_options));
-    let shares = (blame::gather(inputs, &blame_options)?, Activity::new(&input.selection, span));
-    let mut first = ((tables, shares), overview.gather(inputs)?);
-    gather::read(inputs, readers(), &mut first)?;
-    let (((report_found, why), (blame, activity)), over_time) = first;
+    let mut gathered = (tables, (blame::gather(inputs, &blame_options)?, overview.gather(inputs)?));
+    let chains_found = || chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states);
+    let selection = &input.selection;
+
+    // Which locks matter is known once tables are made. With few locks, one reading makes the tables and follows all locks.
+    let mut followed = None;
+    if input.names.locks().len() <= timeline::MAX_LOCKS {
+        let all = || input.names.locks().iter().map(|lock| lock.id.0);
+        let second = || Second {
+            selection,
+            tables: gathered.sink(0),
+            chains: chains_found(),
+            why: why::Parts::of_all(&input.names),
+            timeline: plan.sinks(&input, all(), options),
+        };
+        let one = causes::of_waits(&input, allow_loss, second)?;
+        // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
+        if one.stats.late_rows == 0 {
+            let (tables, receiver) = one.receiver.take_tables();
+            gathered.add(0, vec![tables], &one.outcome)?;
+            followed = Some(Followed { receiver, stats: one.stats, trust: one.trust, outcome: one.outcome });
+        }
+    }
+    if followed.is_none() {
+        gather::read(inputs, readers(), &mut gathered)?;
+    }
+    let ((report_found, why), (blame, over_time)) = gathered;
     let report = report_found.report(inputs, &report_options, false)?;
     let overview = overview.finish(inputs, &report_found, over_time)?;
     let blame = blame.finish()?;
-    let ranked = report.rows.iter().filter_map(|row| match row.key {
-        crate::tables::key::Key::Lock { lock_id, .. } => Some(lock_id),
-        _ => None,
-    });
-    let plan = timeline::Plan::of(span, ranked, &activity, options)?;
-
-    // The second reading follows the causes of waits.
-    let chains_options = chains::Options { limit, allow_loss, ..chains::Options::default() };
-    let chains_inputs = chains::open(std::slice::from_ref(trace), &chains_options)?;
-    let has_states = input.has_holder_states()?;
+    let ranked = || report.rows.iter().filter_map(|row| row.key.lock_id());
     let mut why = why.choose();
-    let second = || Second {
-        selection: &input.selection,
-        chains: chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states),
-        why: why.receiver(0),
-        timeline: plan.sinks(&input, options),
+    let Followed { receiver, stats, trust, .. } = match followed {
+        Some(followed) => followed,
+        None => {
+            let second = || Second {
+                selection,
+                tables: (),
+                chains: chains_found(),
+                why: why.receiver(0),
+                timeline: plan.sinks(&input, ranked().take(timeline::MAX_LOCKS), options),
+            };
+            causes::of_waits(&input, allow_loss, second)?
+        }
     };
-    let (second, stats, trust) = causes::of_waits(&input, allow_loss, second)?;
-    why.judge(0, second.why)?;
+    why.judge(0, receiver.why)?;
     let why = why.finish()?;
     let mut chains = chains::RootsGathered::new(&chains_inputs, &chains_options)?;
     let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };
-    chains::add_totals(&mut totals, &chains.add(0, second.chains), has_states, stats);
+    chains::add_totals(&mut totals, &chains.add(0, receiver.chains), has_states, stats);
     let chains = chains.finish(totals, trust)?;
 
     let mut locks = tables::table("report", "Locks", report::Column::default().as_str(), &report, &mut pack)?;
@@ -130,7 +155,7 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
         tables::table("chains", "Chains", "root_wait", &chains, &mut pack)?,
     ];
     let verdicts = tables::verdicts(&why, &mut pack);
-    let timeline = timeline::timeline(&input, &plan, second.timeline, &mut pack);
+    let timeline = timeline::timeline(&input, &plan, ranked(), receiver.timeline, &mut pack);
     let pictures = pictures(&overview)?;
     let mut notes = Vec::new();
     // Writing to a Vec cannot fail.

@@ -1,12 +1,13 @@
-//! The timeline of a page. The activity of all locks enters, and says where the busiest windows are; then levels, and the intervals of
-//! these windows.
+//! The timeline of a page. The activity of all locks says where the busiest windows are. Levels and the intervals of these windows enter,
+//! the data of the timeline leave.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
+    activity::Activity,
     data::{Intervals, Level, Timeline, Window},
-    levels::{Activity, Levels, PERIODS, Use},
+    levels::{HELD, Levels, PERIODS, WAITED},
     options::Options,
     pack::Pack,
     windows::{Keep, Kept},
@@ -14,7 +15,7 @@ use super::{
 use crate::{error::AnalyzeError, input::Input};
 
 /// Locks with levels.
-const MAX_LOCKS: usize = 1000;
+pub(super) const MAX_LOCKS: usize = 1000;
 /// Locks with the finest level.
 const FINE_LOCKS: usize = 64;
 /// Periods of the finest level in one of the other.
@@ -22,58 +23,51 @@ const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
 
-/// The locks with levels and the windows of a timeline.
+/// The time and the windows of a timeline.
 pub(super) struct Plan {
     /// The start and the end of the trace.
     span: (i64, i64),
-    /// Locks with levels, the most important first.
-    locks: Vec<i32>,
-    places: FxHashMap<i32, usize>,
     windows: Vec<Window>,
 }
 
 impl Plan {
-    /// Plans the timeline. `ranked` are the ids of locks, the most important first.
-    pub(super) fn of(
-        span: (i64, i64),
-        ranked: impl Iterator<Item = i32>,
-        activity: &Activity<'_>,
-        options: &Options,
-    ) -> Result<Self, AnalyzeError> {
-        let locks: Vec<i32> = ranked.take(MAX_LOCKS).collect();
-        let places = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();
+    /// Plans the timeline of a trace from the start to the end.
+    pub(super) fn of(input: &Input<'_>, span: (i64, i64), options: &Options) -> Result<Self, AnalyzeError> {
         let windows = match &options.windows[..] {
-            [] => activity.busiest(WINDOWS, options.intervals, span.1),
+            [] => Activity::of(input, span)?.busiest(WINDOWS, options.intervals, span.1),
             chosen => {
                 let chosen = chosen.iter().map(|window| absolute(*window, span.0, span.1));
                 chosen.collect::<Result<_, _>>()?
             }
         };
-        Ok(Self { span, locks, places, windows })
+        Ok(Self { span, windows })
     }
 
-    /// Returns the receivers of all intervals.
-    pub(super) fn sinks<'a>(&'a self, input: &'a Input<'_>, options: &Options) -> (Levels<'a>, Keep<'a>) {
-        (
-            Levels::new(input, &self.locks, self.span),
-            Keep::new(&input.selection, &self.windows, options.intervals),
-        )
+    /// Returns the receivers of all intervals. `locks` are the ids of those with levels.
+    pub(super) fn sinks(
+        &self,
+        input: &Input<'_>,
+        locks: impl Iterator<Item = i32>,
+        options: &Options,
+    ) -> (Levels, Keep) {
+        (Levels::new(input, locks, self.span), Keep::new(self.windows.clone(), options.intervals))
     }
 }
 
-/// Returns the timeline of the intervals that its sinks have received.
+/// Returns the timeline of the intervals that its sinks have received. `locks` are the ids of locks, the most important first.
 pub(super) fn timeline(
     input: &Input<'_>,
     plan: &Plan,
-    (sums, keep): (Levels<'_>, Keep<'_>),
+    locks: impl Iterator<Item = i32>,
+    (sums, keep): (Levels, Keep),
     pack: &mut Pack,
 ) -> Timeline {
-    let Plan { span: (origin_ns, end_ns), locks, places, windows } = plan;
+    let Plan { span: (origin_ns, end_ns), windows } = plan;
     let (origin_ns, end_ns) = (*origin_ns, *end_ns);
-    let (mut locks, mut places) = (locks.clone(), places.clone());
-    let leveled = locks.len();
-    let coarse = level(&sums, leveled, COARSE, pack);
-    let fine = level(&sums, leveled.min(FINE_LOCKS), 1, pack);
+    let mut locks: Vec<i32> = locks.take(MAX_LOCKS).collect();
+    let mut places: FxHashMap<i32, usize> = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();
+    let coarse = level(&sums, &locks, COARSE, pack);
+    let fine = level(&sums, &locks[..locks.len().min(FINE_LOCKS)], 1, pack);
     let (kept, left_out) = keep.finish();
     for interval in &kept {
         places.entry(interval.lock.0).or_insert_with(|| {
@@ -111,24 +105,24 @@ fn absolute((from_ns, to_ns): (i64, i64), origin_ns: i64, end_ns: i64) -> Result
     Err(AnalyzeError::WindowAfterEnd { from_ns, lasted_ns: end_ns.saturating_sub(origin_ns) })
 }
 
-/// Returns the level of the first `locks`, in periods of `merged` of the finest ones.
-fn level(sums: &Levels<'_>, locks: usize, merged: usize, pack: &mut Pack) -> Level {
+/// Returns the level of these locks, in periods of `merged` of the finest ones.
+fn level(sums: &Levels, locks: &[i32], merged: usize, pack: &mut Pack) -> Level {
     let period_ns = sums.period_ns().saturating_mul(i64::try_from(merged).unwrap_or(1));
-    let unused = vec![Use::default(); PERIODS];
-    let mean = |of: fn(&Use) -> i64| {
-        let periods = (0..locks).flat_map(|place| sums.of(place).unwrap_or(&unused).chunks(merged));
-        periods
-            .map(move |chunk| {
-                let sum: i128 = chunk.iter().map(|sums| i128::from(of(sums))).sum();
+    let mean = |what: usize| {
+        let mut means = Vec::with_capacity(locks.len() * PERIODS / merged);
+        for lock in locks {
+            means.extend(sums.of(*lock).chunks(merged).map(|chunk| {
+                let sum: i128 = chunk.iter().map(|sums| i128::from(sums[what])).sum();
                 // Whatever happened is seen: no more than nothing becomes 0.
                 let thousandths = (sum * 1000 + i128::from(period_ns) - 1) / i128::from(period_ns);
                 i64::try_from(thousandths).unwrap_or(i64::MAX)
-            })
-            .collect::<Vec<i64>>()
+            }));
+        }
+        means
     };
-    let (held, waiting) = (mean(|sums| sums.held_ns), mean(|sums| sums.waited_ns));
+    let (held, waiting) = (mean(HELD), mean(WAITED));
     let (held, waiting) = (pack.values(held), pack.values(waiting));
-    Level { period_ns, periods: PERIODS / merged, locks, held, waiting }
+    Level { period_ns, periods: PERIODS / merged, locks: locks.len(), held, waiting }
 }
 
 fn intervals(

@@ -5,10 +5,7 @@ use std::cmp::Reverse;
 use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::data::Window;
-use crate::{
-    engine::{Charge, Hold, Sink, Wait},
-    input::selection::Selection,
-};
+use crate::engine::{Charge, Hold, Sink, Wait};
 
 /// A kept interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +24,21 @@ pub(super) struct Kept {
 }
 
 /// Keeps intervals that touch a window.
-pub(super) struct Keep<'a> {
-    selection: &'a Selection,
-    windows: &'a [Window],
+pub(super) struct Keep {
+    windows: Vec<Window>,
+    /// The first begin and the last end of the windows.
+    from_ns: i64,
+    to_ns: i64,
     most: usize,
     pub(super) kept: Vec<Kept>,
     pub(super) left_out: u64,
 }
 
-impl<'a> Keep<'a> {
-    pub(super) fn new(selection: &'a Selection, windows: &'a [Window], most: usize) -> Self {
-        Self { selection, windows, most, kept: Vec::new(), left_out: 0 }
+impl Keep {
+    pub(super) fn new(windows: Vec<Window>, most: usize) -> Self {
+        let from_ns = windows.iter().map(|window| window.from_ns).min().unwrap_or(i64::MAX);
+        let to_ns = windows.iter().map(|window| window.to_ns).max().unwrap_or(i64::MIN);
+        Self { windows, from_ns, to_ns, most, kept: Vec::new(), left_out: 0 }
     }
 
     /// Returns the longest intervals, by their begins, and the number of those that are left out.
@@ -48,14 +49,18 @@ impl<'a> Keep<'a> {
         (self.kept, self.left_out)
     }
 
+    /// Whether an interval touches a window.
+    #[inline]
+    fn touches(&self, start_ns: i64, end_ns: i64) -> bool {
+        let touches = |window: &Window| start_ns < window.to_ns && end_ns >= window.from_ns;
+        start_ns < self.to_ns && end_ns >= self.from_ns && self.windows.iter().any(touches)
+    }
+
     fn push(&mut self, kept: Kept) {
-        let touches = |window: &Window| kept.start_ns < window.to_ns && kept.end_ns >= window.from_ns;
-        if self.windows.iter().any(touches) {
-            self.kept.push(kept);
-            // Twice the number, so that thinning costs a step per interval.
-            if self.kept.len() >= self.most.saturating_mul(2).max(2) {
-                self.thin();
-            }
+        self.kept.push(kept);
+        // Twice the number, so that thinning costs a step per interval.
+        if self.kept.len() >= self.most.saturating_mul(2).max(2) {
+            self.thin();
         }
     }
 
@@ -69,9 +74,10 @@ impl<'a> Keep<'a> {
     }
 }
 
-impl Sink for Keep<'_> {
+impl Sink for Keep {
+    #[inline]
     fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) {
+        if self.touches(hold.start_ns, hold.end_ns) {
             let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;
             let state = hold.state.as_str();
             self.push(Kept {
@@ -89,7 +95,7 @@ impl Sink for Keep<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
+        if self.touches(wait.start_ns, wait.end_ns) {
             let Wait { start_ns, end_ns, lock, task, mode, stack, .. } = *wait;
             let state = wait.outcome.as_str();
             let holder = match wait.charge {

@@ -12,7 +12,8 @@ pub use flow::{Flow, Link, MAX_NODES, Node, Party};
 pub use holders::{Bar, Meanwhile};
 
 use crate::{
-    AnalyzeError, Filter, causes,
+    AnalyzeError, Filter,
+    causes::{self, Followed},
     input::{Detail, Input},
     plot::overview,
 };
@@ -44,7 +45,8 @@ pub struct Blame {
 pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
     let inputs = Input::open_all([trace], 0, filter)?;
     let [input] = &inputs[..] else { return Err(AnalyzeError::Empty { path: trace.paths().events.clone() }) };
-    let (holders, _, trust) = causes::of_waits(input, true, || holders::Holders::new(&input.names))?;
+    let Followed { receiver: holders, trust, .. } =
+        causes::of_waits(input, true, || holders::Holders::new(&input.names))?;
     let mut pairs = flow::Pairs::new(&input.names, &input.selection);
     input.run(Detail::Peers, &mut pairs)?;
     let (tasks, code) = pairs.finish();

@@ -74,7 +74,8 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
     let over_time = overview::timeline_options(filter, Some(period_ns));
     let gather = |trace: &Trace| -> Result<(diff::Side, Vec<Period>), AnalyzeError> {
         let inputs = [Input::open(trace, 0, filter)?];
-        let mut gathered = (diff::gather(&inputs, &options)?, timeline::gather(&inputs, &over_time)?);
+        let mut gathered =
+            (diff::gather(&inputs, &options, &METRICS)?, timeline::gather(&inputs, &over_time)?);
         gather::read(&inputs, readers(), &mut gathered)?;
         let (sums, timeline) = gathered;
         Ok((sums.side()?, overview::sums(&timeline.finish()?)))
@@ -82,7 +83,7 @@ pub fn changes(base: &Trace, new: &Trace, filter: &Filter) -> Result<Changes, An
     // A lock that only the other trace has.
     let empty = |trace: &Trace| (diff::Side::empty(std::slice::from_ref(trace)), Vec::new());
     let (before, after) = diff::both((gather(base), gather(new)), || empty(base), || empty(new))?;
-    let diff = diff::of_sides(before.0, after.0, &options);
+    let diff = diff::of_sides(before.0, after.0, &options, &METRICS);
     let of = |row: &diff::Row| METRICS.map(|metric| *row.change(metric));
     let lock = |row: &diff::Row| LockChanges { name: row.name.clone(), changes: of(row) };
     let side = |span_ns, periods, trust| Side { span_ns, periods, notes: overview::notes(trust) };

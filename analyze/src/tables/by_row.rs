@@ -27,7 +27,7 @@ impl<V: Default> ByRow<V> {
     }
 
     /// Returns the value of a row, the default if the row is new.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(&mut self, key: RowKey) -> &mut V {
         let at = self.index(key);
         self.at(at)
@@ -40,24 +40,36 @@ impl<V: Default> ByRow<V> {
     }
 
     /// Returns the index of a row. A new row has the default value.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn index(&mut self, key: RowKey) -> u32 {
         self.number(key).checked_sub(1).unwrap_or_else(|| self.of_unnumbered(key))
     }
 
     /// Returns the value of a row that was added.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, key: RowKey) -> Option<&mut V> {
+        let at = self.find_index(key)?;
+        Some(self.at(at))
+    }
+
+    /// Returns the index of a row that was added.
+    #[inline(always)]
+    pub(crate) fn find_index(&self, key: RowKey) -> Option<u32> {
         let number = match self.number(key) {
             // A lock that the side table does not have.
             0 if !self.others.is_empty() => self.others.get(&key).copied().unwrap_or(0),
             number => number,
         };
-        number.checked_sub(1).map(|at| &mut self.values[at as usize].1)
+        number.checked_sub(1)
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
     }
 
     /// Returns the number of a row that is in the table meant for its key; 0 if it has none there.
-    #[inline]
+    #[inline(always)]
     fn number(&self, key: RowKey) -> u32 {
         match key {
             RowKey::Lock(LockId(id)) => self.locks.get(id as usize).copied().unwrap_or(0),
@@ -82,11 +94,6 @@ impl<V: Default> ByRow<V> {
             self.values.push((key, V::default()));
         }
         number - 1
-    }
-
-    /// Returns the rows and their values, in the order in which the rows were first seen.
-    pub(crate) fn values(&self) -> &[(RowKey, V)] {
-        &self.values
     }
 
     /// Returns the rows and their values, in the order in which the rows were first seen.

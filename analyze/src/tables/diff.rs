@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod condition;
+mod cut;
 mod draws;
 mod hosts;
 mod measure;
@@ -60,15 +61,15 @@ use side::is_gone;
 pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
     let sides = (Side::of(base, options), Side::of(new, options));
     let (before, after) = both(sides, || Side::empty(base), || Side::empty(new))?;
-    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options, Metric::ALL))
 }
 
-/// Compares two recordings whose sums were gathered.
-pub(crate) fn of_sides(before: Side, after: Side, options: &Options) -> Diff {
-    compare(before, after, Resampling::of(1, 1), options)
+/// Compares two recordings by some metrics, whose sums were gathered.
+pub(crate) fn of_sides(before: Side, after: Side, options: &Options, metrics: &[Metric]) -> Diff {
+    compare(before, after, Resampling::of(1, 1), options, metrics)
 }
 
-/// Gathers the sums of one recording, the only input.
+/// Gathers the sums of one recording, the only input, for some metrics.
 ///
 /// # Errors
 ///
@@ -76,8 +77,9 @@ pub(crate) fn of_sides(before: Side, after: Side, options: &Options) -> Diff {
 pub(crate) fn gather<'a>(
     inputs: &'a [Input<'a>],
     options: &'a Options,
+    metrics: &[Metric],
 ) -> Result<side::Gathered<'a>, AnalyzeError> {
-    side::Gathered::new(inputs, options)
+    side::Gathered::new(inputs, options, metrics)
 }
 
 /// Returns two sides, of which one may be empty because the filter finds nothing in it.
@@ -102,10 +104,10 @@ pub(crate) fn both<T>(
 ///
 /// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
 pub fn diff_hosts(base: &Path, new: &Path, options: &Options) -> Result<Diff, AnalyzeError> {
-    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
+    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options, Metric::ALL))
 }
 
-fn compare(before: Side, after: Side, resampling: Resampling, options: &Options) -> Diff {
+fn compare(before: Side, after: Side, resampling: Resampling, options: &Options, metrics: &[Metric]) -> Diff {
     let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
     let none = Periods::default();
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
@@ -123,7 +125,7 @@ fn compare(before: Side, after: Side, resampling: Resampling, options: &Options)
     let draws = Draws::new(resampling, recordings[0], recordings[1]);
     let row = |name: &str, was: &Periods, is: &Periods| Row {
         name: name.to_owned(),
-        changes: Metric::ALL
+        changes: metrics
             .iter()
             .map(|metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws))
             .collect(),

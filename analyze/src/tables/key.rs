@@ -255,7 +255,15 @@ pub(crate) enum RowKey {
 impl RowKey {
     #[inline]
     pub(crate) fn of(subject: impl Into<Subject>, by: By, names: &Names) -> Self {
-        let Subject { lock, task, stack } = subject.into();
+        // Nearly all rows are of these, for which no subject is made.
+        match by {
+            By::Lock => Self::Lock(subject.into().lock),
+            By::Host => Self::Host,
+            _ => Self::of_other(subject.into(), by, names),
+        }
+    }
+
+    fn of_other(Subject { lock, task, stack }: Subject, by: By, names: &Names) -> Self {
         match by {
             By::Lock => Self::Lock(lock),
             By::Site => Self::Site(names.point_number(lock, stack), names.class_number(lock)),
@@ -287,6 +295,14 @@ impl RowKey {
 }
 
 impl Key {
+    /// Returns the id of the lock, if the row is one.
+    pub(crate) const fn lock_id(&self) -> Option<i32> {
+        match self {
+            Self::Lock { lock_id, .. } => Some(*lock_id),
+            _ => None,
+        }
+    }
+
     /// Returns the key with the names of its trace.
     pub(crate) fn of(row: RowKey, names: &Names) -> Self {
         let kind_and_name = |class: Option<u32>| {

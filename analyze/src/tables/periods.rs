@@ -189,8 +189,8 @@ pub(crate) fn gather<'a>(
         word => word,
     };
     let mut order = order_by(&columns(options.by, false), sort, &[])?;
-    // Row ids ascend with the trace and the key there.
-    order.extend(["start_ns", "row"].map(ascending));
+    // Then by name and key: the ids of rows depend on the number of readers.
+    order.push(ascending("start_ns"));
     let (ids, lines) = (RowIds::apart(inputs.len()), Lines::new(["start_ns", "row"]));
     Ok(Gathered { inputs, options, order, ids, lines, unknown: 0, trusts: Vec::new() })
 }
@@ -279,7 +279,9 @@ impl<'a> Acquisitions<'a> {
     fn sums(&mut self, subject: impl Into<Subject>, task: TaskId, start_ns: i64) -> &mut TaskSums {
         let cell = (RowKey::of(subject, self.by, self.names), start_ns, task);
         let last = &mut self.last[task.0 as usize % LAST];
-        if self.sums.get(*last as usize).is_none_or(|(other, _)| *other != cell) {
+        // Keys take longest to compare.
+        let is_it = |((key, ns, of), _): &(Cell, TaskSums)| (*of, *ns) == (task, start_ns) && *key == cell.0;
+        if !self.sums.get(*last as usize).is_some_and(is_it) {
             let next = self.sums.len() as u32;
             *last = *self.found.entry(cell).or_insert(next);
             if *last == next {

@@ -114,8 +114,8 @@ pub(crate) fn of_inputs(
     let mut chosen = gathered.choose();
     for (at, input) in inputs.iter().enumerate() {
         if chosen.of_input(at).next().is_some() {
-            let (parts, ..) = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
-            chosen.judge(at, parts)?;
+            let followed = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
+            chosen.judge(at, followed.receiver)?;
             chosen.predict(at)?;
         }
     }
@@ -205,6 +205,7 @@ impl<'a> Chosen<'a> {
 
     /// Judges the locks of an input by the causes of their waits.
     pub(crate) fn judge(&mut self, at: usize, mut parts: Parts<'_>) -> Result<(), AnalyzeError> {
+        parts.finish();
         let input = &self.inputs[at];
         let is_covered = input.has_holder_states()?;
         let trace = (self.inputs.len() > 1).then(|| input.label.clone());

@@ -13,7 +13,7 @@ use trace_format::{LockId, StackId, Trace};
 use super::{By, Charged, NOBODY_WAITED, Options, Totals, naming::label, ranking::totals, write_estimated};
 use crate::{
     TextStyle,
-    causes::{self, Caused, Detail, Payer, Receiver},
+    causes::{self, Caused, Detail, Followed, Payer, Receiver},
     error::AnalyzeError,
     input::{
         Input,
@@ -102,7 +102,8 @@ pub fn states(traces: &[Trace], options: &Options) -> Result<States, AnalyzeErro
     let (mut estimated_ns, mut lock_ns) = (0_i64, 0_i64);
     for (at, input) in inputs.iter().enumerate() {
         let receiver = || Found { names: &input.names, sums: FxHashMap::default() };
-        let (found, stats, trust) = causes::of_waits(input, options.allow_loss, receiver)?;
+        let Followed { receiver: found, stats, trust, .. } =
+            causes::of_waits(input, options.allow_loss, receiver)?;
         trusts.push(trust);
         steps_cut += stats.steps_cut;
         estimated_ns = estimated_ns.saturating_add(stats.estimated_ns);

@@ -4,7 +4,7 @@ use trace_format::Trace;
 
 use super::{options::Options, totals::Totals};
 use crate::{
-    causes::{self, PassStats, Receiver},
+    causes::{self, Followed, PassStats, Receiver},
     error::AnalyzeError,
     input::{Input, trust::Trust},
     tables::blame::states::FRAMES,
@@ -27,7 +27,8 @@ pub(super) fn read<'i, 't, R: Receiver>(
     let mut trusts = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
         let has_states = input.has_holder_states()?;
-        let (found, stats, trust) = causes::of_waits(input, allow_loss, || receiver(input, has_states))?;
+        let Followed { receiver: found, stats, trust, .. } =
+            causes::of_waits(input, allow_loss, || receiver(input, has_states))?;
         trusts.push(trust);
         add_totals(&mut totals, &add(at, found), has_states, stats);
     }

@@ -64,6 +64,11 @@ impl Metric {
         matches!(self, Self::Total | Self::WaitCaused)
     }
 
+    /// Returns whether it is a quantile of the lengths of holds.
+    pub(super) const fn is_of_hold_times(self) -> bool {
+        self.is_quantile() && !self.is_of_waits()
+    }
+
     const fn is_quantile(self) -> bool {
         matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
     }
@@ -142,7 +147,9 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    pub(super) fn hold(&mut self, period: usize, hold: &Hold) {
+    /// Adds a hold; to the quantiles of holds only `with_times`.
+    #[inline]
+    pub(super) fn hold(&mut self, period: usize, hold: &Hold, with_times: bool) {
         if period != self.period {
             self.end_period();
             self.period = period;
@@ -160,7 +167,9 @@ impl Filling {
             self.periods.measured = true;
             let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
             cell.hold_ns = cell.hold_ns.saturating_add(hold_ns);
-            *self.holds.entry(bucket(hold_ns)).or_default() += 1;
+            if with_times {
+                *self.holds.entry(bucket(hold_ns)).or_default() += 1;
+            }
         }
     }
 

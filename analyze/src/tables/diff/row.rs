@@ -47,16 +47,16 @@ impl Diff {
 pub struct Row {
     /// The name; safe to print.
     pub name: String,
-    /// The change of every metric, in the order of [`Metric::ALL`].
+    /// The change of every metric that was compared.
     pub changes: Vec<Change>,
     /// Holds and waits that are not counted in one of the traces, because events were lost while they lasted.
     pub cut_by_loss: u64,
 }
 
 impl Row {
-    /// Returns the change of a metric.
+    /// Returns the change of a metric; of the first one if this one was not compared.
     pub fn change(&self, metric: Metric) -> &Change {
-        let at = Metric::ALL.iter().position(|other| *other == metric).unwrap_or(0);
+        let at = self.changes.iter().position(|change| change.metric == metric).unwrap_or(0);
         &self.changes[at]
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use trace_format::{LockId, Trace};
 
 use super::{
-    Align, Options, PERIODS,
+    Align, Metric, Options,
+    cut::Cut,
     measure::{Filling, Periods, Spans},
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
         trust::{Trust, TrustCounter},
     },
     tables::{
+        by_pair::ByPair,
         by_row::ByRow,
         gather::{self, Finish, Gather},
         key::{self, By, Key, RowKey},
@@ -100,7 +102,7 @@ impl Recording {
     fn of(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
         let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
         let inputs = [Input::open(trace, frames, &options.filter)?];
-        gather::table(&inputs, readers(), Gathered::new(&inputs, options)?)
+        gather::table(&inputs, readers(), Gathered::new(&inputs, options, Metric::ALL)?)
     }
 }
 
@@ -108,6 +110,8 @@ impl Recording {
 pub(crate) struct Gathered<'a> {
     inputs: &'a [Input<'a>],
     options: &'a Options,
+    /// Whether the lengths of holds are counted.
+    has_hold_times: bool,
     from_ns: i64,
     span_ns: i64,
     keys: BTreeMap<String, Periods>,
@@ -115,12 +119,16 @@ pub(crate) struct Gathered<'a> {
 }
 
 impl<'a> Gathered<'a> {
-    /// Gathers the sums of a recording.
+    /// Gathers the sums of a recording that these metrics need.
     ///
     /// # Errors
     ///
     /// The trace cannot be read.
-    pub(super) fn new(inputs: &'a [Input<'a>], options: &'a Options) -> Result<Self, AnalyzeError> {
+    pub(super) fn new(
+        inputs: &'a [Input<'a>],
+        options: &'a Options,
+        metrics: &[Metric],
+    ) -> Result<Self, AnalyzeError> {
         let (mut from_ns, mut span_ns) = (0, 1);
         for input in inputs {
             let (info, selection) = (input.trace.info(), &input.selection);
@@ -132,7 +140,9 @@ impl<'a> Gathered<'a> {
             let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
             span_ns = to_ns.saturating_sub(from_ns).max(1);
         }
-        Ok(Self { inputs, options, from_ns, span_ns, keys: BTreeMap::new(), trusts: Vec::new() })
+        let has_hold_times = metrics.iter().any(|metric| metric.is_of_hold_times());
+        let (keys, trusts) = (BTreeMap::new(), Vec::new());
+        Ok(Self { inputs, options, has_hold_times, from_ns, span_ns, keys, trusts })
     }
 
     /// Returns the side that has this recording alone.
@@ -165,13 +175,14 @@ impl<'a> Gather for Gathered<'a> {
 
     fn sink(&self, at: usize) -> Gathering<'a> {
         let Input { names, selection, .. } = &self.inputs[at];
-        let (from_ns, span_ns) = (self.from_ns, self.span_ns);
+        let by = self.options.by;
         Gathering {
             names,
-            by: self.options.by,
+            by,
             selection,
-            from_ns,
-            span_ns,
+            cut: Cut::new(self.from_ns, self.span_ns),
+            has_hold_times: self.has_hold_times,
+            by_pair: (by != Align::Comm).then(|| ByPair::new(names)),
             keys: ByRow::new(names.locks().len()),
             labels: BTreeMap::new(),
             periods: Vec::new(),
@@ -255,8 +266,10 @@ pub(crate) struct Gathering<'a> {
     names: &'a Names,
     by: Align,
     selection: &'a Selection,
-    from_ns: i64,
-    span_ns: i64,
+    cut: Cut,
+    has_hold_times: bool,
+    /// The index of the periods of each lock and stack, if these decide the key.
+    by_pair: Option<ByPair>,
     /// The index of the periods of each key, once it has one, and of each label: keys of one label share them.
     keys: ByRow<Option<usize>>,
     labels: BTreeMap<String, usize>,
@@ -280,8 +293,26 @@ impl Gathering<'_> {
         }
     }
 
+    /// Returns the index of the periods of the key of an interval.
+    #[inline]
+    fn index(&mut self, subject: key::Subject) -> usize {
+        match self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack)) {
+            Some(at) => at as usize,
+            None => self.of_key(subject),
+        }
+    }
+
+    fn of_key(&mut self, subject: key::Subject) -> usize {
+        let at = self.find(self.key(subject.lock, subject));
+        if let Some(by_pair) = &mut self.by_pair {
+            // There are no more keys than locks and stacks, whose ids are 31 bits wide.
+            by_pair.set(subject.lock, subject.stack, at as u32);
+        }
+        at
+    }
+
     /// Returns the index of the periods of a key.
-    fn index(&mut self, key: RowKey) -> usize {
+    fn find(&mut self, key: RowKey) -> usize {
         let Self { by, names, keys, labels, periods, .. } = self;
         *keys.of(key).get_or_insert_with(|| {
             *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
@@ -289,11 +320,6 @@ impl Gathering<'_> {
                 periods.len() - 1
             })
         })
-    }
-
-    fn period(&self, ns: i64) -> usize {
-        let at = i128::from(ns.saturating_sub(self.from_ns)) * PERIODS as i128 / i128::from(self.span_ns);
-        usize::try_from(at).unwrap_or(0).min(PERIODS - 1)
     }
 }
 
@@ -303,10 +329,9 @@ impl Sink for Gathering<'_> {
             return;
         }
         self.trust.hold(hold);
-        let (key, period) = (self.key(hold.lock, hold.into()), self.period(hold.end_ns));
-        let at = self.index(key);
+        let (at, period) = (self.index(hold.into()), self.cut.period(hold.end_ns));
         if hold.is_credited() {
-            self.periods[at].hold(period, hold);
+            self.periods[at].hold(period, hold, self.has_hold_times);
         } else if hold.state == HoldState::CutByLoss {
             self.periods[at].periods.cut_by_loss += 1;
         }
@@ -316,8 +341,7 @@ impl Sink for Gathering<'_> {
         if self.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome == Outcome::CutByLoss {
-                let key = self.key(wait.lock, wait.into());
-                let at = self.index(key);
+                let at = self.index(wait.into());
                 self.periods[at].periods.cut_by_loss += 1;
             }
         }

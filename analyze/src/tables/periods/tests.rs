@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::{Options, Periods, periods};
+use super::{Options, Periods, of_inputs, periods};
 use crate::{
+    input::Input,
     output::{Format, Page},
     tables::Table,
     tables::key::By,
@@ -80,6 +81,23 @@ fn orders_are_descending_and_time_is_not() {
     assert_eq!(first("wait_avg"), 50_000_000);
     assert_eq!([first("threads"), first("count"), first("time")], [0, 0, 0]);
     assert_eq!([first("wait_max"), first("wait_total")], [50_000_000; 2]);
+}
+
+#[test]
+fn rows_with_equal_values_are_in_the_order_of_time_and_then_of_names_whatever_the_number_of_readers() {
+    // Each lock is acquired once, in the order 7, 6, ... 0, without a wait.
+    let locks: String = (0..8).map(|lock| format!("lock m{lock} mutex\n")).collect();
+    let events: String =
+        (0..8).map(|lock| format!("{} A acquire m{lock} k:a wait=0\n", 100 - lock)).collect();
+    let events: Vec<&str> = events.lines().rev().collect();
+    let test = testing::trace(&format!("source s kinds=mutex holds=no\n{locks}{}", events.join("\n")));
+    let options = Options::default();
+    let inputs = [Input::open(&test.trace, 0, &options.filter).unwrap()];
+    for readers in 1..5 {
+        let found = of_inputs(&inputs, &options, readers).unwrap();
+        let names: Vec<&str> = found.rows.iter().map(|row| row.name.as_str()).collect();
+        assert!(names.is_sorted() && names.len() == 8, "{readers} readers: {names:?}");
+    }
 }
 
 #[test]

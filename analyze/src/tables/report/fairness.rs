@@ -6,7 +6,7 @@ use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use super::queueing::{LockQueue, QueueSums};
+use super::queueing::{Held, LockQueue, QueueSums};
 use crate::{
     engine::{Hold, Sink, Wait},
     error::AnalyzeError,
@@ -43,16 +43,24 @@ pub(super) fn read(
     // Hold time by task of every trace.
     let mut rows: FxHashMap<i64, (QueueSums, Vec<i64>)> = FxHashMap::default();
     for (trace, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
-        let queues = || Queues { min: convoy_min.into(), by_lock: FxHashMap::default() };
+        let names = &input.names;
+        let queues =
+            || Queues { min: convoy_min.into(), by_lock: FxHashMap::default(), held: Held::new(names) };
         let (sinks, _) = input.run_apart(Detail::Times, readers, queues)?;
         let mut held: FxHashMap<(i64, TaskId), i64> = FxHashMap::default();
-        for (lock, mut queue) in sinks.into_iter().flat_map(|sink| sink.by_lock) {
-            queue.finish();
-            let Some(row) = ids.of_trace(trace).get(&RowKey::of(lock, by, &input.names)) else { continue };
-            rows.entry(*row).or_default().0.merge(&queue.sums);
-            for (task, ns) in queue.held {
-                let sum = held.entry((*row, task)).or_default();
-                *sum = sum.saturating_add(ns);
+        let row = |lock: LockId| ids.of_trace(trace).get(&RowKey::of(lock, by, names)).copied();
+        for Queues { by_lock, held: times, .. } in sinks {
+            for (lock, mut queue) in by_lock {
+                queue.finish();
+                if let Some(row) = row(lock) {
+                    rows.entry(row).or_default().0.merge(&queue.sums);
+                }
+            }
+            for (lock, task, ns) in times.into_times() {
+                if let Some(row) = row(lock) {
+                    let sum = held.entry((row, task)).or_default();
+                    *sum = sum.saturating_add(ns);
+                }
             }
         }
         for ((row, _), ns) in held {
@@ -105,6 +113,7 @@ fn hog(times: &[i64]) -> i64 {
 struct Queues {
     min: i64,
     by_lock: FxHashMap<LockId, LockQueue>,
+    held: Held,
 }
 
 impl Queues {
@@ -124,6 +133,7 @@ impl Sink for Queues {
     }
 
     fn hold(&mut self, hold: &Hold) {
+        self.held.add(hold);
         self.of(hold.lock).hold(hold);
     }
 

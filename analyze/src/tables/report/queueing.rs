@@ -1,15 +1,18 @@
-//! Queues of waiting tasks and their fairness, per lock: episodes, overtaking, and the division of hold time among tasks.
+//! Queues of waiting tasks and their fairness, per lock: episodes and overtaking. `held` has the division of hold time among tasks.
 //!
 //! The holds and waits of one lock enter in the order of the trace. Time passes between two of them, and the events of one nanosecond
 //! are settled when the next one begins, so their order does not matter.
 
-use rustc_hash::FxHashMap;
 use trace_format::{Mode, TaskId};
 
 use crate::{
     engine::{Hold, Outcome, Wait},
     tables::frame::sums,
 };
+
+mod held;
+
+pub(in crate::tables) use held::Held;
 
 sums! {
     /// The sums of a lock or of several.
@@ -57,20 +60,19 @@ struct Arrival {
     came_ns: i64,
 }
 
-/// The queue of one lock.
+/// The queue of one lock. Holds without waits change the first fields alone.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(in crate::tables) struct LockQueue {
-    /// The number of acquisitions from which on an episode is a convoy or saturated.
-    min_acquisitions: i64,
     now_ns: i64,
-    waiting: Vec<Waiting>,
     open_holds: i64,
+    episode: Option<Episode>,
     /// Acquisitions in the current nanosecond.
     arrivals: Vec<Arrival>,
-    episode: Option<Episode>,
+    waiting: Vec<Waiting>,
+    /// The number of acquisitions from which on an episode is a convoy or saturated.
+    min_acquisitions: i64,
     pub(in crate::tables) sums: QueueSums,
-    /// Hold time by task.
-    pub(in crate::tables) held: FxHashMap<TaskId, i64>,
     #[cfg(test)]
     pub(super) episodes: Vec<Episode>,
 }
@@ -87,22 +89,25 @@ impl LockQueue {
         self.waiting.push(Waiting { task, mode, start_ns, overtaken: 0 });
     }
 
+    #[inline]
     pub(in crate::tables) fn acquired(&mut self, hold: &Hold) {
         if hold.acquisitions > 1 {
             // A further acquisition within a hold takes the lock from nobody.
             return;
         }
         self.advance(hold.start_ns);
-        let came_ns = hold.wait_ns.map_or(self.now_ns, |wait_ns| self.now_ns.saturating_sub(wait_ns));
-        self.arrivals.push(Arrival { task: hold.task, mode: hold.mode, came_ns });
         self.open_holds += 1;
+        // While no task waits, none is overtaken: most acquisitions of most locks. A task that comes in the same nanosecond is not, either.
+        if self.episode.is_some() {
+            let came_ns = hold.wait_ns.map_or(self.now_ns, |wait_ns| self.now_ns.saturating_sub(wait_ns));
+            self.arrivals.push(Arrival { task: hold.task, mode: hold.mode, came_ns });
+        }
     }
 
+    #[inline]
     pub(in crate::tables) fn hold(&mut self, hold: &Hold) {
         self.advance(hold.end_ns);
         self.open_holds -= 1;
-        let held = self.held.entry(hold.task).or_default();
-        *held = held.saturating_add(hold.end_ns.saturating_sub(hold.start_ns));
     }
 
     /// Ends a wait. One of which only the end was seen has no begin, and changes nothing.
@@ -131,12 +136,14 @@ impl LockQueue {
         if now_ns <= self.now_ns {
             return;
         }
-        if self.episode.is_none() {
-            // No task waits, so none is overtaken: most acquisitions of most locks.
-            self.arrivals.clear();
-            self.now_ns = now_ns;
-            return;
+        if self.episode.is_some() {
+            self.pass(now_ns);
         }
+        self.now_ns = now_ns;
+    }
+
+    /// Lets the time of an episode pass.
+    fn pass(&mut self, now_ns: i64) {
         self.settle();
         if self.waiting.is_empty() {
             self.close();
@@ -146,7 +153,6 @@ impl LockQueue {
             episode.wait_ns = episode.wait_ns.saturating_add(ns.saturating_mul(waiting));
             episode.hold_ns += if self.open_holds > 0 { ns } else { 0 };
         }
-        self.now_ns = now_ns;
     }
 
     /// Settles the acquisitions of the current nanosecond, whose events are all known.

@@ -119,9 +119,9 @@ impl Reading {
         Self { by, pick, extra, readers, allow_loss }
     }
 
-    /// Also adds up what waits were spent with, which takes no second pass.
+    /// Adds up what waits were spent with, which takes no second pass, and no other columns on request.
     pub(super) fn with_spent(self) -> Self {
-        Self { extra: self.extra.or(Some(Extra::Spent)), ..self }
+        Self { extra: Some(Extra::Spent), ..self }
     }
 
     /// Reads every trace again, for the times around each percentile.
@@ -207,6 +207,9 @@ impl Summing<'_> {
     /// Returns the row of an interval.
     #[inline]
     fn row(&mut self, subject: impl Into<Subject>) -> &mut OfRow {
+        if self.rows.by == By::Lock {
+            return self.found.of(RowKey::Lock(subject.into().lock));
+        }
         let subject = subject.into();
         let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
         let at = known.unwrap_or_else(|| self.index(subject));
@@ -240,6 +243,9 @@ impl Sink for Summing<'_> {
         let OfRow { plain, sums, times } = self.row(hold);
         if hold.is_plain() {
             plain.add(hold);
+            if extra != Some(Extra::All) {
+                return;
+            }
         } else if is_credited {
             sums.add(hold);
         } else {

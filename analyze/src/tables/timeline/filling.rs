@@ -106,7 +106,8 @@ impl<'a> Filling<'a> {
 }
 
 impl Filling<'_> {
-    fn key(&self, subject: key::Subject) -> RowKey {
+    #[inline]
+    fn key(&self, subject: impl Into<key::Subject>) -> RowKey {
         RowKey::of(subject, self.by, &self.input.names)
     }
 
@@ -115,27 +116,31 @@ impl Filling<'_> {
         &mut self,
         (lock, key): (LockId, RowKey),
         (start_ns, end_ns): (i64, i64),
-        of_time: impl Fn(i64) -> CellSums,
-        one: CellSums,
+        add_time: impl Fn(&mut CellSums, i64),
+        add_one: impl Fn(&mut CellSums),
     ) {
-        let measured = i64::from(self.rules.measures_holds(lock));
         let (from_ns, to_ns) = self.window;
         let gathered = self.keys.of(key);
-        let periods = &mut self.periods;
+        let (periods, rules) = (&mut self.periods, &self.rules);
+        let measure = |sums: &mut KeySums| {
+            if sums.measured == 0 {
+                sums.measured = i64::from(rules.measures_holds(lock));
+            }
+        };
         let (part_start_ns, part_end_ns) = (start_ns.max(from_ns), end_ns.min(to_ns));
         if (from_ns..=to_ns).contains(&start_ns) {
             // An interval that starts with the last nanosecond belongs to the last period.
             let number = periods.number(start_ns).min(self.last_period);
-            gathered.sums.measured |= measured;
+            measure(&mut gathered.sums);
             let cell = gathered.cell(number);
-            cell.merge(&one);
+            add_one(cell);
             if let Some(ns) = periods.inside(part_start_ns, part_end_ns) {
-                return cell.merge(&of_time(ns));
+                return add_time(cell, ns);
             }
         }
         for (number, ns) in periods.parts(part_start_ns, part_end_ns) {
-            gathered.cell(number).merge(&of_time(ns));
-            gathered.sums.measured |= measured;
+            add_time(gathered.cell(number), ns);
+            measure(&mut gathered.sums);
         }
     }
 }
@@ -146,12 +151,12 @@ impl Sink for Filling<'_> {
             return;
         }
         self.trust.hold(hold);
-        let key = self.key(hold.into());
+        let key = self.key(hold);
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
-                let of_time = |hold_ns| CellSums { hold_ns, ..CellSums::default() };
-                let one = CellSums { holds: 1, ..CellSums::default() };
-                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), of_time, one);
+                let add_time = |cell: &mut CellSums, ns| cell.hold_ns = cell.hold_ns.saturating_add(ns);
+                let add_one = |cell: &mut CellSums| cell.holds += 1;
+                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), add_time, add_one);
             }
             HoldState::CutByLoss => self.keys.of(key).sums.cut_by_loss += 1,
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
@@ -163,14 +168,14 @@ impl Sink for Filling<'_> {
             return;
         }
         self.trust.wait(wait);
-        let key = self.key(wait.into());
+        let key = self.key(wait);
         if wait.outcome == Outcome::CutByLoss {
             self.keys.of(key).sums.cut_by_loss += 1;
         } else {
-            let of_time = |wait_ns| CellSums { wait_ns, ..CellSums::default() };
-            let one = CellSums { waits: 1, ..CellSums::default() };
+            let add_time = |cell: &mut CellSums, ns| cell.wait_ns = cell.wait_ns.saturating_add(ns);
+            let add_one = |cell: &mut CellSums| cell.waits += 1;
             let times = (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns));
-            self.add((wait.lock, key), times, of_time, one);
+            self.add((wait.lock, key), times, add_time, add_one);
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
     let (names, window) = (&input.names, input.selection.window);
     let start_ns = window.from_ns.unwrap_or(input.selection.start_ns);
     let end_ns = window.to_ns.unwrap_or(i64::MAX).min(used.end_ns);
-    let LockUse { waiters, held_ns, acquisitions, shared, contended, queue, .. } = &used.of_lock;
+    let LockUse { waiters, held_ns, acquisitions, shared, contended, queue, held, .. } = &used.of_lock;
     let lifetime = |task: &TaskId| {
         let row = names.task(*task);
         let from = row.and_then(|row| row.start_ns).map_or(start_ns, |ns| ns.max(start_ns));
@@ -68,7 +68,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
     queue.finish();
     let mut sites: Vec<(u32, SiteParts)> = parts.sites.iter().map(|(site, parts)| (*site, *parts)).collect();
     sites.sort_unstable_by_key(|(site, _)| *site);
-    let hog = most(&queue.held);
+    let hog = most(held);
     let nested = most(&parts.nested_in);
     let facts = Facts {
         is_deadlocked: used.is_deadlocked,
@@ -88,9 +88,9 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         shared_by_exclusive_ns: used.of_lock.shared_by_exclusive_ns,
         convoy_wait_ns: queue.sums.convoy_wait_ns,
         overtaken_max: queue.sums.overtaken_max,
-        hog_ns: hog.and_then(|task| queue.held.get(&task)).copied().unwrap_or(0),
+        hog_ns: hog.and_then(|task| held.get(&task)).copied().unwrap_or(0),
         hog_caused_ns: hog.and_then(|task| parts.by_task.get(&task)).copied().unwrap_or(0),
-        all_held_ns: queue.held.values().copied().fold(0, i64::saturating_add),
+        all_held_ns: held.values().copied().fold(0, i64::saturating_add),
     };
     let functions = |number| printable(&names.chain_of_number(number).join(STACK_SEPARATOR)).into_owned();
     let slept = |site: &SiteParts| {

@@ -1,13 +1,15 @@
 //! The second reading, which splits the waits for the chosen locks by cause. Causes of waits enter; parts of each lock's waits leave.
 
+use std::mem;
+
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, TaskId};
+use trace_format::{LockId, StackId, TaskId};
 
 use crate::{
     causes::{Caused, Detail, Payer, Receiver, State},
     engine::Hold,
     input::names::Names,
-    tables::{by_row::ByRow, key::RowKey},
+    tables::{by_pair::ByPair, by_row::ByRow, key::RowKey},
 };
 
 /// Times by state.
@@ -48,22 +50,78 @@ pub(super) struct LockParts {
 /// The parts of the chosen locks.
 pub(crate) struct Parts<'a> {
     names: &'a Names,
+    /// Whether every lock is chosen.
+    is_of_all: bool,
     by_lock: ByRow<LockParts>,
+    /// The holds from each stack, which are not in `by_lock` yet, and their index by lock and stack.
+    by_pair: ByPair,
+    holds: Vec<HoldParts>,
+    /// The lock and the site of each.
+    sites: Vec<(LockId, u32)>,
+}
+
+/// The part of [`SiteParts`] that holds fill, few enough bytes for those of many stacks to stay in a processor's cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct HoldParts {
+    holds: i64,
+    hold_ns: i64,
+    awaited: i64,
+    awaited_ns: i64,
 }
 
 impl<'a> Parts<'a> {
     pub(super) fn of(locks: impl Iterator<Item = LockId>, names: &'a Names) -> Self {
-        let mut by_lock = ByRow::new(names.locks().len());
+        let mut parts = Self { is_of_all: false, ..Self::of_all(names) };
         for lock in locks {
-            by_lock.of(RowKey::Lock(lock));
+            parts.by_lock.of(RowKey::Lock(lock));
         }
-        Self { names, by_lock }
+        parts
+    }
+
+    /// The parts of all locks, from which those that are judged are chosen later.
+    pub(crate) fn of_all(names: &'a Names) -> Self {
+        let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
+        Self { names, is_of_all: true, by_lock, by_pair, holds: Vec::new(), sites: Vec::new() }
+    }
+
+    /// Adds the holds to the parts of their locks: no more follow.
+    pub(super) fn finish(&mut self) {
+        let holds = mem::take(&mut self.holds);
+        for ((lock, site), of_stack) in mem::take(&mut self.sites).into_iter().zip(holds) {
+            let Some(parts) = self.of_lock(lock) else { continue };
+            let of_site = parts.sites.entry(site).or_default();
+            of_site.holds += of_stack.holds;
+            add(&mut of_site.hold_ns, of_stack.hold_ns);
+            of_site.awaited += of_stack.awaited;
+            add(&mut of_site.awaited_ns, of_stack.awaited_ns);
+        }
     }
 
     /// Returns the parts of a chosen lock.
     #[inline]
     pub(super) fn of_lock(&mut self, lock: LockId) -> Option<&mut LockParts> {
-        self.by_lock.find(RowKey::Lock(lock))
+        let key = RowKey::Lock(lock);
+        if self.is_of_all { Some(self.by_lock.of(key)) } else { self.by_lock.find(key) }
+    }
+
+    /// Returns the holds of a chosen lock from a stack.
+    #[inline]
+    fn holds(&mut self, lock: LockId, stack: Option<StackId>) -> Option<&mut HoldParts> {
+        let at = match self.by_pair.get(lock, stack) {
+            Some(at) => at,
+            None => self.add_stack(lock, stack)?,
+        };
+        Some(&mut self.holds[at as usize])
+    }
+
+    fn add_stack(&mut self, lock: LockId, stack: Option<StackId>) -> Option<u32> {
+        self.of_lock(lock)?;
+        // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
+        let at = self.holds.len() as u32;
+        self.holds.push(HoldParts::default());
+        self.sites.push((lock, self.names.point_number(lock, stack)));
+        self.by_pair.set(lock, stack, at);
+        Some(at)
     }
 }
 
@@ -100,9 +158,10 @@ impl Receiver for Parts<'_> {
     }
 
     fn hold(&mut self, hold: &Hold) {
-        let names = self.names;
-        let Some(parts) = self.of_lock(hold.lock).filter(|_| hold.is_credited()) else { return };
-        let site = parts.sites.entry(names.point_number(hold.lock, hold.stack)).or_default();
+        if !hold.is_credited() {
+            return;
+        }
+        let Some(site) = self.holds(hold.lock, hold.stack) else { return };
         site.holds += 1;
         let ns = hold.end_ns.saturating_sub(hold.start_ns);
         add(&mut site.hold_ns, ns);

@@ -2,6 +2,8 @@
 //!
 //! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
 
+use std::mem;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, Mode, TaskId};
 
@@ -11,33 +13,39 @@ use crate::{
     tables::{
         by_row::ByRow,
         key::RowKey,
-        report::{CONVOY_MIN, queueing::LockQueue},
+        report::{
+            CONVOY_MIN,
+            queueing::{Held, LockQueue},
+        },
     },
 };
 
-/// The use of one lock.
+/// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of a trace comes here.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct LockUse {
-    /// The selected waits, however they ended, in ns.
-    pub(super) waited_ns: i64,
-    /// The same by task.
-    pub(super) waiters: FxHashMap<TaskId, i64>,
     /// Acquisitions, and those of them that shared the lock.
     pub(super) acquisitions: i64,
     pub(super) shared: i64,
     /// Acquisitions that waited.
     pub(super) contended: i64,
+    /// Time with an open hold.
+    pub(super) held_ns: i64,
+    open_holds: i64,
+    held_since_ns: i64,
+    /// Convoys and overtaking.
+    pub(super) queue: LockQueue,
+    /// The tasks that last got the lock shared. Most locks are never shared.
+    sharing: FxHashSet<TaskId>,
+    /// The selected waits, however they ended, in ns.
+    pub(super) waited_ns: i64,
+    /// The same by task.
+    pub(super) waiters: FxHashMap<TaskId, i64>,
     /// Time of exclusive waits charged to shared holds, and the other way round.
     pub(super) exclusive_by_shared_ns: i64,
     pub(super) shared_by_exclusive_ns: i64,
-    /// Time with an open hold.
-    pub(super) held_ns: i64,
-    /// Convoys, overtaking, and hold time by task.
-    pub(super) queue: LockQueue,
-    open_holds: i64,
-    held_since_ns: i64,
-    /// The tasks that last got the lock shared. Most locks are never shared.
-    sharing: FxHashSet<TaskId>,
+    /// Hold time by task, once all holds are added.
+    pub(super) held: FxHashMap<TaskId, i64>,
 }
 
 impl Default for LockUse {
@@ -52,6 +60,7 @@ impl Default for LockUse {
             shared_by_exclusive_ns: 0,
             held_ns: 0,
             queue: LockQueue::new(CONVOY_MIN.into()),
+            held: FxHashMap::default(),
             open_holds: 0,
             held_since_ns: 0,
             sharing: FxHashSet::default(),
@@ -103,17 +112,22 @@ impl LockUse {
 pub(crate) struct Usage<'a> {
     selection: &'a Selection,
     by_lock: ByRow<LockUse>,
+    held: Held,
     pub(super) trust: TrustCounter,
 }
 
 impl<'a> Usage<'a> {
     pub(super) fn new(input: &'a Input<'_>) -> Self {
         let by_lock = ByRow::new(input.names.locks().len());
-        Self { selection: &input.selection, by_lock, trust: TrustCounter::default() }
+        let (held, trust) = (Held::new(&input.names), TrustCounter::default());
+        Self { selection: &input.selection, by_lock, held, trust }
     }
 
     /// Returns the locks that were used.
-    pub(super) fn into_locks(self) -> impl Iterator<Item = (LockId, LockUse)> {
+    pub(super) fn into_locks(mut self) -> impl Iterator<Item = (LockId, LockUse)> {
+        for (lock, task, ns) in mem::take(&mut self.held).into_times() {
+            self.of(lock).held.insert(task, ns);
+        }
         self.by_lock.into_values().into_iter().filter_map(|(key, of_lock)| Some((key.lock()?, of_lock)))
     }
 
@@ -138,6 +152,7 @@ impl Sink for Usage<'_> {
         if self.selection.selects_hold(hold) {
             self.trust.hold(hold);
         }
+        self.held.add(hold);
         self.of(hold.lock).hold(hold);
     }
 

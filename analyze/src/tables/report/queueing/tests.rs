@@ -1,5 +1,7 @@
 //! Episodes and overtaking in single histories, and what holds for all.
 
+use std::collections::BTreeMap;
+
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, LockId, TaskId};
 
@@ -10,8 +12,8 @@ use crate::{
     testing::{Parts, cases},
 };
 
-/// The queue of one lock, and the time that tasks waited for it.
-struct One(LockId, LockQueue, i64);
+/// The queue of one lock, the time that tasks waited for it, and that each held it.
+struct One(LockId, LockQueue, i64, BTreeMap<TaskId, i64>);
 
 impl Sink for One {
     fn acquired(&mut self, hold: &Hold) {
@@ -29,6 +31,7 @@ impl Sink for One {
     fn hold(&mut self, hold: &Hold) {
         if hold.lock == self.0 {
             self.1.hold(hold);
+            *self.3.entry(hold.task).or_default() += hold.end_ns - hold.start_ns;
         }
     }
 
@@ -41,7 +44,7 @@ impl Sink for One {
 }
 
 fn run(rules: Rules, events: &[Event], min: i64, lock: LockId, end_ns: i64) -> One {
-    let mut one = One(lock, LockQueue::new(min), 0);
+    let mut one = One(lock, LockQueue::new(min), 0, BTreeMap::new());
     let mut engine = Engine::new(rules);
     events.iter().for_each(|event| engine.push(event, &mut one));
     engine.finish(end_ns, &mut one);
@@ -55,8 +58,12 @@ fn rules() -> Rules {
 }
 
 fn of(text: &str, min: i64) -> LockQueue {
+    history(text, min).1
+}
+
+fn history(text: &str, min: i64) -> One {
     let parts = Parts::parse(text);
-    run(Rules::new(&parts.info, &parts.locks), &parts.events, min, LockId(0), 200).1
+    run(Rules::new(&parts.info, &parts.locks), &parts.events, min, LockId(0), 200)
 }
 
 const V7: &str = "
@@ -79,9 +86,9 @@ fn v7_a_queue_that_never_empties_although_the_lock_is_often_free_is_a_convoy() {
 fn v8_a_task_that_takes_the_lock_again_overtakes_those_that_wait() {
     let text = "100 A acquire m\n105 B wait m\n110 A release m\n111 A acquire m\n120 A release m
         121 C acquire m\n130 C release m\n133 B acquire m wait=28\n140 B release m";
-    let queue = of(text, 8);
+    let One(_, queue, _, held) = history(text, 8);
     assert_eq!((queue.sums.overtakes, queue.sums.overtaken_max), (2, 2));
-    let of_task = |task| queue.held[&TaskId(task)];
+    let of_task = |task| held[&TaskId(task)];
     let held = [0, 1, 2].map(of_task);
     assert_eq!((held, jain(&held)), ([19, 7, 9], 831_636));
 }
@@ -102,17 +109,17 @@ proptest! {
         let end_ns = events.last().map_or(0, |event| event.ts_ns) + 7;
         let other = histories::reordered(&events, &choices);
         for lock in [LockId(0), LockId(1)] {
-            let One(_, queue, waited_ns) = run(rules(), &events, 2, lock, end_ns);
+            let One(_, queue, waited_ns, held) = run(rules(), &events, 2, lock, end_ns);
             prop_assert_eq!(queue.episodes.iter().map(|episode| episode.wait_ns).sum::<i64>(), waited_ns);
             for Episode { start_ns, end_ns, hold_ns, .. } in &queue.episodes {
                 prop_assert!((0..=end_ns - start_ns).contains(hold_ns));
             }
-            let held: Vec<i64> = queue.held.values().copied().collect();
-            if !held.is_empty() {
-                prop_assert!((1_000_000 / held.len() as i64..=1_000_000).contains(&jain(&held)));
+            let times: Vec<i64> = held.values().copied().collect();
+            if !times.is_empty() {
+                prop_assert!((1_000_000 / times.len() as i64..=1_000_000).contains(&jain(&times)));
             }
-            let One(_, same, _) = run(rules(), &other, 2, lock, end_ns);
-            prop_assert_eq!((queue.episodes, queue.held), (same.episodes, same.held));
+            let One(_, same, _, same_held) = run(rules(), &other, 2, lock, end_ns);
+            prop_assert_eq!((queue.episodes, held), (same.episodes, same_held));
             prop_assert_eq!(queue.sums.overtakes, same.sums.overtakes);
             prop_assert_eq!(queue.sums.overtaken_max, same.sums.overtaken_max);
         }

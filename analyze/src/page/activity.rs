@@ -1,0 +1,134 @@
+//! The activity of a trace: rows enter, the busiest windows leave.
+//!
+//! Each acquisition counts, and each wait by its end and the length that was recorded with it. That takes no engine, and hardly any
+//! columns, so a page reads its trace once more for this alone.
+
+use trace_format::{EventKind, EventRow};
+
+use super::{data::Window, slices::Slices};
+use crate::{
+    error::AnalyzeError,
+    input::{Detail, Input},
+    plot::lanes::busiest_run,
+};
+
+/// Slices of the trace between which a window can begin.
+const SLICES: usize = 1 << 15;
+
+/// The waiting and the intervals of all locks by slice of time.
+pub(super) struct Activity {
+    slices: Slices,
+    waited_ns: Vec<i64>,
+    /// Holds and waits that begin in the slice.
+    begun: Vec<u64>,
+}
+
+impl Activity {
+    /// Reads the rows of a trace.
+    pub(super) fn of(input: &Input<'_>, span: (i64, i64)) -> Result<Self, AnalyzeError> {
+        let mut activity = Self::new(span);
+        let selection = &input.selection;
+        if selection.is_of_everything() {
+            input.rows(Detail::Lengths, |row| activity.add(row, || true))?;
+        } else {
+            input.rows(Detail::Times, |row| activity.add(row, || selection.selects_row(row)))?;
+        }
+        Ok(activity)
+    }
+
+    fn new((from_ns, to_ns): (i64, i64)) -> Self {
+        let slices = Slices::new(from_ns, to_ns, SLICES);
+        Self { slices, waited_ns: vec![0; SLICES], begun: vec![0; SLICES] }
+    }
+
+    #[inline]
+    fn add(&mut self, row: &impl EventRow, is_selected: impl FnOnce() -> bool) {
+        let kind = row.kind();
+        if !matches!(kind, EventKind::Acquire | EventKind::Abandon) || !is_selected() {
+            return;
+        }
+        let ts_ns = row.ts_ns();
+        if kind == EventKind::Acquire {
+            self.begun[self.slices.at(ts_ns)] += 1;
+        }
+        if let Some(wait_ns) = row.wait_ns().filter(|ns| *ns > 0) {
+            let (start_ns, waited_ns) = (ts_ns.saturating_sub(wait_ns), &mut self.waited_ns);
+            self.slices.spread(start_ns, ts_ns, |slice, ns| waited_ns[slice] += ns);
+            self.begun[self.slices.at(start_ns)] += 1;
+        }
+    }
+
+    /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals together, in the order of
+    /// time; a single one if there are no more intervals in all.
+    pub(super) fn busiest(&self, count: usize, most: usize, end_ns: i64) -> Vec<Window> {
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let all = Window { from_ns: self.slices.from_ns, to_ns: end_ns };
+        if self.begun.iter().sum::<u64>() <= most {
+            return vec![all];
+        }
+        let (mut weights, mut begun) = (self.waited_ns.clone(), self.begun.clone());
+        let mut windows: Vec<Window> = Vec::new();
+        for _ in 0..count {
+            let share = (most / count as u64).max(1);
+            let Some(run) = busiest_run(&weights, &begun, share) else { break };
+            let from_ns = self.slices.begin(run.first);
+            let to_ns = match run.count {
+                // One slice has more than fits: as much of it as likely fits.
+                count if count > share => {
+                    let part = i128::from(self.slices.length_ns) * i128::from(share) / i128::from(count);
+                    from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))
+                }
+                _ => self.slices.begin(run.first + run.length).min(end_ns),
+            };
+            if weights[run.first..run.first + run.length].iter().all(|ns| *ns == 0) {
+                break;
+            }
+            windows.push(Window { from_ns, to_ns });
+            weights[run.first..run.first + run.length].fill(0);
+            begun[run.first..run.first + run.length].fill(most.saturating_add(1));
+        }
+        windows.sort_by_key(|window| window.from_ns);
+        if windows.is_empty() { vec![Window { to_ns: self.slices.begin(1), ..all }] } else { windows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Filter, tables::timeline::window, testing};
+
+    /// Returns the intervals that begin, and the time of waits, of a trace.
+    fn of(text: &str) -> (u64, i64) {
+        let test = testing::trace(text);
+        let input = Input::open(&test.trace, 0, &Filter::default()).unwrap();
+        let Activity { waited_ns, begun, .. } = Activity::of(&input, window(&input).unwrap()).unwrap();
+        (begun.iter().sum(), waited_ns.iter().sum())
+    }
+
+    #[test]
+    fn acquisitions_and_waits_count_and_idle_waits_do_not() {
+        let text = "lock c condvar\n1_000 A acquire m a.c:1\n1_200 B wait m b.c:1\n2_000 A release m\n2_003 B acquire m b.c:1 wait=803
+            2_100 A wait m a.c:1\n2_150 A abandon m a.c:1 wait=50\n2_200 B release m";
+        // Two holds and two waits.
+        assert_eq!(of(text), (4, 853));
+        let idle = format!("{text}\n3_000 A wait c a.c:2\n9_000 A acquire c a.c:2 wait=6_000");
+        assert_eq!(of(&idle), (4, 853));
+    }
+
+    #[test]
+    fn the_busiest_slices_become_windows_that_do_not_overlap() {
+        let mut activity = Activity::new((0, SLICES as i64 * 10));
+        for slice in 0..100 {
+            activity.begun[slice * 100] = 10;
+            activity.waited_ns[slice * 100] = if slice % 40 == 20 { 9 } else { 1 };
+        }
+        let windows = activity.busiest(2, 40, SLICES as i64 * 10);
+        assert_eq!(windows.len(), 2);
+        assert!(windows[0].to_ns <= windows[1].from_ns, "{windows:?}");
+        for (window, slice) in windows.iter().zip([2_000, 6_000]) {
+            assert!((window.from_ns..window.to_ns).contains(&(slice * 10)), "{windows:?}");
+        }
+        let all = activity.busiest(2, 1_000, 77);
+        assert_eq!(all, [Window { from_ns: 0, to_ns: 77 }]);
+    }
+}
