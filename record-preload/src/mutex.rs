@@ -214,7 +214,7 @@ pub(crate) unsafe extern "C" fn clocklock(
                 // priority inheritance depends on the kernel. A time in the past makes it check without waiting, by a system call.
                 timeout_as_busy(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
-            |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
+            |call| waits_for(mutex, call).filter(|_| clock::is_valid_clock(clock) && clock::is_valid(until)),
             || real::MUTEX_CLOCKLOCK.get()(mutex, clock, until),
         )
     }
