@@ -99,6 +99,16 @@ pub(crate) unsafe extern "C" fn cnd_destroy(condition: Lock, caller: Caller) {
     }
 }
 
+pub(crate) unsafe extern "C" fn cnd_signal(condition: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { thrd_result(condition::signal(condition, caller)) }
+}
+
+pub(crate) unsafe extern "C" fn cnd_broadcast(condition: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { thrd_result(condition::broadcast(condition, caller)) }
+}
+
 pub(crate) unsafe extern "C-unwind" fn cnd_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { thrd_result(condition::own_wait(condition, mutex, caller)) }

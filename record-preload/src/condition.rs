@@ -1,5 +1,5 @@
 //! `pthread_cond_*`. A wait releases the mutex and holds it again at its end, also after a cancellation or an invalid timeout.
-//! Signals and broadcasts are not recorded.
+//! Signals and broadcasts are recorded whether anybody waits or not.
 
 use core::ffi::{c_int, c_void};
 
@@ -21,6 +21,16 @@ pub(crate) unsafe extern "C" fn init(condition: Lock, attributes: *const c_void,
 pub(crate) unsafe extern "C" fn destroy(condition: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { release(caller, op::DESTROY, CONDITION, condition, || real::COND_DESTROY.get()(condition)) }
+}
+
+pub(crate) unsafe extern "C" fn signal(condition: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::COND_SIGNAL.get()(condition)) }
+}
+
+pub(crate) unsafe extern "C" fn broadcast(condition: Lock, caller: Caller) -> c_int {
+    // SAFETY: forwarded unchanged.
+    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::COND_BROADCAST.get()(condition)) }
 }
 
 /// Whether the C library fails the wait immediately, because the thread does not hold the mutex.

@@ -80,6 +80,8 @@ interpose! {
 
     pthread_cond_init = condition::init, 2;
     pthread_cond_destroy = condition::destroy, 1;
+    pthread_cond_signal = condition::signal, 1;
+    pthread_cond_broadcast = condition::broadcast, 1;
     pthread_cond_wait = condition::wait, 2;
     pthread_cond_timedwait = condition::timedwait, 3;
     pthread_cond_clockwait = condition::clockwait, 4;
@@ -104,6 +106,8 @@ interpose! {
     mtx_unlock = c11::mtx_unlock, 1;
     cnd_init = c11::cnd_init, 1;
     cnd_destroy = c11::cnd_destroy, 1;
+    cnd_signal = c11::cnd_signal, 1;
+    cnd_broadcast = c11::cnd_broadcast, 1;
     cnd_wait = c11::cnd_wait, 2;
     cnd_timedwait = c11::cnd_timedwait, 3;
 

@@ -213,6 +213,8 @@ functions! {
 
     COND_INIT: Init = c"pthread_cond_init" from c"GLIBC_2.3.2";
     COND_DESTROY: LockOnly = c"pthread_cond_destroy" from c"GLIBC_2.3.2";
+    COND_SIGNAL: LockOnly = c"pthread_cond_signal" from c"GLIBC_2.3.2";
+    COND_BROADCAST: LockOnly = c"pthread_cond_broadcast" from c"GLIBC_2.3.2";
     COND_WAIT: ConditionWait = c"pthread_cond_wait" from c"GLIBC_2.3.2";
     COND_TIMEDWAIT: ConditionWaitUntil = c"pthread_cond_timedwait" from c"GLIBC_2.3.2";
     COND_CLOCKWAIT: ConditionWaitUntilClock = c"pthread_cond_clockwait";

@@ -66,7 +66,7 @@ fn expected(call: &ProgramCall, mutex_of_condition: u64) -> Vec<(u8, u8, u64, u6
         (_, "init", 0) => one(op::INIT),
         (_, "destroy", 0) => one(op::DESTROY),
         (_, "unlock", 0) => one(op::RELEASED),
-        ("sem", "post", 0) => one(op::POSTED),
+        ("sem", "post", 0) | ("cond" | "cnd", "signal" | "broadcast", 0) => one(op::POSTED),
         (_, "init" | "destroy" | "unlock" | "post" | "consistent", _) => vec![],
         ("cond" | "cnd", _, libc::EPERM) => vec![failed],
         ("cond" | "cnd", _, _) => vec![

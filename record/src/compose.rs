@@ -205,6 +205,13 @@ impl Composer {
             return;
         }
         let Self { switches, sessions, tasks, .. } = self;
+        match switch.action {
+            SwitchAction::Born { parent_tid } if !sessions.tasks_are_reported() => {
+                tasks.born(switch.tgid, switch.tid, parent_tid, switch.ts_ns as i64);
+            }
+            SwitchAction::Exited => tasks.exit_born(switch.tid, switch.ts_ns as i64),
+            _ => {}
+        }
         out.extend(switches.add(switch, sessions, tasks));
     }
 

@@ -59,6 +59,8 @@ struct Incarnation {
     key: TaskIncarnation,
     known: Known,
     exit_ns: Option<i64>,
+    /// Whether its birth was announced before it began to record itself.
+    is_born: bool,
 }
 
 impl std::fmt::Debug for Tasks {
@@ -98,7 +100,7 @@ impl Tasks {
             self.start(known);
         }
         let Self { by_tid, rows, ids, orphans, .. } = self;
-        let Some(Incarnation { key, known, exit_ns }) = by_tid.get(&tid) else {
+        let Some(Incarnation { key, known, exit_ns, .. }) = by_tid.get(&tid) else {
             unreachable!("inserted above")
         };
         if let Some(id) = ids[key.0 as usize] {
@@ -212,13 +214,35 @@ impl Tasks {
         self.start(Known { start_ns, ..known });
     }
 
-    /// Starts a thread that records itself. The leader started with its process, and a thread that exited just now still is the
+    /// Starts a thread of a process that records itself, at its birth. Of a process that is not known, nothing is.
+    pub fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
+        if tid == tgid || !self.processes.contains_key(&tgid) {
+            return;
+        }
+        self.exit(tid, ts_ns);
+        let creator = self.by_tid.get(&parent_tid).filter(|creator| creator.known.tgid == tgid);
+        let (parent, cgroup) =
+            (creator.map(|creator| creator.key), creator.and_then(|creator| creator.known.cgroup.clone()));
+        self.start(Known { tgid, tid, comm: None, start_ns: Some(ts_ns), cgroup, parent });
+        if let Some(born) = self.by_tid.get_mut(&tid) {
+            born.is_born = true;
+        }
+    }
+
+    /// Ends a thread whose birth was announced, unless its own records have ended it.
+    pub fn exit_born(&mut self, tid: u32, ts_ns: i64) {
+        if self.by_tid.get(&tid).is_some_and(|incarnation| incarnation.is_born) {
+            self.exit(tid, ts_ns);
+        }
+    }
+
+    /// Starts a thread that records itself. The leader started with its process, and a thread that was born or exited just now still is the
     /// same thread.
     pub fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
         const SAME_THREAD_NS: i64 = 10_000_000;
         let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
         let same = known.is_some_and(|known| match known.exit_ns {
-            None => tid == pid,
+            None => tid == pid || known.is_born,
             Some(exit_ns) => ts_ns - exit_ns < SAME_THREAD_NS,
         });
         if !same {
@@ -257,7 +281,9 @@ impl Tasks {
         self.process(known.tgid);
         let key = TaskIncarnation(self.ids.len() as u32);
         self.ids.push(None);
-        if let Some(before) = self.by_tid.insert(known.tid, Incarnation { key, known, exit_ns: None }) {
+        if let Some(before) =
+            self.by_tid.insert(known.tid, Incarnation { key, known, exit_ns: None, is_born: false })
+        {
             // An incarnation that is gone gets no row any more.
             self.orphans.remove(&before.key);
         }

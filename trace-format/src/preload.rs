@@ -190,7 +190,7 @@ pub mod op {
     pub const ACQUIRED_OWNER_DIED: u8 = 10;
     /// [`WAITED`] for a robust mutex whose owner died (`EOWNERDEAD`).
     pub const WAITED_OWNER_DIED: u8 = 11;
-    /// A semaphore was posted.
+    /// A semaphore was posted, or a condition variable signalled, to one waiter or to all.
     pub const POSTED: u8 = 12;
 
     /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1. `address` is the number

@@ -145,6 +145,8 @@ functions! {
     "sem_clockwait", "sem_clockwait", "sem_clockwait_ret": CALL SEMAPHORE CLOCK, CLOCK_TIMEOUT;
     "pthread_spin_lock after an attempt", "spin_lock_tried": ATTEMPT SPIN RETRY, NONE;
     "sem_post", "sem_post": POST SEMAPHORE NONE, NONE;
+    "pthread_cond_signal", "cond_signal": POST CONDITION NONE, NONE;
+    "pthread_cond_broadcast", "cond_broadcast": POST CONDITION NONE, NONE;
     "pthread_spin_unlock and pthread_spin_init", "spin_unlock_or_init": UNLOCK SPIN_UNLOCK_OR_INIT NONE, NONE;
     "pthread_spin_unlock", "spin_unlock": UNLOCK SPIN NONE, NONE;
     "pthread_rwlock_unlock", "rwlock_unlock": UNLOCK RWLOCK NONE, NONE;

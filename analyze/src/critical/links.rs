@@ -71,6 +71,8 @@ pub(super) struct OpenWait {
     pub(super) since: Mark,
     /// The last task to arrive at the barrier, once all did.
     last: Option<Mark>,
+    /// The mutex that was released for it, if it is for a condition variable.
+    mutex: Option<LockId>,
 }
 
 /// The open waits of all tasks, and what could end them.
@@ -87,6 +89,8 @@ struct TaskWaits {
     waits: Vec<OpenWait>,
     /// The time at which the last off-CPU time ended, and the task that woke it.
     woken: Option<(i64, Mark)>,
+    /// The lock that it released last, and when.
+    released: Option<(LockId, i64)>,
 }
 
 /// The last rows of a lock that can end waits. Marks of one array are of different tasks, the last one first.
@@ -133,6 +137,7 @@ impl Links {
             }
             (EventKind::Acquire | EventKind::Abandon, Some(lock)) => self.wait_ends(lock, row, mark, context),
             (EventKind::Release, Some(lock)) => {
+                self.task(task).released = Some((lock, row.ts_ns));
                 let marks = self.locks.entry(lock).or_default();
                 marks.released.set(mark);
                 if context.rules.excludes(lock, row.mode.unwrap_or(Mode::Exclusive)) {
@@ -163,15 +168,18 @@ impl Links {
 
     fn task(&mut self, task: TaskId) -> &mut TaskWaits {
         let last_row_ns = self.lost_ns.unwrap_or(i64::MIN);
-        self.tasks.entry(task).or_insert_with(|| TaskWaits { last_row_ns, waits: Vec::new(), woken: None })
+        let new = || TaskWaits { last_row_ns, waits: Vec::new(), woken: None, released: None };
+        self.tasks.entry(task).or_insert_with(new)
     }
 
     fn wait(&mut self, lock: LockId, row: &Event, mark: Mark, context: &Context<'_>) {
-        let waits = &mut self.task(mark.task).waits;
-        if waits.iter().any(|wait| wait.lock == lock) {
+        let of = self.task(mark.task);
+        if of.waits.iter().any(|wait| wait.lock == lock) {
             return;
         }
-        waits.push(OpenWait { lock, stack: row.stack, since: mark, last: None });
+        let is_condition = context.kind(lock) == Some(LockKind::CondVar);
+        let mutex = of.released.filter(|(_, ns)| is_condition && *ns == mark.ns).map(|(mutex, _)| mutex);
+        of.waits.push(OpenWait { lock, stack: row.stack, since: mark, last: None, mutex });
         if context.kind(lock) == Some(LockKind::Barrier) {
             self.locks.entry(lock).or_default().round.push(mark);
         }
@@ -194,7 +202,7 @@ impl Links {
                     return None;
                 }
                 let since = Mark { task, ns: since_ns, position: 0 };
-                OpenWait { lock, stack: row.stack, since, last: None }
+                OpenWait { lock, stack: row.stack, since, last: None, mutex: None }
             }
             _ => return None,
         };
@@ -207,7 +215,12 @@ impl Links {
         let ended = wait.last.filter(|last| last.task != task).or_else(|| {
             let marks = self.locks.get(&lock)?;
             if is_idle {
-                return marks.woke.of_another(task, since.ns);
+                // A time-out is no signal.
+                let woke =
+                    marks.woke.of_another(task, since.ns).filter(|_| row.kind == EventKind::Acquire)?;
+                let mutex = wait.mutex.and_then(|mutex| self.locks.get(&mutex));
+                let freed = mutex.and_then(|marks| marks.released.of_another(task, woke.ns));
+                return freed.filter(|freed| freed.position > woke.position).or(Some(woke));
             }
             let mode = row.mode.unwrap_or(Mode::Exclusive);
             let any = marks.released.of_another(task, since.ns);

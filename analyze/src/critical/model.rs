@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use trace_format::{Event, EventKind, LockId, Mode, TaskId, TaskState};
+use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, TaskState};
 
 use super::{Context, Root, step::Birth};
 use crate::causes::State;
@@ -192,10 +192,34 @@ impl History<'_> {
             })
         };
         if is_idle {
-            return last(&|by| by.kind == EventKind::Wake);
+            let woke = last(&|by| by.kind == EventKind::Wake).filter(|_| row.kind == EventKind::Acquire)?;
+            let freed = self.mutex(at).and_then(|mutex| {
+                (woke + 1..at).rev().find(|by| {
+                    let by = &self.rows[*by];
+                    by.kind == EventKind::Release
+                        && by.lock == Some(mutex)
+                        && by.task.is_some()
+                        && by.task != row.task
+                })
+            });
+            return freed.or(Some(woke));
         }
         last(&|by| by.kind == EventKind::Release && (excludes(by.mode) || excludes(row.mode)))
             .or_else(|| last(&|by| by.kind == EventKind::Release))
+    }
+
+    /// Returns the lock that a task released for the condition wait that a row ends.
+    fn mutex(&self, at: usize) -> Option<LockId> {
+        let (_, wait) = self.wait(at)?;
+        let begin = &self.rows[wait?];
+        let wait = wait?;
+        if begin.lock.and_then(|lock| self.context.kind(lock)) != Some(LockKind::CondVar) {
+            return None;
+        }
+        let is_release =
+            |row: &&Event| row.task == begin.task && row.kind == EventKind::Release && row.lock.is_some();
+        let release = self.rows[self.epoch(wait)..wait].iter().rfind(is_release)?;
+        release.lock.filter(|_| release.ts_ns == begin.ts_ns)
     }
 
     /// Returns the peer of a row and the time of the wake-up, if the peer was recorded.

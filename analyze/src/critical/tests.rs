@@ -172,6 +172,21 @@ fn all_tasks_leave_a_barrier_by_the_last_that_came() {
 }
 
 #[test]
+fn a_condition_wait_ends_at_the_signal_or_when_its_mutex_is_free_and_a_time_out_at_neither() {
+    let text =
+        "lock c condvar\n0 B acquire m\n2 B release m\n2 B wait c\n5 A acquire m\n10 A wake c\n20 A release m
+        22 B acquire c wait=20\n22 B acquire m\n30 B release m";
+    let expected = ["B 22..30 m", "B 20..22 wake-up by c", "A 10..20 m", "A 5..10 m", "A 0..5 before"];
+    assert_eq!(path(text, "B", 0, 30), expected);
+    let after = text.replace("10 A wake c\n20 A release m", "10 A release m\n20 A wake c");
+    let expected = ["B 22..30 m", "B 20..22 wake-up by c", "A 10..20 running", "A 5..10 m", "A 0..5 before"];
+    assert_eq!(path(&after, "B", 0, 30), expected);
+    let timed_out = text.replace("22 B acquire c wait=20", "22 B abandon c wait=20 errno=110");
+    let expected = ["B 22..30 m", "B 2..22 waits for c", "B 0..2 m"];
+    assert_eq!(path(&timed_out, "B", 0, 30), expected);
+}
+
+#[test]
 fn a_sleep_is_followed_to_the_task_that_ended_it() {
     let text = "0 A try_fail x\n5 B acquire x\n30 B release x\n35 A offcpu wait=30 blocked=28 runq=2 state=interruptible peer=B\n40 A try_fail x";
     let expected = ["A 35..40 running", "A 33..35 ready", "B 30..33 running", "B 5..30 x", "B 0..5 before"];

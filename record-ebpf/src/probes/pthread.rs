@@ -170,7 +170,7 @@ entries! {
     mutex_unlock mutex_init mutex_destroy
     rwlock_unlock rwlock_init rwlock_destroy
     spin_lock_tried spin_unlock spin_init spin_unlock_or_init spin_destroy
-    cond_init cond_destroy
+    cond_init cond_destroy cond_signal cond_broadcast
     barrier_init barrier_destroy
     sem_init sem_destroy sem_post
     go_lock go_lock_returned go_unlock

@@ -205,6 +205,8 @@ static void conditions(void)
 	DO(pthread_cond_clockwait(&condition, &mutex, 99, &soon), &condition);
 	DO(pthread_mutex_unlock(&mutex), &mutex);
 	DO(pthread_cond_wait(&condition, &checking), &condition);
+	DO(pthread_cond_signal(&condition), &condition);
+	DO(pthread_cond_broadcast(&condition), &condition);
 	DO(pthread_cond_destroy(&condition), &condition);
 }
 
@@ -251,6 +253,8 @@ static void c11(void)
 	DO(cnd_init(&condition), &condition);
 	soon = in_ms(CLOCK_REALTIME, 5);
 	DO(cnd_timedwait(&condition, &mutex, &soon), &condition);
+	DO(cnd_signal(&condition), &condition);
+	DO(cnd_broadcast(&condition), &condition);
 	DO_VOID(cnd_destroy(&condition), &condition);
 	DO(mtx_unlock(&mutex), &mutex);
 	DO_VOID(mtx_destroy(&mutex), &mutex);

@@ -122,6 +122,11 @@ impl Sessions {
         }
     }
 
+    /// Whether the kernel side reports starts and exits of tasks.
+    pub(super) const fn tasks_are_reported(&self) -> bool {
+        self.tasks_reported
+    }
+
     /// Adds the next step of the thread session with this number.
     pub(super) fn step(
         &mut self,

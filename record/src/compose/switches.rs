@@ -74,7 +74,7 @@ impl Switches {
                 self.left.remove(&switch.tid);
                 None
             }
-            SwitchAction::Lost(_) => None,
+            SwitchAction::Born { .. } | SwitchAction::Lost(_) => None,
         }
     }
 

@@ -28,6 +28,11 @@ pub enum SwitchAction {
     },
     /// The task runs on a CPU again.
     Returned,
+    /// The task was born as a thread of its process, whose creator is this thread.
+    Born {
+        /// The creator.
+        parent_tid: u32,
+    },
     /// The task exited.
     Exited,
     /// This number of records of the CPU did not fit into the ring.
@@ -47,7 +52,7 @@ const SWITCH: u32 = 14;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
-/// Calls `each` for each switch, exit and loss in whole records. Returns the number of invalid records; after one whose size is
+/// Calls `each` for each switch, birth of a thread, exit and loss in whole records. Returns the number of invalid records; after one whose size is
 /// impossible, the rest of the bytes counts as one.
 pub fn decode(mut bytes: &[u8], mut each: impl FnMut(Switch)) -> u64 {
     let mut invalid = 0;
@@ -79,14 +84,18 @@ fn switch(record: &[u8]) -> Result<Option<Switch>, Invalid> {
     let action = match kind {
         SWITCH if misc & SWITCH_OUT == 0 => SwitchAction::Returned,
         SWITCH => SwitchAction::Left { is_runnable: misc & SWITCH_OUT_PREEMPT != 0 },
-        EXIT => {
-            // pid, ppid, tid, ptid
+        EXIT | FORK => {
             let at = |at: usize| u32_at(&record[..body], HEADER_BYTES + at).ok_or(Invalid);
-            (tgid, tid) = (at(0)?, at(8)?);
-            SwitchAction::Exited
+            let (pid, parent_pid, of_thread, parent_tid) = (at(0)?, at(4)?, at(8)?, at(12)?);
+            (tgid, tid) = (pid, of_thread);
+            match kind {
+                EXIT => SwitchAction::Exited,
+                _ if pid == parent_pid => SwitchAction::Born { parent_tid },
+                // A new process asks for its own recording.
+                _ => return Ok(None),
+            }
         }
         LOST => SwitchAction::Lost(u64_at(&record[..body], HEADER_BYTES + 8).ok_or(Invalid)?),
-        FORK => return Ok(None),
         _ => return Err(Invalid),
     };
     Ok(Some(Switch { ts_ns, cpu, tgid, tid, action }))
@@ -152,12 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_names_the_thread_that_exits_and_a_fork_is_skipped() {
+    fn an_exit_and_a_birth_name_the_thread_and_a_new_process_is_skipped() {
         let words = |words: [u32; 4]| words.map(u32::to_ne_bytes).concat();
-        let exit = [words([20, 1, 21, 1]), 5_u64.to_ne_bytes().to_vec()].concat();
-        let bytes = [record(FORK, 0, &exit, ID), record(EXIT, 0, &exit, ID)].concat();
-        let exited = Switch { tgid: 20, tid: 21, ..of(SwitchAction::Exited) };
-        assert_eq!(decoded(&bytes), (vec![exited], 0));
+        let body = |ids| [words(ids), 5_u64.to_ne_bytes().to_vec()].concat();
+        let bytes = [
+            record(FORK, 0, &body([20, 1, 20, 1]), ID),
+            record(FORK, 0, &body([20, 20, 21, 22]), ID),
+            record(EXIT, 0, &body([20, 1, 21, 1]), ID),
+        ]
+        .concat();
+        let of_thread = |action| Switch { tgid: 20, tid: 21, ..of(action) };
+        let born = of_thread(SwitchAction::Born { parent_tid: 22 });
+        assert_eq!(decoded(&bytes), (vec![born, of_thread(SwitchAction::Exited)], 0));
     }
 
     #[test]

@@ -131,6 +131,34 @@ fn a_session_soon_after_an_exit_is_the_same_thread_and_a_later_one_is_not() {
 }
 
 #[test]
+fn a_thread_that_was_born_begins_then_and_has_its_creator_when_it_records_itself() {
+    let mut tasks = no_tasks();
+    let name = b"t\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    tasks.born(5, 6, 5, 90);
+    tasks.start_image(5, None, 100, true);
+    tasks.born(5, 6, 5, 110);
+    tasks.born(5, 7, 6, 120);
+    tasks.start_thread(5, 7, name, 150);
+    tasks.start_thread(5, 6, name, 160);
+    let [main, first, second] = [5, 6, 7].map(|tid| tasks.id(5, tid, 0));
+    let row = |tasks: &Tasks, id: TaskId| tasks.rows()[id.0 as usize].clone();
+    assert_eq!([first, second].map(|id| row(&tasks, id).start_ns), [Some(110), Some(120)]);
+    assert_eq!([main, first, second].map(|id| row(&tasks, id).parent), [None, Some(main), Some(first)]);
+    // The thread id is used again.
+    tasks.exit_thread(6, name, 200);
+    tasks.born(5, 6, 7, 201);
+    tasks.start_thread(5, 6, name, 202);
+    let again = tasks.id(5, 6, 0);
+    assert_ne!(again, first);
+    assert_eq!((row(&tasks, again).start_ns, row(&tasks, again).parent), (Some(201), Some(second)));
+    tasks.exit_born(6, 300);
+    tasks.exit_born(5, 310);
+    assert_eq!([again, main].map(|id| row(&tasks, id).exit_ns), [Some(300), None]);
+    tasks.start_thread(5, 6, name, 1_000_000_000);
+    assert_ne!(tasks.id(5, 6, 0), again, "its birth was not seen");
+}
+
+#[test]
 fn a_goroutine_has_a_row_of_its_own_in_each_process() {
     let mut tasks = no_tasks();
     let (a, b) = (tasks.process(5), tasks.process(6));

@@ -43,7 +43,7 @@ pub(in crate::compose) enum Action {
     },
     Initialised,
     Destroyed,
-    /// A semaphore was posted.
+    /// A semaphore was posted, or a condition variable signalled.
     Posted,
     /// This goroutine waits from now on.
     GoroutineWaits(u64),
