@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     fixture,
-    harness::{Common, Harness, median},
+    harness::{Common, FIRST, Harness, median},
     home, host,
     process::Running,
     table,
@@ -31,8 +31,6 @@ const FULL: (usize, usize) = (10, 5);
 const NOBODY: u32 = 65534;
 /// Bound on a recording of half a second; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Runs a command before all other programs, if that is permitted: verdicts on short holds depend on idle processors.
-const FIRST: &str = "{ echo -20 > /proc/self/autogroup; } 2> /dev/null; exec nice -n -20 \"$@\" 2> /dev/null";
 
 /// Record programs that wait for known causes, and compare the verdicts of klock why.
 #[derive(Debug, Args)]
@@ -210,8 +208,8 @@ impl Place {
     /// Records the program once.
     fn judge(&self, mode: &Mode, recorder: Recorder, is_fixed: bool) -> Result<Judged> {
         let trace = self.folder.path().join(format!("{}.parquet", recorder.as_str().replace(' ', "-")));
-        let mut command = Command::new("setsid");
-        command.args(["-w", "sh", "-c", FIRST, "sh"]).current_dir(self.folder.path());
+        let mut command = Command::new(FIRST[0]);
+        command.args(&FIRST[1..]).current_dir(self.folder.path());
         if let Some(home) = self.home.as_ref().filter(|_| recorder == Recorder::User) {
             command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
             command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");

@@ -1,7 +1,8 @@
 //! `cargo xtask gains`: compares predictions of `klock analyze whatif` with measurements.
 //!
 //! `fixtures/programs/known_gain.c` is recorded once in each setting. Four changes of its lock are predicted, and the changed program is run
-//! without a recording. Runs of the settings and changes take turns, so that a slow moment of the machine hits all of them.
+//! without a recording. Runs of the settings and changes take turns, so that a slow moment of the machine hits all of them, and they run before other
+//! programs of the machine.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     fixture,
-    harness::{Common, Harness, ROOT, median, verdict},
+    harness::{Common, FIRST, Harness, ROOT, median, verdict},
     process::{Run, say},
     table,
 };
@@ -122,7 +123,8 @@ struct Program {
 
 impl Program {
     fn run(&self, arguments: &[String]) -> Result<f64> {
-        let run = Run::new(&self.path, &[]).args(arguments).env("LOOPS_PER_US", &self.loops_per_us);
+        let run = Run::new(FIRST[0], &FIRST[1..]).arg(&self.path).args(arguments);
+        let run = run.env("LOOPS_PER_US", &self.loops_per_us);
         let printed = run.read()?;
         let wall = printed.lines().find_map(|line| line.strip_prefix("wall "));
         wall.and_then(|ns| ns.parse().ok()).with_context(|| format!("no wall time in {printed}"))
@@ -170,7 +172,8 @@ fn predict(harness: &Harness, program: &Program, setting: Setting) -> Result<Vec
     let trace = harness.directory.join("trace.parquet");
     let words =
         ["record", "--quiet", "-f", "--off-cpu", "--locks", "pthread", "--pthread-probes", "preload", "-o"];
-    let record = Run::new(&harness.klock, &words).arg(&trace).arg("--").arg(&program.path);
+    let record = Run::new(FIRST[0], &FIRST[1..]).arg(&harness.klock).args(words);
+    let record = record.arg(&trace).arg("--").arg(&program.path);
     record.args(setting.arguments(1.0, 1, 0)).env("LOOPS_PER_US", &program.loops_per_us).read()?;
     let found = whatif(&harness.klock, &trace)?;
     ensure!(found.len() == CHANGES.len(), "{} rows for {} changes", found.len(), CHANGES.len());

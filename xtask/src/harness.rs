@@ -80,6 +80,16 @@ impl Harness {
     }
 }
 
+/// Runs the command behind it before all other programs, if that is permitted: times of microseconds depend on idle processors.
+pub(crate) const FIRST: [&str; 6] = [
+    "setsid",
+    "-w",
+    "sh",
+    "-c",
+    "{ echo -20 > /proc/self/autogroup; } 2> /dev/null; exec nice -n -20 \"$@\" 2> /dev/null",
+    "sh",
+];
+
 /// The need of a chore that records more than its own programs.
 pub(crate) const ROOT: &str = "root";
 

@@ -125,7 +125,7 @@ fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row
         .map(|all| changes::resolve(all, input, &program))
         .collect::<Result<Vec<_>, _>>()?;
     let baseline = Baseline::new(&program, &progress_sites);
-    let replayed_ns = baseline.main().map_or(0, |replayed| replayed.ns);
+    let replayed_ns = baseline.as_recorded().map_or(0, |replayed| replayed.ns);
     let times = Times { recorded_ns: program.recorded_ns, replayed_ns, changed_ns: replayed_ns };
     let probe_cost_ns = input.trace.info().probe_cost_ns.iter().map(|cost| cost.value).max();
     let assumed = text::assumed(&program, probe_cost_ns, options.idle_open);

@@ -8,6 +8,7 @@ use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, Ta
 
 use super::{
     links::{IdleEnd, IdleLinks},
+    others::{self, Life, OffCpu},
     program::{Action, Facts, LockFacts, Program, QueueOrder, SLICE_NS, TaskProgram},
 };
 use crate::engine::Rules;
@@ -50,6 +51,8 @@ struct Task {
     held: Vec<(u32, Mode)>,
     /// Sleep that is not followed by such a step yet.
     sleep_ns: i64,
+    /// Its times off the CPU, if those of all tasks are recorded.
+    off_cpu: Vec<OffCpu>,
 }
 
 /// The acquisitions of a lock so far.
@@ -139,6 +142,13 @@ impl<'a> Builder<'a> {
         let first_ns = ids.iter().map(|(_, at)| *at).filter(used).map(|at| tasks[at].start_ns).min();
         let begin_ns = first_ns.unwrap_or(from_ns);
         let mut end_ns = begin_ns;
+        let cpus = (context.covers == Covers::All && context.cpus > 0).then_some(context.cpus);
+        let lives = tasks.iter().filter(|task| task.end.0 > 0).map(|task| Life {
+            start_ns: task.start_ns,
+            end_ns: task.last_row_ns,
+            off_cpu: &task.off_cpu,
+        });
+        let mut others = cpus.map_or_else(Vec::new, |cpus| others::of_others(lives, cpus));
         let mut programs = Vec::with_capacity(ids.len());
         let mut by_index: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
         for (id, at) in ids {
@@ -156,6 +166,8 @@ impl<'a> Builder<'a> {
             }
             programs.push(TaskProgram { task: id, start_ns: start_ns - begin_ns, actions });
         }
+        others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
+        facts.others_ns = others::sum_ns(&others, end_ns - begin_ns);
         let (signals, rounds, latency_ns) = links.finish();
         Program {
             tasks: programs,
@@ -163,7 +175,8 @@ impl<'a> Builder<'a> {
             signals,
             rounds,
             latency_ns,
-            cpus: (context.covers == Covers::All && context.cpus > 0).then_some(context.cpus),
+            cpus,
+            others,
             slice_ns: SLICE_NS,
             recorded_ns: end_ns - begin_ns,
             facts,
@@ -191,6 +204,7 @@ impl<'a> Builder<'a> {
             end: (0, start_ns),
             held: Vec::new(),
             sleep_ns: 0,
+            off_cpu: Vec::new(),
         });
         self.task_ids.insert(id, at);
         at
@@ -254,7 +268,10 @@ impl<'a> Builder<'a> {
     }
 
     fn off_cpu(&mut self, task: usize, row: &Event) {
+        let off_ns = row.wait_ns.unwrap_or(0).max(0);
+        let left_ns = row.ts_ns.saturating_sub(off_ns).max(self.tasks[task].last_row_ns);
         if let Some(wait) = self.tasks[task].wait {
+            self.is_off(task, left_ns, row.ts_ns, row.ts_ns);
             let of = self.lock_ids.get(&wait.lock).map(|index| &mut self.locks[*index as usize]);
             // It runs again, and tries to take the lock.
             if let Some(of) = of
@@ -264,8 +281,6 @@ impl<'a> Builder<'a> {
             }
             return;
         }
-        let off_ns = row.wait_ns.unwrap_or(0).max(0);
-        let left_ns = row.ts_ns.saturating_sub(off_ns).max(self.tasks[task].last_row_ns);
         if row.state == Some(TaskState::Mixed) {
             // When it slept is not known.
             let slept_ns = row.blocked_ns.unwrap_or(0).clamp(0, row.ts_ns - left_ns);
@@ -277,6 +292,7 @@ impl<'a> Builder<'a> {
             (_, Some(ns)) => left_ns.saturating_add(ns.max(0)).min(row.ts_ns),
             (_, None) => row.ts_ns,
         };
+        self.is_off(task, left_ns, woken_ns, row.ts_ns);
         self.work(task, left_ns);
         self.sleep(task, left_ns, woken_ns);
         let task = &mut self.tasks[task];
@@ -287,6 +303,13 @@ impl<'a> Builder<'a> {
                 task.actions.push(Action::Ready(ready_ns));
             }
             task.at_ns = row.ts_ns;
+        }
+    }
+
+    /// Notes a time off the CPU, if those of all tasks are recorded.
+    fn is_off(&mut self, task: usize, left_ns: i64, ready_ns: i64, back_ns: i64) {
+        if self.context.covers == Covers::All {
+            self.tasks[task].off_cpu.push(OffCpu { left_ns, ready_ns, back_ns });
         }
     }
 

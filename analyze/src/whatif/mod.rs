@@ -13,6 +13,7 @@ mod links;
 mod locks;
 #[cfg(test)]
 mod model;
+mod others;
 mod predict;
 mod processors;
 mod program;

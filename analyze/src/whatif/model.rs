@@ -27,6 +27,7 @@ pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> 
         changes,
         variant,
         cpus,
+        others: 0,
         now_ns: 0,
         tasks,
         queues: vec![Vec::new(); changes.lock_count],
@@ -81,6 +82,8 @@ struct Model<'a> {
     changes: &'a Changes,
     variant: Variant,
     cpus: Option<usize>,
+    /// The processors of other programs.
+    others: usize,
     now_ns: i64,
     tasks: Vec<Task>,
     /// By lock of the replay: the waiting tasks, and the holds that they want.
@@ -104,6 +107,12 @@ impl Model<'_> {
             }
             if self.tasks.iter().all(|task| task.does == Does::Ended) {
                 return true;
+            }
+            let is_now = |(ns, _): &&(i64, u32)| (*ns).max(0) <= self.now_ns;
+            let others =
+                self.program.others.iter().rev().find(is_now).map_or(0, |(_, count)| *count as usize);
+            if self.variant.others && others != self.others {
+                self.others_have(others);
             }
             let moves = |task: &Task| matches!(task.does, Does::Pauses(_) | Does::Works(_) | Does::Wakes(_));
             if !self.tasks.iter().any(moves) {
@@ -377,15 +386,13 @@ impl Model<'_> {
     // Processors.
 
     fn wants_processor(&mut self, at: usize) {
-        let Some(cpus) = self.cpus else { return };
         if self.tasks[at].runs {
             if self.tasks[at].slice_ns == 0 {
                 self.slice_ends(at);
             }
             return;
         }
-        let running = self.tasks.iter().filter(|task| task.runs).count();
-        if running < cpus {
+        if self.has_room() {
             return self.gets_processor(at);
         }
         let is_at_work = |other: &usize| {
@@ -421,8 +428,33 @@ impl Model<'_> {
         (task.runs, task.ran_ns, task.slice_ns, task.was_blocked) = (true, 0, slice_ns, false);
     }
 
+    fn has_room(&self) -> bool {
+        let available = self.cpus.unwrap_or(usize::MAX).saturating_sub(self.others);
+        self.tasks.iter().filter(|task| task.runs).count() < available
+    }
+
+    /// Other programs have so many processors from now on.
+    fn others_have(&mut self, others: usize) {
+        self.others = others;
+        let Some(cpus) = self.cpus else { return };
+        let works = |at: &usize| {
+            let task = &self.tasks[*at];
+            task.runs && matches!(task.does, Does::Works(_)) && self.needs_processor(*at)
+        };
+        let mut at_work: Vec<usize> = (0..self.tasks.len()).filter(works).collect();
+        at_work.sort_by_key(|at| (std::cmp::Reverse(self.tasks[*at].ran_ns), *at));
+        let running = self.tasks.iter().filter(|task| task.runs).count();
+        for at in at_work.into_iter().take(running.saturating_sub(cpus.saturating_sub(others))) {
+            self.tasks[at].runs = false;
+            self.ready.insert(0, at);
+        }
+        while self.has_room() && !self.ready.is_empty() {
+            self.dispatch();
+        }
+    }
+
     fn dispatch(&mut self) {
-        if !self.ready.is_empty() {
+        if self.has_room() && !self.ready.is_empty() {
             let next = self.ready.remove(0);
             self.gets_processor(next);
         }

@@ -10,7 +10,7 @@ use super::{
 
 /// The fit of the run's length above which there is no prediction, in millionths.
 pub(crate) const MOST_FIT: i64 = 100_000;
-/// The fit of the waits for the changed locks above which there is none.
+/// The fit of the waits for the changed locks above which these are not predicted; nor is the run if they deviate by more than [`MOST_FIT`] of all time.
 pub(crate) const MOST_WAITS_FIT: i64 = 300_000;
 /// Waits of less than this part of all tasks' lives are too short to judge the replay by.
 const NEGLIGIBLE: i64 = 100;
@@ -109,14 +109,15 @@ impl<'a> Baseline<'a> {
         Self { program, progress_sites, replays }
     }
 
-    /// Returns the main replay.
-    pub(crate) fn main(&self) -> Option<&Replayed> {
-        self.of(Variant::MAIN)
+    /// Returns the replay that is compared with the recording.
+    pub(crate) fn as_recorded(&self) -> Option<&Replayed> {
+        self.of(Variant::AS_RECORDED)
     }
 
     fn of(&self, variant: Variant) -> Option<&Replayed> {
+        let others = variant.others && !self.program.others.is_empty();
         let is_it = |(other, _): &&(Variant, Replayed)| {
-            (other.fifo, other.handoff) == (variant.fifo, variant.handoff)
+            (other.fifo, other.handoff, other.others) == (variant.fifo, variant.handoff, others)
         };
         self.replays.iter().find(is_it).map(|(_, replayed)| replayed)
     }
@@ -128,23 +129,29 @@ impl<'a> Baseline<'a> {
         let main = self.of(Variant::MAIN).cloned().unwrap_or_default();
         let is_main = |(variant, _): &&(Variant, Replayed)| *variant == Variant::MAIN;
         let of_main = changed.iter().find(is_main).map(|(_, replayed)| replayed.clone()).unwrap_or_default();
-        let run = Times { recorded_ns: program.recorded_ns, replayed_ns: main.ns, changed_ns: of_main.ns };
+        let beside = self.as_recorded().cloned().unwrap_or_default();
+        // The replay beside other programs is compared with the recording; the change is that of the program alone.
+        let run = Times {
+            recorded_ns: program.recorded_ns,
+            replayed_ns: beside.ns,
+            changed_ns: scaled(beside.ns, of_main.ns, main.ns),
+        };
         let waits: Vec<Times> = locks
             .iter()
             .map(|lock| Times {
                 recorded_ns: program.locks[*lock].waited_ns,
-                replayed_ns: main.waited_ns[*lock],
-                changed_ns: of_main.waited_ns[*lock],
+                replayed_ns: beside.waited_ns[*lock],
+                changed_ns: scaled(beside.waited_ns[*lock], of_main.waited_ns[*lock], main.waited_ns[*lock]),
             })
             .collect();
         let progress = Times {
-            recorded_ns: scaled(main.progress.1, run.recorded_ns, run.replayed_ns),
+            recorded_ns: scaled(main.progress.1, run.recorded_ns, main.ns),
             replayed_ns: main.progress.1,
             changed_ns: of_main.progress.1,
         };
         let ratios =
             changed.iter().filter_map(|(variant, replayed)| Some(ratio(replayed.ns, self.of(*variant)?.ns)));
-        let own = run.ratio_ppm();
+        let own = ratio(of_main.ns, main.ns);
         let (least, greatest) =
             ratios.fold((own, own), |(least, greatest), ratio| (least.min(ratio), greatest.max(ratio)));
         let fit_ppm = run.fit_ppm(0);
@@ -156,6 +163,10 @@ impl<'a> Baseline<'a> {
             changed_ns: 0,
         };
         let waits_fit_ppm = all_waits.fit_ppm(negligible_ns);
+        // The part of all time by which the run may differ because its waits do.
+        let waits_part_ppm =
+            part(all_waits.replayed_ns.abs_diff(all_waits.recorded_ns), program.facts.lives_ns);
+        let margin_ppm = fit_ppm.saturating_add(waits_part_ppm);
         let is_stuck = |(_, replayed): &(Variant, Replayed)| replayed.is_stuck;
         let refusal = if program.recorded_ns == 0 {
             Some(Refusal::Empty)
@@ -163,15 +174,15 @@ impl<'a> Baseline<'a> {
             Some(Refusal::Stuck)
         } else if fit_ppm > MOST_FIT {
             Some(Refusal::Run(fit_ppm))
-        } else if waits_fit_ppm > MOST_WAITS_FIT {
+        } else if waits_fit_ppm > MOST_WAITS_FIT && waits_part_ppm > MOST_FIT {
             Some(Refusal::Waits(waits_fit_ppm))
         } else {
             None
         };
         Prediction {
             run,
-            least_ppm: least.saturating_sub(fit_ppm).max(0),
-            greatest_ppm: greatest.saturating_add(fit_ppm),
+            least_ppm: least.saturating_sub(margin_ppm).max(0),
+            greatest_ppm: greatest.saturating_add(margin_ppm),
             waits,
             progress: (of_main.progress.0, progress),
             refusal,
@@ -186,7 +197,7 @@ fn scaled(ns: i64, by: i64, of: i64) -> i64 {
 
 /// Replays all variants, on as many threads as there are processors.
 fn replay_all(program: &Program, changes: &Changes, progress_sites: &[u32]) -> Vec<(Variant, Replayed)> {
-    let variants: Vec<Variant> = Variant::all(changes.are_drawn()).collect();
+    let variants: Vec<Variant> = Variant::all(changes.are_drawn(), !program.others.is_empty()).collect();
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(variants.len());
     let one = |variant: Variant| (variant, replay(program, changes, variant, progress_sites));
     let mut all: Vec<(Variant, Replayed)> = thread::scope(|scope| {
@@ -197,6 +208,6 @@ fn replay_all(program: &Program, changes: &Changes, progress_sites: &[u32]) -> V
         let running: Vec<_> = (0..threads).map(part).collect();
         running.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     });
-    all.sort_by_key(|(variant, _)| (variant.fifo, variant.handoff, variant.seed));
+    all.sort_by_key(|(variant, _)| (variant.others, variant.fifo, variant.handoff, variant.seed));
     all
 }

@@ -1,14 +1,17 @@
 //! Processors in a replay: tasks with work enter, and which of them run, and until when, leaves.
 //!
 //! First come, first served, in slices: a task keeps its processor until it waits or sleeps, or until its slice is over while others are
-//! ready. A task that comes from a wait takes the processor of the one that has run for longest, as the kernel's scheduler lets it.
+//! ready. A task that comes from a wait takes the processor of the one that has run for longest, as the kernel's scheduler lets it. Other programs
+//! may have some of the processors for a time.
 
 use std::collections::VecDeque;
 
 /// The processors, and the tasks that run on them or wait for one.
 #[derive(Debug)]
 pub(super) struct Processors {
-    free: u32,
+    count: u32,
+    /// The number of processors that other programs leave.
+    available: u32,
     slice_ns: i64,
     ready: VecDeque<usize>,
     running: Vec<usize>,
@@ -39,8 +42,8 @@ impl Processors {
     pub(super) fn new(count: u32, slice_ns: i64, tasks: usize) -> Self {
         let task =
             Task { is_running: false, is_woken: true, left_ns: 0, slice_ns: 0, part_ns: None, since_ns: 0 };
-        let (free, tasks) = (count.max(1), vec![task; tasks]);
-        Self { free, slice_ns, ready: VecDeque::new(), running: Vec::new(), tasks }
+        let (count, tasks) = (count.max(1), vec![task; tasks]);
+        Self { count, available: count, slice_ns, ready: VecDeque::new(), running: Vec::new(), tasks }
     }
 
     /// A task has work.
@@ -49,8 +52,7 @@ impl Processors {
         self.tasks[task].left_ns = ns;
         if self.tasks[task].is_running {
             self.continue_on(task, now_ns, &mut switched);
-        } else if self.free > 0 {
-            self.free -= 1;
+        } else if self.has_room() {
             self.dispatch(task, now_ns, &mut switched);
         } else if let Some(victim) = self.victim(task, now_ns) {
             self.stop(victim, now_ns);
@@ -85,6 +87,23 @@ impl Processors {
         switched
     }
 
+    /// Other programs have so many processors from now on. Those tasks that have run for longest leave theirs.
+    pub(super) fn others_have(&mut self, others: u32, now_ns: i64) -> Switched {
+        let mut switched = Switched::default();
+        self.available = self.count.saturating_sub(others);
+        while self.running.len() > self.available as usize {
+            let at_work = self.running.iter().copied().filter(|task| self.tasks[*task].part_ns.is_some());
+            let Some(task) = at_work.min_by_key(|task| (self.tasks[*task].since_ns, *task)) else { break };
+            self.stop(task, now_ns);
+            self.ready.push_front(task);
+            switched.stopped.push(task);
+        }
+        while self.has_room() && !self.ready.is_empty() {
+            self.next(now_ns, &mut switched);
+        }
+        switched
+    }
+
     /// Goes on with the work of a running task, unless its slice is over.
     fn continue_on(&mut self, task: usize, now_ns: i64, switched: &mut Switched) {
         if self.tasks[task].slice_ns == 0 {
@@ -100,10 +119,15 @@ impl Processors {
 
     /// Gives a processor to the task that is ready first, if there is one.
     fn next(&mut self, now_ns: i64, switched: &mut Switched) {
-        match self.ready.pop_front() {
-            Some(next) => self.dispatch(next, now_ns, switched),
-            None => self.free += 1,
+        if self.has_room()
+            && let Some(next) = self.ready.pop_front()
+        {
+            self.dispatch(next, now_ns, switched);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.running.len() < self.available as usize
     }
 
     fn dispatch(&mut self, task: usize, now_ns: i64, switched: &mut Switched) {

@@ -79,6 +79,8 @@ pub(crate) struct Program {
     pub(crate) latency_ns: Vec<i64>,
     /// The number of processors, if times without one were recorded.
     pub(crate) cpus: Option<u32>,
+    /// The times at which the number of processors that other programs have changes, and the number from then on; the last one is 0.
+    pub(crate) others: Vec<(i64, u32)>,
     /// The time after which a task leaves its processor to others that are ready.
     pub(crate) slice_ns: i64,
     /// The time from the start of the first task to the last step of the last one.
@@ -99,6 +101,8 @@ pub(crate) struct Facts {
     pub(crate) unknown_wakers: u64,
     /// Time without a processor.
     pub(crate) ready_ns: i64,
+    /// Time that other programs had processors for which tasks were ready, a processor at a time.
+    pub(crate) others_ns: i64,
     /// Waits of which the parts are known, and the part in which the waiter neither slept nor was ready.
     pub(crate) measured_wait_ns: i64,
     pub(crate) spun_ns: i64,

@@ -57,11 +57,8 @@ fn program(events: &[Event], covers: Covers) -> Program {
 }
 
 fn variants() -> impl Iterator<Item = Variant> {
-    [(false, 0, 0), (false, 1, 1), (true, 2, 2)].into_iter().map(|(fifo, handoff, seed)| Variant {
-        fifo,
-        handoff,
-        seed,
-    })
+    let all = [(false, 0, 0, true), (false, 1, 1, false), (true, 2, 2, true)];
+    all.into_iter().map(|(fifo, handoff, seed, others)| Variant { fifo, handoff, seed, others })
 }
 
 fn assert_is_the_model(program: &Program, all: &[AnyChange]) {

@@ -23,18 +23,25 @@ pub(crate) struct Variant {
     /// The quartile of hand-off times: 0, 1 or 2.
     pub(crate) handoff: usize,
     pub(crate) seed: u64,
+    /// Whether other programs have processors when they had them in the recording.
+    pub(crate) others: bool,
 }
 
 impl Variant {
-    /// The variant whose times are reported.
-    pub(crate) const MAIN: Self = Self { fifo: false, handoff: 1, seed: 0 };
+    /// The variant whose times are predicted: the program alone.
+    pub(crate) const MAIN: Self = Self { fifo: false, handoff: 1, seed: 0, others: false };
+    /// The variant that is compared with the recording.
+    pub(crate) const AS_RECORDED: Self = Self { others: true, ..Self::MAIN };
 
-    /// Returns the variants of an interval, of which only some differ if nothing is drawn.
-    pub(crate) fn all(are_drawn: bool) -> impl Iterator<Item = Self> {
+    /// Returns the variants of an interval, of which only some differ if nothing is drawn or there are no other programs.
+    pub(crate) fn all(are_drawn: bool, has_others: bool) -> impl Iterator<Item = Self> {
         let seeds = if are_drawn { 3 } else { 1 };
-        let order = move |fifo| (0..3).map(move |handoff| (fifo, handoff));
-        let with = move |(fifo, handoff)| (0..seeds).map(move |seed| Self { fifo, handoff, seed });
-        [false, true].into_iter().flat_map(order).flat_map(with)
+        let beside = [false, true].into_iter().filter(move |others| has_others || !others);
+        let order = |others| [false, true].map(|fifo| (others, fifo)).into_iter();
+        let handoff = |(others, fifo)| (0..3).map(move |handoff| (others, fifo, handoff));
+        let with =
+            move |(others, fifo, handoff)| (0..seeds).map(move |seed| Self { fifo, handoff, seed, others });
+        beside.flat_map(order).flat_map(handoff).flat_map(with)
     }
 }
 
@@ -55,6 +62,9 @@ pub(crate) struct Replayed {
 const FREES: u8 = 0;
 const WOKEN: u8 = 1;
 const OTHER: u8 = 2;
+/// The rank of a change of the processors of other programs, and its number in place of a task.
+const PROCESSORS: u8 = 3;
+const NO_TASK: u32 = u32::MAX;
 
 /// Time, rank, task, and the number of events of the task that were taken back.
 type Due = Reverse<(i64, u8, u32, u32)>;
@@ -112,6 +122,8 @@ pub(super) struct Replay<'a> {
     /// By round of a barrier: the tasks that wait for it.
     meeting: FxHashMap<u32, Vec<u32>>,
     processors: Option<Processors>,
+    /// The number of changes of the processors of other programs so far.
+    others: usize,
     result: Replayed,
 }
 
@@ -150,12 +162,14 @@ pub(crate) fn replay(
         awaiting: FxHashMap::default(),
         meeting: FxHashMap::default(),
         processors,
+        others: 0,
         result: Replayed { waited_ns: vec![0; program.locks.len()], ..Replayed::default() },
     };
     for (at, task) in program.tasks.iter().enumerate() {
         let rank = replay.rank(at);
         replay.push(at, task.start_ns, rank);
     }
+    replay.expect_others();
     replay.run();
     replay.result
 }
@@ -163,6 +177,11 @@ pub(crate) fn replay(
 impl Replay<'_> {
     fn run(&mut self) {
         while let Some(Reverse((ns, _, task, stamp))) = self.due.pop() {
+            if task == NO_TASK {
+                self.now_ns = ns;
+                self.others_change();
+                continue;
+            }
             let task = task as usize;
             if self.tasks[task].stamp != stamp {
                 continue;
@@ -437,6 +456,26 @@ impl Replay<'_> {
         let Some(processors) = &mut self.processors else { return };
         let started = processors.leaves(task, now_ns);
         self.start(&started);
+    }
+
+    /// Adds the next change of the processors of other programs to the queue of events.
+    fn expect_others(&mut self) {
+        if self.variant.others
+            && self.processors.is_some()
+            && let Some((ns, _)) = self.program.others.get(self.others)
+        {
+            self.due.push(Reverse((*ns.max(&self.now_ns), PROCESSORS, NO_TASK, 0)));
+        }
+    }
+
+    fn others_change(&mut self) {
+        let now_ns = self.now_ns;
+        let Some((_, count)) = self.program.others.get(self.others).copied() else { return };
+        let Some(processors) = &mut self.processors else { return };
+        let switched = processors.others_have(count, now_ns);
+        self.start(&switched);
+        self.others += 1;
+        self.expect_others();
     }
 
     /// Tasks start parts of their work, and others were stopped.

@@ -157,9 +157,27 @@ fn sleep_and_time_without_a_processor_are_apart() {
     assert_eq!(run(|changes| changes.locks[0].no_sleep = true), 70);
     assert_eq!(run(|changes| changes.locks[0].no_preempt = true), 80, "not outside of holds");
     assert_eq!(run(|changes| changes.locks[0].scaled.push((None, 0))), 60, "sleep is not work");
-    // The processors are part of the replay then.
+    // The processors are part of the replay then, and others have them while the only task is ready.
     let program = program_with(text, Covers::All);
-    assert_eq!((program.cpus, changed(&program, |_| {}).0), (Some(2), 65));
+    assert_eq!(
+        (program.cpus, program.others.as_slice()),
+        (Some(2), &[(30, 2), (40, 0), (55, 2), (70, 0)][..])
+    );
+    assert_eq!(program.facts.others_ns, 2 * (10 + 15));
+    let mut half = Changes::none(&program);
+    half.locks[0].scaled.push((None, 500_000));
+    let length = |changes: &Changes, variant| replay(&program, changes, variant, &[]).ns;
+    let none = Changes::none(&program);
+    assert_eq!([Variant::AS_RECORDED, Variant::MAIN].map(|variant| length(&none, variant)), [90, 65]);
+    // 5, 20 asleep, 5; others until 40; 15; others from 55 to 70; 5.
+    assert_eq!([Variant::AS_RECORDED, Variant::MAIN].map(|variant| length(&half, variant)), [75, 50]);
+    let prediction = predict(&program, |changes| changes.locks[0].scaled.push((None, 500_000)));
+    assert_eq!((prediction.run.fit_ppm(0), prediction.run.changed_ns), (0, 90 * 50 / 65));
+    assert_eq!(
+        (prediction.least_ppm, prediction.greatest_ppm),
+        (769_230, 833_333),
+        "alone, and beside others"
+    );
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Row {
     pub waited_ns: i64,
     /// The deviation of the replayed waits, in millionths.
     pub waits_fit_ppm: i64,
-    /// The predicted waits for them.
+    /// The predicted waits for them; `None` also if those of the replay deviate too much.
     pub waits_ns: Option<i64>,
     /// Acquisitions per second at the sites of `--progress` in the recording.
     pub rate: Option<i64>,
@@ -70,6 +70,8 @@ impl Row {
         let Prediction { run, waits, progress: (acquisitions, progress), refusal, .. } = prediction;
         let is_shown = refusal.is_none() || anyway && *refusal != Some(Refusal::Empty);
         let shown = |value: i64| is_shown.then_some(value);
+        let are_waits_shown = is_shown && (anyway || prediction.waits_fit_ppm <= MOST_WAITS_FIT);
+        let shown_waits = |value: i64| are_waits_shown.then_some(value);
         let sum = |of: fn(&Times) -> i64| waits.iter().map(of).fold(0, i64::saturating_add);
         let waited_ns = sum(|waits| waits.recorded_ns);
         let per_second = |ns: i64| {
@@ -80,7 +82,7 @@ impl Row {
             name,
             lock_id,
             waited_ns: waits.recorded_ns,
-            waits_ns: shown(waits.predicted_ns()),
+            waits_ns: shown_waits(waits.predicted_ns()),
         };
         Self {
             change,
@@ -93,7 +95,7 @@ impl Row {
             high_ppm: shown(prediction.greatest_ppm.saturating_sub(MILLION)),
             waited_ns,
             waits_fit_ppm: prediction.waits_fit_ppm,
-            waits_ns: shown(sum(|waits| waits.predicted_ns())),
+            waits_ns: shown_waits(sum(|waits| waits.predicted_ns())),
             rate: has_progress.then(|| per_second(progress.recorded_ns)),
             predicted_rate: shown(per_second(progress.predicted_ns())).filter(|_| has_progress),
             locks: locks.into_iter().zip(waits).map(of_lock).collect(),
@@ -131,7 +133,7 @@ pub fn columns(several: bool, has_progress: bool) -> Vec<Column<Row>> {
     let mut columns = vec![
         Of::duration("run", |row| row.run_ns, "The predicted length of the run: recorded × changed replay / replay."),
         Of::ppm("change", |row| row.change_ppm, "The change of the length; negative is shorter."),
-        Of::ppm("low", |row| row.low_ppm, "The interval of that change: the shorter run. It has all variants of the replay and its fit."),
+        Of::ppm("low", |row| row.low_ppm, "The interval of that change: the shorter run. It has all variants of the replay and its fits."),
         Of::ppm("high", |row| row.high_ppm, "The longer run."),
         Of::duration("waited", |row| row.waited_ns, "All recorded waits for the changed locks that ended with the lock."),
         Of::duration("waits", |row| row.waits_ns, "The predicted waits for them."),

@@ -80,7 +80,13 @@ pub(super) fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: 
     }
     match program.cpus {
         Some(cpus) => {
-            all.push(format!("{cpus} processors, no other programs"));
+            let whole_ns = program.recorded_ns.saturating_mul(i64::from(cpus));
+            let others = units::ppm(program.facts.others_ns, whole_ns.max(1)).unwrap_or(0);
+            all.push(if others >= 10_000 {
+                format!("{cpus} processors, of which other programs have {} when they had them", percent(others))
+            } else {
+                format!("{cpus} processors, no other programs")
+            });
             if share(ready_ns) >= 10_000 {
                 all.push(format!("threads were without a processor for {} of their time", percent(share(ready_ns))));
             }
