@@ -35,6 +35,7 @@ use crate::{
     },
 };
 
+mod herds;
 mod judging;
 mod parts;
 mod predictions;
@@ -155,15 +156,16 @@ impl<'a> Gather for Gathered<'a> {
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
         let deadlocked = deadlocked(input, outcome, &trust)?;
-        let is_used =
-            |(lock, of_lock): &(LockId, LockUse)| of_lock.waited_ns > 0 || deadlocked.contains(lock);
-        self.used.extend(found.into_iter().filter(is_used).map(|(lock, of_lock)| Used {
+        let mut herds = herds::of(input)?;
+        let used = found.into_iter().map(|(lock, of_lock): (LockId, LockUse)| Used {
             input: at,
             lock,
             of_lock,
+            herds: herds.remove(&lock).unwrap_or_default(),
             is_deadlocked: deadlocked.contains(&lock),
             end_ns: outcome.end_ns,
-        }));
+        });
+        self.used.extend(used.filter(|used| used.lost_ns() > 0 || used.is_deadlocked));
         self.trusts.push(trust);
         Ok(())
     }
@@ -173,8 +175,7 @@ impl<'a> Gathered<'a> {
     /// Chooses the locks that are judged.
     pub(crate) fn choose(self) -> Chosen<'a> {
         let Self { inputs, options, mut used, trusts } = self;
-        let order =
-            |used: &Used| (!used.is_deadlocked, Reverse(used.of_lock.waited_ns), used.input, used.lock);
+        let order = |used: &Used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock);
         used.sort_by_key(order);
         let locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));

@@ -62,6 +62,9 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         (from, to.max(from))
     };
     let lifetimes: Vec<(i64, i64)> = waiters.keys().map(lifetime).collect();
+    let sum = |(from, to): (i64, i64)| to - from;
+    let herds = &used.herds;
+    let herd_lifetimes = herds.by_task.keys().map(|task| sum(lifetime(task)));
     let born_ns = lifetimes.iter().map(|(from, _)| *from).min().unwrap_or(start_ns);
     let gone_ns = lifetimes.iter().map(|(_, to)| *to).max().unwrap_or(end_ns);
     let mut queue = queue.clone();
@@ -74,7 +77,10 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         is_deadlocked: used.is_deadlocked,
         is_covered,
         can_be_shared: names.lock(used.lock).is_some_and(|lock| can_be_shared(lock.kind)),
-        lifetimes_ns: lifetimes.iter().map(|(from, to)| to - from).fold(0, i64::saturating_add),
+        lifetimes_ns: lifetimes.iter().copied().map(sum).fold(0, i64::saturating_add),
+        herds: (herds.wakes, herds.woken, herds.vain),
+        herd_ns: herds.vain_ns,
+        herd_lifetimes_ns: herd_lifetimes.fold(0, i64::saturating_add),
         span_ns: gone_ns.saturating_sub(born_ns),
         held_ns: *held_ns,
         sites: sites.iter().map(|(_, parts)| *parts).collect(),
@@ -149,7 +155,7 @@ fn findings(facts: &Facts, parts: &WaitParts, names: &Names, asked: &Asked<'_>) 
     let rest = judged.into_iter().filter(|judged| !said.contains(judged));
     let all = said.iter().map(|judged| (true, *judged)).chain(rest.map(|judged| (false, judged)));
     all.map(|(said, judged)| {
-        let Judged { verdict, holds, value_ppm, limit_ppm, explains_ns } = judged;
+        let Judged { verdict, holds, value_ppm, limit_ppm, explains_ns, .. } = judged;
         let (evidence, advice) = if holds {
             (evidence(verdict, facts, parts, names), advice(verdict, facts, names))
         } else {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use trace_format::LockId;
 
 use super::{
+    herds::Herds,
     predictions::Prediction,
     rules::{Verdict, WaitParts},
     usage::LockUse,
@@ -90,6 +91,14 @@ pub(super) struct Used {
     pub(super) input: usize,
     pub(super) lock: LockId,
     pub(super) of_lock: LockUse,
+    pub(super) herds: Herds,
     pub(super) is_deadlocked: bool,
     pub(super) end_ns: i64,
+}
+
+impl Used {
+    /// Returns the time of waits for it, and of condition waits that were woken in vain.
+    pub(super) const fn lost_ns(&self) -> i64 {
+        self.of_lock.waited_ns.saturating_add(self.herds.vain_ns)
+    }
 }

@@ -19,6 +19,8 @@ choices! {
         NotRecorded = "not_recorded",
         /// Its holders wait for other locks.
         Nested = "nested",
+        /// A wake-up of condition waits wakes many tasks, most of them in vain, which then queue for it.
+        Herd = "herd",
         /// Its holders sleep.
         HolderAsleep = "holder_asleep",
         /// Its holders are runnable without a CPU.
@@ -58,6 +60,7 @@ mod limit {
     pub(super) const SHARED: i64 = 10_000;
     pub(super) const HOG: i64 = 750_000;
     pub(super) const BY_HOG: i64 = 500_000;
+    pub(super) const HERD: i64 = 500_000;
 }
 
 /// A site is long if its mean hold is this many times that of all others.
@@ -105,6 +108,11 @@ pub(super) struct Facts {
     pub(super) hog_ns: i64,
     pub(super) hog_caused_ns: i64,
     pub(super) all_held_ns: i64,
+    /// The signals that woke herds, the condition waits that these ended, and those of them in vain.
+    pub(super) herds: (i64, i64, i64),
+    /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the lifetimes of these tasks.
+    pub(super) herd_ns: i64,
+    pub(super) herd_lifetimes_ns: i64,
 }
 
 /// The waiting for a lock by what the holders did. The parts add up to `waited_ns`.
@@ -136,6 +144,8 @@ pub(super) struct Judged {
     pub(super) limit_ppm: Option<i64>,
     /// The part of the waiting that it explains; `None` if it explains no part of its own.
     pub(super) explains_ns: Option<i64>,
+    /// The time by which verdicts are ordered: what it explains, or as much time beside the waiting.
+    pub(super) weight_ns: i64,
 }
 
 impl Facts {
@@ -221,7 +231,11 @@ impl Facts {
 pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
     let parts = facts.parts();
     let part = |ns: i64| units::ppm(ns, parts.waited_ns).unwrap_or(0);
-    let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
+    let herd =
+        units::ppm(facts.herd_ns, parts.waited_ns).unwrap_or(i64::from(facts.herd_ns > 0) * limit::HERD);
+    let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns)
+        .max(units::ppm(facts.herd_ns, facts.herd_lifetimes_ns))
+        .unwrap_or(0);
     let worst = facts.worst_site();
     let worst_ns = worst.map_or(0, |site| facts.holding_ns(&facts.sites[site].caused));
     let is_long_site = part(worst_ns) >= limit::RUNNING && worst.is_some_and(|site| facts.is_long(site));
@@ -247,6 +261,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
             V::Quiet => (pressure < limit::QUIET, Some((pressure, limit::QUIET)), None),
             V::NotRecorded => of(parts.not_known_ns, limit::NOT_RECORDED),
             V::Nested => of(parts.nested_ns, limit::NESTED),
+            V::Herd => (facts.herd_ns > 0 && herd >= limit::HERD, Some((herd, limit::HERD)), None),
             V::HolderAsleep => seen(parts.asleep_ns, limit::ASLEEP),
             V::HolderPreempted => seen(parts.off_cpu_ns, limit::PREEMPTED),
             V::LongSite => {
@@ -282,7 +297,9 @@ pub(super) fn judge(facts: &Facts) -> Vec<Judged> {
     };
     let judged = |verdict: &Verdict| {
         let (holds, value, explains_ns) = judge(*verdict);
+        let beside_ns = if *verdict == Verdict::Herd { facts.herd_ns } else { -1 };
         Judged {
+            weight_ns: explains_ns.unwrap_or(beside_ns),
             verdict: *verdict,
             holds,
             value_ppm: value.map(|(value, _)| value),
@@ -301,7 +318,7 @@ pub(super) fn said(judged: &[Judged]) -> Vec<Judged> {
         return vec![*only];
     }
     let mut said = holding;
-    said.sort_by_key(|judged| std::cmp::Reverse(judged.explains_ns.unwrap_or(-1)));
+    said.sort_by_key(|judged| std::cmp::Reverse(judged.weight_ns));
     said.truncate(3);
     said
 }

@@ -177,6 +177,39 @@ fn a_hog_is_told_if_most_wait_for_it_and_then_the_lock_is_not_taken_too_often() 
 }
 
 #[test]
+fn a_herd_is_told_if_it_takes_half_as_long_as_all_waits_and_its_lock_is_not_quiet_then() {
+    let herd = |herd_ns| Facts { herd_ns, herd_lifetimes_ns: 10_000, ..with_state(State::Asleep, 600) };
+    assert!(holds(&herd(500), Verdict::Herd) && !holds(&herd(499), Verdict::Herd));
+    assert_eq!(verdicts(&herd(500)), [Verdict::HolderAsleep, Verdict::Herd]);
+    assert_eq!(verdicts(&herd(601)), [Verdict::Herd, Verdict::HolderAsleep]);
+    let nobody_waits = |herd_ns| Facts { herd_ns, herd_lifetimes_ns: 10_000, ..facts() };
+    assert_eq!(verdicts(&nobody_waits(100)), [Verdict::Herd]);
+    assert_eq!(verdicts(&nobody_waits(99)), [Verdict::Quiet]);
+    assert_eq!(verdicts(&nobody_waits(0)), [Verdict::Quiet]);
+}
+
+/// B, C and D wait for work; A wakes all, and B gets it.
+const HERD: &str = "
+    source preload kinds=pthread_mutex,condvar holds=yes\nlock m pthread_mutex name=jobs\nlock c condvar
+    1 B acquire m\n2 B release m\n2 B wait c\n3 C acquire m\n4 C release m\n4 C wait c\n5 D acquire m\n6 D release m\n6 D wait c
+    40 A acquire m\n50 A wake c\n52 A release m\n55 B acquire c wait=53\n55 B acquire m\n58 B release m
+    60 C acquire c wait=56\n60 C acquire m\n62 C release m\n62 C wait c\n65 D acquire c wait=59\n65 D acquire m\n66 D release m\n66 D wait c";
+
+#[test]
+fn a_lock_that_nobody_waits_for_outside_of_condition_waits_may_have_a_herd() {
+    let table = why(&[testing::trace(HERD).trace], &Options::default()).unwrap();
+    assert_eq!(table.locks.len(), 1);
+    let text = written(&table, Text, None);
+    assert!(text.contains("1. a wake-up wakes many threads, and most find nothing to do"), "{text}");
+    assert!(
+        text.contains(
+            "on average a signal woke 3 threads, and 67 % of them waited again at once (signals: 1)"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
 fn of_verdicts_that_explain_as_much_the_one_about_readers_and_writers_comes_first() {
     let mode = |shared, exclusive| Facts {
         exclusive_by_shared_ns: shared,
@@ -216,7 +249,7 @@ fn text_says_what_the_holder_did_and_the_next_step() {
 1. its holders sleep (explains 76 % of the waiting)
    for 76 % of the waiting, its holder slept, most in fsync < flush < log_line; it had taken the lock at log.c:88 (log_line)
    -> do that before the lock is taken, or after it is released
-      without that sleep: length of the run -63 % (-64 % .. -62 %), waits for it -77 %
+      without that sleep: length of the run -63 % (-65 % .. -62 %), waits for it -77 %
 also: holders without a CPU 1 % (a cause from 20 %)
 ";
     assert!(written(&table, Text, None).starts_with(expected), "{}", written(&table, Text, None));

@@ -48,6 +48,7 @@ impl Verdict {
             Self::Quiet => "this lock slows nobody down",
             Self::NotRecorded => "most of its holders were not recorded",
             Self::Nested => "its holders wait for another lock",
+            Self::Herd => "a wake-up wakes many threads, and most find nothing to do",
             Self::HolderAsleep => "its holders sleep",
             Self::HolderPreempted => "its holders wait for a CPU",
             Self::LongSite => "one place holds it too long",
@@ -95,6 +96,17 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
             format!(
                 "for {} of the waiting, its holder waited itself, most for {lock}",
                 share(parts.nested_ns)
+            )
+        }
+        Verdict::Herd => {
+            let (wakes, woken, vain) = facts.herds;
+            format!(
+                "on average a signal woke {} threads, and {} of them waited again at once (signals: {}); it took these {} each to get the lock, {} beside the waiting",
+                units::exact(woken.checked_div(wakes).unwrap_or(0)),
+                percent(vain, woken),
+                units::exact(wakes),
+                mean(facts.herd_ns, vain),
+                units::duration(facts.herd_ns)
             )
         }
         Verdict::HolderAsleep => {
@@ -197,6 +209,9 @@ pub(super) fn advice(verdict: Verdict, facts: &Facts, names: &Names) -> String {
             || "begin with that lock".to_owned(),
             |nested| format!("begin with that lock: klock why{trace} --lock {nested}"),
         ),
+        Verdict::Herd => {
+            "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".to_owned()
+        }
         Verdict::HolderAsleep => "do that before the lock is taken, or after it is released".to_owned(),
         Verdict::HolderPreempted => {
             "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".to_owned()
