@@ -26,9 +26,9 @@ impl<'a, S: Sink> Second<'a, S> {
         (tables, Second { selection, tables: (), chains, why, timeline })
     }
 
-    /// Calls `send` if the lock is selected.
+    /// Sends something of a lock to the tables, if the lock is selected.
     #[inline]
-    fn to_tables(&mut self, lock: i32, send: impl Fn(&mut S)) {
+    fn send_to_tables(&mut self, lock: i32, send: impl Fn(&mut S)) {
         if self.selection.selects_lock(lock) {
             send(&mut self.tables);
         }
@@ -59,19 +59,19 @@ impl<S: Sink> Receiver for Second<'_, S> {
 
     #[inline]
     fn acquired(&mut self, hold: &Hold) {
-        self.to_tables(hold.lock.0, |tables| tables.acquired(hold));
+        self.send_to_tables(hold.lock.0, |tables| tables.acquired(hold));
     }
 
     fn wait_begins(&mut self, wait: &Wait) {
-        self.to_tables(wait.lock.0, |tables| tables.wait_begins(wait));
+        self.send_to_tables(wait.lock.0, |tables| tables.wait_begins(wait));
     }
 
     fn share(&mut self, wait: &Wait, share: &Share) {
-        self.to_tables(wait.lock.0, |tables| tables.share(wait, share));
+        self.send_to_tables(wait.lock.0, |tables| tables.share(wait, share));
     }
 
     fn try_failed(&mut self, failure: &TryFailure) {
-        self.to_tables(failure.lock.0, |tables| tables.try_failed(failure));
+        self.send_to_tables(failure.lock.0, |tables| tables.try_failed(failure));
     }
 
     #[inline]
