@@ -101,12 +101,12 @@ pub(crate) unsafe extern "C" fn cnd_destroy(condition: Lock, caller: Caller) {
 
 pub(crate) unsafe extern "C" fn cnd_signal(condition: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(condition::signal(condition, caller)) }
+    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::CND_SIGNAL.get()(condition)) }
 }
 
 pub(crate) unsafe extern "C" fn cnd_broadcast(condition: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { thrd_result(condition::broadcast(condition, caller)) }
+    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::CND_BROADCAST.get()(condition)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn cnd_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {

@@ -234,6 +234,8 @@ functions! {
     MTX_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"mtx_init";
     MTX_DESTROY: unsafe extern "C" fn(Lock) = c"mtx_destroy";
     CND_INIT: LockOnly = c"cnd_init";
+    CND_SIGNAL: LockOnly = c"cnd_signal";
+    CND_BROADCAST: LockOnly = c"cnd_broadcast";
     CND_DESTROY: unsafe extern "C" fn(Lock) = c"cnd_destroy";
 
     SETNAME: unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int = c"pthread_setname_np";
