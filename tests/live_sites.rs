@@ -32,13 +32,14 @@ fn compared(flags: &[&str], off_cpu: bool) -> Comparison {
     compared
 }
 
-/// Checks that nearly all sites are those of perf, and that the others are marked.
+/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do, so a few are no failure;
+/// without tables nearly all would be marked.
 #[track_caller]
 fn assert_equal(compared: &Comparison) {
     let Comparison { waits, paired, equal, wrong, .. } = compared;
     // The program waits 80 times in its main thread; a lock may be free on a busy machine.
     assert!(*paired >= 30, "{paired} of {waits} waits are paired");
-    assert!(equal * 100 >= paired * 99 && *wrong == 0, "{compared:?}");
+    assert!(equal * 10 >= paired * 9 && *wrong == 0, "{compared:?}");
 }
 
 #[test]

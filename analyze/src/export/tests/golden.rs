@@ -59,6 +59,5 @@ fn arrow_of_a_real_trace_has_the_cells_of_the_csv_fixture() {
             csv.write_record(batch.columns().iter().map(cell)).unwrap();
         }
     }
-    let expected = fs::read(fixture("exports/futex.csv")).unwrap();
-    assert_eq!(csv.into_inner().unwrap(), expected);
+    compare("futex.csv", &String::from_utf8(csv.into_inner().unwrap()).unwrap());
 }

@@ -19,13 +19,16 @@ pub(super) fn is_user_lock_function(frame: &Frame) -> bool {
     is_listed(frame, USER_PREFIXES, USER_NAMES)
 }
 
+/// Whether a frame is a lock function, of the kernel or of a program.
+pub(super) fn is_lock_function(frame: &Frame) -> bool {
+    if frame.kernel { is_kernel_lock_function(frame) } else { is_user_lock_function(frame) }
+}
+
 /// Whether a frame is a lock function that does not wait. One that tries for a time does.
 pub(super) fn is_try_function(frame: &Frame) -> bool {
     let Some(symbol) = &frame.symbol else { return false };
     let has_one = |parts: &[&str]| parts.iter().any(|part| symbol.contains(part));
-    let is_lock_function =
-        if frame.kernel { is_kernel_lock_function(frame) } else { is_user_lock_function(frame) };
-    is_lock_function && has_one(TRY_PARTS) && !has_one(TIMED_PARTS)
+    is_lock_function(frame) && has_one(TRY_PARTS) && !has_one(TIMED_PARTS)
 }
 
 fn is_listed(frame: &Frame, prefixes: &[&str], names: &[&str]) -> bool {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
 
 use super::lock_functions::{
-    is_kernel_lock_function, is_recorder_function, is_try_function, is_user_lock_function,
+    is_kernel_lock_function, is_lock_function, is_recorder_function, is_try_function, is_user_lock_function,
 };
 
 /// An acquisition site.
@@ -28,7 +28,8 @@ pub struct Point {
     pub module: Option<String>,
     /// Offset into the module, or the address if there is no module; `None` where the function is known.
     pub offset: Option<u64>,
-    /// Whether the frame is a guess, see [`Frame::guessed`]. Marked with `?`.
+    /// Whether the site is a guess: its frame is one (see [`Frame::guessed`]), or it is a lock function whose caller is not known.
+    /// Marked with `?`.
     pub guessed: bool,
 }
 
@@ -50,7 +51,7 @@ impl Points {
         let mut points = Self { all: vec![Point::default()], ..Self::default() };
         let mut known = FxHashMap::from_iter([(Point::default(), 0)]);
         let mut intern = |frame: Option<&Frame>| {
-            let point = frame.map(Point::of).unwrap_or_default();
+            let point = frame.map(Point::site).unwrap_or_default();
             *known.entry(point).or_insert_with_key(|point| {
                 points.all.push(point.clone());
                 u32::try_from(points.all.len() - 1).unwrap_or(0)
@@ -89,6 +90,12 @@ impl Points {
 }
 
 impl Point {
+    /// Returns the site at a frame. A lock function is the site of a stack that ends there only, so the real one, its caller, is missing.
+    fn site(frame: &Frame) -> Self {
+        let point = Self::of(frame);
+        Self { guessed: point.guessed || is_lock_function(frame), ..point }
+    }
+
     pub(crate) fn of(frame: &Frame) -> Self {
         let (function, guessed) = (frame.symbol.clone(), frame.guessed);
         if let Some(file) = &frame.file {
@@ -314,8 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_lock_functions_only_has_its_leaf_as_the_point() {
-        assert_eq!(points(vec![user("pthread_mutex_lock")]).1, "pthread_mutex_lock");
+    fn a_stack_of_lock_functions_only_has_its_leaf_as_the_point_with_a_mark() {
+        assert_eq!(points(vec![user("pthread_mutex_lock")]).1, "pthread_mutex_lock?");
+        assert_eq!(points(vec![user("pthread_mutex_lock"), user("uv_mutex_lock")]).1, "pthread_mutex_lock?");
+        assert_eq!(points(vec![kernel("mutex_lock")]).0, "mutex_lock?");
         assert_eq!(points(vec![]), (UNKNOWN.into(), UNKNOWN.into()));
     }
 

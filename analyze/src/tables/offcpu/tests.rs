@@ -66,7 +66,7 @@ fn text_has_a_block_per_pair_and_other_formats_have_a_row() {
     let csv = text_of(|out| table.write(&Format::Csv.into(), out));
     assert!(
         csv.starts_with(
-            "off_cpu_ns,share_ppm,blocked_ns,runq_ns,count,avg_ns,max_ns,name,pid,tid,comm,stack,waker_pid,"
+            "off_cpu_ns,share_ppm,blocked_ns,runq_ns,runq_avg_ns,count,avg_ns,max_ns,name,pid,tid,comm,stack,"
         ),
         "{csv}"
     );
