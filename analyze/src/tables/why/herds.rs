@@ -274,6 +274,9 @@ mod tests {
         finder.finish()
     }
 
+    /// A wait that a wake-up ended: whether it was in vain, its task, and the time.
+    type Ended = (bool, TaskId, i64);
+
     /// Looks through all rows for each wait.
     fn model(events: &[Event], is_condition: impl Fn(LockId) -> bool) -> FxHashMap<LockId, Herds> {
         let mut now_ns = i64::MIN;
@@ -284,8 +287,8 @@ mod tests {
         let rows: Vec<Event> = settled.collect();
         let is_lost = |row: &Event| row.kind == EventKind::Lost;
         let mut found: FxHashMap<LockId, Herds> = FxHashMap::default();
-        // By wake-up: the mutex, and for each wait that it ended whether it was in vain, its task and time.
-        let mut wakes: Vec<(usize, LockId, Vec<(bool, TaskId, i64)>)> = Vec::new();
+        // By wake-up: the mutex, and the waits that it ended.
+        let mut wakes: Vec<(usize, LockId, Vec<Ended>)> = Vec::new();
         for (at, row) in rows.iter().enumerate() {
             let Some(condition) =
                 row.lock.filter(|lock| row.kind == EventKind::Acquire && is_condition(*lock))
