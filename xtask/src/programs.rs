@@ -92,7 +92,7 @@ impl Ran {
         Self { version: version.to_owned(), figure, unit: unit.to_owned(), cpu_s: 0.0 }
     }
 
-    /// How many times as long the same work takes as in the other run.
+    /// The time that the same work takes, divided by that in the other run.
     pub(crate) fn slowdown(&self, other: &Self) -> f64 {
         let ratio = self.figure / other.figure;
         if self.unit == "s" { ratio } else { 1.0 / ratio }

@@ -153,7 +153,7 @@ fn times(what: &str, measured: f64, budget: f64) -> Vec<String> {
     verdict(what, format!("{measured:.2} times"), format!("{budget:.2} times"), measured <= budget)
 }
 
-/// How many times as long each run took as the run alone of its round.
+/// The length of each run, divided by that of the run alone of its round.
 fn slowdowns(runs: &[Measured], alone: &[Measured]) -> Vec<f64> {
     let mut all: Vec<f64> = runs.iter().zip(alone).map(|(run, alone)| run.ran.slowdown(&alone.ran)).collect();
     all.sort_by(f64::total_cmp);
