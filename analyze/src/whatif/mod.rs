@@ -23,6 +23,7 @@ mod read;
 mod replay;
 #[cfg(test)]
 pub(crate) mod tests;
+mod variant;
 
 #[cfg(test)]
 use build::{Builder, Context};
@@ -33,4 +34,6 @@ use program::Action;
 pub(crate) use program::{Facts, Program};
 pub(crate) use read::{Stretch, read, read_middle};
 #[cfg(test)]
-use replay::{Variant, replay};
+use replay::replay;
+#[cfg(test)]
+use variant::Variant;

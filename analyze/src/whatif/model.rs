@@ -3,7 +3,10 @@
 
 use trace_format::Mode;
 
-use super::{Action, Changes, Program, Variant, program::QueueOrder};
+use super::{Action, Changes, Program, Variant};
+
+mod locks;
+mod processors;
 
 /// The times of a replay: the length, and the waits by lock. `None` if tasks wait for each other for ever.
 pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> Option<(i64, Vec<i64>)> {
@@ -143,11 +146,6 @@ impl Model<'_> {
         }
     }
 
-    fn needs_processor(&self, task: usize) -> bool {
-        let is_free = |hold: &Hold| self.changes.locks[hold.lock].no_preempt;
-        self.cpus.is_some() && !self.tasks[task].holds.iter().any(is_free)
-    }
-
     /// Returns the rank of a task that can act: 0 frees something, 1 was woken, 2 anything else.
     fn rank(&self, at: usize) -> Option<u8> {
         let task = &self.tasks[at];
@@ -261,210 +259,6 @@ impl Model<'_> {
             {
                 task.does = Does::Pauses(self.program.latency_ns[object as usize]);
             }
-        }
-    }
-
-    fn order(&self, lock: usize) -> QueueOrder {
-        if self.variant.fifo || self.changes.locks[lock].fifo {
-            QueueOrder::Fifo
-        } else {
-            self.program.locks[lock].order
-        }
-    }
-
-    /// Whether the holds of a lock let another one begin.
-    fn is_free(&self, wanted: &Hold) -> bool {
-        let holds = || {
-            let holds = self.tasks.iter().flat_map(|task| &task.holds);
-            holds.filter(|hold| hold.target == wanted.target && !self.changes.locks[hold.lock].removed)
-        };
-        let writers = holds().filter(|hold| hold.mode == Mode::Exclusive).count();
-        let readers = holds().count() - writers;
-        match wanted.mode {
-            Mode::Exclusive => readers == 0 && writers < self.program.locks[wanted.lock].capacity as usize,
-            Mode::Shared => writers == 0,
-        }
-    }
-
-    fn acquire(&mut self, at: usize, lock: usize, site: u32, mode: Mode) {
-        if let Some(hold) = self.tasks[at].holds.iter_mut().find(|hold| hold.lock == lock) {
-            hold.times += 1;
-            return;
-        }
-        let change = &self.changes.locks[lock];
-        let number = self.numbers[lock];
-        self.numbers[lock] += 1;
-        let mode = change.mode(mode, site, number, self.variant.seed);
-        let target = change.target(lock, at, number, self.variant.seed);
-        let wanted = Hold { lock, target, mode, site, times: 1 };
-        let queue = &self.queues[target];
-        let must_wait = match self.order(lock) {
-            QueueOrder::Fifo => !queue.is_empty(),
-            QueueOrder::WritersFirst => {
-                mode == Mode::Shared && queue.iter().any(|(_, wanted)| wanted.mode == Mode::Exclusive)
-            }
-            _ => false,
-        };
-        if change.removed || !must_wait && self.is_free(&wanted) {
-            self.tasks[at].holds.push(wanted);
-        } else {
-            self.queues[target].push((at, wanted));
-            self.tasks[at].does = Does::Waits;
-            self.blocks(at);
-        }
-    }
-
-    fn tries(&mut self, at: usize) {
-        let is_it = |(task, _): &(usize, Hold)| *task == at;
-        let target = self.queues.iter().position(|queue| queue.iter().any(is_it)).unwrap();
-        let place = self.queues[target].iter().position(is_it).unwrap();
-        let wanted = self.queues[target][place].1.clone();
-        let lock = wanted.lock;
-        if self.is_free(&wanted) {
-            self.queues[target].remove(place);
-            self.tasks[at].holds.push(wanted);
-            self.tasks[at].does = Does::Pauses(0);
-        } else {
-            self.tasks[at].does = Does::Waits;
-            if self.order(lock) == QueueOrder::Overtaking {
-                let waiter = self.queues[target].remove(place);
-                self.queues[target].push(waiter);
-            }
-        }
-        self.wake(target, lock);
-    }
-
-    fn freed(&mut self, hold: &Hold) {
-        if !self.changes.locks[hold.lock].removed {
-            self.wake(hold.target, hold.lock);
-        }
-    }
-
-    /// Wakes those at the front of the queue that could have the lock.
-    fn wake(&mut self, target: usize, lock: usize) {
-        let facts = &self.program.locks[lock];
-        let change = &self.changes.locks[lock];
-        let handoff_ns = change.handoff_ns.unwrap_or(facts.handoff_ns[self.variant.handoff]);
-        let in_line = matches!(self.order(lock), QueueOrder::Fifo | QueueOrder::WritersFirst);
-        let queue = self.queues[target].clone();
-        let Some((_, first)) = queue.first() else { return };
-        if !self.is_free(first) {
-            return;
-        }
-        let is_on_its_way = |task: usize| matches!(self.tasks[task].does, Does::Wakes(_));
-        let on_their_way = queue.iter().filter(|(task, _)| is_on_its_way(*task)).count();
-        if first.mode == Mode::Shared {
-            if on_their_way > 0 {
-                return;
-            }
-            let readers: Vec<usize> = if in_line {
-                let front = queue.iter().take_while(|(_, wanted)| wanted.mode == Mode::Shared);
-                front.map(|(task, _)| *task).collect()
-            } else {
-                let readers = queue.iter().filter(|(_, wanted)| wanted.mode == Mode::Shared);
-                readers.map(|(task, _)| *task).collect()
-            };
-            for task in readers {
-                self.tasks[task].does = Does::Wakes(handoff_ns);
-            }
-            return;
-        }
-        let holds = self.tasks.iter().flat_map(|task| &task.holds);
-        let writers = holds.filter(|hold| hold.target == target).count();
-        let mut free = (facts.capacity as usize - writers).saturating_sub(on_their_way);
-        for (task, wanted) in &queue {
-            if wanted.mode == Mode::Shared || free == 0 {
-                break;
-            }
-            if self.tasks[*task].does == Does::Waits {
-                self.tasks[*task].does = Does::Wakes(handoff_ns);
-                free -= 1;
-            }
-        }
-    }
-
-    // Processors.
-
-    fn wants_processor(&mut self, at: usize) {
-        if self.tasks[at].runs {
-            if self.tasks[at].slice_ns == 0 {
-                self.slice_ends(at);
-            }
-            return;
-        }
-        if self.has_room() {
-            return self.gets_processor(at);
-        }
-        let is_at_work = |other: &usize| {
-            let task = &self.tasks[*other];
-            let works = matches!(task.does, Does::Works(left) if left > 0) && self.needs_processor(*other);
-            task.runs && works && task.slice_ns > 0 && task.ran_ns > 0
-        };
-        let longest = |other: &usize| (std::cmp::Reverse(self.tasks[*other].ran_ns), *other);
-        let victim = (0..self.tasks.len()).filter(is_at_work).min_by_key(longest);
-        match victim.filter(|_| self.tasks[at].was_blocked) {
-            Some(victim) => {
-                self.tasks[victim].runs = false;
-                self.ready.insert(0, victim);
-                self.gets_processor(at);
-            }
-            None => self.ready.push(at),
-        }
-    }
-
-    fn slice_ends(&mut self, at: usize) {
-        if self.ready.is_empty() {
-            self.tasks[at].slice_ns = self.program.slice_ns;
-        } else {
-            self.tasks[at].runs = false;
-            self.ready.push(at);
-            self.dispatch();
-        }
-    }
-
-    fn gets_processor(&mut self, at: usize) {
-        let slice_ns = self.program.slice_ns;
-        let task = &mut self.tasks[at];
-        (task.runs, task.ran_ns, task.slice_ns, task.was_blocked) = (true, 0, slice_ns, false);
-    }
-
-    fn has_room(&self) -> bool {
-        let available = self.cpus.unwrap_or(usize::MAX).saturating_sub(self.others);
-        self.tasks.iter().filter(|task| task.runs).count() < available
-    }
-
-    /// Other programs have so many processors from now on.
-    fn others_have(&mut self, others: usize) {
-        self.others = others;
-        let Some(cpus) = self.cpus else { return };
-        let works = |at: &usize| {
-            let task = &self.tasks[*at];
-            task.runs && matches!(task.does, Does::Works(_)) && self.needs_processor(*at)
-        };
-        let mut at_work: Vec<usize> = (0..self.tasks.len()).filter(works).collect();
-        at_work.sort_by_key(|at| (std::cmp::Reverse(self.tasks[*at].ran_ns), *at));
-        let running = self.tasks.iter().filter(|task| task.runs).count();
-        for at in at_work.into_iter().take(running.saturating_sub(cpus.saturating_sub(others))) {
-            self.tasks[at].runs = false;
-            self.ready.insert(0, at);
-        }
-        while self.has_room() && !self.ready.is_empty() {
-            self.dispatch();
-        }
-    }
-
-    fn dispatch(&mut self) {
-        if self.has_room() && !self.ready.is_empty() {
-            let next = self.ready.remove(0);
-            self.gets_processor(next);
-        }
-    }
-
-    fn blocks(&mut self, at: usize) {
-        self.tasks[at].was_blocked = true;
-        if self.tasks[at].runs {
-            self.tasks[at].runs = false;
-            self.dispatch();
         }
     }
 }

@@ -5,7 +5,8 @@ use std::{num::NonZero, thread};
 use super::{
     change::{Changes, MILLION},
     program::Program,
-    replay::{Replayed, Variant, replay},
+    replay::{Replayed, replay},
+    variant::Variant,
 };
 
 /// The fit of the run's length above which there is no prediction, in millionths.

@@ -1,0 +1,154 @@
+//! Waits and holds in a program that is being built: rows of waits, acquisitions and releases enter, the steps of their tasks leave.
+
+use trace_format::{Event, LockId, Mode};
+
+use super::{Builder, OpenWait};
+use crate::whatif::{links::IdleEnd, program::Action};
+
+impl Builder<'_> {
+    /// Opens a wait. A wait inside another one is part of it.
+    pub(super) fn begin_wait(&mut self, task: usize, lock: LockId, row: &Event) {
+        if self.tasks[task].wait.is_some() {
+            return;
+        }
+        self.tasks[task].wait = Some(OpenWait { lock, since_ns: row.ts_ns, stack: row.stack });
+        if let Some(index) = self.lock_ids.get(&lock) {
+            self.locks[*index as usize].waiting.push(task);
+        }
+        if self.is_barrier(lock) {
+            self.links.arrives(lock, task, row.ts_ns);
+        }
+    }
+
+    pub(super) fn acquire(&mut self, task: usize, lock: LockId, row: &Event) {
+        let open = self.tasks[task].wait.take();
+        let at_ns = self.tasks[task].at_ns;
+        let since_ns = match (open, row.wait_ns) {
+            (Some(wait), _) => Some(wait.since_ns.max(at_ns)),
+            (None, Some(ns)) if ns > 0 => Some(row.ts_ns.saturating_sub(ns).clamp(at_ns, row.ts_ns)),
+            _ => None,
+        };
+        let stack = open.and_then(|wait| wait.stack).or(row.stack);
+        if (self.context.idle)(lock, stack) {
+            if let Some(since_ns) = since_ns {
+                self.idle_wait(task, lock, since_ns, row.ts_ns);
+            }
+            return;
+        }
+        let mode = row.mode.unwrap_or(Mode::Exclusive);
+        if !self.context.rules.measures(lock, mode) {
+            // Nobody knows when it is free again. The time stays the task's own.
+            self.facts.unmeasured_ns += since_ns.map_or(0, |since_ns| row.ts_ns - since_ns);
+            return;
+        }
+        if let (Some(since_ns), Some(blocked_ns)) = (since_ns, row.blocked_ns) {
+            let waited_ns = row.ts_ns - since_ns;
+            self.facts.measured_wait_ns += waited_ns;
+            self.facts.spun_ns += (waited_ns - blocked_ns - row.runq_ns.unwrap_or(0)).max(0);
+        }
+        self.waits_no_more(task, lock);
+        let index = self.lock(lock);
+        let site = (self.context.site)(lock, row.stack);
+        self.end_unseen(task, index, mode, lock);
+        let of = &mut self.locks[index as usize];
+        if let Err(at) = of.sites.binary_search(&site) {
+            of.sites.insert(at, site);
+        }
+        if let Some(since_ns) = since_ns {
+            of.waited_ns = of.waited_ns.saturating_add(row.ts_ns - since_ns);
+            let released_ns = match mode {
+                Mode::Shared => of.released_exclusively_ns.or(of.released_ns),
+                Mode::Exclusive => of.released_ns,
+            };
+            if let Some(released_ns) = released_ns {
+                of.handoffs_ns.push(row.ts_ns - released_ns.max(since_ns));
+            }
+        }
+        if self.tasks[task].held.iter().all(|(held, _)| *held != index) {
+            of.holders.push((task, mode));
+            let exclusive = of.holders.iter().filter(|(_, mode)| *mode == Mode::Exclusive).count();
+            of.most_holders = of.most_holders.max(u32::try_from(exclusive).unwrap_or(u32::MAX));
+        }
+        of.was_held = true;
+        self.tasks[task].held.push((index, mode));
+        self.step(task, since_ns.unwrap_or(row.ts_ns), Action::Acquire { lock: index, site, mode });
+        let task = &mut self.tasks[task];
+        task.at_ns = task.at_ns.max(row.ts_ns);
+        task.end.1 = task.end.1.max(row.ts_ns);
+    }
+
+    /// Ends the holds of other tasks that this acquisition excludes: their releases are not on record. They ended at the last row of their task.
+    fn end_unseen(&mut self, task: usize, lock: u32, mode: Mode, id: LockId) {
+        let rules = &self.context.rules;
+        let is_over = |other: &(usize, Mode)| {
+            other.0 != task && (rules.excludes(id, mode) || rules.excludes(id, other.1))
+        };
+        while let Some(at) = self.locks[lock as usize].holders.iter().position(is_over) {
+            let (holder, _) = self.locks[lock as usize].holders.remove(at);
+            while let Some(at) = self.tasks[holder].held.iter().rposition(|(held, _)| *held == lock) {
+                let (_, mode) = self.tasks[holder].held.remove(at);
+                let ns = self.tasks[holder].at_ns;
+                self.step(holder, ns, Action::Release { lock, mode });
+            }
+        }
+    }
+
+    pub(super) fn waits_no_more(&mut self, task: usize, lock: LockId) {
+        let Some(index) = self.lock_ids.get(&lock) else { return };
+        let of = &mut self.locks[*index as usize];
+        of.waiting.retain(|other| *other != task);
+        of.woken = of.woken.filter(|(woken, _)| *woken != task);
+    }
+
+    fn idle_wait(&mut self, task: usize, lock: LockId, since_ns: i64, ns: i64) {
+        let action = match self.links.ended(lock, task, since_ns, ns) {
+            IdleEnd::Unknown => {
+                self.facts.unknown_wakers += 1;
+                return self.sleep(task, since_ns, ns);
+            }
+            IdleEnd::Signal { signal, object } => Action::Await { signal, object },
+            IdleEnd::Round { round, object } => Action::Meet { round, object },
+        };
+        self.step(task, since_ns, action);
+        let task = &mut self.tasks[task];
+        task.at_ns = task.at_ns.max(ns);
+        task.end.1 = task.end.1.max(ns);
+    }
+
+    pub(super) fn release(&mut self, task: usize, lock: LockId, row: &Event) {
+        if !self.context.rules.measures_holds(lock) {
+            return;
+        }
+        let index = self.lock(lock);
+        let mode = row.mode.unwrap_or(Mode::Exclusive);
+        let held = &mut self.tasks[task].held;
+        let same = held.iter().rposition(|hold| *hold == (index, mode));
+        let at = same.or_else(|| held.iter().rposition(|(held, _)| *held == index));
+        let of = &mut self.locks[index as usize];
+        let mode = match at {
+            Some(at) => {
+                let (_, mode) = held.remove(at);
+                if held.iter().all(|(held, _)| *held != index) {
+                    of.holders.retain(|(holder, _)| *holder != task);
+                }
+                mode
+            }
+            // It was held at the start, unless another task held it since.
+            None if !of.was_held => {
+                let site = u32::MAX;
+                self.tasks[task].actions.insert(0, Action::Acquire { lock: index, site, mode });
+                mode
+            }
+            None => return,
+        };
+        of.was_held = true;
+        of.released_ns = Some(row.ts_ns);
+        if of.woken.is_none() {
+            of.woken = of.waiting.first().map(|first| (*first, row.ts_ns));
+        }
+        if self.context.rules.excludes(lock, mode) {
+            of.released_exclusively_ns = Some(row.ts_ns);
+        }
+        self.step(task, row.ts_ns, Action::Release { lock: index, mode });
+    }
+}

@@ -1,0 +1,208 @@
+//! The steps of tasks in a replay: a step enters, what it does to locks, signals and barriers leaves, and the time of the next step.
+
+use trace_format::Mode;
+
+use super::{Held, Phase, Replay, WOKEN};
+use crate::whatif::{
+    change::LockChange,
+    program::{Action, QueueOrder},
+};
+
+impl Replay<'_> {
+    /// Takes the next step of a task. Returns whether the one after it is due at once.
+    pub(super) fn step(&mut self, task: usize) -> bool {
+        let Some(action) = self.tasks[task].actions.get(self.tasks[task].next).copied() else {
+            self.end(task);
+            return false;
+        };
+        self.tasks[task].next += 1;
+        match action {
+            Action::Work(ns) => self.work(task, ns),
+            Action::Sleep(ns) => self.sleep(task, ns),
+            Action::SleepUntil(ns) => self.sleep(task, ns - self.now_ns),
+            Action::Ready(ns) => {
+                let is_dropped = self.changes_held(task, |change| change.no_preempt);
+                self.pause(task, if is_dropped { 0 } else { ns })
+            }
+            Action::Acquire { lock, site, mode } => self.acquire(task, lock, site, mode),
+            Action::Release { lock, mode } => {
+                self.release(task, lock, mode);
+                true
+            }
+            Action::Await { signal, object } => self.awaits(task, signal, object),
+            Action::Signal(signal) => {
+                self.signal(signal);
+                true
+            }
+            Action::Meet { round, object } => self.meet(task, round, object),
+        }
+    }
+
+    /// Whether a change of a lock that the task holds is like this.
+    fn changes_held(&self, task: usize, is_it: impl Fn(&LockChange) -> bool) -> bool {
+        self.tasks[task].held.iter().any(|held| is_it(&self.changes.locks[held.lock as usize]))
+    }
+
+    fn work(&mut self, task: usize, ns: i64) -> bool {
+        let ns = match self.tasks[task].held.last() {
+            Some(held) => self.changes.locks[held.lock as usize].scale(held.site, ns),
+            None => ns,
+        };
+        if ns <= 0 {
+            return true;
+        }
+        let is_free = self.processors.is_none() || self.changes_held(task, |change| change.no_preempt);
+        if is_free {
+            self.step_at(task, self.now_ns + ns);
+            return false;
+        }
+        self.needs_processor(task, ns);
+        false
+    }
+
+    fn sleep(&mut self, task: usize, ns: i64) -> bool {
+        if ns <= 0 || self.changes_held(task, |change| change.no_sleep) {
+            return true;
+        }
+        self.blocks(task);
+        self.pause(task, ns)
+    }
+
+    fn pause(&mut self, task: usize, ns: i64) -> bool {
+        if ns > 0 {
+            self.step_at(task, self.now_ns + ns);
+        }
+        ns <= 0
+    }
+
+    fn acquire(&mut self, task: usize, lock: u32, site: u32, mode: Mode) -> bool {
+        let at = lock as usize;
+        if self.progress_sites.binary_search(&site).is_ok() {
+            self.result.progress = (self.result.progress.0 + 1, self.now_ns);
+        }
+        if let Some(held) = self.tasks[task].held.iter_mut().find(|held| held.lock == lock) {
+            held.depth += 1;
+            return true;
+        }
+        let change = &self.changes.locks[at];
+        let number = self.acquired[at];
+        self.acquired[at] += 1;
+        let mode = change.mode(mode, site, number, self.variant.seed);
+        let target = change.target(at, task, number, self.variant.seed);
+        let held = Held { lock, target, mode, site, depth: 1 };
+        let (capacity, order) = (self.program.locks[at].capacity, self.order(at));
+        if change.removed || self.locks[target].takes(mode, capacity, order) {
+            self.tasks[task].held.push(held);
+            return true;
+        }
+        self.locks[target].queue(task, mode);
+        self.tasks[task].wanted = Some((held, self.now_ns));
+        self.blocks(task);
+        false
+    }
+
+    /// Returns the rules of the queue of a lock.
+    fn order(&self, lock: usize) -> QueueOrder {
+        let is_fifo = self.variant.fifo || self.changes.locks[lock].fifo;
+        if is_fifo { QueueOrder::Fifo } else { self.program.locks[lock].order }
+    }
+
+    /// Lets a woken waiter try to take its lock.
+    pub(super) fn tries(&mut self, task: usize, target: usize) {
+        let Some((held, since_ns)) = self.tasks[task].wanted else { return };
+        let lock = held.lock as usize;
+        let (capacity, order) = (self.program.locks[lock].capacity, self.order(lock));
+        let takes = self.locks[target].tries(task, held.mode, capacity, order);
+        if takes {
+            self.result.waited_ns[lock] += self.now_ns - since_ns;
+            self.tasks[task].wanted = None;
+            self.tasks[task].held.push(held);
+        }
+        self.wake(target, lock);
+        if takes {
+            self.tasks[task].phase = Phase::Step;
+            let rank = self.rank(task);
+            self.push(task, self.now_ns, rank);
+        }
+    }
+
+    fn release(&mut self, task: usize, lock: u32, mode: Mode) {
+        let held = &mut self.tasks[task].held;
+        let at = held.iter().rposition(|held| held.lock == lock && held.mode == mode);
+        let Some(at) = at.or_else(|| held.iter().rposition(|held| held.lock == lock)) else { return };
+        held[at].depth -= 1;
+        if held[at].depth == 0 {
+            let held = held.remove(at);
+            self.free(held);
+        }
+    }
+
+    fn free(&mut self, held: Held) {
+        let lock = held.lock as usize;
+        if !self.changes.locks[lock].removed {
+            self.locks[held.target].frees(held.mode);
+            self.wake(held.target, lock);
+        }
+    }
+
+    /// Wakes the waiters of a lock that could take it.
+    fn wake(&mut self, target: usize, lock: usize) {
+        let facts = &self.program.locks[lock];
+        let order = self.order(lock);
+        let handoff_ns =
+            self.changes.locks[lock].handoff_ns.unwrap_or(facts.handoff_ns[self.variant.handoff]);
+        for task in self.locks[target].wakes(facts.capacity, order) {
+            self.tasks[task].phase = Phase::Trying(target);
+            self.push(task, self.now_ns + handoff_ns, WOKEN);
+        }
+    }
+
+    fn awaits(&mut self, task: usize, signal: u32, _object: u32) -> bool {
+        if self.signalled[signal as usize] {
+            return true;
+        }
+        self.awaiting.entry(signal).or_default().push(task as u32);
+        self.blocks(task);
+        false
+    }
+
+    fn signal(&mut self, signal: u32) {
+        self.signalled[signal as usize] = true;
+        for task in self.awaiting.remove(&signal).unwrap_or_default() {
+            self.resume(task as usize);
+        }
+    }
+
+    fn meet(&mut self, task: usize, round: u32, _object: u32) -> bool {
+        let waiting = self.meeting.entry(round).or_default();
+        if waiting.len() + 1 < self.program.rounds[round as usize] as usize {
+            waiting.push(task as u32);
+            self.blocks(task);
+            return false;
+        }
+        for other in self.meeting.remove(&round).unwrap_or_default() {
+            self.resume(other as usize);
+        }
+        true
+    }
+
+    /// Lets a task go on that waited idly, after the time that this takes.
+    fn resume(&mut self, task: usize) {
+        let of = &self.tasks[task];
+        let object = match of.actions.get(of.next - 1) {
+            Some(Action::Await { object, .. } | Action::Meet { object, .. }) => *object as usize,
+            _ => return,
+        };
+        self.step_at(task, self.now_ns + self.program.latency_ns[object]);
+    }
+
+    /// Ends a task, and what it still holds.
+    fn end(&mut self, task: usize) {
+        self.tasks[task].phase = Phase::Done;
+        self.result.ns = self.result.ns.max(self.now_ns);
+        while let Some(held) = self.tasks[task].held.pop() {
+            self.free(held);
+        }
+        self.blocks(task);
+    }
+}
