@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, TaskState};
 
-use super::{Context, Root, step::Birth};
+use super::{Context, Root, step::TaskStart};
 use crate::causes::State;
 
 /// The content of a path in a nanosecond.
@@ -24,7 +24,7 @@ pub(super) fn path(
     rows: &[Event],
     context: &Context<'_>,
     root: Root,
-    birth: impl Fn(TaskId) -> Option<Birth>,
+    start: impl Fn(TaskId) -> Option<TaskStart>,
 ) -> (Vec<(TaskId, Label)>, BTreeMap<LockId, i64>) {
     let end = rows.iter().position(|row| row.ts_ns > root.to_ns).unwrap_or(rows.len());
     let history = History { rows: &rows[..end], context };
@@ -43,25 +43,26 @@ pub(super) fn path(
         (at_ns, until) = (ts_ns, wait + 1);
     }
     while at_ns > root.from_ns {
-        let parent =
-            birth(task).filter(|born| born.ns <= at_ns).and_then(|born| Some((born.ns, born.parent?)));
-        let born_ns = parent.map_or(i64::MIN, |(born_ns, _)| born_ns);
+        let creator = start(task)
+            .filter(|started| started.ns <= at_ns)
+            .and_then(|started| Some((started.ns, started.creator?)));
+        let start_ns = creator.map_or(i64::MIN, |(start_ns, _)| start_ns);
         let is_next = |at: &usize| {
             let row = &rows[*at];
             let is_of_task =
-                row.task == Some(task) && row.ts_ns <= at_ns && row.ts_ns > born_ns && *at < until;
+                row.task == Some(task) && row.ts_ns <= at_ns && row.ts_ns > start_ns && *at < until;
             row.kind == EventKind::Lost || is_of_task
         };
         let next = (0..below).rev().find(is_next);
-        if let Some((born_ns, parent)) = parent
-            && next.is_none_or(|at| rows[at].ts_ns <= born_ns)
+        if let Some((start_ns, creator)) = creator
+            && next.is_none_or(|at| rows[at].ts_ns <= start_ns)
         {
-            name(task, born_ns, at_ns, &Label::Task(Vec::new(), State::Running));
-            (task, at_ns, until) = (parent, born_ns, end);
+            name(task, start_ns, at_ns, &Label::Task(Vec::new(), State::Running));
+            (task, at_ns, until) = (creator, start_ns, end);
             continue;
         }
         let Some(at) = next else {
-            let start_ns = birth(task).map_or(i64::MAX, |born| born.ns).min(at_ns);
+            let start_ns = start(task).map_or(i64::MAX, |started| started.ns).min(at_ns);
             name(task, start_ns, at_ns, &Label::Task(Vec::new(), State::Running));
             name(task, root.from_ns, start_ns, &Label::Before);
             break;

@@ -7,7 +7,7 @@ use super::{
     Context, Root,
     model::{self, Label},
     settle,
-    step::Birth,
+    step::TaskStart,
     tests::{self, Found},
 };
 use crate::{
@@ -28,13 +28,13 @@ fn root(window: &Window) -> Root {
     Root { task: TaskId(window.0), from_ns: window.1, to_ns: window.1 + window.2 }
 }
 
-fn birth(window: &Window) -> impl Fn(TaskId) -> Option<Birth> {
+fn start(window: &Window) -> impl Fn(TaskId) -> Option<TaskStart> {
     let row = |(id, (start_ns, parent)): (i32, &(Option<i64>, Option<i32>))| TaskRow {
         parent: parent.map(TaskId),
         ..task_row(id, (*start_ns, None))
     };
     let rows: Vec<TaskRow> = (0..).zip(&window.3).map(row).collect();
-    move |task| Birth::of(task, |task| rows.get(usize::try_from(task.0).unwrap()))
+    move |task| TaskStart::of(task, |task| rows.get(usize::try_from(task.0).unwrap()))
 }
 
 fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -43,7 +43,7 @@ fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
 }
 
 fn walk(events: &[Event], window: &Window) -> Found {
-    with_context(|context| tests::walk(events, context, vec![root(window)], birth(window), Found::default()))
+    with_context(|context| tests::walk(events, context, vec![root(window)], start(window), Found::default()))
 }
 
 /// Returns the label of each nanosecond, the first one first.
@@ -63,7 +63,7 @@ fn assert_is_the_model(events: &[Event], off_cpu: &[(Index, Event)], window: &Wi
     assert_eq!(sum, root.to_ns - root.from_ns, "the parts add up");
     let (mut rows, mut now_ns) = (events, i64::MIN);
     settle(&mut rows, &mut now_ns);
-    let (expected, jumps) = with_context(|context| model::path(&rows, context, root, birth(window)));
+    let (expected, jumps) = with_context(|context| model::path(&rows, context, root, start(window)));
     assert_eq!(labels(&found), expected);
     assert_eq!(found.jumps, jumps);
 }

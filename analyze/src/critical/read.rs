@@ -9,7 +9,7 @@ use super::{
     context::Context,
     forward::Forward,
     rows::settle,
-    step::{Birth, Path, Root},
+    step::{Path, Root, TaskStart},
     walk::Walk,
 };
 use crate::{error::AnalyzeError, input::Input};
@@ -40,8 +40,8 @@ pub(crate) fn walk<P: Path>(
     })?;
     let end_ns = now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
     let (roots, path) = choose(forward.seen(), end_ns);
-    let birth = |task| Birth::of(task, |task| names.task(task));
-    let mut walk = Walk::new(forward, roots, birth, path);
+    let start = |task| TaskStart::of(task, |task| names.task(task));
+    let mut walk = Walk::new(forward, roots, start, path);
     input.row_groups((0..clocks.len()).rev(), |group, rows| {
         settle(rows, &mut clocks[group]);
         for row in rows.iter().rev().skip_while(|row| row.ts_ns > to_ns) {

@@ -13,22 +13,22 @@ pub(crate) struct Root {
     pub(crate) to_ns: i64,
 }
 
-/// The birth of a task.
+/// The start of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Birth {
+pub(crate) struct TaskStart {
     pub(crate) ns: i64,
-    /// The task that created it, if it was born earlier.
-    pub(crate) parent: Option<TaskId>,
+    /// The task that created it, if that one started earlier.
+    pub(crate) creator: Option<TaskId>,
 }
 
-impl Birth {
-    /// Returns the birth of a task, if the time is known. `row` returns the rows of tasks.
+impl TaskStart {
+    /// Returns the start of a task, if the time is known. `row` returns the rows of tasks.
     pub(crate) fn of<'a>(task: TaskId, row: impl Fn(TaskId) -> Option<&'a TaskRow>) -> Option<Self> {
         let child = row(task)?;
         let ns = child.start_ns?;
         let is_older =
-            |parent: &TaskId| row(*parent).is_some_and(|row| row.start_ns.is_none_or(|start| start < ns));
-        Some(Self { ns, parent: child.parent.filter(is_older) })
+            |other: &TaskId| row(*other).is_some_and(|row| row.start_ns.is_none_or(|start| start < ns));
+        Some(Self { ns, creator: child.parent.filter(is_older) })
     }
 }
 

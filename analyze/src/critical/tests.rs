@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use trace_format::{Event, LockId, LockRow, RunInfo, TaskId};
 
-use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle, step::Birth};
+use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle, step::TaskStart};
 use crate::{engine::Rules, testing::Parts};
 
 /// The steps of one path, the latest first, and its jumps.
@@ -50,7 +50,7 @@ pub(super) fn walk<P: Path>(
     events: &[Event],
     context: &Context<'_>,
     roots: Vec<Root>,
-    birth: impl Fn(TaskId) -> Option<Birth>,
+    start: impl Fn(TaskId) -> Option<TaskStart>,
     path: P,
 ) -> P {
     let (mut rows, mut now_ns) = (events.to_vec(), i64::MIN);
@@ -59,7 +59,7 @@ pub(super) fn walk<P: Path>(
     rows.retain(|row| row.ts_ns <= last_ns);
     let mut forward = Forward::new(context);
     rows.iter().for_each(|row| forward.push(row));
-    let mut walk = Walk::new(forward, roots, birth, path);
+    let mut walk = Walk::new(forward, roots, start, path);
     rows.iter().rev().for_each(|row| walk.push(row));
     walk.finish()
 }
@@ -69,8 +69,8 @@ fn path(text: &str, task: &str, from_ns: i64, to_ns: i64) -> Vec<String> {
     let mut parts = Parts::parse(text);
     let root = Root { task: parts.task_id(task), from_ns, to_ns };
     let context = context(&parts.info, &parts.locks);
-    let birth = |task| Birth::of(task, |task: TaskId| parts.tasks.get(usize::try_from(task.0).unwrap()));
-    let found = walk(&parts.events, &context, vec![root], birth, Found::default());
+    let start = |task| TaskStart::of(task, |task: TaskId| parts.tasks.get(usize::try_from(task.0).unwrap()));
+    let found = walk(&parts.events, &context, vec![root], start, Found::default());
     let name = |lock: &LockId| parts.locks[usize::try_from(lock.0).unwrap()].name.clone().unwrap();
     let line = |(task, from_ns, to_ns, label): &(TaskId, i64, i64, Label)| {
         let task = parts.tasks[usize::try_from(task.0).unwrap()].comm.clone().unwrap();
@@ -100,7 +100,7 @@ fn v4_a_lock_that_is_waited_for_longest_need_not_be_on_the_path() {
 }
 
 #[test]
-fn v5_a_path_goes_on_at_the_task_that_ends_an_idle_wait_up_to_its_birth() {
+fn v5_a_path_goes_on_at_the_task_that_ends_an_idle_wait_up_to_its_start() {
     let text = "lock t user_semaphore\ntask M\ntask W start=2
         0 M init t\n5 W acquire m\n10 M wait t\n30 W release m\n40 W wake t\n42 M acquire t\n50 M destroy t";
     let expected = [

@@ -8,11 +8,11 @@ use trace_format::{Event, EventKind, LockId, TaskId};
 use super::{
     forward::{Forward, has_notes},
     links::{Link, LinkKind, Mark},
-    step::{Birth, Part, Path, Root, Step},
+    step::{Part, Path, Root, Step, TaskStart},
 };
 use crate::causes::{State, StatePart};
 
-/// Walks the paths of roots. `birth` returns the birth of a task.
+/// Walks the paths of roots. `start` returns the start of a task.
 pub(crate) struct Walk<'a, P, B> {
     forward: Forward<'a>,
     path: P,
@@ -22,9 +22,9 @@ pub(crate) struct Walk<'a, P, B> {
     /// The walkers at each task.
     walkers: FxHashMap<TaskId, Vec<Walker>>,
     walking: usize,
-    birth: B,
-    /// The births of tasks with walkers, the latest one first.
-    births: BinaryHeap<(i64, TaskId)>,
+    start: B,
+    /// The starts of tasks with walkers, the latest one first.
+    starts: BinaryHeap<(i64, TaskId)>,
     /// The number of the next row.
     position: u64,
 }
@@ -39,15 +39,15 @@ struct Walker {
     until: u64,
 }
 
-impl<'a, P: Path, B: Fn(TaskId) -> Option<Birth>> Walk<'a, P, B> {
+impl<'a, P: Path, B: Fn(TaskId) -> Option<TaskStart>> Walk<'a, P, B> {
     /// Returns a walk of these paths. The forward pass has seen all rows up to the last of their ends.
-    pub(crate) fn new(forward: Forward<'a>, roots: Vec<Root>, birth: B, path: P) -> Self {
+    pub(crate) fn new(forward: Forward<'a>, roots: Vec<Root>, start: B, path: P) -> Self {
         let mut ahead: Vec<usize> =
             (0..roots.len()).filter(|at| roots[*at].from_ns < roots[*at].to_ns).collect();
         ahead.sort_by_key(|at| roots[*at].to_ns);
         let (position, walkers) = (forward.rows, FxHashMap::default());
-        let births = BinaryHeap::new();
-        Self { forward, path, roots, ahead, walkers, walking: 0, birth, births, position }
+        let starts = BinaryHeap::new();
+        Self { forward, path, roots, ahead, walkers, walking: 0, start, starts, position }
     }
 
     /// Whether all paths are walked.
@@ -60,7 +60,7 @@ impl<'a, P: Path, B: Fn(TaskId) -> Option<Birth>> Walk<'a, P, B> {
         while let Some(root) = self.ahead.pop_if(|root| self.roots[*root].to_ns >= row.ts_ns) {
             self.begin(root);
         }
-        self.go_to_parents(row.ts_ns);
+        self.go_to_creators(row.ts_ns);
         let position = self.position;
         self.position -= 1;
         if row.kind == EventKind::Lost {
@@ -92,12 +92,12 @@ impl<'a, P: Path, B: Fn(TaskId) -> Option<Birth>> Walk<'a, P, B> {
         while let Some(root) = self.ahead.pop() {
             self.begin(root);
         }
-        self.go_to_parents(i64::MIN);
-        let Self { path, roots, walkers, birth, .. } = &mut self;
+        self.go_to_creators(i64::MIN);
+        let Self { path, roots, walkers, start, .. } = &mut self;
         for walker in walkers.values_mut().flatten() {
             let root = &roots[walker.root];
-            if let Some(born) = birth(walker.task) {
-                walker.advance(born.ns, Part::Task { held: &[], state: State::Running }, root, path);
+            if let Some(started) = start(walker.task) {
+                walker.advance(started.ns, Part::Task { held: &[], state: State::Running }, root, path);
             }
             walker.advance(root.from_ns, Part::Before, root, path);
         }
@@ -120,28 +120,33 @@ impl<'a, P: Path, B: Fn(TaskId) -> Option<Birth>> Walk<'a, P, B> {
     /// Adds a walker, unless its path has come to its start.
     fn add(&mut self, walker: Walker) {
         if walker.at_ns > self.roots[walker.root].from_ns {
-            if let Some(Birth { ns, parent: Some(_) }) = (self.birth)(walker.task)
+            if let Some(TaskStart { ns, creator: Some(_) }) = (self.start)(walker.task)
                 && ns <= walker.at_ns
             {
-                self.births.push((ns, walker.task));
+                self.starts.push((ns, walker.task));
             }
             self.walkers.entry(walker.task).or_default().push(walker);
             self.walking += 1;
         }
     }
 
-    /// Takes the walkers of tasks that were born at this time or later, and that have no rows left, to those who created them.
-    fn go_to_parents(&mut self, ns: i64) {
-        while self.births.peek().is_some_and(|(born_ns, _)| *born_ns >= ns) {
-            let Some((born_ns, task)) = self.births.pop() else { return };
-            let Some(Birth { parent: Some(parent), .. }) = (self.birth)(task) else { continue };
+    /// Takes the walkers of tasks that started at this time or later, and that have no rows left, to the tasks that created them.
+    fn go_to_creators(&mut self, ns: i64) {
+        while self.starts.peek().is_some_and(|(start_ns, _)| *start_ns >= ns) {
+            let Some((start_ns, task)) = self.starts.pop() else { return };
+            let Some(TaskStart { creator: Some(creator), .. }) = (self.start)(task) else { continue };
             let Some(walkers) = self.walkers.remove(&task) else { continue };
             self.walking -= walkers.len();
             for mut walker in walkers {
-                if walker.at_ns >= born_ns {
+                if walker.at_ns >= start_ns {
                     let (root, part) =
                         (&self.roots[walker.root], Part::Task { held: &[], state: State::Running });
-                    walker.go_to(Mark { task: parent, ns: born_ns, position: 0 }, part, root, &mut self.path);
+                    walker.go_to(
+                        Mark { task: creator, ns: start_ns, position: 0 },
+                        part,
+                        root,
+                        &mut self.path,
+                    );
                 }
                 self.add(walker);
             }

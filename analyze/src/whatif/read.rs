@@ -182,6 +182,6 @@ fn start_ns(input: &Input<'_>) -> i64 {
     if input.trace.info().clocks_start.monotonic_ns != 0 {
         return start_ns;
     }
-    let births = input.names.tasks().iter().filter_map(|task| task.start_ns);
-    births.fold(start_ns, i64::min)
+    let starts = input.names.tasks().iter().filter_map(|task| task.start_ns);
+    starts.fold(start_ns, i64::min)
 }

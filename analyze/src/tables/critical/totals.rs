@@ -35,7 +35,7 @@ sums! {
         waiting_ns: Sum,
         /// It waits idly, and the wake-up was not recorded.
         idle_ns: Sum,
-        /// Before the birth of the task on the path, or before its first event: the creator of a task is not recorded.
+        /// Before the start of the task on the path, or before its first event: the creator of a task is not recorded.
         before_ns: Sum,
         /// Before events that were lost.
         lost_ns: Sum,
@@ -107,7 +107,7 @@ impl Totals {
         }
         if self.parts.before_ns > self.path_ns / 10 {
             style.wrapped(
-                "which task created a thread is not recorded: the path ends at the birth of a thread; another --task has another path",
+                "which task created a thread is not recorded: the path ends at the start of a thread; another --task has another path",
                 out,
             )?;
         }
@@ -135,7 +135,7 @@ impl Parts {
             (self.asleep_ns, "asleep"),
             (self.waiting_ns, "in waits for locks whose release was not recorded"),
             (self.idle_ns, "in idle waits whose wake-up was not recorded"),
-            (self.before_ns, "before the first event or the birth of a task"),
+            (self.before_ns, "before the first event or the start of a task"),
             (self.lost_ns, "before a loss"),
         ]
     }

@@ -88,7 +88,7 @@ pub(super) struct Facts {
     pub(super) can_be_shared: bool,
     /// The lifetimes of the tasks that waited.
     pub(super) lifetimes_ns: i64,
-    /// The time from the birth of the first of these tasks to the end of the last, and the time with an open hold.
+    /// The time from the start of the first of these tasks to the end of the last, and the time with an open hold.
     pub(super) span_ns: i64,
     pub(super) held_ns: i64,
     /// The waits by the state of the holder, and by whose hold it was: see [`LockParts`](super::parts::LockParts).
