@@ -42,9 +42,9 @@ fn assert_equal(compared: &Comparison) {
     assert!(equal * 10 >= paired * 9 && *wrong == 0, "{compared:?}");
 }
 
-#[test]
-#[ignore = "needs root, gcc and perf; run by cargo xtask test"]
-fn waits_for_futexes_have_the_call_sites_of_perf() {
+/// Compares the call sites of a program with frame pointers, and of one without.
+#[track_caller]
+fn assert_sites_are_those_of_perf(off_cpu: bool) {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
@@ -52,20 +52,18 @@ fn waits_for_futexes_have_the_call_sites_of_perf() {
         return skip("no perf here");
     }
     for flags in [&[][..], &["-O2", "-fomit-frame-pointer"]] {
-        assert_equal(&compared(flags, false));
+        assert_equal(&compared(flags, off_cpu));
     }
 }
 
 #[test]
 #[ignore = "needs root, gcc and perf; run by cargo xtask test"]
+fn waits_for_futexes_have_the_call_sites_of_perf() {
+    assert_sites_are_those_of_perf(false);
+}
+
+#[test]
+#[ignore = "needs root, gcc and perf; run by cargo xtask test"]
 fn off_cpu_times_have_the_call_sites_of_perf() {
-    if let Some(reason) = cannot_record() {
-        return skip(reason);
-    }
-    if !xtask::process::has("perf") {
-        return skip("no perf here");
-    }
-    for flags in [&[][..], &["-O2", "-fomit-frame-pointer"]] {
-        assert_equal(&compared(flags, true));
-    }
+    assert_sites_are_those_of_perf(true);
 }
