@@ -1,23 +1,18 @@
 //! Numbers by lock and stack: a pair enters, the number that was stored for it leaves.
 //!
-//! Every interval of a trace asks. A table with a place for each pair answers without hashing, where it is small enough to stay in a
-//! processor's cache; otherwise, and for ids that the side tables do not have, a map does.
+//! Pairs without a place in the [`Grid`], and those of ids that the side tables do not have, are in a map.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId};
 
+use super::grid::Grid;
 use crate::input::names::Names;
-
-/// The most places of a table: 1 MiB.
-const MOST_PLACES: usize = 1 << 18;
 
 /// A number for each pair of a lock and a stack.
 pub(crate) struct ByPair {
-    /// The number of locks; 0 if the table would be large.
-    locks: usize,
-    /// The number of stacks plus one: the first place of a lock is for intervals without a stack.
-    stacks: usize,
-    /// The numbers plus one, 0 where there is none: those of the first lock, then those of the second.
+    /// Locks by stacks; the first place of a lock is for intervals without a stack.
+    grid: Grid,
+    /// The numbers plus one, 0 where there is none.
     places: Vec<u32>,
     /// All other pairs.
     others: FxHashMap<(LockId, Option<StackId>), u32>,
@@ -29,19 +24,15 @@ impl ByPair {
     }
 
     fn of_size(locks: usize, stacks: usize) -> Self {
-        let stacks = stacks.saturating_add(1);
-        let is_small = locks.checked_mul(stacks).is_some_and(|places| places <= MOST_PLACES);
-        let locks = if is_small { locks } else { 0 };
-        let places = vec![0; locks * stacks];
-        Self { locks, stacks, places, others: FxHashMap::default() }
+        let grid = Grid::new(locks, stacks.saturating_add(1));
+        Self { grid, places: vec![0; grid.places()], others: FxHashMap::default() }
     }
 
     /// Returns the place of a pair. Negative ids are too large for any table.
     #[inline]
     fn place(&self, lock: LockId, stack: Option<StackId>) -> Option<usize> {
-        let lock = lock.0.cast_unsigned() as usize;
         let stack = stack.map_or(0, |stack| stack.0.cast_unsigned() as usize + 1);
-        (lock < self.locks && stack < self.stacks).then(|| lock * self.stacks + stack)
+        self.grid.place(lock.0.cast_unsigned() as usize, stack)
     }
 
     #[inline]

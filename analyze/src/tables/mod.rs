@@ -21,6 +21,7 @@ pub(crate) mod by_pair;
 pub(crate) mod by_row;
 pub(crate) mod frame;
 pub(crate) mod gather;
+pub(crate) mod grid;
 pub mod key;
 mod key_columns;
 pub(crate) mod options;

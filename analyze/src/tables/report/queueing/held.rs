@@ -1,25 +1,20 @@
 //! Hold time by lock and task: holds enter, the times leave.
 //!
-//! Every hold of a trace is added. A table with a place for each pair finds its sum without hashing, where it is small enough to stay in
-//! a processor's cache; otherwise, and for ids that the side tables do not have, a map does.
+//! Every hold of a trace is added. Pairs without a place in the [`Grid`], and those of ids that the side tables do not have, are in a map.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use crate::{engine::Hold, input::names::Names};
+use crate::{engine::Hold, input::names::Names, tables::grid::Grid};
 
-/// The most places of a table: 2 MiB.
-const MOST_PLACES: usize = 1 << 18;
 /// A place without holds.
 const NONE: i64 = -1;
 
 /// The hold time of each task, by lock.
 #[derive(Clone, Debug, Default)]
 pub(in crate::tables) struct Held {
-    /// The numbers of locks and tasks with places; 0 if the table would be large.
-    locks: usize,
-    tasks: usize,
-    /// The times of the first lock by task, then those of the second.
+    /// Locks by tasks.
+    grid: Grid,
     places: Vec<i64>,
     /// All other pairs.
     others: FxHashMap<(LockId, TaskId), i64>,
@@ -31,9 +26,8 @@ impl Held {
     }
 
     fn of_size(locks: usize, tasks: usize) -> Self {
-        let places = locks.checked_mul(tasks).filter(|places| *places <= MOST_PLACES);
-        let (locks, tasks) = if places.is_some() { (locks, tasks) } else { (0, 0) };
-        Self { locks, tasks, places: vec![NONE; places.unwrap_or(0)], others: FxHashMap::default() }
+        let grid = Grid::new(locks, tasks);
+        Self { grid, places: vec![NONE; grid.places()], others: FxHashMap::default() }
     }
 
     #[inline]
@@ -44,22 +38,23 @@ impl Held {
     #[inline]
     fn add_ns(&mut self, lock: LockId, task: TaskId, ns: i64) {
         // Negative ids are too large for any table.
-        let (at_lock, at_task) = (lock.0.cast_unsigned() as usize, task.0.cast_unsigned() as usize);
-        let sum = if at_lock < self.locks && at_task < self.tasks {
-            &mut self.places[at_lock * self.tasks + at_task]
-        } else {
-            self.others.entry((lock, task)).or_default()
+        let place = self.grid.place(lock.0.cast_unsigned() as usize, task.0.cast_unsigned() as usize);
+        let sum = match place {
+            Some(at) => &mut self.places[at],
+            None => self.others.entry((lock, task)).or_default(),
         };
         *sum = (*sum).max(0).saturating_add(ns);
     }
 
-    /// Returns the time of each task that held a lock, those of a lock together where the table has it.
+    /// Returns the time of each task that held a lock, those of a lock together where the grid has it.
     pub(in crate::tables) fn into_times(self) -> impl Iterator<Item = (LockId, TaskId, i64)> {
-        let Self { tasks, places, others, .. } = self;
+        let Self { grid, places, others } = self;
         let places = places.into_iter().enumerate().filter(|(_, ns)| *ns != NONE);
-        // Ids of the side tables are 31 bits wide.
-        let id = |at: usize| at as i32;
-        let of_place = move |(at, ns)| (LockId(id(at / tasks)), TaskId(id(at % tasks)), ns);
+        let of_place = move |(at, ns)| {
+            let (lock, task) = grid.pair(at);
+            // Ids of the side tables are 31 bits wide.
+            (LockId(lock as i32), TaskId(task as i32), ns)
+        };
         places.map(of_place).chain(others.into_iter().map(|((lock, task), ns)| (lock, task, ns)))
     }
 }
