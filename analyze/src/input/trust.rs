@@ -14,7 +14,7 @@ mod deadlocks;
 mod text;
 
 pub use about::About;
-pub(crate) use counter::TrustCounter;
+pub(crate) use counter::{SelectedCounter, TrustCounter};
 pub(super) use deadlocks::describe;
 
 /// The cause of losses that more memory would have prevented.

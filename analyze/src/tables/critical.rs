@@ -117,7 +117,7 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
         |at, sink| {
             // Each lock is in one sink.
             waited[at].extend(sink.by_lock);
-            sink.trust
+            sink.counter.trust
         },
     )?;
     let (mut totals, mut ids) = (Totals::new(), RowIds::apart(inputs.len()));

@@ -14,14 +14,13 @@ use serde::Serialize;
 use trace_format::{EventRow as _, LockRow, Trace};
 
 use crate::{
-    engine::{Hold, Rules, Sink, Wait},
+    engine::Rules,
     error::AnalyzeError,
     input::{
         Detail, Input,
         filter::Filter,
         readers,
-        selection::Selection,
-        trust::{About, Trust, TrustCounter},
+        trust::{About, SelectedCounter, Trust},
     },
     order::{Collector, Found, Lifetimes, Nodes, search},
     output::{Column, Page, column::sort_key},
@@ -105,7 +104,7 @@ pub fn order(traces: &[Trace], options: &Options) -> Result<LockOrder, AnalyzeEr
     }
     // Nothing is ranked, so no loss is too much.
     let how = (Detail::Times, readers(), true);
-    let sink = |at: usize| Counter { selection: &inputs[at].selection, trust: TrustCounter::default() };
+    let sink = |at: usize| SelectedCounter::new(&inputs[at].selection);
     let trust = Input::read_all(&inputs, how, sink, |_, counter| counter.trust)?;
     let (mut cycles, mut counts, mut is_cut, mut dropped) = (Vec::new(), CycleCounts::default(), false, 0);
     for input in &inputs {
@@ -154,26 +153,6 @@ fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), Analyz
     let collected = collector.finish();
     let lifetimes = Lifetimes::of(input.names.tasks());
     Ok((search(&collected, &nodes, &lifetimes, options.length), collected.dropped))
-}
-
-/// Counts the selected intervals for the trust block.
-struct Counter<'a> {
-    selection: &'a Selection,
-    trust: TrustCounter,
-}
-
-impl Sink for Counter<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) {
-            self.trust.hold(hold);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
-            self.trust.wait(wait);
-        }
-    }
 }
 
 impl LockOrder {

@@ -15,14 +15,12 @@ use super::{
 };
 use crate::{
     TextStyle,
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{
         Detail, Input,
         filter::Filter,
         readers,
-        selection::Selection,
-        trust::{About, Trust, TrustCounter},
+        trust::{About, SelectedCounter, Trust},
     },
     output::{Column, Page, column::sort_key},
     whatif::{self, Baseline, Times},
@@ -95,7 +93,7 @@ pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeErro
     let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
     let how = (Detail::Times, readers(), options.allow_loss);
-    let sink = |at: usize| Counter { selection: &inputs[at].selection, trust: TrustCounter::default() };
+    let sink = |at: usize| SelectedCounter::new(&inputs[at].selection);
     let trust = Input::read_all(&inputs, how, sink, |_, counter| counter.trust)?;
     let (mut replays, mut rows) = (Vec::new(), Vec::new());
     for input in &inputs {
@@ -158,26 +156,6 @@ pub(crate) fn predict_each(
         Ok(Row::new(change.to_string(), &prediction, Vec::new(), (false, false)))
     };
     Ok(changes.iter().map(row).collect())
-}
-
-/// Counts the intervals for the trust block.
-struct Counter<'a> {
-    selection: &'a Selection,
-    trust: TrustCounter,
-}
-
-impl Sink for Counter<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) {
-            self.trust.hold(hold);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
-            self.trust.wait(wait);
-        }
-    }
 }
 
 impl WhatIf {

@@ -6,7 +6,7 @@ use trace_format::{TaskId, Trace};
 
 use super::{Cause, LeftOut, RING_FULL, Trust};
 use crate::{
-    engine::{Counts, Hold, HoldState, Outcome, Wait},
+    engine::{Counts, Hold, HoldState, Outcome, Sink, Wait},
     input::{names::Names, reading::ReadStats, selection::Selection},
     output::units,
 };
@@ -154,6 +154,32 @@ impl TrustCounter {
             complete: info.complete,
             stop_reason: info.stop_reason.clone(),
             probe_cost_ns: info.probe_cost_ns.clone(),
+        }
+    }
+}
+
+/// Counts the selected intervals of a reading, and makes nothing else of them.
+pub(crate) struct SelectedCounter<'a> {
+    pub(crate) selection: &'a Selection,
+    pub(crate) trust: TrustCounter,
+}
+
+impl<'a> SelectedCounter<'a> {
+    pub(crate) fn new(selection: &'a Selection) -> Self {
+        Self { selection, trust: TrustCounter::default() }
+    }
+}
+
+impl Sink for SelectedCounter<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            self.trust.hold(hold);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.selection.selects_wait(wait) {
+            self.trust.wait(wait);
         }
     }
 }
