@@ -5,7 +5,7 @@
 
 use core::{
     ptr::null_mut,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, Ordering, compiler_fence},
 };
 
 use crate::sys;
@@ -17,7 +17,8 @@ const FRAMES: usize = 192 << 10;
 /// The part of both that is reserved for stacks of one frame.
 const RESERVE: usize = 1024;
 const BUCKETS: usize = 16_384;
-const RECENT: usize = 1024;
+/// Number of pairs of recent stacks.
+const RECENT: usize = 256;
 
 /// Tables for threads that start when no memory can be mapped.
 static RESERVED: [AtomicPtr<Table>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
@@ -52,14 +53,28 @@ pub(crate) fn give_back(table: *mut Table) {
 /// A stack table. All zeros is an empty table.
 #[repr(C)]
 pub(crate) struct Table {
-    /// The last stack of a caller, by the caller's hash.
-    recent: [u16; RECENT],
+    /// The last stacks of callers, by the caller's hash.
+    recent: [[Recent; 2]; RECENT],
     /// The first stack of a chain, by the hash of the frames.
     buckets: [u16; BUCKETS],
     used: u32,
     frames_used: u32,
     entries: [Entry; STACKS + 1],
     frames: [usize; FRAMES],
+}
+
+/// A stack that was found just now. Has its call site, so that a stack of one frame is recognized without another look. All zeros is no
+/// stack: no call returns to address 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recent {
+    /// The first frame.
+    pub(crate) return_address: usize,
+    /// The place of the further frames.
+    at: u32,
+    /// The number of further frames.
+    further: u16,
+    /// The number of the stack; 0 for none.
+    pub(crate) number: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -70,6 +85,10 @@ struct Entry {
     next: u16,
 }
 
+impl Recent {
+    const NONE: Self = Self { return_address: 0, at: 0, further: 0, number: 0 };
+}
+
 impl Table {
     /// Returns the index of a caller in `recent`.
     #[inline(always)]
@@ -78,16 +97,35 @@ impl Table {
         (mixed >> (u64::BITS - RECENT.ilog2())) as usize
     }
 
-    /// Returns the last stack of a caller, 0 if none, and its frames.
+    /// Returns the last stacks of a caller.
     #[inline(always)]
-    pub(crate) fn recent(&self, entry: usize) -> (u16, &[usize]) {
-        let number = self.recent[entry % RECENT];
-        (number, self.stack(number))
+    pub(crate) fn recent(&self, entry: usize) -> &[Recent; 2] {
+        &self.recent[entry % RECENT]
     }
 
-    /// Stores the last stack of a caller.
+    /// Returns the frames of a recent stack without its first one.
+    #[inline(always)]
+    pub(crate) fn further(&self, recent: &Recent) -> &[usize] {
+        let at = recent.at as usize;
+        self.frames.get(at..at + usize::from(recent.further)).unwrap_or_default()
+    }
+
+    /// Stores the last stack of a caller, which has a number.
     pub(crate) fn set_recent(&mut self, entry: usize, number: u16) {
-        self.recent[entry % RECENT] = number;
+        let Entry { at, count, .. } = self.entries[usize::from(number) % (STACKS + 1)];
+        let return_address = self.stack(number).first().copied().unwrap_or(0);
+        let pair = &mut self.recent[entry % RECENT];
+        // A signal handler may jump out of this, so none of them has the call site of one stack and the number of another.
+        for (index, stack) in [
+            (1, pair[0]),
+            (0, Recent { return_address, at: at + 1, further: count.saturating_sub(1), number }),
+        ] {
+            pair[index].return_address = 0;
+            compiler_fence(Ordering::SeqCst);
+            pair[index] = Recent { return_address: 0, ..stack };
+            compiler_fence(Ordering::SeqCst);
+            pair[index].return_address = stack.return_address;
+        }
     }
 
     /// Returns the frames of a stack; empty for number 0.
@@ -106,7 +144,12 @@ impl Table {
         let mut number = self.buckets[hash as usize % BUCKETS];
         while number != 0 {
             let entry = &self.entries[usize::from(number) % (STACKS + 1)];
-            if entry.hash == hash && self.stack(number) == frames {
+            // Not by `==`, which becomes a call of this library's `bcmp`, a byte at a time.
+            let known = self.stack(number);
+            if entry.hash == hash
+                && known.len() == frames.len()
+                && known.iter().zip(frames).all(|(known, frame)| known == frame)
+            {
                 return Some(number);
             }
             number = entry.next;
@@ -139,7 +182,7 @@ impl Table {
 
     /// Removes all stacks.
     pub(crate) fn clear(&mut self) {
-        self.recent.fill(0);
+        self.recent.fill([Recent::NONE; 2]);
         self.buckets.fill(0);
         (self.used, self.frames_used) = (0, 0);
     }
@@ -167,6 +210,11 @@ mod tests {
         table.find(frames).or_else(|| table.has_room(frames.len()).then(|| table.insert(frames)))
     }
 
+    /// The numbers and frames of the recent stacks of a caller.
+    fn recent(table: &Table) -> [(u16, usize, &[usize]); 2] {
+        table.recent(7).each_ref().map(|recent| (recent.number, recent.return_address, table.further(recent)))
+    }
+
     #[test]
     fn numbers_start_at_1_and_do_not_change() {
         let mut table = table();
@@ -174,11 +222,13 @@ mod tests {
         assert_eq!(number(&mut table, &[1]), Some(2));
         assert_eq!(number(&mut table, &[1, 2]), Some(1));
         assert_eq!(table.stack(1), [1, 2]);
-        assert_eq!(table.recent(7), (0, &[][..]));
+        assert_eq!(recent(&table), [(0, 0, &[][..]), (0, 0, &[])]);
         table.set_recent(7, 2);
-        assert_eq!(table.recent(7), (2, &[1][..]));
+        assert_eq!(recent(&table), [(2, 1, &[][..]), (0, 0, &[])]);
+        table.set_recent(7, 1);
+        assert_eq!(recent(&table), [(1, 1, &[2][..]), (2, 1, &[])]);
         table.clear();
-        assert_eq!((table.find(&[1, 2]), table.recent(7)), (None, (0, &[][..])));
+        assert_eq!((table.find(&[1, 2]), recent(&table)), (None, [(0, 0, &[][..]), (0, 0, &[])]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use core::{
     ffi::c_void,
+    mem::MaybeUninit,
     ptr::null_mut,
     sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
@@ -168,12 +169,18 @@ impl Thread {
         }
         let is_inside = stack_pointer >= self.stack.low && stack_pointer < self.stack.high;
         let window = Window { low: stack_pointer, high: if is_inside { self.stack.high } else { 0 } };
-        let entry = Table::recent_entry(caller.return_address, caller.frame_pointer);
+        // A frame pointer that no walk follows is any value, a new one for each call: it does not tell stacks apart.
+        let frame_pointer = if window.has_frame(caller.frame_pointer) { caller.frame_pointer } else { 0 };
+        let entry = Table::recent_entry(caller.return_address, frame_pointer);
         // SAFETY: the table belongs to this thread, and the window is a mapped part of its stack.
         unsafe {
-            let (number, frames) = (*self.stacks).recent(entry);
-            if is_same(caller, window, frames, self.max_frames as usize) {
-                return number;
+            let table = &*self.stacks;
+            for recent in table.recent(entry) {
+                if recent.return_address == caller.return_address
+                    && is_same(caller, window, table.further(recent), self.max_frames as usize)
+                {
+                    return recent.number;
+                }
             }
             self.find_or_write_stack(caller, window, entry, time())
         }
@@ -182,14 +189,14 @@ impl Thread {
     #[cold]
     #[inline(never)]
     unsafe fn find_or_write_stack(&mut self, caller: Caller, window: Window, entry: usize, time: u64) -> u16 {
-        let mut frames = [0; MAX_FRAMES];
+        // Not set to zero: that takes longer than most walks.
+        let mut frames = [const { MaybeUninit::uninit() }; MAX_FRAMES];
         // SAFETY: as above.
-        let (table, count) = unsafe {
+        let (table, whole) = unsafe {
             let max = (self.max_frames as usize).clamp(1, MAX_FRAMES);
             (&mut *self.stacks, walk(caller, window, frames.get_unchecked_mut(..max)))
         };
         self.write_name(time);
-        let whole = frames.get(..count).unwrap_or_default();
         for stack in [whole, whole.get(..1).unwrap_or_default()] {
             if let Some(number) = table.find(stack) {
                 table.set_recent(entry, number);

@@ -1,6 +1,8 @@
 //! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's stack and above the
 //! previous one, so that programs without frame pointers cannot make a walk read unmapped memory.
 
+use core::{mem::MaybeUninit, slice};
+
 /// The caller of an interposed function, from the registers at its entry.
 ///
 /// `repr(C)`: `entry` passes the fields in the two registers that follow the function's arguments, as the ABI
@@ -29,12 +31,23 @@ const MAX_CODE: usize = 1 << 47;
 const WORD: usize = size_of::<usize>();
 
 impl Window {
+    /// Whether the walk of a caller with this frame pointer reads a frame there.
+    #[inline(always)]
+    pub(crate) fn has_frame(self, frame_pointer: usize) -> bool {
+        self.contains(self.low, frame_pointer)
+    }
+
+    #[inline(always)]
+    fn contains(self, last: usize, frame_pointer: usize) -> bool {
+        let inside = frame_pointer > last && frame_pointer < self.high.saturating_sub(2 * WORD - 1);
+        inside && frame_pointer.is_multiple_of(WORD)
+    }
+
     /// Reads the frame at `frame_pointer`, if it is valid and above `last`. Returns its return address and the caller's frame
     /// pointer.
     #[inline(always)]
     unsafe fn frame(self, last: usize, frame_pointer: usize) -> Option<(usize, usize)> {
-        let inside = frame_pointer > last && frame_pointer < self.high.saturating_sub(2 * WORD - 1);
-        if !inside || !frame_pointer.is_multiple_of(WORD) {
+        if !self.contains(last, frame_pointer) {
             return None;
         }
         let frame = frame_pointer as *const usize;
@@ -54,14 +67,11 @@ fn is_code(address: usize) -> bool {
     (MIN_CODE..MAX_CODE).contains(&address)
 }
 
-/// Whether the caller's stack, limited to `max` frames, is equal to `known`.
+/// Whether the frames of the caller's stack behind its first one are `further`, if it is limited to `max` frames.
 #[inline(always)]
-pub(crate) unsafe fn is_same(caller: Caller, window: Window, known: &[usize], max: usize) -> bool {
-    if known.first() != Some(&caller.return_address) {
-        return false;
-    }
+pub(crate) unsafe fn is_same(caller: Caller, window: Window, further: &[usize], max: usize) -> bool {
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
-    for expected in &known[1..] {
+    for expected in further {
         // SAFETY: the window is mapped, the caller's obligation.
         match unsafe { window.frame(last, frame_pointer) } {
             Some((return_address, next)) if return_address == *expected => {
@@ -71,18 +81,18 @@ pub(crate) unsafe fn is_same(caller: Caller, window: Window, known: &[usize], ma
         }
     }
     // SAFETY: as above.
-    known.len() == max
+    further.len() + 1 == max
         || unsafe { window.frame(last, frame_pointer) }.is_none_or(|(address, _)| !is_code(address))
 }
 
-/// Stores the caller's stack in `frames`, which must not be empty, and returns the number of frames.
+/// Stores the caller's stack in `frames`, and returns it.
 #[cold]
-pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [usize]) -> usize {
+pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [MaybeUninit<usize>]) -> &[usize] {
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
     let mut count = 0;
     let mut address = caller.return_address;
     for frame in &mut *frames {
-        *frame = address;
+        frame.write(address);
         count += 1;
         // SAFETY: the window is mapped, the caller's obligation.
         match unsafe { window.frame(last, frame_pointer) } {
@@ -93,7 +103,8 @@ pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [usize]) 
             _ => break,
         }
     }
-    count
+    // SAFETY: the first `count` frames were written.
+    unsafe { slice::from_raw_parts(frames.as_ptr().cast(), count) }
 }
 
 #[cfg(test)]
@@ -113,12 +124,11 @@ mod tests {
     }
 
     fn walked(caller: Caller, window: Window, most: usize) -> Vec<usize> {
-        let mut frames = vec![0; most];
+        let mut room = vec![MaybeUninit::uninit(); most];
         // SAFETY: the window is memory of the test.
-        let count = unsafe { walk(caller, window, &mut frames) };
-        frames.truncate(count);
+        let frames = unsafe { walk(caller, window, &mut room) }.to_vec();
         // SAFETY: as above.
-        assert!(unsafe { is_same(caller, window, &frames, most) }, "a stack is the same as itself");
+        assert!(unsafe { is_same(caller, window, &frames[1..], most) }, "a stack is the same as itself");
         frames
     }
 
@@ -134,9 +144,9 @@ mod tests {
         assert_eq!(walked(at(window, 2), window, 10), [CODE, CODE + 1, CODE + 2, CODE + 3]);
         assert_eq!(walked(at(window, 2), window, 3), [CODE, CODE + 1, CODE + 2]);
         let longer = [CODE, CODE + 1, CODE + 2, CODE + 3, CODE + 4];
-        for known in [&longer[..3], &longer[..], &[CODE, CODE + 7, CODE + 2, CODE + 3], &[]] {
+        for known in [&longer[..3], &longer[..], &[CODE, CODE + 7, CODE + 2, CODE + 3]] {
             // SAFETY: the window is an array of the test.
-            assert!(unsafe { !is_same(at(window, 2), window, known, 10) }, "{known:x?}");
+            assert!(unsafe { !is_same(at(window, 2), window, &known[1..], 10) }, "{known:x?}");
         }
     }
 
