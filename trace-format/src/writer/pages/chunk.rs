@@ -1,6 +1,7 @@
 //! One column of a row group: the values of batches in, a column chunk out. Each batch is a page; batches without values are pages
 //! of nulls, joined until a value comes.
 
+use bytes::Bytes;
 use parquet::{
     basic::{Compression, Encoding},
     column::{
@@ -74,14 +75,31 @@ struct Pages {
 
 /// Memory and a compressor for all columns.
 pub(super) struct Workspace {
-    pub(super) compressor: Compressor<'static>,
+    compressor: Compressor<'static>,
     page: Vec<u8>,
     indices: Vec<u32>,
+    /// The last page that was compressed, and its result: neighbouring columns are often equal throughout a page.
+    last: (Vec<u8>, Bytes),
 }
 
 impl Workspace {
     pub(super) fn new(compressor: Compressor<'static>) -> Self {
-        Self { compressor, page: Vec::new(), indices: Vec::new() }
+        Self { compressor, page: Vec::new(), indices: Vec::new(), last: (Vec::new(), Bytes::new()) }
+    }
+}
+
+impl Workspace {
+    /// Compresses the page. Returns the result, and the size of the page.
+    fn compress(&mut self) -> Result<(Bytes, usize), ParquetError> {
+        let Self { compressor, page, last, .. } = self;
+        if last.0 != *page {
+            let compressed = compressor
+                .compress(page)
+                .map_err(|error| ParquetError::General(format!("cannot compress a page: {error}")))?;
+            std::mem::swap(&mut last.0, page);
+            last.1 = compressed.into();
+        }
+        Ok((last.1.clone(), last.0.len()))
     }
 }
 
@@ -219,15 +237,16 @@ impl ChunkWriter {
 
     /// Compresses the page in the workspace and adds it.
     fn add_page(&mut self, rows: usize, workspace: &mut Workspace) -> Result<(), ParquetError> {
+        let (buf, uncompressed) = workspace.compress()?;
         let page = Page::DataPage {
-            buf: compress(workspace)?.into(),
+            buf,
             num_values: rows as u32,
             encoding: self.layout.encoding(self.is_plain),
             def_level_encoding: Encoding::RLE,
             rep_level_encoding: Encoding::RLE,
             statistics: None,
         };
-        self.pages.add(page, workspace.page.len())
+        self.pages.add(page, uncompressed)
     }
 
     /// Ends the chunk. Returns its bytes, with the dictionary first, and starts the next one.
@@ -290,13 +309,14 @@ impl ChunkWriter {
                 None => page.extend_from_slice(&value.to_le_bytes()),
             }
         }
+        let (buf, uncompressed) = workspace.compress()?;
         let page = Page::DictionaryPage {
-            buf: compress(workspace)?.into(),
+            buf,
             num_values: self.dictionary.values().len() as u32,
             encoding: Encoding::PLAIN_DICTIONARY,
             is_sorted: false,
         };
-        pages.add(page, workspace.page.len())
+        pages.add(page, uncompressed)
     }
 
     fn statistics(&self) -> Statistics {
@@ -322,14 +342,6 @@ impl ChunkWriter {
     }
 }
 
-/// Compresses the page in the workspace.
-fn compress(workspace: &mut Workspace) -> Result<Vec<u8>, ParquetError> {
-    let Workspace { compressor, page, .. } = workspace;
-    compressor
-        .compress(page)
-        .map_err(|error| ParquetError::General(format!("cannot compress a page: {error}")))
-}
-
 /// Extends bounds by values.
 fn bounds(before: Option<(i64, i64)>, values: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
     let wider = |(least, greatest): (i64, i64), value: i64| (least.min(value), greatest.max(value));
@@ -342,8 +354,11 @@ fn bounds(before: Option<(i64, i64)>, values: impl Iterator<Item = i64>) -> Opti
 fn split(values: &[i64], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + size_of_val(values), 0);
+    // The higher bytes of most columns are zero throughout, as the streams are already.
+    let bits = values.iter().fold(0, |bits, value| bits | value);
+    let used = (i64::BITS - bits.leading_zeros()).div_ceil(8) as usize;
     let streams = &mut out[start..];
-    for (byte, stream) in streams.chunks_exact_mut(values.len()).enumerate() {
+    for (byte, stream) in streams.chunks_exact_mut(values.len()).enumerate().take(used) {
         for (out, value) in stream.iter_mut().zip(values) {
             *out = (value >> (8 * byte)) as u8;
         }

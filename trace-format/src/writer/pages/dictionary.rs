@@ -26,14 +26,24 @@ impl Dictionary {
         if self.values.len() + values.len() > MAX_VALUES {
             return false;
         }
-        out.extend(values.map(|value| {
-            let place = usize::try_from(value).unwrap_or(usize::MAX);
-            match self.table.get(place) {
-                Some(&index) if index != NONE => index,
-                _ => self.find_or_add(value, place),
-            }
-        }));
-        true
+        out.resize(values.len(), 0);
+        let mut values = out.iter_mut().zip(values);
+        loop {
+            // The table changes only for a value that is new or in no table.
+            let table = self.table.as_slice();
+            let other = values.by_ref().find_map(|(index, value)| {
+                let place = usize::try_from(value).unwrap_or(usize::MAX);
+                match table.get(place) {
+                    Some(&found) if found != NONE => {
+                        *index = found;
+                        None
+                    }
+                    _ => Some((index, value, place)),
+                }
+            });
+            let Some((index, value, place)) = other else { return true };
+            *index = self.find_or_add(value, place);
+        }
     }
 
     #[cold]

@@ -85,12 +85,24 @@ fn pack_group(group: &[u32], width: u32, out: &mut Vec<u8>) {
     }
 }
 
+/// Returns the bit number `bit` of up to eight words.
+#[inline]
+fn pack_bits(group: &[u32], bit: u32) -> u8 {
+    if let Ok(group) = <&[u32; GROUP]>::try_from(group) {
+        // Two words at a time: those with even indices are in the lower half.
+        let pair = |at: usize| u64::from(group[at]) | u64::from(group[at + 1]) << 32;
+        let bits = [0, 2, 4, 6]
+            .map(|at| (pair(at) >> bit & (1 << 32 | 1)) << at)
+            .iter()
+            .fold(0, |all, bits| all | bits);
+        return (bits | bits >> 31) as u8;
+    }
+    group.iter().rev().fold(0, |byte, word| byte << 1 | (word >> bit & 1) as u8)
+}
+
 /// Appends the bit number `bit` of each word, as values of one bit.
 pub(super) fn encode_bits(words: &[u32], bit: u32, out: &mut Vec<u8>) {
-    let packed: Vec<u8> = words
-        .chunks(GROUP)
-        .map(|group| group.iter().rev().fold(0, |byte, word| byte << 1 | (word >> bit & 1) as u8))
-        .collect();
+    let packed: Vec<u8> = words.chunks(GROUP).map(|group| pack_bits(group, bit)).collect();
     // The last group may be shorter than its byte, so it is never a part of a run.
     let whole = words.len() / GROUP;
     let (mut at, mut literal) = (0, 0);
