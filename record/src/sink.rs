@@ -79,9 +79,9 @@ impl Sink {
         (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(Box::new((rows, locks))))
     }
 
-    /// Returns empty columns, which have memory already if others were written.
-    pub fn free_columns(&self) -> EventColumns {
-        self.free.try_recv().unwrap_or_default()
+    /// Returns empty columns, which have memory already if others were written, or addresses for `rows` rows.
+    pub fn free_columns(&self, rows: usize) -> EventColumns {
+        self.free.try_recv().unwrap_or_else(|_| EventColumns::with_capacity(rows))
     }
 
     /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed. Returns `false` if

@@ -152,9 +152,21 @@ macro_rules! columns {
         }
 
         impl EventColumns {
+            /// Creates columns with addresses for this many events; they take memory as they fill.
+            pub fn with_capacity(events: usize) -> Self {
+                Self { present: Vec::with_capacity(events), $($field: Vec::with_capacity(events),)+ }
+            }
+
             /// Adds an event.
             #[inline]
             pub fn push(&mut self, event: Event) {
+                self.push_inlined(event);
+            }
+
+            /// Adds an event. Always inlined, so that fields that are constant at the call cost nothing: for the few places that add
+            /// most events.
+            #[inline(always)]
+            pub fn push_inlined(&mut self, event: Event) {
                 let (mut present, mut bit) = (0_u32, 1_u32);
                 $(
                     if let Some(value) = event.$field.value() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    Event, EventKind, StackId, TaskId,
+    CallKind, Event, EventKind, LockKind, Mode, StackId, TaskId,
     preload::{Record, call, op},
     wire::api,
 };
@@ -71,6 +71,15 @@ struct Session {
     held: Held,
 }
 
+impl Session {
+    /// The stack of a record.
+    #[inline]
+    fn stack(&self, record: &Record) -> Option<StackId> {
+        let index = usize::from(record.stack()).checked_sub(1)?;
+        self.stacks.get(index).copied()
+    }
+}
+
 /// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
 #[derive(Debug, Default)]
 struct Held {
@@ -89,19 +98,27 @@ impl Held {
             Action::Returned(_, Outcome::Acquired(_)) | Action::ConditionReturned(..)
                 if fact.mode().is_some() =>
             {
-                if self.locks.len() == Self::MAX {
-                    self.is_unknown = true;
-                } else {
-                    self.locks.push(fact.address);
-                }
+                self.take(fact.address);
             }
-            Action::Released { .. } | Action::ConditionWait(_) => {
-                if let Some(at) = self.locks.iter().rposition(|&lock| lock == fact.address) {
-                    self.locks.swap_remove(at);
-                }
-            }
+            Action::Released { .. } | Action::ConditionWait(_) => self.release(fact.address),
             Action::Destroyed => self.locks.retain(|&lock| lock != fact.address),
             _ => {}
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, address: u64) {
+        if self.locks.len() == Self::MAX {
+            self.is_unknown = true;
+        } else {
+            self.locks.push(address);
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, address: u64) {
+        if let Some(at) = self.locks.iter().rposition(|&lock| lock == address) {
+            self.locks.swap_remove(at);
         }
     }
 
@@ -248,7 +265,6 @@ impl Sessions {
         }
         let mut is_charged = true;
         let first = rest.first().copied().unwrap_or_default();
-        let key = TaskKey::of_thread(session.tid);
         match record.op() {
             op::STACK => {
                 let Space::Process(process, pid) = image.space else { return };
@@ -267,7 +283,7 @@ impl Sessions {
             }
             op::LOST => {
                 context.out.push(lost_row(ts_ns, session.task, record.address()));
-                let work = user.lost_by(key) as u64;
+                let work = user.lost_by(TaskKey::of_thread(session.tid)) as u64;
                 is_charged = image.process.account.charge(Item::Loss(work)).is_ok();
             }
             op::RENAMED => {
@@ -280,20 +296,11 @@ impl Sessions {
                 }
             }
             _ if !session.is_selected || !self.filters.selects_address(record.address()) => {}
+            op::ACQUIRED | op::RELEASED if is_simple(record) => {
+                is_charged = simple_row(ts_ns, record, session, image, context);
+            }
             _ => {
-                let index = usize::from(record.stack()).checked_sub(1);
-                let header = Header {
-                    ts_ns,
-                    cpu: None,
-                    source: Source::Library,
-                    key,
-                    task: session.task,
-                    space: image.space,
-                    stack: index.and_then(|index| session.stacks.get(index)).copied(),
-                    waker: None,
-                    owner: None,
-                    times: None,
-                };
+                let header = header(ts_ns, record, session, image);
                 if let Some(fact) = fact(record, first, |tid| image.tasks.get(&tid).copied()) {
                     session.held.add(&fact);
                     let before = context.locks.rows().len();
@@ -308,6 +315,69 @@ impl Sessions {
             image.is_over = true;
         }
     }
+}
+
+/// The fields of a record that do not depend on its kind.
+fn header(ts_ns: i64, record: &Record, session: &Session, image: &Image) -> Header {
+    Header {
+        ts_ns,
+        cpu: None,
+        source: Source::Library,
+        key: TaskKey::of_thread(session.tid),
+        task: session.task,
+        space: image.space,
+        stack: session.stack(record),
+        waker: None,
+        owner: None,
+        times: None,
+    }
+}
+
+/// Whether [`simple_row`] adds the row of an acquisition or a release: the lock is a mutex, or of another kind whose holders
+/// need not be known.
+#[inline]
+fn is_simple(record: &Record) -> bool {
+    matches!(record.api(), api::MUTEX | api::SPIN) && record.address() != 0
+}
+
+/// Adds the row of an acquisition without a wait, or of a release, as [`UserLocks::add`] does. Most records are of these kinds and need
+/// nothing that [`UserLocks`] knows. Returns `false` if the process's budget is exceeded.
+#[inline(always)]
+fn simple_row(
+    ts_ns: i64,
+    record: &Record,
+    session: &mut Session,
+    image: &Image,
+    context: &mut Context<'_>,
+) -> bool {
+    let address = record.address();
+    let kind = if record.api() == api::SPIN { LockKind::PthreadSpin } else { LockKind::PthreadMutex };
+    let before = context.locks.rows().len();
+    let lock = context.locks.id(image.space, address, kind, ts_ns);
+    let new = context.locks.rows().len() - before;
+    let row = |kind| Event {
+        mode: Some(Mode::Exclusive),
+        lock: Some(lock),
+        task: Some(session.task),
+        stack: session.stack(record),
+        cpu: None,
+        ..Event::new(ts_ns, kind, 0)
+    };
+    if record.op() == op::ACQUIRED {
+        let call = match record.call() {
+            call::TRY => Some(CallKind::Try),
+            call::TIMED => Some(CallKind::Timed),
+            _ => None,
+        };
+        let (wait_ns, blocked_ns, runq_ns) = (Some(0), Some(0), Some(0));
+        let acquire = row(EventKind::Acquire);
+        context.out.push_inlined(Event { wait_ns, blocked_ns, runq_ns, call, ..acquire });
+        session.held.take(address);
+    } else {
+        context.out.push_inlined(row(EventKind::Release));
+        session.held.release(address);
+    }
+    new == 0 || image.process.account.charge(Item::Locks(new as u64)).is_ok()
 }
 
 /// The fact that a record reports, given the unit behind it.

@@ -73,6 +73,8 @@ fn ticks() -> u64 {
 pub struct Timeline {
     readings: VecDeque<Reading>,
     segment: Segment,
+    /// Ticks of the last reading.
+    last_ticks: u64,
 }
 
 /// The time between two readings.
@@ -92,6 +94,7 @@ impl Segment {
         Self { begin, end, rate: u64::try_from(rate).unwrap_or(u64::MAX) }
     }
 
+    #[inline]
     fn ns(&self, ticks: u64) -> u64 {
         let part = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> 32) as u64;
         if ticks >= self.begin.ticks {
@@ -106,7 +109,8 @@ impl Segment {
 impl Timeline {
     /// Starts with two readings: one does not show the rate of a clock.
     pub fn new(first: Reading, second: Reading) -> Self {
-        Self { readings: VecDeque::from([first, second]), segment: Segment::between(first, second) }
+        let readings = VecDeque::from([first, second]);
+        Self { readings, segment: Segment::between(first, second), last_ticks: second.ticks }
     }
 
     /// Adds the next reading.
@@ -116,6 +120,7 @@ impl Timeline {
             return;
         }
         self.readings.push_back(next);
+        self.last_ticks = next.ticks;
         self.segment = Segment::between(last, next);
     }
 
@@ -130,8 +135,9 @@ impl Timeline {
     }
 
     /// The time of a record that was written before the last reading, given the low bits of its ticks.
+    #[inline]
     pub fn ns(&mut self, low_ticks: u64) -> u64 {
-        let now = self.segment_end();
+        let now = self.last_ticks;
         let ticks = now.wrapping_sub(now.wrapping_sub(low_ticks) & LOW_MASK);
         if !(self.segment.begin.ticks..=self.segment.end.ticks).contains(&ticks) {
             self.find(ticks);
@@ -139,10 +145,7 @@ impl Timeline {
         self.segment.ns(ticks)
     }
 
-    fn segment_end(&self) -> u64 {
-        self.readings.back().map_or(0, |last| last.ticks)
-    }
-
+    #[cold]
     fn find(&mut self, ticks: u64) {
         let after = self.readings.partition_point(|reading| reading.ticks < ticks);
         let end = after.clamp(1, self.readings.len() - 1);

@@ -41,8 +41,6 @@ struct Stream {
     chunks: VecDeque<Chunk>,
     /// Index of the next record in the first chunk.
     next: usize,
-    /// Units of that record.
-    units: usize,
     /// Time of the next step, or of the last one if there is no next one.
     last_ns: u64,
     busy: bool,
@@ -204,78 +202,158 @@ impl Merger {
     ) -> u64 {
         let mut bound_ns = bound_ns.min(self.settled_ns().saturating_add(1));
         let Self { streams, state, next, settled_ns, .. } = self;
-        while let Some(&Reverse((ts_ns, id))) = next.peek() {
+        let Some(mut first) = next.pop() else { return bound_ns };
+        loop {
+            let Reverse((ts_ns, id)) = first;
             if ts_ns >= bound_ns || *budget == 0 {
+                next.push(first);
                 return ts_ns.min(bound_ns);
             }
-            next.pop();
             let stream = &mut streams[id as usize];
             // While the stream stays before all others, the heap is not needed.
             let until_ns = next.peek().map_or(bound_ns, |Reverse((ns, _))| bound_ns.min(*ns));
-            loop {
-                *budget -= 1;
-                state.emit_next(id, stream, &mut each);
-                if !state.find_next(stream) {
-                    if stream.busy {
-                        bound_ns = bound_ns.min(stream.known_ns(*settled_ns).saturating_add(1));
-                    }
-                    break;
+            if state.emit_run(id, stream, until_ns, budget, &mut each) {
+                first = Reverse((stream.last_ns, id));
+                // The stream changes places with the first of the others.
+                if let Some(mut other) = next.peek_mut()
+                    && *other > first
+                {
+                    std::mem::swap(&mut *other, &mut first);
                 }
-                if stream.last_ns >= until_ns || *budget == 0 {
-                    next.push(Reverse((stream.last_ns, id)));
-                    break;
-                }
+                continue;
             }
+            if stream.busy {
+                bound_ns = bound_ns.min(stream.known_ns(*settled_ns).saturating_add(1));
+            }
+            let Some(other) = next.pop() else { return bound_ns };
+            first = other;
         }
-        bound_ns
     }
 }
 
 impl State {
-    /// Emits the next step of a stream, whose time is `last_ns`.
-    fn emit_next(&mut self, id: u32, stream: &mut Stream, each: &mut impl FnMut(u64, u32, Step<'_>)) {
-        let late = stream.last_ns < self.emitted_ns;
-        // Rows stay in the order of time, whatever times a process publishes.
-        self.emitted_ns = self.emitted_ns.max(stream.last_ns);
-        let ts_ns = self.emitted_ns;
-        match stream.chunks.front() {
-            Some(Chunk::Units(units)) => {
-                let rest = stream.next + 1..stream.next + stream.units;
-                if let (Some(&[head, body]), Some(rest)) = (units.get(stream.next), units.get(rest)) {
-                    let record = Record { head, body };
-                    match record.op() {
-                        op::LOST => {
-                            let (count, is_nested) = (record.address(), record.api() == lost::NESTED);
-                            stream.reported_lost = stream.reported_lost.saturating_add(count);
-                            if is_nested {
-                                stream.reported_nested = stream.reported_nested.saturating_add(count);
-                            }
-                            self.count_lost(count, is_nested);
-                        }
-                        op::STACK | op::RENAMED => {}
-                        _ => self.stats.delivered += 1,
-                    }
-                    // Starts do not count: a thread notes its start before its slot can be seen.
-                    self.stats.late += u64::from(late);
-                    each(ts_ns, id, Step::Record(record, rest));
+    /// Emits the next step of a stream, whose time is `last_ns`, and further ones before `until_ns` while there is a budget. Returns
+    /// whether there are more.
+    fn emit_run(
+        &mut self,
+        id: u32,
+        stream: &mut Stream,
+        until_ns: u64,
+        budget: &mut usize,
+        each: &mut impl FnMut(u64, u32, Step<'_>),
+    ) -> bool {
+        loop {
+            *budget -= 1;
+            if let Some(Chunk::Units(place)) = stream.chunks.front_mut() {
+                let units = std::mem::take(place);
+                let has_next = self.emit_records(id, stream, &units, until_ns, budget, each);
+                if let Some(Chunk::Units(place)) = stream.chunks.front_mut() {
+                    *place = units;
                 }
-                stream.next += stream.units;
-                self.pending -= stream.units;
-                return;
+                if has_next {
+                    return true;
+                }
+            } else {
+                self.emit_change(id, stream, each);
             }
-            Some(Chunk::Start(session)) => each(ts_ns, id, Step::Start(session)),
+            if !self.find_next(stream) {
+                return false;
+            }
+            if stream.last_ns >= until_ns || *budget == 0 {
+                return true;
+            }
+        }
+    }
+
+    /// Emits the next record of a stream, whose first chunk has these units, and further ones as [`emit_run`](Self::emit_run) does.
+    /// Returns `false` if no record begins at the next unit.
+    fn emit_records(
+        &mut self,
+        id: u32,
+        stream: &mut Stream,
+        units: &[Unit],
+        until_ns: u64,
+        budget: &mut usize,
+        each: &mut impl FnMut(u64, u32, Step<'_>),
+    ) -> bool {
+        let mut next = records::first(&units[stream.next..]);
+        while let Ok((record, rest)) = next {
+            self.emit_record(id, stream, record, rest, each);
+            stream.next += 1 + rest.len();
+            self.pending -= 1 + rest.len();
+            next = records::first(&units[stream.next..]);
+            if let Ok((record, _)) = next {
+                self.advance(stream, record);
+                if stream.last_ns >= until_ns || *budget == 0 {
+                    return true;
+                }
+                *budget -= 1;
+            }
+        }
+        false
+    }
+
+    /// Returns the time of a step of a stream, and whether it is late. Rows stay in the order of time, whatever times a process
+    /// publishes.
+    #[inline]
+    fn emitted(&mut self, stream_ns: u64) -> (u64, bool) {
+        let late = stream_ns < self.emitted_ns;
+        self.emitted_ns = self.emitted_ns.max(stream_ns);
+        (self.emitted_ns, late)
+    }
+
+    /// Emits a record, whose time is `last_ns`.
+    #[inline]
+    fn emit_record(
+        &mut self,
+        id: u32,
+        stream: &mut Stream,
+        record: Record,
+        rest: &[Unit],
+        each: &mut impl FnMut(u64, u32, Step<'_>),
+    ) {
+        let (ts_ns, late) = self.emitted(stream.last_ns);
+        match record.op() {
+            op::LOST => {
+                let (count, is_nested) = (record.address(), record.api() == lost::NESTED);
+                stream.reported_lost = stream.reported_lost.saturating_add(count);
+                if is_nested {
+                    stream.reported_nested = stream.reported_nested.saturating_add(count);
+                }
+                self.count_lost(count, is_nested);
+            }
+            op::STACK | op::RENAMED => {}
+            _ => self.stats.delivered += 1,
+        }
+        // Starts do not count: a thread notes its start before its slot can be seen.
+        self.stats.late += u64::from(late);
+        each(ts_ns, id, Step::Record(record, rest));
+    }
+
+    /// Emits the start or the exit of a stream, whose time is `last_ns`.
+    fn emit_change(&mut self, id: u32, stream: &mut Stream, each: &mut impl FnMut(u64, u32, Step<'_>)) {
+        let (ts_ns, _) = self.emitted(stream.last_ns);
+        match stream.chunks.pop_front() {
+            Some(Chunk::Start(session)) => each(ts_ns, id, Step::Start(&session)),
             Some(Chunk::Exit(exit)) => {
                 let unreported = exit.lost.saturating_sub(stream.reported_lost);
                 let nested = exit.nested.saturating_sub(stream.reported_nested).min(unreported);
                 self.count_lost(nested, true);
                 self.count_lost(unreported - nested, false);
-                each(ts_ns, id, Step::Exit(exit, unreported));
+                each(ts_ns, id, Step::Exit(&exit, unreported));
                 stream.image = None;
             }
-            Some(Chunk::WrittenAfter(_)) | None => return,
+            // `find_next` stops at the others only if a record begins there.
+            Some(Chunk::Units(_) | Chunk::WrittenAfter(_)) | None => {}
         }
-        stream.chunks.pop_front();
         stream.next = 0;
+    }
+
+    /// The next step of a stream is this record; its time becomes `last_ns`.
+    #[inline]
+    fn advance(&mut self, stream: &mut Stream, record: Record) {
+        // The times of a thread never decrease, whatever is in its memory.
+        stream.last_ns = stream.last_ns.max(self.timeline.ns(record.time()));
     }
 
     /// Counts lost records. A process may claim any number of them.
@@ -312,10 +390,8 @@ impl State {
                     stream.next = 0;
                 }
                 Some(Chunk::Units(units)) => match records::first(&units[stream.next..]) {
-                    Ok((record, rest)) => {
-                        // The times of a thread never decrease, whatever is in its memory.
-                        stream.last_ns = stream.last_ns.max(self.timeline.ns(record.time()));
-                        stream.units = 1 + rest.len();
+                    Ok((record, _)) => {
+                        self.advance(stream, record);
                         return true;
                     }
                     Err(records::NoRecord) => {

@@ -12,6 +12,7 @@ pub type Unit = [u64; 2];
 pub struct NoRecord;
 
 /// Returns the first record of `units`, and its further units.
+#[inline]
 pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     let (&[head, body], behind) = units.split_first().ok_or(NoRecord)?;
     let record = Record { head, body };

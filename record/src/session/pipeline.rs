@@ -7,6 +7,8 @@ use crate::{compose::Composer, order::Orderer, preload::Preload, sink::Sink};
 
 /// Number of rows that are handed to the sink at once.
 const CHUNK_ROWS: usize = 1 << 14;
+/// A record adds a few rows at most, so columns of this capacity do not move.
+const CAPACITY: usize = CHUNK_ROWS + 64;
 
 /// Records that are not composed yet, the composer, and rows that are not written yet.
 #[derive(Debug)]
@@ -50,7 +52,7 @@ impl Pipeline {
         let mut push_chunk = |rows: &mut EventColumns, composer: &Composer| {
             if rows.len() >= CHUNK_ROWS {
                 *events += rows.len() as u64;
-                let chunk = std::mem::replace(rows, sink.free_columns());
+                let chunk = std::mem::replace(rows, sink.free_columns(CAPACITY));
                 written &= sink.push(chunk, new_locks(composer, known_locks, sink));
             }
         };
@@ -83,7 +85,7 @@ impl Pipeline {
         if self.rows.is_empty() && locks.is_empty() {
             return true;
         }
-        sink.push(std::mem::replace(&mut self.rows, sink.free_columns()), locks)
+        sink.push(std::mem::replace(&mut self.rows, sink.free_columns(CAPACITY)), locks)
     }
 }
 

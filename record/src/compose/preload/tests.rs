@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use trace_format::{
-    CallKind,
+    CallKind, EventColumns,
     EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait, Wake},
     LockKind, Mode,
     wire::{WireEvent, code},
@@ -12,9 +13,11 @@ use trace_format::{
 use super::*;
 use crate::{
     compose::{Composer, script::rows_of},
+    locks::Locks,
     order,
     preload::fake,
-    tasks::Tasks,
+    stacks::Stacks,
+    tasks::{ProcessKey, Tasks},
 };
 
 const MUTEX: u64 = 0x1000;
@@ -397,4 +400,58 @@ fn an_exit_records_the_name_the_time_and_the_last_losses() {
     let row = history.composer.tasks.rows().iter().find(|row| row.tid == 2).unwrap().clone();
     assert_eq!((row.comm.as_deref(), row.start_ns, row.exit_ns), (Some("worker-2"), Some(2), Some(40)));
     assert_eq!(history.composer.stats().unpaired, 1);
+}
+
+proptest! {
+    /// Rows that need no state of user locks are the rows that the state machine adds, and so are the locks.
+    #[test]
+    fn simple_rows_are_those_of_the_state_machine(
+        records in prop::collection::vec(
+            (any::<bool>(), any::<bool>(), 0..4_u8, 1..5_u64, 0..4_u16, 0..3_u64),
+            1..80,
+        ),
+    ) {
+        let mut tables = [(); 2].map(|()| {
+            (Tasks::new([], Box::new(|_, _| None)), Locks::default(), Stacks::default(), EventColumns::default())
+        });
+        let mut user = UserLocks::new(false);
+        let process = Arc::new(ProcessImage { pid: 1, ..fake::image() });
+        let space = Space::Process(ProcessKey(0), 1);
+        let image = Image { process, space, tasks: FxHashMap::default(), is_over: false };
+        let mut sessions = [(); 2].map(|()| Session {
+            image: 0,
+            tid: 7,
+            own_tid: 7,
+            task: TaskId(3),
+            stacks: vec![StackId(5), StackId(9)],
+            is_selected: true,
+            held: Held::default(),
+        });
+        let mut ts_ns = 10;
+        for (is_acquired, is_spin, call, address, stack, step) in records {
+            ts_ns += step as i64;
+            let op = if is_acquired { op::ACQUIRED } else { op::RELEASED };
+            let api = if is_spin { api::SPIN } else { api::MUTEX } | call << 4;
+            let record = Record::new(ts_ns as u64, op, api, address * 8, stack);
+            prop_assert!(is_simple(&record));
+            for (is_general, ((tasks, locks, stacks, out), session)) in
+                [false, true].into_iter().zip(tables.iter_mut().zip(&mut sessions))
+            {
+                let context = &mut Context { tasks, locks, stacks, unpaired: &mut 0, out };
+                if is_general {
+                    let header = header(ts_ns, &record, session, &image);
+                    let fact = fact(&record, [0, 0], |_| None).expect("a fact");
+                    session.held.add(&fact);
+                    user.add(&header, &fact, context);
+                } else {
+                    prop_assert!(simple_row(ts_ns, &record, session, &image, context));
+                }
+            }
+        }
+        let [(_, simple_locks, _, simple), (_, locks, _, general)] = &tables;
+        prop_assert_eq!(simple.iter().collect::<Vec<_>>(), general.iter().collect::<Vec<_>>());
+        prop_assert_eq!(simple_locks.rows(), locks.rows());
+        prop_assert_eq!(&sessions[0].held.locks, &sessions[1].held.locks);
+        prop_assert_eq!(sessions[0].held.is_unknown, sessions[1].held.is_unknown);
+    }
 }
