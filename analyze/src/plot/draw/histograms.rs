@@ -62,6 +62,7 @@ fn histogram(
         detail: vec![text::clean(&named.join(", "), text::fitting(sides.1 - sides.0 + MARGIN * 2, SMALL))],
         x: Scale::of_times(first.from_ns, last.to_ns),
         y: Scale { to: most as f64 * ROOM, ..Scale::of_counts(most) },
+        has_rows: false,
     };
     let axes = place.draw(area)?;
     for band in &times.bands {

@@ -26,7 +26,8 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
     let grid = &latencies.grid;
     let mut counts: BTreeMap<(usize, i64), u64> = BTreeMap::new();
     for cell in &latencies.cells {
-        let row = (log(cell.band.from_ns) * ROWS).floor() as i64;
+        // Percentiles are the longest times of bands, too, so that their lines are in the rows of what they count.
+        let row = (log(cell.band.to_ns) * ROWS).floor() as i64;
         *counts.entry((cell.column, row)).or_default() += cell.band.count;
     }
     let wanted = usize::try_from((layout.right - layout.left) / 64).unwrap_or(1);
@@ -54,6 +55,7 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
             ticks: axis.ticks.iter().map(|tick| (offset(tick.ts_ns), tick.label.clone())).collect(),
         },
         y: Scale::of_times(shortest, longest),
+        has_rows: false,
     };
     let axes = panel.draw(area)?;
     let x = |column: usize| offset(grid.begin_of(column));

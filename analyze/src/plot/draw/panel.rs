@@ -57,6 +57,8 @@ pub(super) struct Panel {
     pub(super) detail: Vec<String>,
     pub(super) x: Scale,
     pub(super) y: Scale,
+    /// Whether the ticks of `y` are names of rows: a line through a row would strike out the words in it.
+    pub(super) has_rows: bool,
 }
 
 impl Panel {
@@ -78,8 +80,11 @@ impl Panel {
             .set_label_area_size(LabelAreaPosition::Bottom, LABELS.1)
             .build_cartesian_2d(self.x.clone(), self.y.clone())
             .map_err(failed)?;
-        axes.configure_mesh()
-            .light_line_style(TRANSPARENT)
+        let mut mesh = axes.configure_mesh();
+        if self.has_rows {
+            mesh.disable_y_mesh();
+        }
+        mesh.light_line_style(TRANSPARENT)
             .bold_line_style(rgb(theme.grid))
             .axis_style(rgb(theme.frame))
             .label_style(faint.style(VPos::Center))

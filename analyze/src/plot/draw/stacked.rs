@@ -195,6 +195,7 @@ pub(super) fn rows<'n>(place: &Place, ends: (i32, i32), names: impl Iterator<Ite
         heading: String::new(),
         detail: Vec::new(),
         x: Scale { from: 0.0, to: 1.0, ticks: Vec::new() },
+        has_rows: !ticks.is_empty(),
         // The first row is on top.
         y: Scale { from: ticks.len() as f64, to: 0.0, ticks },
     }
