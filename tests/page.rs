@@ -136,6 +136,10 @@ fn a_page_can_be_used_and_its_totals_are_those_of_the_report() {
     assert_eq!(found["followed"]["selected"], found["followed"]["holder"]);
     assert!(number(&found["found"]["rows"]) < number(&whole["before"]["rows"]));
 
+    let shifted = &found["shifted"];
+    assert!(number(&shifted["moved"]) > 500.0, "{shifted}");
+    assert!(number(&shifted["wrong"]) * 1000.0 <= number(&shifted["moved"]), "{shifted}");
+
     assert_ne!(found["light"], found["dark"]);
     assert_eq!(found["light"], found["switched"]);
     assert!(number(&found["frames"]["draws"]) >= 60.0);

@@ -60,6 +60,23 @@ found.frames = await page.evaluate(`(async () => { const t = klock.timeline; t.f
   for (let i = 0; i < 60; i++) { t.show(from + (to - from) * i / 300, to + (to - from) * i / 300); times.push(await new Promise(requestAnimationFrame)); }
   const draws = [...t.frames.draws].sort((a, b) => a - b); return { draws: draws.length, median: draws[draws.length >> 1], worst: draws.at(-1), fps: 59000 / (times.at(-1) - times[0]) }; })()`);
 
+// What moves is shifted, and looks like what is drawn anew.
+if (wait >= 0) {
+  found.shifted = await page.evaluate(`(async () => { const { state, show, redraw, intervals: a } = klock.timeline; const canvas = document.querySelector("canvas");
+    const drawn = async () => { await new Promise(requestAnimationFrame); await new Promise(requestAnimationFrame); return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.slice(); };
+    const box = canvas.getBoundingClientRect(); const gutter = Math.min(280, Math.round(box.width * 0.28));
+    const length = a.length[${wait}] * 3; const pixel = length / (box.width - gutter); let from = a.start[${wait}] - length / 3;
+    show(from, from + length);
+    const before = await drawn();
+    for (const pixels of [40, 3, -150, 1, 60]) { from += pixels * pixel; show(from, from + length); await drawn(); }
+    const shifted = await drawn();
+    state.rows = [...state.rows];
+    redraw();
+    const anew = await drawn();
+    const others = (x, y) => { let count = 0; for (let i = 0; i < x.length; i += 4) if ([0, 1, 2].some((at) => Math.abs(x[i + at] - y[i + at]) > 8)) count++; return count; };
+    return { pixels: anew.length / 4, moved: others(before, shifted), wrong: others(shifted, anew) }; })()`);
+}
+
 const paper = () => page.evaluate("getComputedStyle(document.body).backgroundColor");
 found.light = await paper();
 await page.scheme("dark");

@@ -52,7 +52,7 @@ export function intervals(packed, bytes, locks) {
   return {
     .../** @type {any} */ (all), count, slot, leftOut: packed.left_out, stacks: packed.stacks, waitsOfTask, waitersOf,
     byLock: byLock.map(({ holds, waits }) => ({
-      holds: sorted(holds), waits: sorted(waits), slots: Array.from({ length: SLOTS }, (_, of) => sorted(waits.filter((i) => slot[i] === of))),
+      longest: holds.reduce((most, i) => Math.max(most, all.length[i]), 0), holds: sorted(holds), waits: sorted(waits), slots: Array.from({ length: SLOTS }, (_, of) => sorted(waits.filter((i) => slot[i] === of))),
     })),
   };
 }

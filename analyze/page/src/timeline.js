@@ -1,21 +1,14 @@
-// The timeline: a row per lock, drawn on a canvas. Outside of the kept windows, rows show the share of time that the lock was held and
-// the mean number of waiters, in periods; inside, once they are wide enough, every hold and wait.
+// The timeline: what it shows, and what keys and the mouse do. `rows.js` draws it.
 import { scaleLinear } from "d3-scale";
-import { taskColours, theme } from "./colours.js";
+import { theme } from "./colours.js";
 import { unpack } from "./data.js";
 import { el } from "./dom.js";
-import { chain, firstOf, HOLD, inRange, inSteps, intervals, SLOTS, WAIT } from "./intervals.js";
+import { chain, HOLD, inRange, intervals, SLOTS, WAIT } from "./intervals.js";
+import { HOLDS, MAP, painter, ROW, SLOT, TOP } from "./rows.js";
 import { duration, mean, timestamp } from "./units.js";
 
-const ROW = 44;
-const HOLDS = 14;
-const SLOT = 4;
-const TOP = 26;
-const MAP = 34;
 /** Shortest range, in ns. */
 const SHORTEST = 20;
-/** Pixels from which on the intervals of a window are drawn one by one. */
-const WIDE = 24;
 
 /** @param {any} data */
 export function timelineView(data) {
@@ -24,19 +17,8 @@ export function timelineView(data) {
   const names = Array.from(unpack(bytes, timeline.locks), (at) => strings[at]);
   const levels = timeline.levels.map((level) => ({ ...level, held: unpack(bytes, level.held), waiting: unpack(bytes, level.waiting) }));
   const all = intervals(timeline.intervals, bytes, names.length);
-  const colours = taskColours(all);
   const span = timeline.span_ns;
   const windows = timeline.windows;
-  const peak = new Float64Array(names.length);
-  for (let row = 0; row < levels[0].locks; row++) {
-    for (let p = 0; p < levels[0].periods; p++) peak[row] = Math.max(peak[row], levels[0].waiting[row * levels[0].periods + p]);
-  }
-  /** Waiters of all locks, by period. */
-  const waitingOfAll = new Float64Array(levels[0].periods);
-  for (let row = 0; row < levels[0].locks; row++) {
-    for (let p = 0; p < levels[0].periods; p++) waitingOfAll[p] += levels[0].waiting[row * levels[0].periods + p];
-  }
-  const mostOfAll = waitingOfAll.reduce((most, of) => Math.max(most, of), 1);
   const state = { from: 0, to: span, top: 0, rows: names.map((_, at) => at), selected: /** @type {number | null} */ (null), hover: -1 };
   const frames = { draws: /** @type {number[]} */ ([]) };
 
@@ -45,7 +27,8 @@ export function timelineView(data) {
   const panel = el("aside", { class: "panel", "aria-live": "polite" });
   const range = el("span", { class: "range" });
   const context = canvas.getContext("2d", { alpha: false });
-  let size = { width: 0, height: 0, gutter: 0 };
+  const size = { width: 0, height: 0, gutter: 0, ratio: 1 };
+  const paint = painter(context, { names, levels, all, strings, span, windows }, state, size);
   let pending = 0;
 
   const scale = () => scaleLinear([state.from, state.to], [size.gutter, size.width]);
@@ -55,10 +38,9 @@ export function timelineView(data) {
   function resize() {
     const box = canvas.getBoundingClientRect();
     const ratio = devicePixelRatio || 1;
-    size = { width: box.width, height: box.height, gutter: Math.min(280, Math.round(box.width * 0.28)) };
+    Object.assign(size, { width: box.width, height: box.height, gutter: Math.min(280, Math.round(box.width * 0.28)), ratio });
     canvas.width = Math.round(box.width * ratio);
     canvas.height = Math.round(box.height * ratio);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
     redraw();
   }
 
@@ -78,188 +60,12 @@ export function timelineView(data) {
 
   function draw() {
     pending = 0;
+    if (!(size.width > 0 && size.height > 0)) return;
     const begun = performance.now();
-    const c = theme();
-    const x = scale();
-    context.fillStyle = c.paper;
-    context.fillRect(0, 0, size.width, size.height);
-    context.font = "12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    drawMap(c);
-    drawAxis(c, x);
-    context.save();
-    context.beginPath();
-    context.rect(0, TOP + MAP, size.width, rowsHeight());
-    context.clip();
-    const first = Math.max(0, Math.floor(state.top / ROW));
-    for (let at = first; at < state.rows.length; at++) {
-      const y = TOP + MAP + at * ROW - state.top;
-      if (y > size.height) break;
-      drawRow(c, x, state.rows[at], y);
-    }
-    context.restore();
+    paint(theme());
     range.textContent = `${timestamp(Math.round(state.from))} s to ${timestamp(Math.round(state.to))} s (${duration(Math.round(state.to - state.from))})`;
     frames.draws.push(performance.now() - begun);
     if (frames.draws.length > 600) frames.draws.shift();
-  }
-
-  /** All of the trace, the windows in it and what is shown. @param {any} c */
-  function drawMap(c) {
-    const x = scaleLinear([0, span], [size.gutter, size.width]);
-    const { periods, period_ns } = levels[0];
-    context.fillStyle = c.lane;
-    context.fillRect(size.gutter, 0, size.width - size.gutter, MAP - 6);
-    context.fillStyle = c.waiting;
-    for (let p = 0; p < periods; p++) {
-      const height = waitingOfAll[p] ? Math.max(1, (MAP - 8) * waitingOfAll[p] / mostOfAll) : 0;
-      if (height) context.fillRect(x(p * period_ns), MAP - 6 - height, Math.max(1, x(period_ns) - x(0)), height);
-    }
-    context.fillStyle = c.window;
-    for (const w of windows) context.fillRect(x(w.from_ns), 0, Math.max(2, x(w.to_ns) - x(w.from_ns)), MAP - 6);
-    context.strokeStyle = c.ink;
-    context.strokeRect(x(state.from) + 0.5, 0.5, Math.max(2, x(state.to) - x(state.from) - 1), MAP - 7);
-    context.fillStyle = c.faint;
-    context.textAlign = "right";
-    context.fillText(`waiting, all locks (peak ${mean(mostOfAll)})`, size.gutter - 8, (MAP - 6) / 2, size.gutter - 16);
-  }
-
-  /** @param {any} c @param {any} x */
-  function drawAxis(c, x) {
-    const ticks = x.ticks(Math.max(2, Math.floor((size.width - size.gutter) / 150)));
-    const step = ticks.length > 1 ? ticks[1] - ticks[0] : 1;
-    const digits = Math.max(0, Math.min(9, Math.ceil(9 - Math.log10(Math.max(1, step)) - 1e-9)));
-    context.textAlign = "center";
-    for (const tick of ticks) {
-      context.fillStyle = c.grid;
-      context.fillRect(Math.round(x(tick)), MAP + TOP - 6, 1, size.height);
-      context.fillStyle = c.faint;
-      const text = `${(tick / 1e9).toFixed(digits)} s`;
-      context.fillText(text, Math.min(size.width - context.measureText(text).width / 2, x(tick)), MAP + TOP / 2 - 2);
-    }
-  }
-
-  /** @param {any} c @param {any} x @param {number} lock @param {number} y */
-  function drawRow(c, x, lock, y) {
-    const { gutter, width } = size;
-    context.fillStyle = c.grid;
-    context.fillRect(0, y + ROW - 1, width, 1);
-    const kept = windows.filter((w) => w.to_ns > state.from && w.from_ns < state.to && x(w.to_ns) - x(w.from_ns) >= WIDE);
-    context.save();
-    context.beginPath();
-    context.rect(gutter, y, width - gutter, ROW);
-    context.clip();
-    drawLevel(c, x, lock, y);
-    for (const w of kept) {
-      const [left, right] = [Math.max(gutter, x(w.from_ns)), Math.min(width, x(w.to_ns))];
-      context.save();
-      context.beginPath();
-      context.rect(left, y, right - left, ROW - 1);
-      context.clip();
-      context.fillStyle = c.paper;
-      context.fillRect(left, y, right - left, ROW - 1);
-      context.fillStyle = c.window;
-      context.fillRect(left, y, right - left, ROW - 1);
-      drawIntervals(c, x, lock, y, Math.max(state.from, w.from_ns), Math.min(state.to, w.to_ns));
-      context.restore();
-    }
-    context.fillStyle = c.window;
-    for (const w of windows) if (!kept.includes(w)) context.fillRect(x(w.from_ns), y, Math.max(1, x(w.to_ns) - x(w.from_ns)), ROW - 1);
-    context.restore();
-    context.textAlign = "left";
-    context.fillStyle = state.hover === lock ? c.held : c.ink;
-    context.fillText(fitting(names[lock], gutter - 12), 4, y + 13);
-    context.fillStyle = c.faint;
-    context.fillText(lock < levels[0].locks ? `up to ${mean(peak[lock])} waiting` : "only in the windows", 4, y + 30, gutter - 12);
-  }
-
-  const widths = new Map();
-  /** @param {string} text @param {number} width */
-  function fitting(text, width) {
-    const key = `${width} ${text}`;
-    let short = widths.get(key);
-    if (short === undefined) {
-      short = text;
-      if (context.measureText(text).width > width) {
-        const length = firstOf(text.length, (n) => context.measureText(`${text.slice(0, n + 1)}…`).width > width);
-        short = `${text.slice(0, length)}…`;
-      }
-      widths.set(key, short);
-    }
-    return short;
-  }
-
-  /** @param {any} c @param {any} x @param {number} lock @param {number} y */
-  function drawLevel(c, x, lock, y) {
-    const pixels = (level) => x(level.period_ns) - x(0);
-    // Periods are at least a pixel wide.
-    const level = lock < levels[1].locks && pixels(levels[1]) >= 1 ? levels[1] : levels[0];
-    if (lock >= level.locks) return;
-    const { periods, period_ns, held, waiting } = level;
-    const first = Math.max(0, Math.floor(state.from / period_ns));
-    const last = Math.min(periods - 1, Math.floor(state.to / period_ns));
-    const [origin, width] = [x(0), pixels(level)];
-    // One outline for all periods: a rectangle each takes ten times as long.
-    const area = (of, colour, base, sign, full, room) => {
-      context.fillStyle = colour;
-      context.beginPath();
-      context.moveTo(origin + first * width, base);
-      for (let p = first; p <= last; p++) {
-        const value = of[lock * periods + p];
-        const top = base + sign * (value > 0 ? Math.max(1, room * Math.min(1, value / full)) : 0);
-        context.lineTo(origin + p * width, top);
-        context.lineTo(origin + (p + 1) * width, top);
-      }
-      context.lineTo(origin + (last + 1) * width, base);
-      context.fill();
-    };
-    area(held, c.held, y + 2 + HOLDS, -1, 1000, HOLDS);
-    area(waiting, c.waiting, y + 4 + HOLDS, 1, Math.max(peak[lock], 1), SLOTS * SLOT);
-  }
-
-  /** @param {any} c @param {any} x @param {number} lock @param {number} y @param {number} from @param {number} to */
-  function drawIntervals(c, x, lock, y, from, to) {
-    const { holds, slots } = all.byLock[lock];
-    const perPixel = (state.to - state.from) / (size.width - size.gutter);
-    const origin = size.gutter - state.from / perPixel;
-    const ends = (i) => {
-      const left = origin + all.start[i] / perPixel;
-      return [left, Math.max(left + 1, left + all.length[i] / perPixel)];
-    };
-    // The end of the last pixel that is drawn.
-    const drawn = (right) => (Math.ceil(right) - origin) * perPixel;
-    inSteps(all, holds, from, to, (i) => {
-      const [left, right] = ends(i);
-      context.fillStyle = colours.get(all.task[i]) ?? c.others;
-      context.fillRect(left, y + 2, right - left, HOLDS);
-      if (right - left > 60) {
-        context.fillStyle = "#ffffff";
-        context.textAlign = "left";
-        const begin = Math.max(left, size.gutter);
-        context.fillText(fitting(strings[all.task[i]], Math.min(right, size.width) - begin - 8), begin + 4, y + 3 + HOLDS / 2);
-      }
-      return drawn(right);
-    });
-    context.globalAlpha = 0.6;
-    const top = (slot) => y + 4 + HOLDS + slot * SLOT;
-    slots.forEach((waits, slot) => inSteps(all, waits, from, to, (i) => {
-      const [left, right] = ends(i);
-      context.fillStyle = colours.get(all.holder_task[i]) ?? c.others;
-      context.fillRect(left, top(slot), right - left, SLOT - 1);
-      return drawn(right);
-    }));
-    context.globalAlpha = 1;
-    const chosen = state.selected;
-    if (chosen === null || all.lock[chosen] !== lock) return;
-    const [left, right] = ends(chosen);
-    if (all.kind[chosen] === HOLD) outline(c, left, y + 2, right - left, HOLDS);
-    else outline(c, left, top(all.slot[chosen]), right - left, SLOT - 1);
-  }
-
-  function outline(c, left, top, width, height) {
-    context.strokeStyle = c.select;
-    context.lineWidth = 2;
-    context.strokeRect(left - 1, top - 1, Math.max(2, width) + 2, height + 2);
-    context.lineWidth = 1;
   }
 
   /** Returns the row and the interval at a point of the canvas. @param {number} px @param {number} py */
