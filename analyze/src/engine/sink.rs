@@ -17,8 +17,18 @@ pub trait Sink {
     fn wait_begins(&mut self, wait: &Wait) {
         let _ = wait;
     }
-    /// A hold ended.
+    /// A hold ended. A reading may send a plain one (`Hold::is_plain`) to [`plain_ended`](Self::plain_ended) and
+    /// [`plain_holds`](Self::plain_holds) instead.
     fn hold(&mut self, hold: &Hold);
+    /// A plain hold ended, of which [`plain_holds`](Self::plain_holds) adds the sums later. For sinks that follow the order of intervals.
+    fn plain_ended(&mut self, hold: &Hold) {
+        let _ = hold;
+    }
+    /// Plain holds that ended some time ago. Each of several sinks adds all of them before the next sink does: the processor then waits
+    /// for the memory of several rows at a time.
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        holds.iter().for_each(|hold| self.hold(hold));
+    }
     /// A wait ended.
     fn wait(&mut self, wait: &Wait);
     /// A share of `wait`, which may not have ended.
@@ -52,6 +62,14 @@ impl<S: Sink> Sink for &mut S {
 
     fn hold(&mut self, hold: &Hold) {
         S::hold(self, hold);
+    }
+
+    fn plain_ended(&mut self, hold: &Hold) {
+        S::plain_ended(self, hold);
+    }
+
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        S::plain_holds(self, holds);
     }
 
     fn wait(&mut self, wait: &Wait) {

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::{BatchRow, Event, EventKind, LockId, TaskId, Trace, run_info::Covers};
+use trace_format::{Batch, BatchRow, Event, EventKind, LockId, TaskId, Trace, run_info::Covers};
 
 use super::{
     busiest::WaitSums,
@@ -113,6 +113,15 @@ impl<'a> Input<'a> {
         each: impl FnMut(&BatchRow<'_>),
     ) -> Result<ReadOutcome, AnalyzeError> {
         self.reader().rows(detail, each)
+    }
+
+    /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
+    pub(crate) fn batches(
+        &self,
+        detail: Detail,
+        each: impl FnMut(&Batch, usize),
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().batches(detail, each)
     }
 
     /// Returns the number of row groups.

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use trace_format::{BatchRow, Event, FormatError};
+use trace_format::{Batch, BatchRow, Event, FormatError};
 
 use crate::{
     engine::{
@@ -163,6 +163,15 @@ impl Reader<'_> {
         detail: Detail,
         mut each: impl FnMut(&BatchRow<'_>),
     ) -> Result<ReadOutcome, AnalyzeError> {
+        self.batches(detail, |batch, used| (0..used).for_each(|row| each(&batch.row(row))))
+    }
+
+    /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
+    pub(super) fn batches(
+        &self,
+        detail: Detail,
+        mut each: impl FnMut(&Batch, usize),
+    ) -> Result<ReadOutcome, AnalyzeError> {
         let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
         in_order::batches(self.events, detail.columns(), |group, batch| {
             let end = self.selection.window.end_in(batch.times());
@@ -170,7 +179,7 @@ impl Reader<'_> {
             stats.add_times(&batch.times()[..used]);
             losses.of(group, batch, used)?.iter().for_each(|(_, event)| stats.add_loss(event));
             stats.merge_left_out(decode::left_out(batch, used, self.selection));
-            (0..used).for_each(|row| each(&batch.row(row)));
+            each(batch, used);
             stats.cut_short = end.is_some();
             Ok(if stats.cut_short { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;

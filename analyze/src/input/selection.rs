@@ -148,6 +148,11 @@ impl Selection {
         self.all_locks && self.is_of_any_interval && !self.locks.contains(&false)
     }
 
+    /// Whether every hold of a selected lock is selected.
+    pub(crate) fn selects_all_holds(&self) -> bool {
+        self.is_of_any_interval && self.window.from_ns.is_none() && self.window.to_ns.is_none()
+    }
+
     /// Whether an acquisition or the end of a wait is selected, as the interval that it begins or ends, whatever its time.
     pub(crate) fn selects_row(&self, row: &impl EventRow) -> bool {
         let (Some(lock), Some(task)) = (row.lock(), row.task()) else { return false };

@@ -3,7 +3,7 @@
 //! Each acquisition counts, and each wait by its end and the length that was recorded with it. That takes no engine, and hardly any
 //! columns, so a page reads its trace once more for this alone.
 
-use trace_format::{EventKind, EventRow};
+use trace_format::{Batch, EventKind, EventRow};
 
 use super::{data::Window, slices::Slices};
 use crate::{
@@ -29,9 +29,9 @@ impl Activity {
         let mut activity = Self::new(span);
         let selection = &input.selection;
         if selection.is_of_everything() {
-            input.rows(Detail::Lengths, |row| activity.add(row, || true))?;
+            input.batches(Detail::Lengths, |batch, used| activity.add_all(batch, used))?;
         } else {
-            input.rows(Detail::Times, |row| activity.add(row, || selection.selects_row(row)))?;
+            input.rows(Detail::Times, |row| activity.add(row, |row| selection.selects_row(row)))?;
         }
         Ok(activity)
     }
@@ -41,10 +41,10 @@ impl Activity {
         Self { slices, waited_ns: vec![0; SLICES], begun: vec![0; SLICES] }
     }
 
-    #[inline]
-    fn add(&mut self, row: &impl EventRow, is_selected: impl FnOnce() -> bool) {
+    /// Adds a row, if it is selected.
+    fn add<R: EventRow>(&mut self, row: &R, is_selected: impl FnOnce(&R) -> bool) {
         let kind = row.kind();
-        if !matches!(kind, EventKind::Acquire | EventKind::Abandon) || !is_selected() {
+        if !matches!(kind, EventKind::Acquire | EventKind::Abandon) || !is_selected(row) {
             return;
         }
         let ts_ns = row.ts_ns();
@@ -52,10 +52,33 @@ impl Activity {
             self.begun[self.slices.at(ts_ns)] += 1;
         }
         if let Some(wait_ns) = row.wait_ns().filter(|ns| *ns > 0) {
-            let (start_ns, waited_ns) = (ts_ns.saturating_sub(wait_ns), &mut self.waited_ns);
-            self.slices.spread(start_ns, ts_ns, |slice, ns| waited_ns[slice] += ns);
-            self.begun[self.slices.at(start_ns)] += 1;
+            self.add_wait(ts_ns, wait_ns);
         }
+    }
+
+    /// Adds the first `used` rows of a batch, as [`add`](Self::add) does. Many rows are in one slice, and few of them waited.
+    fn add_all(&mut self, batch: &Batch, used: usize) {
+        let (times, kinds) = (&batch.times()[..used], &batch.kinds()[..used]);
+        let mut first = 0;
+        while let Some(ns) = times.get(first) {
+            let slice = self.slices.at(*ns);
+            let others = times[first + 1..].iter().take_while(|ns| self.slices.is_in_last(**ns)).count();
+            let next = first + 1 + others;
+            let acquired = kinds[first..next].iter().filter(|kind| **kind == EventKind::Acquire).count();
+            self.begun[slice] += acquired as u64;
+            first = next;
+        }
+        for (row, wait_ns) in batch.waits().take_while(|(row, _)| *row < used) {
+            if matches!(kinds[row], EventKind::Acquire | EventKind::Abandon) {
+                self.add_wait(times[row], wait_ns);
+            }
+        }
+    }
+
+    fn add_wait(&mut self, end_ns: i64, wait_ns: i64) {
+        let (start_ns, waited_ns) = (end_ns.saturating_sub(wait_ns), &mut self.waited_ns);
+        self.slices.spread(start_ns, end_ns, |slice, ns| waited_ns[slice] += ns);
+        self.begun[self.slices.at(start_ns)] += 1;
     }
 
     /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals together, in the order of
@@ -94,8 +117,10 @@ impl Activity {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{prelude::*, test_runner::Config};
+
     use super::*;
-    use crate::{Filter, tables::timeline::window, testing};
+    use crate::{Filter, engine::histories, tables::timeline::window, testing};
 
     /// Returns the intervals that begin, and the time of waits, of a trace.
     fn of(text: &str) -> (u64, i64) {
@@ -113,6 +138,28 @@ mod tests {
         assert_eq!(of(text), (4, 853));
         let idle = format!("{text}\n3_000 A wait c a.c:2\n9_000 A acquire c a.c:2 wait=6_000");
         assert_eq!(of(&idle), (4, 853));
+    }
+
+    proptest! {
+        #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(200)) })]
+
+        #[test]
+        fn rows_count_the_same_one_by_one_and_in_batches(
+            mut events in histories::history(), span in 1_i64..2000, used in 0_usize..80, swapped in 0_usize..80,
+        ) {
+            // Times that go back, and a wait without a length.
+            if swapped + 1 < events.len() {
+                events.swap(swapped, swapped + 1);
+                events[swapped].wait_ns = None;
+            }
+            let (mut one_by_one, mut in_batches) = (Activity::new((0, span)), Activity::new((0, span)));
+            let batch: Batch = events.iter().copied().collect();
+            let used = used.min(batch.len());
+            (0..used).for_each(|row| one_by_one.add(&batch.row(row), |_| true));
+            in_batches.add_all(&batch, used);
+            prop_assert_eq!(one_by_one.begun, in_batches.begun);
+            prop_assert_eq!(one_by_one.waited_ns, in_batches.waited_ns);
+        }
     }
 
     #[test]

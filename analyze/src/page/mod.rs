@@ -78,6 +78,11 @@ impl Page {
 ///
 /// The trace cannot be read or holds no events, it lost too much to be ranked and `allow_loss` is not set, or a window begins after its end.
 pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
+    of_trace(trace, options, timeline::MAX_LOCKS)
+}
+
+/// Computes the page of a trace, in one reading if the trace has at most `most` locks.
+fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, AnalyzeError> {
     let mut pack = Pack::default();
     let input = Input::open(trace, FRAMES, &Filter::default())?;
     let inputs = std::slice::from_ref(&input);
@@ -99,19 +104,16 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
 
     // Which locks matter is known once tables are made. With few locks, one reading makes the tables and follows all locks.
     let mut followed = None;
-    if input.names.locks().len() <= timeline::MAX_LOCKS {
+    if input.names.locks().len() <= most {
         let all = || input.names.locks().iter().map(|lock| lock.id.0);
-        let second = || Second {
-            selection,
-            tables: gathered.sink(0),
-            chains: chains_found(),
-            why: why::Parts::of_all(&input.names),
-            timeline: plan.sinks(&input, all(), options),
+        let second = || {
+            let (tables, why) = (gathered.sink(0), why::Parts::of_all(&input.names));
+            Second::new(selection, tables, chains_found(), why, plan.sinks(&input, all(), options))
         };
         let one = causes::of_waits(&input, allow_loss, second)?;
         // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
         if one.stats.late_rows == 0 {
-            let (tables, receiver) = one.receiver.take_tables();
+            let (tables, receiver) = one.receiver.finish();
             gathered.add(0, vec![tables], &one.outcome)?;
             followed = Some(Followed { receiver, stats: one.stats, trust: one.trust, outcome: one.outcome });
         }
@@ -128,14 +130,12 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
     let Followed { receiver, stats, trust, .. } = match followed {
         Some(followed) => followed,
         None => {
-            let second = || Second {
-                selection,
-                tables: (),
-                chains: chains_found(),
-                why: why.receiver(0),
-                timeline: plan.sinks(&input, ranked().take(timeline::MAX_LOCKS), options),
+            let second = || {
+                let timeline = plan.sinks(&input, ranked().take(timeline::MAX_LOCKS), options);
+                Second::new(selection, (), chains_found(), why.receiver(0), timeline)
             };
-            causes::of_waits(&input, allow_loss, second)?
+            let Followed { receiver, stats, trust, outcome } = causes::of_waits(&input, allow_loss, second)?;
+            Followed { receiver: receiver.finish().1, stats, trust, outcome }
         }
     };
     why.judge(0, receiver.why)?;

@@ -9,21 +9,53 @@ use crate::{
     tables::{chains, why},
 };
 
-/// Receives everything that the page needs of a trace once its windows are known. `S` receives the selected intervals, as in a reading
-/// of them alone.
-pub(super) struct Second<'a, S> {
-    pub(super) selection: &'a Selection,
-    pub(super) tables: S,
+/// The receivers other than those of the tables.
+pub(super) struct Rest<'a> {
     pub(super) chains: chains::RootsFound<'a>,
     pub(super) why: why::Parts<'a>,
     pub(super) timeline: (Levels, Keep),
 }
 
+/// Receives everything that the page needs of a trace once its windows are known. `S` receives the selected intervals, as in a reading
+/// of them alone.
+pub(super) struct Second<'a, S> {
+    selection: &'a Selection,
+    tables: S,
+    chains: chains::RootsFound<'a>,
+    why: why::Parts<'a>,
+    timeline: (Levels, Keep),
+    /// Plain holds of selected locks that are not in the sums yet.
+    plain: Vec<Hold>,
+}
+
+/// Plain holds that are added together: few enough to stay in a processor's nearest cache.
+const PLAIN: usize = 64;
+
 impl<'a, S: Sink> Second<'a, S> {
+    pub(super) fn new(
+        selection: &'a Selection,
+        tables: S,
+        chains: chains::RootsFound<'a>,
+        why: why::Parts<'a>,
+        timeline: (Levels, Keep),
+    ) -> Self {
+        Self { selection, tables, chains, why, timeline, plain: Vec::with_capacity(PLAIN) }
+    }
+
     /// Returns the receiver of the tables, and the rest.
-    pub(super) fn take_tables(self) -> (S, Second<'a, ()>) {
-        let Self { selection, tables, chains, why, timeline } = self;
-        (tables, Second { selection, tables: (), chains, why, timeline })
+    pub(super) fn finish(mut self) -> (S, Rest<'a>) {
+        self.add_plain();
+        let Self { tables, chains, why, timeline, .. } = self;
+        (tables, Rest { chains, why, timeline })
+    }
+
+    /// Adds the plain holds to all sums.
+    fn add_plain(&mut self) {
+        self.plain.iter().for_each(|hold| self.why.hold(hold));
+        self.tables.plain_holds(&self.plain);
+        let selected = self.plain.iter().filter(|hold| self.selection.selects_hold(hold));
+        selected.for_each(|hold| self.timeline.0.hold(hold));
+        self.plain.clear();
     }
 
     /// Sends something of a lock to the tables, if the lock is selected.
@@ -76,13 +108,25 @@ impl<S: Sink> Receiver for Second<'_, S> {
 
     #[inline]
     fn hold(&mut self, hold: &Hold) {
-        self.why.hold(hold);
-        if self.selection.selects_lock(hold.lock.0) {
-            self.tables.hold(hold);
-            if self.selection.selects_hold(hold) {
-                self.timeline.0.hold(hold);
-                self.timeline.1.hold(hold);
+        if !self.selection.selects_lock(hold.lock.0) {
+            return self.why.hold(hold);
+        }
+        let is_selected = self.selection.selects_hold(hold);
+        if is_selected {
+            self.timeline.1.hold(hold);
+        }
+        if hold.is_plain() {
+            self.tables.plain_ended(hold);
+            self.plain.push(*hold);
+            if self.plain.len() == PLAIN {
+                self.add_plain();
             }
+            return;
+        }
+        self.why.hold(hold);
+        self.tables.hold(hold);
+        if is_selected {
+            self.timeline.0.hold(hold);
         }
     }
 

@@ -20,14 +20,20 @@ impl Slices {
 
     #[inline]
     pub(super) fn at(&mut self, ns: i64) -> usize {
-        let (slice, begin_ns, end_ns) = self.last;
-        if begin_ns <= ns && ns < end_ns {
-            return slice;
+        if self.is_in_last(ns) {
+            return self.last.0;
         }
         let slice = ns.saturating_sub(self.from_ns).max(0) / self.length_ns;
         let slice = usize::try_from(slice).map_or(self.count - 1, |slice| slice.min(self.count - 1));
         self.last = (slice, self.begin(slice), self.begin(slice + 1));
         slice
+    }
+
+    /// Whether a time is in the slice of the last time that was asked for.
+    #[inline]
+    pub(super) fn is_in_last(&self, ns: i64) -> bool {
+        let (_, begin_ns, end_ns) = self.last;
+        begin_ns <= ns && ns < end_ns
     }
 
     pub(super) fn begin(&self, slice: usize) -> i64 {

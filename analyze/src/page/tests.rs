@@ -3,7 +3,7 @@
 use super::Options;
 use crate::{
     error::AnalyzeError,
-    testing::{Parts, text_of},
+    testing::{Parts, committed, text_of},
 };
 
 const TRACE: &str = "1_000_000 A acquire m a.c:10
@@ -31,6 +31,19 @@ fn a_small_trace_is_kept_whole_and_waits_lead_to_their_holds() {
     let thinned = super::page(&test.trace, &Options { intervals: 2, ..Options::default() }).unwrap();
     let intervals = &thinned.data.timeline.intervals;
     assert!(intervals.count <= 2, "{intervals:?}");
+}
+
+#[test]
+fn a_page_made_in_one_reading_is_that_of_two() {
+    for name in ["demo", "kernel", "redis", "memcached", "threads_64", "off_cpu", "chain", "shop"] {
+        let trace = committed(name);
+        let [one, two] = [usize::MAX, 0].map(|most| {
+            let page = super::of_trace(&trace, &Options::default(), most).unwrap();
+            (serde_json::to_string(&page.data).unwrap(), page.pack.bytes().to_vec(), page.warnings)
+        });
+        assert!(one.0 == two.0, "{name}: other data");
+        assert!(one == two, "{name}: other columns or warnings");
+    }
 }
 
 #[test]

@@ -113,6 +113,17 @@ impl<A: Sink, B: Sink> Sink for Pair<A, B> {
         self.1.hold(hold);
     }
 
+    #[inline]
+    fn plain_ended(&mut self, hold: &Hold) {
+        self.0.plain_ended(hold);
+        self.1.plain_ended(hold);
+    }
+
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        self.0.plain_holds(holds);
+        self.1.plain_holds(holds);
+    }
+
     fn wait(&mut self, wait: &Wait) {
         self.0.wait(wait);
         self.1.wait(wait);

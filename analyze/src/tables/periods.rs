@@ -271,17 +271,22 @@ impl<'a> Acquisitions<'a> {
     }
 
     /// Returns the start of the period that has this time.
+    #[inline]
     fn period(&mut self, ns: i64) -> i64 {
         self.periods.start(ns)
     }
 
     /// Returns the sums of a subject and its task in the period with this start.
     fn sums(&mut self, subject: impl Into<Subject>, task: TaskId, start_ns: i64) -> &mut TaskSums {
-        let cell = (RowKey::of(subject, self.by, self.names), start_ns, task);
+        let subject = subject.into();
+        let key = || RowKey::of(subject, self.by, self.names);
         let last = &mut self.last[task.0 as usize % LAST];
-        // Keys take longest to compare.
-        let is_it = |((key, ns, of), _): &(Cell, TaskSums)| (*of, *ns) == (task, start_ns) && *key == cell.0;
+        // Keys take longest to make and to compare.
+        let is_it = |((of_key, ns, of), _): &(Cell, TaskSums)| {
+            (*of, *ns) == (task, start_ns) && (self.by == By::Host || *of_key == key())
+        };
         if !self.sums.get(*last as usize).is_some_and(is_it) {
+            let cell = (key(), start_ns, task);
             let next = self.sums.len() as u32;
             *last = *self.found.entry(cell).or_insert(next);
             if *last == next {
@@ -323,6 +328,17 @@ impl Sink for Acquisitions<'_> {
         sums.wait_total_ns = sums.wait_total_ns.saturating_add(wait_ns);
         sums.wait_max_ns = sums.wait_max_ns.max(wait_ns);
         for start_ns in again.into_iter().flatten() {
+            let sums = self.sums(hold, hold.task, start_ns);
+            (sums.threads, sums.count) = (1, sums.count + 1);
+        }
+    }
+
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        if !self.selection.selects_all_holds() {
+            return holds.iter().for_each(|hold| self.hold(hold));
+        }
+        for hold in holds {
+            let start_ns = self.period(hold.start_ns);
             let sums = self.sums(hold, hold.task, start_ns);
             (sums.threads, sums.count) = (1, sums.count + 1);
         }

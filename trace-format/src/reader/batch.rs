@@ -56,6 +56,14 @@ impl Batch {
         &self.kind
     }
 
+    /// Returns the row and the length of each wait, or call that woke others, that took any time.
+    pub fn waits(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
+        let lengths = self.wait.iter().flat_map(|column| column.values().iter().enumerate());
+        // Most rows waited for nothing, so the length is compared first.
+        let is_known = |row: usize| self.wait.as_ref().is_some_and(|column| column.is_valid(row));
+        lengths.filter(move |(row, ns)| **ns > 0 && is_known(*row)).map(|(row, ns)| (row, *ns))
+    }
+
     /// Returns the row at `index`, which must be less than [`len`](Self::len).
     #[inline]
     pub fn row(&self, index: usize) -> BatchRow<'_> {

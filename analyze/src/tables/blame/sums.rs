@@ -137,6 +137,9 @@ impl Sink for Shares<'_> {
         self.trust.hold(hold);
     }
 
+    /// They have neither waits nor an end that was not seen.
+    fn plain_holds(&mut self, _: &[Hold]) {}
+
     fn wait(&mut self, wait: &Wait) {
         let Self { sums, open, latest, of_latest, .. } = self;
         let id = (wait.lock, wait.task);

@@ -258,6 +258,15 @@ impl Sink for Summing<'_> {
         }
     }
 
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        let Rows { by, picker, selection, .. } = &self.rows;
+        let is_simple = *by == By::Lock && picker.is_none() && self.extra != Some(Extra::All);
+        if !is_simple || !selection.selects_all_holds() {
+            return holds.iter().for_each(|hold| self.hold(hold));
+        }
+        holds.iter().for_each(|hold| self.found.of(RowKey::Lock(hold.lock)).plain.add(hold));
+    }
+
     fn wait(&mut self, wait: &Wait) {
         if self.rows.selection.selects_wait(wait) {
             self.trust.wait(wait);

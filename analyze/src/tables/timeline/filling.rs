@@ -106,21 +106,26 @@ impl<'a> Filling<'a> {
 }
 
 impl Filling<'_> {
+    /// Returns the index of the row of an interval.
     #[inline]
-    fn key(&self, subject: impl Into<key::Subject>) -> RowKey {
-        RowKey::of(subject, self.by, &self.input.names)
+    fn row(&mut self, subject: impl Into<key::Subject>) -> u32 {
+        // The rows of the page and of the pictures. A key that is made in memory takes longer than the rest.
+        if self.by == By::Lock {
+            return self.keys.index(RowKey::Lock(subject.into().lock));
+        }
+        self.keys.index(RowKey::of(subject, self.by, &self.input.names))
     }
 
-    /// Adds the parts of an interval to the periods of `key`, and `one` to the period of its start.
+    /// Adds the parts of an interval to the periods of a row, and `one` to the period of its start.
     fn add(
         &mut self,
-        (lock, key): (LockId, RowKey),
+        (lock, row): (LockId, u32),
         (start_ns, end_ns): (i64, i64),
         add_time: impl Fn(&mut CellSums, i64),
         add_one: impl Fn(&mut CellSums),
     ) {
         let (from_ns, to_ns) = self.window;
-        let gathered = self.keys.of(key);
+        let gathered = self.keys.at(row);
         let (periods, rules) = (&mut self.periods, &self.rules);
         let measure = |sums: &mut KeySums| {
             if sums.measured == 0 {
@@ -143,6 +148,14 @@ impl Filling<'_> {
             measure(&mut gathered.sums);
         }
     }
+
+    /// Adds a hold to a row.
+    #[inline]
+    fn add_hold(&mut self, row: u32, hold: &Hold) {
+        let add_time = |cell: &mut CellSums, ns| cell.hold_ns = cell.hold_ns.saturating_add(ns);
+        let add_one = |cell: &mut CellSums| cell.holds += 1;
+        self.add((hold.lock, row), (hold.start_ns, hold.end_ns), add_time, add_one);
+    }
 }
 
 impl Sink for Filling<'_> {
@@ -151,15 +164,27 @@ impl Sink for Filling<'_> {
             return;
         }
         self.trust.hold(hold);
-        let key = self.key(hold);
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly | HoldState::OpenAtEnd => {
-                let add_time = |cell: &mut CellSums, ns| cell.hold_ns = cell.hold_ns.saturating_add(ns);
-                let add_one = |cell: &mut CellSums| cell.holds += 1;
-                self.add((hold.lock, key), (hold.start_ns, hold.end_ns), add_time, add_one);
+                let row = self.row(hold);
+                self.add_hold(row, hold);
             }
-            HoldState::CutByLoss => self.keys.of(key).sums.cut_by_loss += 1,
+            HoldState::CutByLoss => {
+                let row = self.row(hold);
+                self.keys.at(row).sums.cut_by_loss += 1;
+            }
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
+        }
+    }
+
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        if self.by != By::Lock || !self.input.selection.selects_all_holds() {
+            return holds.iter().for_each(|hold| self.hold(hold));
+        }
+        let from_ns = self.window.0;
+        for hold in holds.iter().filter(|hold| hold.end_ns >= from_ns) {
+            let row = self.keys.index(RowKey::Lock(hold.lock));
+            self.add_hold(row, hold);
         }
     }
 
@@ -168,14 +193,14 @@ impl Sink for Filling<'_> {
             return;
         }
         self.trust.wait(wait);
-        let key = self.key(wait);
+        let row = self.row(wait);
         if wait.outcome == Outcome::CutByLoss {
-            self.keys.of(key).sums.cut_by_loss += 1;
+            self.keys.at(row).sums.cut_by_loss += 1;
         } else {
             let add_time = |cell: &mut CellSums, ns| cell.wait_ns = cell.wait_ns.saturating_add(ns);
             let add_one = |cell: &mut CellSums| cell.waits += 1;
             let times = (wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns));
-            self.add((wait.lock, key), times, add_time, add_one);
+            self.add((wait.lock, row), times, add_time, add_one);
         }
     }
 }

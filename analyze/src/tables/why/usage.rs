@@ -33,9 +33,11 @@ pub(super) struct LockUse {
     pub(super) held_ns: i64,
     open_holds: i64,
     held_since_ns: i64,
+    /// Whether a task got the lock shared: most locks are never shared.
+    was_shared: bool,
     /// Convoys and overtaking.
     pub(super) queue: LockQueue,
-    /// The tasks that last got the lock shared. Most locks are never shared.
+    /// The tasks that last got the lock shared.
     sharing: FxHashSet<TaskId>,
     /// The selected waits, however they ended, in ns.
     pub(super) waited_ns: i64,
@@ -63,6 +65,7 @@ impl Default for LockUse {
             held: FxHashMap::default(),
             open_holds: 0,
             held_since_ns: 0,
+            was_shared: false,
             sharing: FxHashSet::default(),
         }
     }
@@ -72,8 +75,9 @@ impl LockUse {
     fn acquired(&mut self, hold: &Hold) {
         self.queue.acquired(hold);
         if hold.mode == Mode::Shared {
+            self.was_shared = true;
             self.sharing.insert(hold.task);
-        } else if !self.sharing.is_empty() {
+        } else if self.was_shared {
             self.sharing.remove(&hold.task);
         }
         if hold.acquisitions > 1 {
@@ -154,6 +158,15 @@ impl Sink for Usage<'_> {
         }
         self.held.add(hold);
         self.of(hold.lock).hold(hold);
+    }
+
+    #[inline]
+    fn plain_ended(&mut self, hold: &Hold) {
+        self.of(hold.lock).hold(hold);
+    }
+
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        holds.iter().for_each(|hold| self.held.add(hold));
     }
 
     fn wait(&mut self, wait: &Wait) {
