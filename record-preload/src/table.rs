@@ -90,11 +90,10 @@ impl Recent {
 }
 
 impl Table {
-    /// Returns the index of a caller in `recent`.
+    /// Returns a part of the index of a caller in `recent`, from its return address or from its frame pointer.
     #[inline(always)]
-    pub(crate) fn recent_entry(return_address: usize, frame_pointer: usize) -> usize {
-        let mixed = (return_address as u64 ^ (frame_pointer as u64).rotate_left(29)).wrapping_mul(MULTIPLIER);
-        (mixed >> (u64::BITS - RECENT.ilog2())) as usize
+    pub(crate) fn mix(address: usize) -> usize {
+        ((address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - RECENT.ilog2())) as usize
     }
 
     /// Returns the last stacks of a caller.

@@ -170,8 +170,9 @@ impl Thread {
         let is_inside = stack_pointer >= self.stack.low && stack_pointer < self.stack.high;
         let window = Window { low: stack_pointer, high: if is_inside { self.stack.high } else { 0 } };
         // A frame pointer that no walk follows is any value, a new one for each call: it does not tell stacks apart.
-        let frame_pointer = if window.has_frame(caller.frame_pointer) { caller.frame_pointer } else { 0 };
-        let entry = Table::recent_entry(caller.return_address, frame_pointer);
+        let by_frame =
+            if window.has_frame(caller.frame_pointer) { Table::mix(caller.frame_pointer) } else { 0 };
+        let entry = Table::mix(caller.return_address) ^ by_frame;
         // SAFETY: the table belongs to this thread, and the window is a mapped part of its stack.
         unsafe {
             let table = &*self.stacks;
