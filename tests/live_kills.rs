@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use trace_format::Trace;
+use trace_format::{EventKind, Mode, Trace};
 
 mod support;
 
@@ -64,7 +64,7 @@ fn run(
     folder: &Path,
     home: Option<&Path>,
     [klock, program]: [&Path; 2],
-    victim: Victim,
+    (victim, is_busy): (Victim, bool),
     after: Duration,
 ) -> Option<i64> {
     let (trace, temporary) = (folder.join("t.parquet"), folder.join("tmp"));
@@ -73,7 +73,7 @@ fn run(
         set_mode(path, 0o777);
     }
     let mut command = Command::new(klock);
-    command.args(["record", "-f", "-o"]).arg(&trace).arg("--").arg(program);
+    command.args(["record", "-f", "-o"]).arg(&trace).arg("--").arg(program).args(is_busy.then_some("busy"));
     command.env("TMPDIR", &temporary).stdin(Stdio::null());
     if let Some(home) = home {
         command.env("HOME", home).env_remove("XDG_CACHE_HOME").uid(NOBODY).gid(NOBODY);
@@ -127,10 +127,19 @@ fn run(
         (trace.tasks().unwrap().len(), trace.locks().unwrap().len(), trace.stacks().unwrap().len());
     let inside = |id: Option<i32>, rows: usize| id.is_none_or(|id| (id as usize) < rows);
     let mut last_ns = i64::MIN;
+    let mut is_held = vec![false; locks];
     for batch in trace.events().unwrap() {
         for event in batch.unwrap().iter() {
             assert!(event.ts_ns >= last_ns, "out of order");
             last_ns = event.ts_ns;
+            if let (EventKind::Acquire | EventKind::Release, Some(lock), Some(Mode::Exclusive)) =
+                (event.kind, event.lock, event.mode)
+            {
+                let is_held = &mut is_held[lock.0 as usize];
+                let is_release = event.kind == EventKind::Release;
+                assert_eq!(*is_held, is_release, "a row is missing or comes twice: {event:?}");
+                *is_held = !*is_held;
+            }
             let ids = [(event.task.map(|id| id.0), tasks), (event.lock.map(|id| id.0), locks)];
             assert!(
                 ids.into_iter().all(|(id, rows)| inside(id, rows))
@@ -170,7 +179,9 @@ fn runs_killed_at_any_moment_leave_a_trace_up_to_a_second_before_and_nothing_els
                 let after = Duration::from_nanos(random.hash_one(at) % LATEST.as_nanos() as u64);
                 let victim = if at.is_multiple_of(4) { Victim::Program } else { Victim::Recorder };
                 let folder = outer.path().join(at.to_string());
-                missing.extend(run(&folder, home, [&klock, &program], victim, after));
+                // The records of programs that need all processors wait to be composed.
+                let is_busy = at % 3 == 1;
+                missing.extend(run(&folder, home, [&klock, &program], (victim, is_busy), after));
                 fs::remove_dir_all(&folder).unwrap();
             }
         };

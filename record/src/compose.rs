@@ -8,6 +8,7 @@
 //! nothing is paired across a loss: an acquisition that began before it has no `wait_ns`.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{
     Event, EventColumns, EventKind,
     kernel_functions::FUNCTIONS,
@@ -19,7 +20,7 @@ use crate::{
     filters::Filters,
     locks::{Locks, Space},
     order::Record,
-    preload::merge::Step,
+    preload::{batch::Chunk, merge::Step},
     stacks::{StackRef, Stacks},
     switches::records::{Switch, SwitchAction},
     tasks::Tasks,
@@ -41,7 +42,7 @@ use context::Context;
 use header::{Header, OffCpuTimes, Source, TaskKey, errno_of};
 
 /// Turns records into rows.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Composer {
     /// The tasks table.
     pub tasks: Tasks,
@@ -49,7 +50,9 @@ pub struct Composer {
     pub locks: Locks,
     /// The stacks table.
     pub stacks: Stacks,
+    #[serde(skip)]
     kernel: kernel::Waits,
+    #[serde(skip)]
     futex: futex::Waits,
     user: user::UserLocks,
     sessions: preload::Sessions,
@@ -59,7 +62,7 @@ pub struct Composer {
 }
 
 /// The composer's counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComposerStats {
     /// Ends without a begin and begins without an end: no row stands for them.
     pub unpaired: u64,
@@ -107,6 +110,17 @@ impl Composer {
         stats.last_ns = stats.last_ns.max(ts_ns);
         let unpaired = &mut stats.unpaired;
         sessions.step(ts_ns, session, step, user, &mut Context { tasks, locks, stacks, unpaired, out });
+    }
+
+    /// Gives the stacks in a chunk of a thread session, which is composed later, their ids. Returns `false` if its process is not known before it
+    /// is composed.
+    pub fn see(&mut self, session: u32, chunk: &Chunk) -> bool {
+        self.sessions.see(session, chunk, &mut self.stacks)
+    }
+
+    /// The number of rows of the side tables.
+    pub fn size(&self) -> usize {
+        self.locks.rows().len() + self.tasks.rows().len() + self.stacks.count()
     }
 
     /// Adds the next record in the order of time, and appends its rows to `out`.

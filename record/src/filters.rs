@@ -2,12 +2,13 @@
 //!
 //! Also describes them in sentences for the trace, so that its readers know what was left out.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use trace_format::{LockKind, kernel_functions::kinds};
 
 /// Restrictions of a recording. The default has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filters {
     /// The kinds of kernel locks, a set of [`kinds`].
     pub kinds: u32,
@@ -49,7 +50,7 @@ impl Default for Filters {
 }
 
 /// User space or kernel space, as the home of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThreadSpace {
     /// Threads of programs.
     User,
@@ -58,7 +59,7 @@ pub enum ThreadSpace {
 }
 
 /// A lock that the user chose.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockChoice {
     /// By its address, in the kernel or in a process.
     Address(u64),

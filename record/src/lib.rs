@@ -25,6 +25,7 @@
 
 #![warn(missing_docs)]
 
+pub mod backlog;
 mod bpf;
 pub mod btf;
 mod check;

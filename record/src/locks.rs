@@ -10,12 +10,13 @@ use std::{
 };
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{LockId, LockKind, LockRow, Scope, StackId};
 
 use crate::{symbols::FoundLock, tasks::ProcessKey};
 
 /// An address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Space {
     /// The kernel.
     Kernel,
@@ -34,7 +35,7 @@ impl Hash for Space {
 }
 
 /// A lock that was seen for the first time and needs a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewLock {
     /// Its row.
     pub id: LockId,
@@ -101,9 +102,10 @@ impl Recent {
 }
 
 /// All locks that were seen.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Locks {
     live: FxHashMap<Key, LockId>,
+    #[serde(skip)]
     recent: Recent,
     /// The last reported kind of each kernel lock: the end of a wait does not report it.
     kernel_kinds: FxHashMap<u64, LockKind>,

@@ -74,6 +74,17 @@ impl Orderer {
         Some(record)
     }
 
+    /// The number of records that were not taken yet.
+    pub fn count(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The switches among the records that were not taken yet, without the first `from` of these.
+    pub fn switches(&self, from: usize) -> Vec<Switch> {
+        let switch = |record: &Record| if let Record::Switch(switch) = record { Some(*switch) } else { None };
+        self.pending.iter().skip(from).filter_map(switch).collect()
+    }
+
     /// The number of records that came after a later one was emitted.
     pub fn late(&self) -> u64 {
         self.late

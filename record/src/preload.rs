@@ -33,10 +33,11 @@ use std::{
 use trace_format::{
     LockKind,
     preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, clock as record_clock},
-    run_info::Source,
+    run_info::{RunInfo, Source},
 };
 
 use crate::{filters::Filters, procfs, stacks::BY_FRAME_POINTERS, symbols::MappingReader};
+use batch::Batch;
 use budget::Ledger;
 use clock::Timeline;
 use fitness::Loading;
@@ -141,12 +142,17 @@ impl Preload {
         variables
     }
 
-    /// Adds drained batches to the merger until it has enough to do. Returns `false` if there were none.
-    pub fn add_batches(&mut self) -> bool {
+    /// Takes the oldest drained batch.
+    pub fn take_batch(&mut self) -> Option<Batch> {
+        let free = self.merger.take_free_buffers();
+        self.spool.pop(free)
+    }
+
+    /// Adds batches from `next`, given this, to the merger until it has enough to do. Returns `false` if there were none.
+    pub fn add_batches(&mut self, mut next: impl FnMut(&mut Self) -> Option<Batch>) -> bool {
         let mut some = false;
         loop {
-            let free = self.merger.take_free_buffers();
-            let Some(batch) = self.spool.pop(free) else { return some };
+            let Some(batch) = next(self) else { return some };
             some = true;
             self.merger.add_batch(batch);
             if self.merger.pending() >= MAX_PENDING {
@@ -171,6 +177,11 @@ impl Preload {
     /// Whether there is room for records that wait to be composed.
     pub fn may_wait(&self) -> bool {
         !self.spool.is_half_full() && !self.queue.ledger.is_filling()
+    }
+
+    /// Whether all processes belong to klock's own user.
+    pub fn is_own(&self) -> bool {
+        self.queue.ledger.is_own()
     }
 
     /// Takes the PIDs of the processes that joined since the last call.
@@ -250,6 +261,17 @@ impl Preload {
             let _ = thread.join();
         }
     }
+}
+
+/// Replaces the losses of processes that recorded themselves by those that `stats` has.
+pub fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
+    let loss = &mut info.loss;
+    let Some(program) = loss.by_program.iter_mut().find(|program| program.program == PROGRAM) else { return };
+    loss.ring_full = (loss.ring_full + stats.lost).saturating_sub(program.ring_full);
+    loss.guard = (loss.guard + stats.nested).saturating_sub(program.guard);
+    loss.undecodable = loss.undecodable.max(stats.undecodable);
+    loss.late = loss.late.max(stats.late);
+    (program.delivered, program.ring_full, program.guard) = (stats.delivered, stats.lost, stats.nested);
 }
 
 /// Default frames per stack.

@@ -12,6 +12,7 @@ use trace_format::{
 };
 
 use crate::{
+    backlog::Backlog,
     clocks::clocks_now,
     compose::Composer,
     error::RecordError,
@@ -19,7 +20,7 @@ use crate::{
     launch::Launched,
     options::{Options, Progress, RecordPhase, Summary, Target},
     plan::TargetMode,
-    preload::{self, Preload, PreloadOptions, PreloadStats, library::Library},
+    preload::{self, Preload, PreloadOptions, PreloadStats, library::Library, spool::memory_bytes},
     priority::raise_priority,
     procfs,
     setup::{Setup, SwitchesChoice},
@@ -39,6 +40,7 @@ mod later;
 mod lookups;
 mod pipeline;
 mod progress;
+mod waiting;
 
 use checkpoints::Checkpoints;
 use deferral::Deferral;
@@ -81,6 +83,7 @@ pub(crate) struct Session<'a> {
     trace_id: String,
     checkpoints: Checkpoints,
     deferral: Deferral,
+    backlog: Backlog,
     kernel_addresses: KernelAddresses,
     /// Time of the SIGTERM to the command.
     terminated: Option<Instant>,
@@ -175,6 +178,7 @@ impl<'a> Session<'a> {
             trace_id: new_trace_id(),
             checkpoints: Checkpoints::new(now),
             deferral: Deferral::new(),
+            backlog: Backlog::new(None, None),
             kernel_addresses: KernelAddresses::new(options.kernel_addresses),
             terminated: None,
         })
@@ -182,6 +186,7 @@ impl<'a> Session<'a> {
 
     /// Records until there is a reason to stop, and returns that reason.
     pub(crate) fn run(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) -> String {
+        self.backlog = Backlog::new(sink.backlog(), memory_bytes());
         loop {
             let started = Instant::now();
             if !self.round(sink) {
@@ -192,13 +197,15 @@ impl<'a> Session<'a> {
             }
             if self.progress.is_due() {
                 let lost = self.loss_so_far().map(|loss| loss.events());
-                progress(&self.progress.report(self.pipeline.events, lost, sink.bytes()));
+                let events = self.events();
+                progress(&self.progress.report(events, lost, sink.bytes()));
             }
             if !self.checkpoint(sink) {
                 return WRITE_FAILED.to_owned();
             }
             if let Some(reason) = self.stop_reason(sink) {
                 self.deferral.end();
+                self.backlog.close();
                 return reason;
             }
             self.update_deferral();
@@ -219,7 +226,7 @@ impl<'a> Session<'a> {
         stop_reason: String,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Summary, RecordError> {
-        let mut last = self.progress.report(self.pipeline.events, None, sink.bytes());
+        let mut last = self.progress.report(self.events(), None, sink.bytes());
         let mut report = |phase| {
             last.phase = phase;
             progress(&last);
@@ -288,18 +295,23 @@ impl<'a> Session<'a> {
 
     /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
     fn round(&mut self, sink: &Sink) -> bool {
-        let Self { kernel, preload, switches, pipeline, symbols, deferral, .. } = self;
+        let Self { kernel, preload, switches, pipeline, symbols, deferral, backlog, .. } = self;
         let Pipeline { orderer, composer, .. } = pipeline;
         let kernel_ns = kernel.as_mut().map(|kernel| kernel.drain(orderer, composer, symbols));
+        let before = orderer.count();
         let switches_ns = switches.as_mut().map(|switches| switches.drain(orderer));
         let complete_ns = kernel_ns.into_iter().chain(switches_ns).min();
+        if backlog.is_open() {
+            backlog.add_switches(&orderer.switches(before));
+        }
         let backpressure = deferral.is_on() || preload.as_ref().is_some_and(Preload::has_backpressure);
-        if let Some(preload) = preload.as_mut().filter(|_| !backpressure) {
-            preload.add_batches();
+        self.hold_batches();
+        if !backpressure {
+            self.add_batches();
         }
         let written = backpressure || self.compose_due(sink) && self.pipeline.flush(sink);
         self.request_lookups();
-        self.symbols.set_watermark(self.pipeline.composed_ns as i64);
+        self.symbols.set_watermark(self.pipeline.composed_ns.max(self.backlog.settled_ns) as i64);
         self.drained_ns = complete_ns.unwrap_or(u64::MAX);
         written
     }
@@ -325,9 +337,9 @@ impl<'a> Session<'a> {
         if let Some(kernel) = &mut self.kernel {
             kernel.finish_unwinding(&mut self.pipeline.composer, self.stop);
         }
-        while let Some(preload) = &mut self.preload {
-            let done = preload.is_done();
-            let some = preload.add_batches();
+        while let Some(done) = self.preload.as_ref().map(Preload::is_done) {
+            let some = self.add_batches();
+            let Some(preload) = &mut self.preload else { break };
             if self.stop.is_urgent() {
                 preload.abandon();
             }
@@ -351,23 +363,6 @@ impl<'a> Session<'a> {
         lookups::request(&mut pipeline.composer, kernel.as_ref(), symbols, checkpoints, max_stack);
     }
 
-    /// Decides whether composing waits. What the kernel records is never delayed, as klock learns from it which processes to probe.
-    fn update_deferral(&mut self) {
-        let is_caught_up = self.deferral.is_on() || !self.has_more();
-        let until_checkpoint = self.checkpoints.until_due(Instant::now());
-        if let Some(preload) = self.preload.as_ref().filter(|_| self.kernel.is_none()) {
-            self.deferral.update(preload, is_caught_up, until_checkpoint, &self.symbols);
-        }
-    }
-
-    /// Returns whether another round would find records at once.
-    fn has_more(&self) -> bool {
-        self.preload.as_ref().filter(|_| !self.deferral.is_on()).is_some_and(|preload| {
-            !preload.has_backpressure()
-                && (preload.has_more() || self.pipeline.composed_ns < preload.due_ns())
-        })
-    }
-
     /// Waits until the mappings of processes are read, but not long.
     fn wait_for_mappings(&self) {
         self.symbols.wait_for_mappings(self.stop.shortened(MAPPINGS_TIMEOUT, TIMEOUT_AFTER_STOP));
@@ -375,7 +370,10 @@ impl<'a> Session<'a> {
 
     /// Writes a checkpoint if one is due. Returns `false` if the trace cannot be written.
     fn checkpoint(&mut self, sink: &Sink) -> bool {
-        let Self { checkpoints, symbols, pipeline, .. } = self;
+        let Self { checkpoints, symbols, pipeline, backlog, .. } = self;
+        if backlog.is_open() {
+            checkpoints.require();
+        }
         let Pipeline { composer, events, .. } = pipeline;
         let now = Instant::now();
         checkpoints.collect(symbols, &mut composer.locks, now);

@@ -2,6 +2,7 @@
 //! records that do not fit are counted there. A disk failure ends the recording with an error that names the file.
 
 use std::{
+    fs::File,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -41,12 +42,15 @@ pub struct Sink {
     queued: Arc<AtomicUsize>,
     /// Columns whose rows are written, to be used again.
     free: Receiver<EventColumns>,
+    /// The file for records that wait to be composed.
+    backlog: Option<Arc<File>>,
 }
 
 impl Sink {
     /// Starts the thread. The observer gets what was written.
     pub fn start(writer: TraceWriter, observer: Option<Box<dyn Observer>>) -> std::io::Result<Self> {
         let is_observed = observer.is_some();
+        let backlog = writer.backlog();
         let (sender, inbox) = mpsc::sync_channel(MAX_MESSAGES);
         let (recycler, free) = mpsc::channel();
         let bytes = Arc::new(AtomicU64::new(0));
@@ -55,12 +59,18 @@ impl Sink {
         let thread = std::thread::Builder::new()
             .name("klock-writer".to_owned())
             .spawn(move || write_all((writer, observer), &inbox, &recycler, &written, &left))?;
-        Ok(Self { inbox: sender, thread, is_observed, bytes, queued, free })
+        Ok(Self { inbox: sender, thread, is_observed, bytes, queued, free, backlog })
     }
 
     /// Returns whether the writer keeps up, so that the next rows will not have to wait.
     pub fn has_room(&self) -> bool {
         self.queued.load(Ordering::Relaxed) < MAX_MESSAGES
+    }
+
+    /// Returns the file for records that wait to be composed; `None` if they must not wait, because somebody observes the rows or the output has no
+    /// such file.
+    pub fn backlog(&self) -> Option<Arc<File>> {
+        self.backlog.clone().filter(|_| !self.is_observed)
     }
 
     /// Lets the writer run soon whenever it has something to write, also on a busy machine.

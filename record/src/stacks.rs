@@ -4,6 +4,7 @@
 //! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{
     StackId,
     wire::{WireStack, WireUserStack, stack},
@@ -15,7 +16,7 @@ use crate::{tasks::ProcessKey, unwind::Frames};
 pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the caller is always right; frames above code without them are missing, or guesses (?)";
 
 /// The location of the frames of one half of a stack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Half {
     /// There are no frames.
     Absent,
@@ -30,7 +31,7 @@ pub enum Half {
 }
 
 /// A stack that was seen for the first time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RawStack {
     /// The address space of the user half, if there is one, and its PID.
     pub process: Option<(ProcessKey, u32)>,
@@ -73,14 +74,17 @@ pub struct StackRef {
 }
 
 /// All stacks that were seen.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Stacks {
     /// Stacks with both halves in the map or absent: nearly all.
+    #[serde(skip)]
     mapped: FxHashMap<(Option<ProcessKey>, i32, i32, u64), StackId>,
     inlined: FxHashMap<RawStack, StackId>,
     /// Frames that were announced before their event, by CPU, number, user and peer.
+    #[serde(skip)]
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
     /// Stacks that were unwound before their event, by CPU, number and peer.
+    #[serde(skip)]
     unwound: FxHashMap<(u32, u32, bool), Unwound>,
     /// Whether user stacks are copied, to be unwound.
     pub unwinds: bool,

@@ -5,17 +5,18 @@
 //! through [`Lookup`], so that nothing here reads a file.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
 #[cfg(test)]
 mod tests;
 
 /// One incarnation of a process: one address space. Dense from 0, never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessKey(pub u32);
 
 /// Facts about a task from `/proc`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The process.
     pub tgid: u32,
@@ -32,13 +33,19 @@ pub struct Known {
 }
 
 /// One incarnation of a task, with or without a row. Dense from 0, never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TaskIncarnation(u32);
 
 /// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
 pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
 
+/// A look-up that finds nothing, for tasks of a recording that has ended.
+fn no_lookup() -> Lookup {
+    Box::new(|_, _| None)
+}
+
 /// All tasks that were announced or seen.
+#[derive(Serialize, Deserialize)]
 pub struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
     idle: FxHashMap<u32, TaskId>,
@@ -52,9 +59,11 @@ pub struct Tasks {
     ids: Vec<Option<TaskId>>,
     /// The rows whose creators have no row yet.
     orphans: FxHashMap<TaskIncarnation, Vec<TaskId>>,
+    #[serde(skip, default = "no_lookup")]
     lookup: Lookup,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Incarnation {
     key: TaskIncarnation,
     known: Known,

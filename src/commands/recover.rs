@@ -5,7 +5,11 @@ use trace_format::text::printable;
 use crate::{args, exit::Exit, files, output};
 
 pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
-    let recovered = trace_format::recover(&args.trace, &files::options(args.force))?;
+    let recovered = trace_format::recover(
+        &args.trace,
+        &files::options(args.force),
+        &mut record::backlog::replay::replay,
+    )?;
     let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
     let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
     let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);

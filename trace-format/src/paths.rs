@@ -35,8 +35,17 @@ impl TracePaths {
 
 /// Returns the path of the journal of a trace, given its events file.
 pub fn journal_path(events: &Path) -> PathBuf {
+    with_ending(events, ".journal")
+}
+
+/// Returns the path of the file of records that wait to become rows of a trace, given its events file.
+pub fn backlog_path(events: &Path) -> PathBuf {
+    with_ending(events, ".backlog")
+}
+
+fn with_ending(events: &Path, ending: &str) -> PathBuf {
     let mut name = events.file_name().unwrap_or_default().to_owned();
-    name.push(".journal");
+    name.push(ending);
     events.with_file_name(name)
 }
 

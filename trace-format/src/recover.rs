@@ -1,8 +1,9 @@
-//! Finishes a trace whose recorder was killed, from its journal. The result holds everything up to the last checkpoint.
+//! Finishes a trace whose recorder was killed, from its journal and its backlog. The result holds everything up to the last checkpoint,
+//! and the records that waited to become rows then.
 //!
-//! The events file is cut after the last complete row group and gets its footer; the side tables are rewritten. Entries that
-//! were not in the journal yet are missing: a stack that was not symbolized has no frames. The journal is removed last, so that an
-//! interrupted recovery can be repeated.
+//! The events file is cut after the last complete row group; the rows of the backlog are added, and the footer. The side tables are
+//! rewritten. Entries that were not in the journal yet are missing: a stack that was not symbolized has no frames. The journal is
+//! removed last, so that an interrupted recovery can be repeated.
 
 use std::{
     fs::File,
@@ -15,15 +16,16 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use crate::{
     FormatError,
+    columns::EventColumns,
     event::{LockId, StackId, TaskId},
     footer,
-    journal::{self, Checkpoint},
+    journal::{self, Checkpoint, SideRows},
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
     reader::{self, Trace},
     run_info::{RunInfo, Version},
     tables::{LockRow, SideTables, Stack, TaskRow},
-    writer,
+    writer::{self, continued::Continued},
 };
 
 /// The [`RunInfo::stop_reason`] of a recovered trace.
@@ -44,8 +46,30 @@ pub struct Recovery {
     pub info: RunInfo,
 }
 
+/// Composes the rows of a backlog that follow the first ones, of which the trace has this number. Passes them on in the order of time, adds to the
+/// losses, and returns the rows of the side tables that are new or changed.
+pub type ComposeBacklog<'a> =
+    dyn FnMut(&File, u64, &mut RunInfo, &mut TakeRows<'_>) -> Result<SideRows, FormatError> + 'a;
+
+/// Takes rows.
+pub type TakeRows<'a> = dyn FnMut(&EventColumns) -> Result<(), FormatError> + 'a;
+
+/// A [`ComposeBacklog`] that leaves the backlog out.
+pub fn without_backlog(
+    _: &File,
+    _: u64,
+    _: &mut RunInfo,
+    _: &mut TakeRows<'_>,
+) -> Result<SideRows, FormatError> {
+    Ok(SideRows::default())
+}
+
 /// Finishes the trace with this events file.
-pub fn recover(path: &Path, options: &OutputOptions) -> Result<Recovery, FormatError> {
+pub fn recover(
+    path: &Path,
+    options: &OutputOptions,
+    compose: &mut ComposeBacklog<'_>,
+) -> Result<Recovery, FormatError> {
     let Some(files) = UnfinishedFiles::open(path, options)? else { return Err(without_journal(path)) };
     let file = files.events.file.as_ref();
     let io = FormatError::io(path);
@@ -55,31 +79,49 @@ pub fn recover(path: &Path, options: &OutputOptions) -> Result<Recovery, FormatE
     let mut checkpoints = journal::checkpoints(&journal);
     let size = file.metadata().map_err(&io)?.len();
     checkpoints.truncate(count_intact(file, &checkpoints).map_err(&io)?);
-    let row_groups: Vec<RowGroupMetaData> =
+    let mut row_groups: Vec<RowGroupMetaData> =
         checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
-    let (Some(last), false) = (checkpoints.last(), row_groups.is_empty()) else {
-        return Err(nothing_to_recover(path));
-    };
-    let end = last.end;
-    let events = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let info = RunInfo {
+    let Some(last) = checkpoints.last() else { return Err(nothing_to_recover(path)) };
+    let mut end = last.end;
+    let mut events = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
+    let mut info = RunInfo {
         format: Version::default(),
         table: "events".to_owned(),
-        events,
         complete: false,
         stop_reason: STOP_REASON.to_owned(),
         ..last.info.clone()
     };
+    let mut rest = SideRows::default();
+    if let Some(backlog) = files.backlog.as_ref() {
+        let mut continued = Continued::start(path, &files.events.file, end)?;
+        rest = compose(&backlog.file, events, &mut info, &mut |rows| continued.push(rows))?;
+        let (groups, rows, behind) = continued.finish()?;
+        row_groups.extend(groups);
+        (events, end) = (events + rows, behind);
+    }
+    if row_groups.is_empty() {
+        return Err(nothing_to_recover(path));
+    }
+    info.events = events;
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?))
         .map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
     finish_events(file, end, &footer).map_err(FormatError::write(path))?;
 
     let mut tables = of_checkpoints(checkpoints);
+    // Names were found only while it was recorded.
+    rest.locks.retain(|lock| lock.id.0 as usize >= tables.locks.len());
+    let has_frames =
+        |id: StackId| tables.stacks.get(id.0 as usize).is_some_and(|known| !known.frames.is_empty());
+    rest.stacks.retain(|stack| !has_frames(stack.id));
+    put_all(&mut tables, rest);
     let paths = TracePaths::of(path);
     write(&tables, &files, &paths, &info)?;
     let last_ns = complete(&mut tables, &Trace::open(path)?.with_recorded_ids())?;
     write(&tables, &files, &paths, &info)?;
     files.journal.remove()?;
+    if let Some(backlog) = &files.backlog {
+        backlog.remove()?;
+    }
     let bare = |stack: &&Stack| stack.frames.iter().all(|frame| frame.module.is_none());
     let bare = tables.stacks.iter().filter(bare).count();
     Ok(Recovery { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, last_ns, info })
@@ -129,22 +171,25 @@ fn finish_events(file: &File, end: u64, footer: &[u8]) -> io::Result<()> {
 /// Merges the rows of all checkpoints.
 pub(crate) fn of_checkpoints(checkpoints: Vec<Checkpoint>) -> SideTables {
     let mut tables = SideTables::default();
-    for side in checkpoints.into_iter().map(|checkpoint| checkpoint.side) {
-        for stack in side.stacks {
-            let id = stack.id.0;
-            put(&mut tables.stacks, id, stack, bare_stack);
-        }
-        for lock in side.locks {
-            // New locks are journaled in id order, so there is no gap to fill.
-            let id = lock.id.0;
-            put(&mut tables.locks, id, lock.clone(), |id| LockRow { id: LockId(id), ..lock.clone() });
-        }
-        for task in side.tasks {
-            let id = task.id.0;
-            put(&mut tables.tasks, id, task.clone(), |id| TaskRow { id: TaskId(id), ..task.clone() });
-        }
-    }
+    checkpoints.into_iter().for_each(|checkpoint| put_all(&mut tables, checkpoint.side));
     tables
+}
+
+/// Adds new rows, and replaces older ones.
+fn put_all(tables: &mut SideTables, side: SideRows) {
+    for stack in side.stacks {
+        let id = stack.id.0;
+        put(&mut tables.stacks, id, stack, bare_stack);
+    }
+    for lock in side.locks {
+        // New locks are journaled in id order, so there is no gap to fill.
+        let id = lock.id.0;
+        put(&mut tables.locks, id, lock.clone(), |id| LockRow { id: LockId(id), ..lock.clone() });
+    }
+    for task in side.tasks {
+        let id = task.id.0;
+        put(&mut tables.tasks, id, task.clone(), |id| TaskRow { id: TaskId(id), ..task.clone() });
+    }
 }
 
 /// Fills in what only the events know: the last time of each lock, and stacks that were not journaled. Returns the time of

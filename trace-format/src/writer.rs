@@ -42,6 +42,7 @@ use crate::{
 };
 
 mod columns;
+pub(crate) mod continued;
 mod cut;
 mod file;
 mod pages;
@@ -75,6 +76,7 @@ struct Regular {
     events: NamedFile,
     side: SideFiles,
     journal: Journal,
+    backlog: NamedFile,
     /// Number of row groups in the journal.
     journaled: usize,
     /// `None` if it was released.
@@ -113,10 +115,10 @@ impl TraceWriter {
         let (file, regular) = match RecordingFiles::create(path, options)? {
             RecordingFiles::Stream(file) => (Arc::new(file), None),
             RecordingFiles::Regular(files) => {
-                let RegularFiles { events, journal, stacks, locks, tasks, reserve, kept } = *files;
+                let RegularFiles { events, journal, backlog, stacks, locks, tasks, reserve, kept } = *files;
                 let file = Arc::clone(&events.file);
                 let (side, journal) = (SideFiles { stacks, locks, tasks }, Journal::start(journal)?);
-                (file, Some(Regular { events, side, journal, journaled: 0, reserve, kept }))
+                (file, Some(Regular { events, side, journal, backlog, journaled: 0, reserve, kept }))
             }
         };
         Ok(Self {
@@ -159,14 +161,15 @@ impl TraceWriter {
     /// changed rows of the side tables. Every lock and task that the events refer to must be in this checkpoint or an earlier
     /// one; stacks may follow later.
     ///
-    /// When this returns, both files are synced to disk.
+    /// When this returns, these files and the backlog are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
         self.end_row_group()?;
-        let Some(Regular { events, journal, journaled, reserve, .. }) = &mut self.regular else {
+        let Some(Regular { events, journal, backlog, journaled, reserve, .. }) = &mut self.regular else {
             return Ok(());
         };
         let file = self.writer.inner();
         file.sync_data().map_err(FormatError::write(&self.path))?;
+        backlog.file.sync_data().map_err(FormatError::write(backlog.path()))?;
         let row_groups = self.writer.row_groups();
         journal.add(file.bytes(), file.crc(), &row_groups[*journaled..], info, side)?;
         *journaled = row_groups.len();
@@ -181,6 +184,12 @@ impl TraceWriter {
     /// short then. Nothing must be added after it.
     pub fn fail(&mut self, error: FormatError) {
         self.failure.get_or_insert(error);
+    }
+
+    /// Returns the file for records that wait to become events, which [`recover`](crate::recover()) reads; `None` if the output is not a
+    /// regular file. Each [`checkpoint`](Self::checkpoint) syncs it.
+    pub fn backlog(&self) -> Option<Arc<File>> {
+        Some(Arc::clone(&self.regular.as_ref()?.backlog.file))
     }
 
     /// Returns the number of events so far.
@@ -237,6 +246,7 @@ impl TraceWriter {
             write_side(&regular.side)
         })?;
         regular.journal.remove()?;
+        regular.backlog.remove()?;
         match cut {
             Some((source, events)) => Err(FormatError::CutShort { events, source: Box::new(source) }),
             None => Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + tables }),
@@ -250,9 +260,9 @@ impl TraceWriter {
 
     /// Removes all files, and gives an earlier trace its name back.
     pub fn discard(self) -> Result<(), FormatError> {
-        let Some(Regular { events, side, journal, kept, .. }) = &self.regular else { return Ok(()) };
+        let Some(Regular { events, side, journal, backlog, kept, .. }) = &self.regular else { return Ok(()) };
         journal.remove()?;
-        for file in [&side.stacks, &side.locks, &side.tasks, events] {
+        for file in [backlog, &side.stacks, &side.locks, &side.tasks, events] {
             file.remove()?;
         }
         kept.iter().for_each(KeptTrace::restore);

@@ -1,11 +1,12 @@
 //! The fields that every record has, in the ids of the trace, and the rows that are made from them.
 
+use serde::{Deserialize, Serialize};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
 use crate::locks::Space;
 
 /// A task as records name it: its thread id, or the CPU whose idle task it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct TaskKey(u64);
 
 impl TaskKey {
@@ -21,7 +22,7 @@ impl TaskKey {
 }
 
 /// The recorder that wrote a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Source {
     /// The kernel side. It sees entries and returns of functions, so whether a call waits is inferred.
     Kernel,
@@ -49,7 +50,7 @@ pub(super) struct Header {
 }
 
 /// The time that a task has slept and stood in a run queue since some point in the past.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OffCpuTimes {
     pub(super) blocked_ns: i64,
     pub(super) runq_ns: i64,

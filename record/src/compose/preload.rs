@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{
     CallKind, Event, EventKind, LockKind, Mode, StackId, TaskId,
     preload::{Record, call, op},
@@ -22,16 +23,17 @@ use crate::{
     filters::Filters,
     locks::Space,
     preload::{
-        batch::{ProcessImage, ThreadExit, ThreadSession},
+        batch::{Chunk, ProcessImage, ThreadExit, ThreadSession, shared},
         budget::{Excess, Item},
         merge::Step,
         records::{self, Unit},
     },
+    stacks::Stacks,
     tasks::comm_of,
 };
 
 /// The processes and threads that record themselves.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Sessions {
     /// By number of the thread session.
     sessions: Vec<Option<Session>>,
@@ -42,12 +44,15 @@ pub(super) struct Sessions {
     /// The kernel side reports starts and exits of tasks, too.
     tasks_reported: bool,
     filters: Filters,
+    /// The images of thread sessions that were seen and wait to be composed.
+    coming: FxHashMap<u32, u32>,
 }
 
 /// A process that records itself.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Image {
     /// The process, with its account.
+    #[serde(with = "shared")]
     process: Arc<ProcessImage>,
     space: Space,
     /// Its threads by the thread ids that the process sees: a lock names its owner by these.
@@ -57,7 +62,7 @@ struct Image {
 }
 
 /// A thread that records itself.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Session {
     image: u32,
     tid: u32,
@@ -81,7 +86,7 @@ impl Session {
 }
 
 /// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Held {
     /// Their addresses, in the order in which they were taken; one for each time.
     locks: Vec<u64>,
@@ -136,7 +141,45 @@ impl Sessions {
             by_task: FxHashMap::default(),
             tasks_reported,
             filters,
+            coming: FxHashMap::default(),
         }
+    }
+
+    /// Gives the stacks in a chunk their ids, long before the chunk is composed, so that they are looked up while its process runs. Returns
+    /// `false` if its process waits to be composed itself.
+    pub(super) fn see(&mut self, number: u32, chunk: &Chunk, stacks: &mut Stacks) -> bool {
+        let units = match chunk {
+            Chunk::Start(session) => {
+                self.coming.insert(number, session.image.id);
+                return matches!(self.images.get(session.image.id as usize), Some(Some(_)));
+            }
+            Chunk::Units(units) => units,
+            Chunk::WrittenAfter(_) | Chunk::Exit(_) => return true,
+        };
+        let known = self.sessions.get(number as usize).and_then(Option::as_ref).map(|session| session.image);
+        let image = known.or_else(|| self.coming.get(&number).copied());
+        let image = image.and_then(|image| self.images.get_mut(image as usize)?.as_mut());
+        let Some(image) = image else { return false };
+        let Space::Process(process, pid) = image.space else { return false };
+        let mut at = 0;
+        while at < units.len() {
+            let Ok((record, rest)) = records::first(&units[at..]) else {
+                at += 1;
+                continue;
+            };
+            at += 1 + rest.len();
+            if record.op() == op::STACK {
+                let before = stacks.count();
+                let frames = records::frames(&record, rest);
+                let item = Item::Stack(frames.len() as u64);
+                stacks.id_of_calls((process, pid), frames);
+                if stacks.count() > before && image.process.account.charge(item).is_err() {
+                    image.is_over = true;
+                    return true;
+                }
+            }
+        }
+        true
     }
 
     /// Whether the kernel side reports starts and exits of tasks.
@@ -167,6 +210,7 @@ impl Sessions {
         user: &mut UserLocks,
         context: &mut Context<'_>,
     ) {
+        self.coming.remove(&number);
         let ThreadSession { image, tid, is_seen, own_tid, start_ns, comm } = session;
         let (pid, tasks_reported) = (image.pid, self.tasks_reported);
         let at = image.id as usize;

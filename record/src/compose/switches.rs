@@ -4,6 +4,7 @@
 //! released a lock meanwhile. With a kernel side, which may know of other holds, every return is a row.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{Event, EventKind, TaskState};
 
 use super::preload::Sessions;
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The tasks that are off-CPU.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Switches {
     /// By thread id.
     left: FxHashMap<u32, Left>,
@@ -24,7 +25,7 @@ pub(super) struct Switches {
 }
 
 /// The way in which a task left its CPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Left {
     ts_ns: i64,
     is_runnable: bool,

@@ -7,6 +7,7 @@
 //! barrier, the last one included. Semaphores, barriers and condition variables have no holders. Of locks of Rust and Go, only waits
 //! are recorded, so their holders are not known.
 
+use serde::{Deserialize, Serialize};
 use trace_format::{
     Event, EventKind, LockId, LockKind, Mode, TaskId, user_functions::is_slow_path, wire::api,
 };
@@ -34,12 +35,13 @@ use open_calls::OpenCalls;
 use sleep::Sleep;
 
 /// The calls that are open and the locks that are held.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct UserLocks {
     /// The sleep of a call before its first futex wait.
     no_sleep: Sleep,
     open: OpenCalls,
     holders: Holders,
+    #[serde(skip)]
     goroutines: Goroutines,
 }
 

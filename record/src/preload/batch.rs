@@ -1,12 +1,13 @@
 //! The output of one drain: which processes and threads recorded what, as far as it was copied out of the chunks.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::{budget::Account, clock::Reading, records::Unit};
 use crate::tasks::Known;
 
 /// A process while it runs one program.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ProcessImage {
     /// Its number: dense from 0.
     pub id: u32,
@@ -19,13 +20,15 @@ pub struct ProcessImage {
     /// Its facts from `/proc` at that time.
     pub known: Option<Known>,
     /// The costs that the process may cause.
+    #[serde(skip, default = "Account::unlimited")]
     pub account: Account,
 }
 
 /// A thread while it has its slot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadSession {
     /// Its process.
+    #[serde(with = "shared")]
     pub image: Arc<ProcessImage>,
     /// The thread, as klock sees it; the process's first thread if it is not one of the process.
     pub tid: u32,
@@ -40,7 +43,7 @@ pub struct ThreadSession {
 }
 
 /// The end of a thread session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadExit {
     /// Its time, CLOCK_MONOTONIC in ns; 0 if unknown.
     pub exit_ns: u64,
@@ -53,7 +56,7 @@ pub struct ThreadExit {
 }
 
 /// A piece of a thread session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Chunk {
     /// The session starts.
     Start(ThreadSession),
@@ -63,6 +66,45 @@ pub enum Chunk {
     WrittenAfter(u64),
     /// The session ends.
     Exit(ThreadExit),
+}
+
+/// Writes a shared value for each place where it is, and reads each as a value of its own: serde has this only as a feature, with which all
+/// crates that use it would be built again.
+pub(crate) mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
+
+    /// The same of a value that may be missing.
+    pub(crate) mod option {
+        use super::{Arc, Deserialize, Deserializer, Serialize, Serializer};
+
+        pub(crate) fn serialize<T: Serialize, S: Serializer>(
+            value: &Option<Arc<T>>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            value.as_deref().serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Arc<T>>, D::Error> {
+            Ok(Option::deserialize(deserializer)?.map(Arc::new))
+        }
+    }
 }
 
 /// The output of one drain.

@@ -122,6 +122,11 @@ impl Ledger {
         self.others.queued_units.load(Ordering::Relaxed) > self.others.limits.queued_units / 8
     }
 
+    /// Whether all processes that are recorded belong to klock's own user.
+    pub fn is_own(&self) -> bool {
+        self.others.processes.load(Ordering::Relaxed) == 0
+    }
+
     /// The number of processes whose recording ended early.
     pub fn ended(&self) -> u64 {
         self.lock_ended().len() as u64

@@ -4,6 +4,7 @@
 //! the readings around it: half of the ticks that reading the other clock took. If the kernel corrects its clock during the
 //! recording, the next reading follows it.
 
+use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, fs};
 
 use trace_format::preload::{LOW_MASK, clock};
@@ -11,7 +12,7 @@ use trace_format::preload::{LOW_MASK, clock};
 use crate::clocks::monotonic_ns;
 
 /// A reading of both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The time-stamp counter, or CLOCK_MONOTONIC if that is recorded.
     pub ticks: u64,
@@ -69,7 +70,7 @@ fn ticks() -> u64 {
 }
 
 /// Conversion of ticks to times, from all readings of the clocks.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Timeline {
     readings: VecDeque<Reading>,
     segment: Segment,
@@ -78,7 +79,7 @@ pub struct Timeline {
 }
 
 /// The time between two readings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Segment {
     begin: Reading,
     end: Reading,

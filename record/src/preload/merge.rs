@@ -7,6 +7,7 @@
 //! A process can publish old times without end. They would always be the earliest ones, and nothing else would be emitted. So each
 //! thread of another user has a lower bound of its times, which follows the time at which they were written.
 
+use serde::{Deserialize, Serialize};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
@@ -16,7 +17,7 @@ use std::{
 use trace_format::preload::{Record, lost, op};
 
 use super::{
-    batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession},
+    batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession, shared},
     budget::Item,
     clock::Timeline,
     records::{self, Unit},
@@ -34,9 +35,10 @@ pub enum Step<'a> {
 }
 
 /// The chunks of one session that are not emitted yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Stream {
     /// Its process, from its start to its end.
+    #[serde(with = "shared::option")]
     image: Option<Arc<ProcessImage>>,
     chunks: VecDeque<Chunk>,
     /// Index of the next record in the first chunk.
@@ -51,7 +53,7 @@ struct Stream {
 }
 
 /// Merges the sessions of all threads.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Merger {
     /// By session number.
     streams: Vec<Stream>,
@@ -64,7 +66,7 @@ pub struct Merger {
 }
 
 /// The part of a merger that is independent of its streams.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct State {
     timeline: Timeline,
     emitted_ns: u64,
@@ -72,11 +74,12 @@ struct State {
     /// Units that are not emitted yet.
     pending: usize,
     /// Buffers to be used again.
+    #[serde(skip)]
     free: Vec<Vec<Unit>>,
 }
 
 /// A merger's counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeStats {
     /// Emitted records of lock calls.
     pub delivered: u64,

@@ -26,6 +26,8 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     due: Instant,
+    /// It is needed even if nothing changed.
+    is_needed: bool,
     /// A pending answer of the symbols thread.
     answer: Option<Receiver<Resolved>>,
     requested: Instant,
@@ -45,6 +47,7 @@ impl Checkpoints {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             due: now + FIRST,
+            is_needed: false,
             answer: None,
             requested: now,
             stacks: BTreeMap::new(),
@@ -58,6 +61,16 @@ impl Checkpoints {
     /// Returns the time until the next checkpoint is due.
     pub(super) fn until_due(&self, now: Instant) -> Duration {
         self.due.saturating_duration_since(now)
+    }
+
+    /// Makes the next checkpoint due now.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.due = self.due.min(now);
+    }
+
+    /// Makes the next checkpoint come even if nothing changed in the trace: it syncs the backlog, too.
+    pub(super) fn require(&mut self) {
+        self.is_needed = true;
     }
 
     /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
@@ -101,7 +114,8 @@ impl Checkpoints {
         }
         self.due = now + INTERVAL;
         let side = self.changed(locks, tasks);
-        let has_changed = events > self.events || side != SideRows::default();
+        let is_needed = std::mem::take(&mut self.is_needed);
+        let has_changed = is_needed || events > self.events || side != SideRows::default();
         self.events = events;
         has_changed.then_some(side)
     }
@@ -171,5 +185,9 @@ mod tests {
         assert_eq!(side.tasks, tasks);
         let side = checkpoints.due(3, &locks, &tasks, start + FIRST + 3 * INTERVAL).unwrap();
         assert_eq!(side, SideRows::default(), "events alone are a change, too");
+        checkpoints.hasten(start);
+        checkpoints.require();
+        assert_eq!(checkpoints.due(3, &locks, &tasks, start), Some(SideRows::default()), "it is needed");
+        assert_eq!(checkpoints.due(3, &locks, &tasks, start), None);
     }
 }

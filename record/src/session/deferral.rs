@@ -1,9 +1,9 @@
 //! Decides when the records of processes that record themselves wait to be composed: while more tasks are runnable than there are
 //! processors, recorded programs come first.
 //!
-//! The wait is bounded by checkpoints: before one is due, everything that was drained is composed, so a recorder that is killed
-//! loses no more than one that never waits. Chunks are drained meanwhile, and mappings that change are read, because a
-//! process may end before its stacks are composed.
+//! What waits is in the [backlog](crate::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
+//! backlog is full. Without such a file the wait is bounded by checkpoints: before one is due, everything that was drained is composed.
+//! Chunks are drained meanwhile, and mappings that change are read, because a process may end before its stacks are composed.
 
 use std::{fs, time::Duration};
 
@@ -14,11 +14,15 @@ use crate::{preload::Preload, processors::Processors, symbols::Symbols};
 const BEFORE_CHECKPOINT: Duration = Duration::from_millis(150);
 /// Maximum number of processes whose mappings are followed. With more of them, nothing waits.
 const MAX_PROCESSES: usize = 32;
+/// Number of rounds after which processors that were busy count as idle: a program that needs all of them does so with gaps.
+const IDLE_ROUNDS: u32 = 5;
 
 /// The decision for the next round, and what it needs.
 #[derive(Debug)]
 pub(super) struct Deferral {
     processors: Processors,
+    /// Rounds since the processors were seen to be busy.
+    idle_rounds: u32,
     is_on: bool,
     /// The running processes that record themselves.
     processes: Vec<Process>,
@@ -34,7 +38,7 @@ struct Process {
 
 impl Deferral {
     pub(super) fn new() -> Self {
-        Self { processors: Processors::new(), is_on: false, processes: Vec::new() }
+        Self { processors: Processors::new(), idle_rounds: IDLE_ROUNDS, is_on: false, processes: Vec::new() }
     }
 
     /// Returns whether composing waits.
@@ -47,27 +51,38 @@ impl Deferral {
         self.is_on = false;
     }
 
-    /// Decides for the next round. `is_caught_up` reports whether everything that was drained is composed, or waited in this round.
-    pub(super) fn update(
-        &mut self,
-        preload: &Preload,
-        is_caught_up: bool,
-        until_checkpoint: Duration,
-        symbols: &Symbols,
-    ) {
+    /// Decides for the next round. `room` is what the backlog has.
+    pub(super) fn update(&mut self, preload: &Preload, room: Room, symbols: &Symbols) {
         self.processes.extend(preload.take_joined().into_iter().map(|pid| Process { pid, pages: 0 }));
-        self.is_on = may_wait(is_caught_up, until_checkpoint, self.processes.len())
+        self.idle_rounds = if self.processors.are_busy() { 0 } else { self.idle_rounds.saturating_add(1) };
+        self.is_on = may_wait(room, self.processes.len())
             && preload.may_wait()
-            && self.processors.are_busy();
+            && self.idle_rounds < if room == Room::InFile { IDLE_ROUNDS } else { 1 };
         if self.is_on {
             self.processes.retain_mut(|process| process.read_if_changed(symbols));
         }
     }
 }
 
+/// The room for records that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// None: what waited before is not composed, or the backlog is full.
+    None,
+    /// In a file, which survives klock.
+    InFile,
+    /// In memory only, until a checkpoint, which is due after this time.
+    UntilCheckpoint(Duration),
+}
+
 /// Whether composing may wait, on busy processors.
-fn may_wait(is_caught_up: bool, until_checkpoint: Duration, processes: usize) -> bool {
-    is_caught_up && until_checkpoint > BEFORE_CHECKPOINT && processes <= MAX_PROCESSES
+fn may_wait(room: Room, processes: usize) -> bool {
+    let has_room = match room {
+        Room::None => false,
+        Room::InFile => true,
+        Room::UntilCheckpoint(time) => time > BEFORE_CHECKPOINT,
+    };
+    has_room && processes <= MAX_PROCESSES
 }
 
 impl Process {
@@ -91,11 +106,12 @@ mod tests {
 
     #[test]
     fn nothing_waits_before_a_checkpoint_behind_the_records_or_with_many_processes() {
-        assert!(may_wait(true, FAR, 1));
-        assert!(!may_wait(true, BEFORE_CHECKPOINT, 1));
-        assert!(!may_wait(true, Duration::ZERO, 1), "a checkpoint that is overdue");
-        assert!(!may_wait(false, FAR, 1));
-        assert!(!may_wait(true, FAR, MAX_PROCESSES + 1));
+        assert!(may_wait(Room::UntilCheckpoint(FAR), 1));
+        assert!(!may_wait(Room::UntilCheckpoint(BEFORE_CHECKPOINT), 1));
+        assert!(!may_wait(Room::UntilCheckpoint(Duration::ZERO), 1), "a checkpoint that is overdue");
+        assert!(!may_wait(Room::None, 1));
+        assert!(may_wait(Room::InFile, MAX_PROCESSES));
+        assert!(!may_wait(Room::InFile, MAX_PROCESSES + 1));
     }
 
     #[test]

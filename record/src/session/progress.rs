@@ -31,10 +31,10 @@ impl ProgressReporter {
         self.reported.elapsed() >= INTERVAL
     }
 
-    /// Returns a report. `lost` is `None` if the number of lost events is unknown; the report then repeats the last one.
+    /// Returns a report. `events` is the number of rows, and of records that wait, of which some become no row. `lost` is `None` if the number of lost events is unknown; the report then repeats the last one.
     pub(super) fn report(&mut self, events: u64, lost: Option<u64>, bytes: u64) -> Progress {
         let since = self.reported.elapsed();
-        let new = events - self.reported_events;
+        let new = events.saturating_sub(self.reported_events);
         self.lost = lost.unwrap_or(self.lost);
         (self.reported, self.reported_events) = (Instant::now(), events);
         Progress {

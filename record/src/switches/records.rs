@@ -3,8 +3,10 @@
 //!
 //! The forms are those of `perf_event_open(2)` with `sample_id_all` and the sample type TID, TIME, CPU.
 
+use serde::{Deserialize, Serialize};
+
 /// A record of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub ts_ns: u64,
@@ -19,7 +21,7 @@ pub struct Switch {
 }
 
 /// An act of a task, or records that the kernel could not write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwitchAction {
     /// The task left its CPU.
     Left {

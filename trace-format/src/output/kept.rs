@@ -3,7 +3,7 @@
 use rustix::process::geteuid;
 
 use super::{Location, OutputError, OutputOptions, location::Existing};
-use crate::paths::{TracePaths, journal_path, old_path};
+use crate::paths::{TracePaths, backlog_path, journal_path, old_path};
 
 /// The files of an earlier trace, each with its former location and its new one.
 #[derive(Debug)]
@@ -63,11 +63,16 @@ impl KeptTrace {
 }
 
 /// Returns the locations of all files of a trace, the events first.
-fn files(events: &Location) -> [Location; 5] {
-    let TracePaths { stacks, locks, tasks, .. } = TracePaths::of(&events.path);
-    let [journal, stacks, locks, tasks] =
-        [journal_path(&events.path), stacks, locks, tasks].map(|path| events.sibling(&path));
-    [events.clone(), journal, stacks, locks, tasks]
+fn files(events: &Location) -> [Location; 6] {
+    let [journal, backlog, stacks, locks, tasks] = others(events);
+    [events.clone(), journal, backlog, stacks, locks, tasks]
+}
+
+/// Returns the locations of the other files: journal, backlog, stacks, locks, tasks.
+pub(super) fn others(events: &Location) -> [Location; 5] {
+    let path = &events.path;
+    let TracePaths { stacks, locks, tasks, .. } = TracePaths::of(path);
+    [journal_path(path), backlog_path(path), stacks, locks, tasks].map(|path| events.sibling(&path))
 }
 
 /// Refuses to move, as root, a file of a user who is not trusted: somebody put it there for this.

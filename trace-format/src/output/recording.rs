@@ -10,11 +10,11 @@ use rustix::{
 
 use super::{
     Location, OutputError, OutputFile, OutputOptions,
-    kept::KeptTrace,
+    kept::{KeptTrace, others},
     location::{Existing, open_descriptor},
     reserve::Reserve,
 };
-use crate::paths::{TracePaths, journal_path};
+use crate::paths::{backlog_path, journal_path};
 
 /// An open file with its name.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ pub(crate) enum RecordingFiles {
 pub(crate) struct RegularFiles {
     pub(crate) events: NamedFile,
     pub(crate) journal: NamedFile,
+    pub(crate) backlog: NamedFile,
     pub(crate) stacks: NamedFile,
     pub(crate) locks: NamedFile,
     pub(crate) tasks: NamedFile,
@@ -57,8 +58,7 @@ impl RecordingFiles {
         if let Existing::Stream(file_type) = events.existing(options)? {
             return events.open_stream(file_type).map(Self::Stream);
         }
-        let TracePaths { stacks, locks, tasks, .. } = TracePaths::of(path);
-        let others = [journal_path(path), stacks, locks, tasks].map(|path| events.sibling(&path));
+        let others = others(&events);
         // The lock on an existing trace lasts until the new one is locked.
         let (_locked, kept) = make_way(&events, &others, options)?;
         let files = Self::create_all(events, others, options);
@@ -74,7 +74,7 @@ impl RecordingFiles {
     /// Creates the files, and locks the events file. None of them may exist.
     fn create_all(
         events: Location,
-        others: [Location; 4],
+        others: [Location; 5],
         options: &OutputOptions,
     ) -> Result<RegularFiles, OutputError> {
         let events = NamedFile::create(events, options)?;
@@ -88,9 +88,9 @@ impl RecordingFiles {
             Ok(())
         });
         let reserve = rest.and_then(|()| Reserve::create(&created[0].location));
-        match (<[NamedFile; 5]>::try_from(created), reserve) {
-            (Ok([events, journal, stacks, locks, tasks]), Ok(reserve)) => {
-                Ok(RegularFiles { events, journal, stacks, locks, tasks, reserve, kept: None })
+        match (<[NamedFile; 6]>::try_from(created), reserve) {
+            (Ok([events, journal, backlog, stacks, locks, tasks]), Ok(reserve)) => {
+                Ok(RegularFiles { events, journal, backlog, stacks, locks, tasks, reserve, kept: None })
             }
             (created, reserve) => {
                 let created = created.map_or_else(|files| files, Vec::from);
@@ -184,6 +184,8 @@ impl NamedFile {
 pub(crate) struct UnfinishedFiles {
     pub(crate) events: NamedFile,
     pub(crate) journal: NamedFile,
+    /// `None` if there is none.
+    pub(crate) backlog: Option<NamedFile>,
     stat: Stat,
 }
 
@@ -191,7 +193,7 @@ impl UnfinishedFiles {
     /// Opens the events file and the journal. `None` if there is no journal.
     pub(crate) fn open(path: &Path, options: &OutputOptions) -> Result<Option<Self>, OutputError> {
         let events = Location::open(path, options)?;
-        let journal = events.sibling(&journal_path(path));
+        let [journal, backlog] = [journal_path(path), backlog_path(path)].map(|path| events.sibling(&path));
         if journal.stat()?.is_none() {
             return Ok(None);
         }
@@ -204,9 +206,13 @@ impl UnfinishedFiles {
             }
         };
         let (journal, _) = open(journal, OFlags::RDONLY)?;
+        let backlog = match backlog.stat()? {
+            Some(_) => Some(open(backlog, OFlags::RDONLY)?.0),
+            None => None,
+        };
         let (events, stat) = open(events, OFlags::RDWR)?;
         lock(&events.file, &events.location)?;
-        Ok(Some(Self { events, journal, stat }))
+        Ok(Some(Self { events, journal, backlog, stat }))
     }
 
     /// Opens a new side table, which replaces an existing one and gets the owner and permissions of the events file.

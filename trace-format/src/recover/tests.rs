@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::{Event, EventKind, TaskId},
-    journal::SideRows,
+    paths::backlog_path,
     tables::{Frame, LockKind, Scope},
     writer::TraceWriter,
 };
@@ -93,7 +93,7 @@ fn recovery_restores_everything_up_to_the_last_checkpoint() {
     let path = folder.path().join("t.parquet");
     killed(&path, 3);
     assert!(matches!(Trace::open(&path), Err(FormatError::NoFooter { .. })));
-    let recovered = recover(&path, &OutputOptions::default()).unwrap();
+    let recovered = recover(&path, &OutputOptions::default(), &mut without_backlog).unwrap();
     assert_eq!((recovered.events, recovered.bare_stacks), (30, 2));
     assert!(recovered.cut_bytes > 0);
     let trace = Trace::open(&path).unwrap();
@@ -111,6 +111,57 @@ fn recovery_restores_everything_up_to_the_last_checkpoint() {
 }
 
 #[test]
+fn rows_of_the_backlog_follow_those_of_the_journal() {
+    for seconds in [3, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        killed(&path, seconds);
+        if seconds == 0 {
+            // A journal of a recording without rows.
+            fs::remove_file(&path).unwrap();
+            for path in [journal_path(&path), backlog_path(&path)] {
+                fs::remove_file(path).unwrap();
+            }
+            TracePaths::of(&path).all()[1..].iter().for_each(|path| fs::remove_file(path).unwrap());
+            let mut writer = TraceWriter::create(&path, false).unwrap();
+            writer
+                .checkpoint(&RunInfo { trace_id: "ab".into(), ..RunInfo::default() }, &SideRows::default())
+                .unwrap();
+        }
+        fs::write(backlog_path(&path), b"what waits").unwrap();
+        let known = 10 * seconds;
+        let mut compose = |mut file: &File, rows: u64, info: &mut RunInfo, take: &mut TakeRows<'_>| {
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!((text.as_str(), rows), ("what waits", known as u64));
+            for from in [known, known + 20_000] {
+                take(&(from..from + 20_000).map(event).collect())?;
+            }
+            info.loss.ring_full = 9;
+            let rename = |id| LockRow { name: Some("later".to_owned()), ..lock(id, 40_000) };
+            let side = SideRows {
+                stacks: vec![Stack { id: StackId(1), frames: vec![Frame::default()] }],
+                locks: (0..4).map(rename).collect(),
+                tasks: vec![TaskRow { exit_ns: Some(7), ..task(0) }],
+            };
+            Ok(side)
+        };
+        let recovered = recover(&path, &OutputOptions::default(), &mut compose).unwrap();
+        assert_eq!((recovered.events, recovered.info.loss.ring_full), (known as u64 + 40_000, 9));
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(times(&trace), (0..known + 40_000).collect::<Vec<_>>());
+        assert_eq!((trace.info().events, trace.info().complete), (known as u64 + 40_000, false));
+        assert!(!journal_path(&path).exists() && !backlog_path(&path).exists());
+        // What the journal has is named already.
+        let (locks, stacks) = (trace.locks().unwrap(), trace.stacks().unwrap());
+        let first = if seconds > 0 { Some("a") } else { Some("later") };
+        assert_eq!((locks[0].name.as_deref(), locks[3].name.as_deref()), (first, Some("later")));
+        assert_eq!(stacks[1].frames[0].module.is_some(), seconds > 0);
+        assert_eq!(trace.tasks().unwrap()[0].exit_ns, Some(7));
+    }
+}
+
+#[test]
 fn a_complete_trace_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
@@ -119,7 +170,10 @@ fn a_complete_trace_is_not_changed() {
     writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
     assert!(!journal_path(&path).exists(), "a trace with a footer needs no journal");
     let before = fs::read(&path).unwrap();
-    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::AlreadyComplete { .. })));
+    assert!(matches!(
+        recover(&path, &OutputOptions::default(), &mut without_backlog),
+        Err(FormatError::AlreadyComplete { .. })
+    ));
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
@@ -128,10 +182,16 @@ fn a_trace_without_a_checkpoint_cannot_be_recovered() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     killed(&path, 0);
-    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::NothingToRecover { .. })));
+    assert!(matches!(
+        recover(&path, &OutputOptions::default(), &mut without_backlog),
+        Err(FormatError::NothingToRecover { .. })
+    ));
     assert!(journal_path(&path).exists(), "nothing is removed");
     fs::remove_file(journal_path(&path)).unwrap();
-    assert!(matches!(recover(&path, &OutputOptions::default()), Err(FormatError::NothingToRecover { .. })));
+    assert!(matches!(
+        recover(&path, &OutputOptions::default(), &mut without_backlog),
+        Err(FormatError::NothingToRecover { .. })
+    ));
 }
 
 #[test]
@@ -144,7 +204,7 @@ fn damaged_events_end_the_trace_at_the_checkpoint_before() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[ends[1] as usize + 3] ^= 1;
     fs::write(&path, bytes).unwrap();
-    assert_eq!(recover(&path, &OutputOptions::default()).unwrap().events, 20);
+    assert_eq!(recover(&path, &OutputOptions::default(), &mut without_backlog).unwrap().events, 20);
     assert_eq!(times(&Trace::open(&path).unwrap()).len(), 20);
 }
 
@@ -163,7 +223,7 @@ proptest! {
         };
         cut(&path, events);
         cut(&journal_path(&path), journal);
-        match recover(&path, &OutputOptions::default()) {
+        match recover(&path, &OutputOptions::default(), &mut without_backlog) {
             Ok(recovered) => {
                 prop_assert_eq!(recovered.events % 10, 0);
                 let times = times(&Trace::open(&path).unwrap());

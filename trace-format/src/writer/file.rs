@@ -11,6 +11,8 @@ use std::{
 pub(super) struct CountingFile {
     file: Arc<File>,
     bytes: u64,
+    /// Bytes that are not written: those of the next ones that the file has already.
+    skipped: usize,
     crc: crc32fast::Hasher,
     /// Whether a write has failed. The Parquet writer still flushes its buffer when it is dropped, after the end of the file was
     /// written by other means.
@@ -19,7 +21,12 @@ pub(super) struct CountingFile {
 
 impl CountingFile {
     pub(super) fn new(file: Arc<File>) -> Self {
-        Self { file, bytes: 0, crc: crc32fast::Hasher::new(), failed: false }
+        Self { file, bytes: 0, skipped: 0, crc: crc32fast::Hasher::new(), failed: false }
+    }
+
+    /// Continues a file that has its first bytes, this many, already.
+    pub(super) fn continued(file: Arc<File>, skipped: usize) -> Self {
+        Self { skipped, ..Self::new(file) }
     }
 
     /// Returns the number of bytes written.
@@ -61,9 +68,13 @@ impl Write for CountingFile {
         if self.failed {
             return Err(io::Error::other("an earlier write has failed"));
         }
-        let written = self.file.write(bytes).inspect_err(|error| {
-            self.failed = error.kind() != io::ErrorKind::Interrupted;
-        })?;
+        let written = match self.skipped.min(bytes.len()) {
+            0 => self.file.write(bytes).inspect_err(|error| {
+                self.failed = error.kind() != io::ErrorKind::Interrupted;
+            })?,
+            skipped => skipped,
+        };
+        self.skipped = self.skipped.saturating_sub(written);
         self.crc.update(&bytes[..written]);
         self.bytes += written as u64;
         Ok(written)

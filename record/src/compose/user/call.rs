@@ -1,5 +1,6 @@
 //! One call that takes or awaits a lock, from its begin to its end, and the rows that report it.
 
+use serde::{Deserialize, Serialize};
 use trace_format::{CallKind, Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, wire::api};
 
 use super::{
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// A call that is open.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Call {
     /// The function, as in [`api`].
     function: u8,
@@ -42,7 +43,7 @@ pub(super) struct Call {
 }
 
 /// The condition variable that a call waits for.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Condition {
     pub(super) address: u64,
     pub(super) lock: LockId,

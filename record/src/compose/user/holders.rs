@@ -5,18 +5,19 @@
 //! recorded or not.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use trace_format::{LockId, Mode, TaskId};
 
 use crate::compose::header::{Header, Source, TaskKey};
 
 /// The holders of all locks.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Holders {
     /// An entry stays, empty, until its lock is destroyed: most locks are taken again.
     by_lock: FxHashMap<LockId, Vec<Holder>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Holder {
     source: Source,
     key: TaskKey,

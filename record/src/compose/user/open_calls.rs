@@ -1,6 +1,7 @@
 //! The calls that are open, by task.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use super::{call::Call, fact::Fact};
 use crate::compose::{
@@ -9,7 +10,7 @@ use crate::compose::{
 };
 
 /// The open calls of all tasks: usually one per task; a signal handler may call inside a call.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct OpenCalls {
     by_task: FxHashMap<TaskKey, Vec<Call>>,
 }

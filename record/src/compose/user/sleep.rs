@@ -1,11 +1,12 @@
 //! The sleep inside a call: its futex waits, added up.
 
+use serde::{Deserialize, Serialize};
 use trace_format::{Event, StackId, TaskId};
 
 use crate::compose::header::{Header, OffCpuTimes};
 
 /// The futex waits of a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Sleep {
     times: Option<OffCpuTimes>,
     /// The last task that woke the call, and its stack.

@@ -1,0 +1,144 @@
+//! The backlog: batches of programs that record themselves, in memory and in a file, while recorded programs need all processors and
+//! composing waits ([`deferral`](crate::session)).
+//!
+//! The file begins with the state of composer and merger at the moment when everything before was composed ([`snapshot`]), and goes on with
+//! each batch and each switch ([`frames`]). If the recorder is killed, [`replay`] composes from it what the trace does not have yet, row for row as
+//! the recorder would have done. Nothing else needs the file: the recorder itself composes from memory.
+
+use std::{collections::VecDeque, fs::File, io, sync::Arc};
+
+use crate::{
+    preload::{
+        batch::{Batch, Chunk},
+        records::Unit,
+    },
+    switches::records::Switch,
+};
+
+pub(crate) mod frames;
+pub mod replay;
+pub(crate) mod snapshot;
+
+use frames::Writer;
+use snapshot::Snapshot;
+
+/// Maximum bytes of records in memory.
+const MAX_BYTES: usize = 512 << 20;
+/// Maximum fraction of the machine's memory.
+const MEMORY_FRACTION: usize = 16;
+
+/// The batches that wait, and their file.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    /// `None` if the output has no such file, or if it cannot be written.
+    file: Option<Writer>,
+    /// The file has a snapshot, and what was drained since then.
+    is_open: bool,
+    batches: VecDeque<Batch>,
+    /// Bytes of records in them.
+    bytes: usize,
+    max_bytes: usize,
+    /// Everything up to this time is in the file, CLOCK_MONOTONIC in ns.
+    pub(crate) settled_ns: u64,
+}
+
+impl Backlog {
+    /// Starts empty. `memory` is the size of the machine's memory.
+    pub(crate) fn new(file: Option<Arc<File>>, memory: Option<usize>) -> Self {
+        let max_bytes = memory.map_or(MAX_BYTES, |all| (all / MEMORY_FRACTION).min(MAX_BYTES));
+        Self {
+            file: file.map(Writer::new),
+            is_open: false,
+            batches: VecDeque::new(),
+            bytes: 0,
+            max_bytes,
+            settled_ns: 0,
+        }
+    }
+
+    /// Whether batches can be added: there is a file.
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether what is drained must be added, because what was drained before it is here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether there is room for more.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes < self.max_bytes
+    }
+
+    /// Whether a batch waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Number of records that wait, with parts of larger ones.
+    pub(crate) fn records(&self) -> u64 {
+        (self.bytes / size_of::<Unit>()) as u64
+    }
+
+    /// Starts the file anew, with this state. Returns `false` if it cannot be written: then there is no file any more.
+    pub(crate) fn open(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        self.is_open = match file.start(snapshot) {
+            Ok(()) => true,
+            Err(_) => self.fail(),
+        };
+        self.is_open
+    }
+
+    /// Adds a batch, and the switches that were drained with it.
+    pub(crate) fn add(&mut self, batch: Batch) {
+        self.settled_ns = self.settled_ns.max(batch.settled_ns);
+        self.write(|file| file.batch(&batch));
+        self.bytes += bytes_of(&batch);
+        self.batches.push_back(batch);
+    }
+
+    /// Adds switches that were drained. They wait elsewhere.
+    pub(crate) fn add_switches(&mut self, switches: &[Switch]) {
+        if !switches.is_empty() {
+            self.write(|file| file.switches(switches));
+        }
+    }
+
+    /// Takes the batch that has waited longest.
+    pub(crate) fn take(&mut self) -> Option<Batch> {
+        let batch = self.batches.pop_front()?;
+        self.bytes -= bytes_of(&batch);
+        Some(batch)
+    }
+
+    /// Ends the wait: everything is composed. The file stays as it is until the next snapshot, as the trace may lack the last rows on disk.
+    pub(crate) fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+        if self.is_open
+            && let Some(file) = &mut self.file
+            && write(file).is_err()
+        {
+            self.fail();
+        }
+    }
+
+    /// Gives the file up: a disk that is full must not end the recording before its trace fails.
+    fn fail(&mut self) -> bool {
+        (self.file, self.is_open) = (None, false);
+        false
+    }
+}
+
+/// Bytes of a batch's records.
+fn bytes_of(batch: &Batch) -> usize {
+    let bytes = |chunk: &Chunk| if let Chunk::Units(units) = chunk { size_of_val(&units[..]) } else { 0 };
+    batch.chunks.iter().map(|(_, chunk)| bytes(chunk)).sum()
+}
+
+#[cfg(test)]
+mod tests;
