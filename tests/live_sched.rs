@@ -1,7 +1,7 @@
-//! Records the off-CPU times of holders as an ordinary user, without root (`fixtures/programs/known_sleeps.c`): each switch that the kernel
-//! counted is a row, each row lies where the program slept, and a holder that sleeps is said to sleep.
+//! Records the off-CPU times of holders as an ordinary user, without root, and by a BPF program as root (`fixtures/programs/known_sleeps.c`):
+//! each switch that the kernel counted is a row, each row lies where the program slept, and a holder that sleeps is said to sleep.
 //!
-//! needs: gcc
+//! needs: gcc, for some tests root
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ use trace_format::{
 mod support;
 
 use support::{
-    csv_rows, klock,
+    cannot_record, csv_rows, klock,
     place::{Place, Recorded},
     record_whole, skip,
 };
@@ -45,6 +45,25 @@ fn known_sleeps(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorde
     (place.recorded(), ended.stdout)
 }
 
+/// As [`known_sleeps`], as root. `None` if that is not possible here.
+fn known_sleeps_as_root(options: &[&str], arguments: &[&str]) -> Option<(Recorded, String)> {
+    if let Some(reason) = cannot_record() {
+        skip(reason);
+        return None;
+    }
+    let place = Place::new();
+    let mut record = klock();
+    record.args(["record", "-f", "-o"]).arg(place.path("t.parquet")).args(options).arg("--");
+    let ended = record_whole(record.arg(place.program("known_sleeps")).args(arguments));
+    Some((place.recorded(), ended.stdout))
+}
+
+/// The arguments of known_sleeps for rounds of 5 ms with more busy threads than processors, and a lock for each of the others.
+fn arguments_of_holders() -> [String; 4] {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    [ROUNDS.to_string(), "5".to_owned(), (2 * cpus).to_string(), "hold".to_owned()]
+}
+
 /// Returns the off-CPU times of the thread with this id.
 fn of_thread(recorded: &Recorded, tid: i64) -> Vec<&Event> {
     let is_of = |event: &&Event| {
@@ -68,24 +87,50 @@ fn begin_of(event: &Event) -> i64 {
 #[ignore = "records a program; run by cargo xtask test"]
 fn every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_where_it_slept() {
     let place = Place::new();
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let arguments = [&ROUNDS.to_string(), "5", &(2 * cpus).to_string(), "hold"];
-    let (recorded, printed) = known_sleeps(&place, &[], &arguments);
+    let arguments = arguments_of_holders();
+    let (recorded, printed) = known_sleeps(&place, &[], &arguments.each_ref().map(String::as_str));
     if let Some(reason) = refused(&recorded.trace) {
         return skip(reason);
     }
+    assert_every_switch_is_a_row(&recorded, &printed, TaskState::Asleep);
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn every_switch_of_a_holder_is_a_row_of_a_program_and_holders_alone_have_rows_if_nothing_else_is_recorded() {
+    let arguments = arguments_of_holders();
+    let arguments = arguments.each_ref().map(String::as_str);
+    for locks in [&["--locks", "pthread"][..], &["--locks", "kernel,pthread", "--contended-only"]] {
+        let options = [&["--sched", "holders"], locks].concat();
+        let Some((recorded, printed)) = known_sleeps_as_root(&options, &arguments) else { return };
+        assert_every_switch_is_a_row(&recorded, &printed, TaskState::Interruptible);
+        let counts = &recorded.trace.info().loss.by_program;
+        let delivered = |name: &str| -> u64 {
+            counts.iter().filter(|one| one.program == name).map(|one| one.delivered).sum()
+        };
+        assert!(delivered("switch") > 0 && delivered("switches") == 0, "{counts:?}");
+        let of_main = lines(&printed, "ready")[0][0];
+        assert_eq!(of_thread(&recorded, of_main).is_empty(), locks.len() == 2, "{locks:?}");
+    }
+}
+
+/// Asserts the rows of the three threads that hold a lock all the while. `asleep` is the state of those that slept.
+#[track_caller]
+fn assert_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: TaskState) {
     assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
     for name in ["sleeper", "waiter", "waker"] {
-        let [tid, begin_ns, end_ns, switches] = lines(&printed, name)[0][..] else { panic!("{printed}") };
+        let [tid, begin_ns, end_ns, switches] = lines(printed, name)[0][..] else { panic!("{printed}") };
         let switches = usize::try_from(switches).unwrap();
-        let rows = of_thread(&recorded, tid);
+        let rows = of_thread(recorded, tid);
         let found = rows.iter().filter(|row| row.ts_ns > begin_ns && begin_of(row) < end_ns).count();
         assert!(found <= switches, "{name}: {found} of {switches}");
         assert!(found + hidden(switches) >= switches, "{name}: {found} of {switches}");
         for row in rows {
             match row.state {
-                Some(TaskState::Asleep) => assert_eq!((row.blocked_ns, row.runq_ns), (None, None), "{row:?}"),
+                Some(state) if state == asleep => {
+                    assert_eq!((row.blocked_ns, row.runq_ns), (None, None), "{row:?}");
+                }
                 Some(TaskState::Runnable) => {
                     assert_eq!((row.blocked_ns, row.runq_ns), (Some(0), row.wait_ns), "{row:?}");
                 }
@@ -95,13 +140,13 @@ fn every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_where_it_sl
         }
     }
     for (name, word, least_ns) in [("sleeper", "slept", 5_000_000), ("waiter", "waited", 0)] {
-        let rows = of_thread(&recorded, lines(&printed, name)[0][0]);
-        let times = lines(&printed, word);
+        let rows = of_thread(recorded, lines(printed, name)[0][0]);
+        let times = lines(printed, word);
         assert_eq!(times.len(), ROUNDS);
         let has_row = |time: &&Vec<i64>| {
-            let within = rows.iter().filter(|row| {
-                row.state == Some(TaskState::Asleep) && begin_of(row) >= time[0] && row.ts_ns <= time[1]
-            });
+            let within = rows
+                .iter()
+                .filter(|row| row.state == Some(asleep) && begin_of(row) >= time[0] && row.ts_ns <= time[1]);
             // Without a spurious return there is one, which is as long as the sleep.
             within.map(|row| row.wait_ns.unwrap()).sum::<i64>() >= least_ns
                 && rows.iter().any(|row| begin_of(row) >= time[0] && row.ts_ns <= time[1])

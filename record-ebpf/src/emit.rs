@@ -55,9 +55,15 @@ pub(crate) fn next_seq(run: &Run) -> u32 {
 /// Creates an event of the task with the current time.
 #[inline(always)]
 pub(crate) fn event(run: &Run, task: Task, code: u8) -> WireEvent {
+    event_at(run, task, code, now_ns())
+}
+
+/// Creates an event of the task with a time since which no other program ran on this CPU.
+#[inline(always)]
+pub(crate) fn event_at(run: &Run, task: Task, code: u8, ts_ns: u64) -> WireEvent {
     let seq = next_seq(run);
     WireEvent {
-        ts_ns: now_ns(),
+        ts_ns,
         code,
         program: run.program as u8,
         cpu: cpu(),

@@ -201,7 +201,7 @@ fn if_free_within<T>(program: u32, depth: u32, body: impl FnOnce(&Run) -> T) -> 
 
 /// Whether events are recorded now. Forks, execs and exits are recorded before and after that as well.
 #[inline(always)]
-fn is_active() -> bool {
+pub(crate) fn is_active() -> bool {
     // SAFETY: the value is an aligned word that only the recorder writes.
     ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }

@@ -13,6 +13,9 @@ use crate::{filter::Task, guard::Run};
 #[btf_map]
 static OFF_CPU: HashMap<u32, OffCpu, 65536> = HashMap::new();
 
+/// `__TASK_TRACED` (`include/linux/sched.h`).
+const TRACED: u32 = 8;
+
 /// The off-CPU state of a task.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -49,6 +52,8 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
+    /// Stacks that are not recorded.
+    pub(crate) const NONE: Self = Self { kernel: stack::NONE, user: stack::NONE, key: 0 };
     /// Stacks that could not be taken.
     pub(crate) const LOST: Self = Self { kernel: stack::LOST, user: stack::LOST, key: 0 };
 }
@@ -151,15 +156,31 @@ impl OffCpu {
     /// Whether `process` stopped the task by ptrace. The recorder does so at the start and the end of a command that it starts.
     #[inline(always)]
     pub(crate) fn was_stopped_by(&self, process: u32) -> bool {
-        /// `__TASK_TRACED` (`include/linux/sched.h`).
-        const TRACED: u32 = 8;
-        self.state & TRACED != 0 && self.woken != 0 && self.peer_tgid == process
+        self.was_traced() && self.woken != 0 && self.peer_tgid == process
+    }
+
+    /// Whether the task was stopped by ptrace.
+    #[inline(always)]
+    pub(crate) fn was_traced(&self) -> bool {
+        self.state & TRACED != 0
     }
 
     /// Returns the time off-CPU until `now_ns`.
     #[inline(always)]
     pub(crate) fn duration_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.off_ns)
+    }
+
+    /// Fills the event of the task's return to a CPU, without stacks and wake-ups.
+    #[inline(always)]
+    pub(crate) fn describe_plainly(&self, event: &mut WireEvent) {
+        event.extra = self.off_ns;
+        event.value = i64::from(self.state);
+        if self.state == 0 {
+            event.runq_ns = event.ts_ns.saturating_sub(self.off_ns);
+        } else {
+            event.flags |= flag::NO_WAIT_STATE;
+        }
     }
 
     /// Fills the event of the task's return to a CPU.

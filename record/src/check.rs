@@ -47,13 +47,12 @@ pub fn check(output: &OutputOptions) -> Check {
 
 /// Describes, for people, how the off-CPU time of a command's threads is recorded by default.
 fn sched(facts: &HostFacts, has_plan: bool) -> String {
+    if has_plan {
+        return "on request: of all tasks with stacks and wakers (--sched all), or without them (--sched holders)"
+            .to_owned();
+    }
     match switches::check(facts.perf_event_paranoid) {
-        Ok(()) if has_plan => {
-            "on request: all tasks with stacks and wakers (--sched all), or holders of locks by the kernel's switch records (--sched holders)"
-                .to_owned()
-        }
         Ok(()) => "of threads that hold a lock, by the kernel's switch records; no root needed".to_owned(),
-        Err(refusal) if has_plan => format!("all tasks with stacks and wakers, on request (--sched all); not holders only: {refusal}"),
         Err(refusal) => format!("no: {refusal}"),
     }
 }

@@ -58,6 +58,8 @@ pub struct Composer {
     sessions: preload::Sessions,
     switches: switches::Switches,
     drops_begins: bool,
+    /// Whether threads that record themselves and hold no lock have no off-CPU rows.
+    has_holders_only: bool,
     stats: ComposerStats,
 }
 
@@ -86,6 +88,7 @@ impl Composer {
             sessions: preload::Sessions::new(false, Filters::default()),
             switches: switches::Switches::default(),
             drops_begins,
+            has_holders_only: false,
             stats: ComposerStats::default(),
         }
     }
@@ -93,6 +96,12 @@ impl Composer {
     /// Leaves out futex waits and wakes that belong to no call.
     pub fn without_futexes(mut self) -> Self {
         self.futex.only_calls = true;
+        self
+    }
+
+    /// Leaves out off-CPU times of tasks that hold no lock of which their own process reports that.
+    pub fn with_holders_only(mut self) -> Self {
+        self.has_holders_only = true;
         self
     }
 
@@ -174,6 +183,7 @@ impl Composer {
                 kernel.whole(&header, (address, event.detail), begun_ns, errno, context);
             }
             code::CONTENTION_END => kernel.end(&header, address, errno, context),
+            code::OFF_CPU if self.has_holders_only && self.sessions.holder(event.tid).is_none() => {}
             code::OFF_CPU => context.out.push(off_cpu::row(&header, event)),
             code::LOCK_TAKEN | code::LOCK_RELEASED => {
                 // Records of other functions are not decoded.

@@ -52,9 +52,10 @@ pub enum RecordError {
         "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --pthread-probes out"
     )]
     PreloadOfRunning,
-    /// Which threads hold locks is known only if they record themselves.
+    /// Without BPF programs, switches are recorded only of a command, and which of its threads hold locks is known only if they record
+    /// themselves.
     #[error(
-        "cannot record the off-CPU time of holders only: a program that klock starts has to record its own calls; use --sched all, as root"
+        "cannot record the off-CPU time of holders: without root, a program that klock starts has to record its own calls; run klock as root"
     )]
     HoldersOfRunning,
     /// The kernel does not let klock record switches, although it was asked to.

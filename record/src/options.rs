@@ -73,7 +73,8 @@ pub enum SchedRows {
     Auto,
     /// Those of all recorded tasks, with stacks and wakers, by BPF programs, which need root.
     All,
-    /// Those of threads that hold a lock, without stacks, by the kernel's switch records. Only for commands that record their own calls.
+    /// Those that say what holders do, without stacks and wakers: by a BPF program of all recorded tasks, or of commands that record their
+    /// own calls by the kernel's switch records. If only such a command reports holds, those of threads that hold a lock.
     Holders,
     /// None.
     None,

@@ -11,7 +11,7 @@ use crate::{
     host::HostFacts,
     options::{KernelDepth, LockSources, ProbePreference},
     stacks::BY_FRAME_POINTERS,
-    test_overrides,
+    switches, test_overrides,
 };
 
 mod attachment;
@@ -45,6 +45,8 @@ pub struct Plan {
     pub go: bool,
     /// Whether off-CPU time is recorded.
     pub off_cpu: bool,
+    /// Whether off-CPU time is recorded without stacks and wakers.
+    pub switches: bool,
     /// The plan for futex calls, if futexes or locks that wait on them are recorded.
     pub futex_calls: Option<FutexPlan>,
     /// The tasks to record.
@@ -110,6 +112,7 @@ impl Plan {
             rust: selection.rust,
             go: selection.go,
             off_cpu: selection.off_cpu,
+            switches: selection.switches,
             target: selection.target,
             cpus,
             ring_bytes: selection.ring_bytes.unwrap_or_else(|| rings::default_ring_bytes(cpus)),
@@ -128,11 +131,25 @@ impl Plan {
             filters: selection.filters.clone(),
             mount_tracefs: facts.tracefs.is_none() && (tracepoints || is_used(ProbeMethod::Kprobe)),
             lifetimes: lifetimes(),
-            sources: attachments(facts, kernel.as_ref(), futex_calls, selection.off_cpu),
+            sources: attachments(facts, kernel.as_ref(), futex_calls, selection),
             warnings: warnings(facts, kernel.is_some(), is_used(ProbeMethod::Fentry)),
             futex_calls,
             kernel,
         })
+    }
+
+    /// Whether programs can record off-CPU time without stacks on this machine.
+    pub fn has_switches(facts: &HostFacts, selection: &Selection) -> bool {
+        let alone = Selection {
+            kernel: None,
+            futex: false,
+            pthread: false,
+            rust: false,
+            go: false,
+            switches: true,
+            ..selection.clone()
+        };
+        Self::new(facts, &alone).is_ok()
     }
 
     /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
@@ -185,8 +202,14 @@ impl Plan {
             let limits = if source.is_sched() { &off_cpu_limits } else { &user_limits };
             source.limits.extend_from_slice(limits);
         }
+        sources.extend(self.switches.then(|| switches::source(&self.filters, None)));
         let kernel = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
         kernel.chain(sources).collect()
+    }
+
+    /// Whether off-CPU times are those of holders, and holds are reported by the program itself or not at all.
+    pub fn has_holders_only(&self) -> bool {
+        self.switches && self.kernel.is_none() && !self.pthread
     }
 
     /// Returns the part about kernel locks as rows of label and value.
@@ -225,7 +248,8 @@ fn check_requirements(facts: &HostFacts, selection: &Selection) -> Result<(), Pl
         || selection.pthread
         || selection.rust
         || selection.go
-        || selection.off_cpu)
+        || selection.off_cpu
+        || selection.switches)
     {
         return Err(PlanError::Nothing);
     }
@@ -314,10 +338,13 @@ fn attachments(
     facts: &HostFacts,
     kernel: Option<&KernelPlan>,
     futex_calls: Option<FutexPlan>,
-    off_cpu: bool,
+    selection: &Selection,
 ) -> Vec<Attachment> {
     let mut list = Vec::new();
-    if off_cpu {
+    if selection.switches {
+        list.push(Attachment::raw("switch", "sched_switch"));
+    }
+    if selection.off_cpu {
         list.extend([
             Attachment::raw("off_cpu_wakeup", "sched_wakeup"),
             Attachment::raw("off_cpu_waking", "sched_waking"),

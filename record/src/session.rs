@@ -140,6 +140,9 @@ impl<'a> Session<'a> {
         if only_calls {
             composer = composer.without_futexes();
         }
+        if preload.is_some() && kernel.as_ref().is_some_and(|kernel| kernel.plan.has_holders_only()) {
+            composer = composer.with_holders_only();
+        }
         composer.stacks.unwinds = kernel.as_ref().is_some_and(|kernel| kernel.plan.stack_bytes > 0);
         let clocks_start = clocks_now();
         if let Some(kernel) = &mut kernel {

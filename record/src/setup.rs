@@ -115,11 +115,16 @@ impl Setup {
             rust: locks.rust,
             go: locks.go,
             off_cpu,
+            switches: false,
             target: target.mode,
             ring_bytes: options.ring_bytes,
             max_stack: options.max_stack,
             stack_bytes: options.unwind.stack_bytes(),
         };
+        // One program does for both tasks of a switch, and costs less than the kernel's own records.
+        let wants_switches = options.sched == SchedRows::Holders;
+        let selection =
+            Selection { switches: wants_switches && Plan::has_switches(facts, &selection), ..selection };
         let by_default = !explicit && options.kernel.is_none();
         let plan = match Plan::new(facts, &selection) {
             Err(error @ PlanError::NoContention { .. }) if by_default => {
@@ -150,6 +155,7 @@ impl Setup {
         let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
         let switches = match options.sched {
             SchedRows::Auto => preload.is_some() && plan.is_none(),
+            SchedRows::Holders if plan.as_ref().is_some_and(|plan| plan.switches) => false,
             SchedRows::Holders if preload.is_none() => return Err(RecordError::HoldersOfRunning),
             SchedRows::Holders => true,
             SchedRows::All | SchedRows::None => false,

@@ -233,8 +233,10 @@ pub mod program {
     pub const OFF_CPU_WAKING: u32 = 16;
     /// `sched:sched_wakeup`, when recording off-CPU time.
     pub const OFF_CPU_WAKEUP: u32 = 17;
+    /// `sched:sched_switch` for both of its tasks, when recording off-CPU time without stacks.
+    pub const SWITCH: u32 = 18;
     /// Number of programs.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
     /// Names, by index.
     pub const NAMES: [&str; COUNT] = [
         "contention_begin",
@@ -255,12 +257,13 @@ pub mod program {
         "off_cpu_in",
         "off_cpu_waking",
         "off_cpu_wakeup",
+        "switch",
     ];
 }
 
 /// Flags in [`WireEvent::flags`].
 pub mod flag {
-    /// The map of waiting tasks was full: `blocked_ns`, `runq_ns` and the peer of this wait are unknown.
+    /// `blocked_ns`, `runq_ns` and the peer of this wait are unknown: the map of waiting tasks was full, or wake-ups are not recorded.
     pub const NO_WAIT_STATE: u8 = 1;
     /// The peer fields hold the task whose wake-up ended the wait or sleep. For [`OFF_CPU`](super::code::OFF_CPU) it may be an
     /// idle task.

@@ -7,5 +7,6 @@ mod off_cpu;
 mod peek;
 mod pthread;
 mod sched;
+mod switch;
 mod task;
 mod user_memory;

@@ -20,14 +20,14 @@ use crate::{
 };
 
 /// `__state` of a task that never runs again (`include/linux/sched.h`, 4.14).
-const TASK_DEAD: u32 = 0x80;
+pub(super) const TASK_DEAD: u32 = 0x80;
 
 /// `PF_KTHREAD` in the flags of a kernel thread (`include/linux/sched.h`).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// Whether off-CPU time of threads like the one at `task` is recorded.
 #[inline(always)]
-fn selects_thread(task: u64) -> bool {
+pub(super) fn selects_thread(task: u64) -> bool {
     let selected = config::selected_threads();
     if selected != threads::USER && selected != threads::KERNEL {
         return true;

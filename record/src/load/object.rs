@@ -63,7 +63,7 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
     let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
     let mut loader = EbpfLoader::new();
-    if !plan.off_cpu {
+    if !plan.off_cpu && !plan.switches {
         loader.map_max_entries("OFF_CPU", 1);
     }
     for (map, entries) in test_overrides::map_sizes() {

@@ -17,6 +17,8 @@ pub struct Selection {
     pub go: bool,
     /// Off-CPU time of tasks.
     pub off_cpu: bool,
+    /// Off-CPU time of tasks without stacks and wakers.
+    pub switches: bool,
     /// The tasks to record.
     pub target: TargetMode,
     /// Restrictions on the selected events.
@@ -39,6 +41,7 @@ impl Selection {
             rust: true,
             go: true,
             off_cpu: false,
+            switches: false,
             target: TargetMode::All,
             filters: Filters::default(),
             ring_bytes: None,

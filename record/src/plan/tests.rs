@@ -283,6 +283,29 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
 }
 
 #[test]
+fn off_cpu_time_without_stacks_has_one_program_and_covers_holders() {
+    let selection = Selection { switches: true, kernel: None, pthread: false, ..Selection::everything() };
+    let plan = Plan::new(&machine(), &selection).unwrap();
+    let own = |plan: &Plan| {
+        plan.sources.iter().filter(|one| **one == Attachment::raw("switch", "sched_switch")).count()
+    };
+    assert_eq!(own(&plan), 1);
+    assert!(!plan.off_cpu && plan.has_holders_only());
+    let sources = plan.sources(PROBED);
+    let source = sources.iter().find(|source| source.is_sched()).unwrap();
+    assert_eq!((source.covers, source.ready), (Some(Covers::ContendedHolds), Some(false)));
+    let with_holds = Selection { kernel: Some(KernelDepth::Waits), ..selection.clone() };
+    assert!(
+        !Plan::new(&machine(), &with_holds).unwrap().has_holders_only(),
+        "the kernel may name other holders"
+    );
+    assert_eq!(own(&Plan::new(&machine(), &Selection::everything()).unwrap()), 0);
+    assert!(Plan::has_switches(&machine(), &selection));
+    let user = HostFacts { capabilities: Some(CapabilitySet::empty()), ..machine() };
+    assert!(!Plan::has_switches(&user, &selection));
+}
+
+#[test]
 fn kernel_threads_are_not_told_apart_without_their_flags() {
     let filters = Filters { threads: Some(ThreadSpace::Kernel), ..Filters::default() };
     let selection = Selection { off_cpu: true, filters, ..Selection::everything() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trace_format::{
     Event, EventKind, TaskState,
     preload::{Record as LibraryRecord, op},
-    wire::api,
+    wire::{WireEvent, api, code, flag, stack},
 };
 
 use crate::{
@@ -64,6 +64,12 @@ impl History {
 
     fn mutex(&mut self, ts_ns: u64, op: u8) -> &mut Self {
         self.call(ts_ns, op, api::MUTEX, 0x1000, &[])
+    }
+
+    fn kernel(&mut self, event: WireEvent) -> &mut Self {
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.record(&Record::Event(event), out)));
+        self
     }
 
     fn switch(&mut self, ts_ns: u64, tid: u32, action: SwitchAction) -> &mut Self {
@@ -129,6 +135,44 @@ fn with_a_kernel_side_every_return_is_a_row() {
     let mut history = History::new(true, Filters::default());
     history.switch(3, 1, LEFT).switch(9, 1, RETURNED).switch(20, 2, LEFT).switch(30, 2, RETURNED);
     assert_eq!(history.off_cpu(), [(9, 6, Some(TaskState::Asleep)), (30, 10, Some(TaskState::Asleep))]);
+}
+
+#[test]
+fn returns_that_a_program_reports_are_rows_of_holders_only_unless_others_hold_locks_too() {
+    let rows = |has_holders_only: bool| {
+        let mut history = History::new(true, Filters::default());
+        if has_holders_only {
+            history.composer = history.composer.with_holders_only();
+        }
+        let none = stack::NONE;
+        let event = |ts_ns, tid, state, flags| WireEvent {
+            ts_ns,
+            code: code::OFF_CPU,
+            tgid: 1,
+            tid,
+            extra: ts_ns - 4,
+            value: state,
+            flags,
+            runq_ns: if state == 0 { 4 } else { 0 },
+            kernel_stack: none,
+            user_stack: none,
+            peer_kernel_stack: none,
+            peer_user_stack: none,
+            ..WireEvent::default()
+        };
+        history.kernel(event(5, 1, 0, 0)).mutex(10, op::ACQUIRED);
+        history.kernel(event(20, 1, 1, flag::NO_WAIT_STATE)).kernel(event(30, 2, 0, 0));
+        history.kernel(event(40, 1, 0, 0)).mutex(50, op::RELEASED).kernel(event(60, 1, 0, 0));
+        history
+    };
+    let holder = [(20, 4, Some(TaskState::Interruptible)), (40, 4, Some(TaskState::Runnable))];
+    let history = rows(true);
+    assert_eq!(history.off_cpu(), holder);
+    let [asleep, preempted] =
+        [20, 40].map(|ts_ns| *history.rows.iter().find(|row| row.ts_ns == ts_ns).unwrap());
+    assert_eq!((asleep.blocked_ns, asleep.runq_ns), (None, None), "the time of the wake-up is not known");
+    assert_eq!((preempted.blocked_ns, preempted.runq_ns, preempted.stack), (Some(0), Some(4), None));
+    assert_eq!(rows(false).off_cpu().len(), 5);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! sleep, threads that wait for each other, and more busy threads than CPUs, so that all are preempted. Both tools measure
 //! from tracepoint to tracepoint with the other's programs in between, which costs microseconds, or more if the host
 //! preempts the guest there. One of a few rounds must be within all bounds. In a guest every switch that the kernel counted must also
-//! be a row; a machine may have tasks of its own whose switches its kernel hides.
+//! be a row; a machine may have tasks of its own whose switches its kernel hides. The same holds for the program that records switches
+//! without stacks.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ pub(super) const SCENARIO: Scenario =
     Scenario { name: "off-cpu", place: Place::Everywhere, seconds: |_| 200 * ROUNDS, script, check };
 
 const PART: &str = "off-CPU time";
+/// Directory of the recording without stacks.
+const PLAIN: &str = "plain";
 /// Number of measurements.
 const ROUNDS: u32 = 3;
 /// The largest difference of the two sums, as a part of offcputime's: of all threads, and of the threads of one name, which
@@ -57,7 +60,23 @@ fn script(setting: &Setting) -> String {
          wait $load\n\
          klock export t.parquet --format offwaketime > folded 2> export.log; echo $? > export.status\n\
          cd ..\n\
-         done\n"
+         done\n\
+         mkdir {PLAIN}; cd {PLAIN}\n\
+         mkfifo go\n\
+         known_sleeps {rounds} 10 6 < go > known &\n\
+         load=$!\n\
+         exec 3> go\n\
+         until grep -q ready known; do sleep 0.1; done\n\
+         klock record -p $(sed -n 's/^ready //p' known) --sched holders --locks futex -f -o t.parquet > record 2>&1 &\n\
+         ours=$!\n\
+         settled $ours; sleep 10\n\
+         echo >&3\n\
+         until grep -q done known; do sleep 0.1; done\n\
+         sleep 1\n\
+         kill -INT $ours; wait $ours; echo $? > record.status\n\
+         exec 3>&-\n\
+         wait $load\n\
+         cd ..\n"
     )
 }
 
@@ -134,7 +153,23 @@ impl Round {
     }
 }
 
-/// Checks that every switch that the kernel counted is a row, in each round.
+/// Checks that every switch that the kernel counted is a row. Returns both numbers, and that of lost rows.
+fn check_rows(files: &Files, directory: &str, setting: &Setting, finding: &mut Finding) -> Result<[u64; 3]> {
+    let trace = Trace::open(&files.path(&format!("{directory}/t.parquet")))?;
+    let known = known(&files.text(&format!("{directory}/known")));
+    let switches: usize = known.values().map(|(.., switches)| switches).sum();
+    let found = rows(&trace, &known)?;
+    let loss = &trace.info().loss;
+    let lost = loss.events();
+    let missing = switches as f64 - found as f64;
+    let bound = if setting.kernel.is_some() { 0.0 } else { HIDDEN * switches as f64 };
+    finding.must(lost_here(loss) == 0 && missing >= 0.0 && missing <= bound, || {
+        format!("{found} rows of {switches} switches in {directory}, {lost} lost: {}", causes(loss))
+    });
+    Ok([switches as u64, found as u64, lost])
+}
+
+/// Checks that every switch that the kernel counted is a row, in each round and without stacks, and compares the times.
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
     let (mut rounds, mut counts) = (Vec::new(), [0; 3]);
     for round in 1..=ROUNDS {
@@ -149,20 +184,9 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
                 return Ok(());
             }
         }
-        let trace = Trace::open(&files.path(&file("t.parquet")))?;
-        let known = known(&files.text(&file("known")));
-        let switches: usize = known.values().map(|(.., switches)| switches).sum();
-        let found = rows(&trace, &known)?;
-        let loss = &trace.info().loss;
-        let lost = loss.events();
-        for (sum, count) in counts.iter_mut().zip([switches as u64, found as u64, lost]) {
+        for (sum, count) in counts.iter_mut().zip(check_rows(files, &round.to_string(), setting, finding)?) {
             *sum += count;
         }
-        let missing = switches as f64 - found as f64;
-        let bound = if setting.kernel.is_some() { 0.0 } else { HIDDEN * switches as f64 };
-        finding.must(lost_here(loss) == 0 && missing >= 0.0 && missing <= bound, || {
-            format!("{found} rows of {switches} switches, {lost} lost: {}", causes(loss))
-        });
         let (theirs, ours) = (theirs(&files.text(&file("offcputime"))), ours(&files.text(&file("folded"))));
         if theirs.is_empty() {
             let log = files.text(&file("offcputime.log"));
@@ -174,6 +198,18 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     for (name, count) in ["switches", "rows", "lost"].into_iter().zip(counts) {
         finding.figure(PART, name, thousands(count));
     }
+    let status = files.status(&format!("{PLAIN}/record.status"))?;
+    finding.must(status == 0, || {
+        format!(
+            "klock record --sched holders ended with {status}: {}",
+            last_line(&files.text(&format!("{PLAIN}/record")))
+        )
+    });
+    if status != 0 {
+        return Ok(());
+    }
+    let [switches, found, _] = check_rows(files, PLAIN, setting, finding)?;
+    finding.figure(PART, "without stacks", format!("{} of {}", thousands(found), thousands(switches)));
     // The closest round is the one that is the least beyond its bounds, or the furthest within.
     let worst = |round: &Round| {
         BOUNDS.map(|(name, bound)| round.apart(name).abs() / bound).into_iter().fold(0.0, f64::max)
