@@ -26,6 +26,7 @@ pub mod generate;
 mod harness;
 pub mod home;
 mod host;
+mod limits;
 mod overhead;
 mod page;
 mod pictures;
@@ -96,6 +97,8 @@ enum Chore {
     Programs(programs::Options),
     /// Run programs alone, under klock and under LTTng's wrapper, and compare how much each slows them.
     Recorders(recorders::Options),
+    /// Record programs that are fast, long, or of many threads, without root.
+    Limits(limits::Options),
     /// Record real programs with perf and klock, and compare the call sites of their waits. Needs root.
     Sites(sites::Options),
     /// Write a trace of an invented program. The same options give the same trace.
@@ -149,6 +152,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::PreloadBench(options) => preload_bench::run(&options).map(|()| true),
         Chore::Programs(options) => programs::run(&options).map(|()| true),
         Chore::Recorders(options) => recorders::run(&options).map(|()| true),
+        Chore::Limits(options) => limits::run(&options).map(|()| true),
         Chore::Sites(options) => sites::run(&options),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Unwinding(options) => unwinding::run(&options).map(|()| true),

@@ -286,7 +286,15 @@ impl Yard {
 
     /// Returns the number of events that a trace lacks.
     pub(crate) fn lost(&self, trace: &Path) -> Result<u64> {
-        self.report(trace, &["--idle"])?["trust"]["lost"].as_u64().context("no loss in the report")
+        self.events(trace).map(|(_, lost)| lost)
+    }
+
+    /// Returns the number of rows of a trace, and of events that it lacks.
+    pub(crate) fn events(&self, trace: &Path) -> Result<(u64, u64)> {
+        let report = self.report(trace, &["--idle", "--allow-loss"])?;
+        let number =
+            |name: &str| report["trust"][name].as_u64().with_context(|| format!("no {name} in the report"));
+        Ok((number("events")?, number("lost")?))
     }
 
     fn report(&self, trace: &Path, options: &[&str]) -> Result<Value> {
