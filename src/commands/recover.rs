@@ -5,11 +5,20 @@ use trace_format::text::printable;
 use crate::{args, exit::Exit, files, output};
 
 pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
-    let recovered = trace_format::recover(
-        &args.trace,
-        &files::options(args.force),
-        &mut record::backlog::replay::replay,
-    )?;
+    #[cfg(feature = "record")]
+    let compose = &mut record::backlog::replay::replay;
+    #[cfg(not(feature = "record"))]
+    let compose = {
+        let backlog = trace_format::paths::backlog_path(&args.trace);
+        anyhow::ensure!(
+            std::fs::metadata(&backlog).map_or(0, |facts| facts.len()) == 0,
+            "cannot recover {}: records wait in {}, and this klock is built without the recorder; use one that has it",
+            printable(&args.trace.to_string_lossy()),
+            printable(&backlog.to_string_lossy()),
+        );
+        &mut trace_format::recover::without_backlog
+    };
+    let recovered = trace_format::recover(&args.trace, &files::options(args.force), compose)?;
     let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
     let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
     let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);
