@@ -5,7 +5,13 @@
 //! each batch and each switch (`frames.rs`). If the recorder is killed, [`replay`] composes from it what the trace does not have yet, row for row as
 //! the recorder would have done. Nothing else needs the file: the recorder itself composes from memory.
 
-use std::{collections::VecDeque, fs::File, io, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     preload::{
@@ -26,14 +32,16 @@ use snapshot::Snapshot;
 const MAX_BYTES: usize = 512 << 20;
 /// Maximum fraction of the machine's memory.
 const MEMORY_FRACTION: usize = 16;
+/// Maximum time for which it is open: whoever reads the trace meanwhile sees none of it.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The batches that wait, and their file.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     /// `None` if the output has no such file, or if it cannot be written.
     file: Option<Writer>,
-    /// The file has a snapshot, and what was drained since then.
-    is_open: bool,
+    /// The time at which the file got its snapshot; it has what was drained since then. `None` if the backlog is closed.
+    opened: Option<Instant>,
     batches: VecDeque<Batch>,
     /// Bytes of records in them.
     bytes: usize,
@@ -48,7 +56,7 @@ impl Backlog {
         let max_bytes = memory.map_or(MAX_BYTES, |all| (all / MEMORY_FRACTION).min(MAX_BYTES));
         Self {
             file: file.map(Writer::new),
-            is_open: false,
+            opened: None,
             batches: VecDeque::new(),
             bytes: 0,
             max_bytes,
@@ -63,12 +71,12 @@ impl Backlog {
 
     /// Whether what is drained must be added, because what was drained before it is here.
     pub(crate) fn is_open(&self) -> bool {
-        self.is_open
+        self.opened.is_some()
     }
 
-    /// Whether there is room for more.
+    /// Whether there is room and time for more.
     pub(crate) fn has_room(&self) -> bool {
-        self.bytes < self.max_bytes
+        self.bytes < self.max_bytes && self.opened.is_none_or(|opened| opened.elapsed() < MAX_TIME)
     }
 
     /// Whether a batch waits.
@@ -84,11 +92,11 @@ impl Backlog {
     /// Starts the file anew, with this state. Returns `false` if it cannot be written: then there is no file any more.
     pub(crate) fn open(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let Some(file) = &mut self.file else { return false };
-        self.is_open = match file.start(snapshot) {
-            Ok(()) => true,
+        match file.start(snapshot) {
+            Ok(()) => self.opened = Some(Instant::now()),
             Err(_) => self.fail(),
-        };
-        self.is_open
+        }
+        self.is_open()
     }
 
     /// Adds a batch, and the switches that were drained with it.
@@ -115,11 +123,11 @@ impl Backlog {
 
     /// Ends the wait: everything is composed. The file stays as it is until the next snapshot, as the trace may lack the last rows on disk.
     pub(crate) fn close(&mut self) {
-        self.is_open = false;
+        self.opened = None;
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
-        if self.is_open
+        if self.is_open()
             && let Some(file) = &mut self.file
             && write(file).is_err()
         {
@@ -128,9 +136,8 @@ impl Backlog {
     }
 
     /// Gives the file up: a disk that is full must not end the recording before its trace fails.
-    fn fail(&mut self) -> bool {
-        (self.file, self.is_open) = (None, false);
-        false
+    fn fail(&mut self) {
+        (self.file, self.opened) = (None, None);
     }
 }
 

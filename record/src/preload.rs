@@ -179,6 +179,11 @@ impl Preload {
         !self.spool.is_half_full() && !self.queue.ledger.is_filling()
     }
 
+    /// The number of units that were drained so far.
+    pub fn drained(&self) -> u64 {
+        self.spool.added()
+    }
+
     /// Whether all processes belong to klock's own user.
     pub fn is_own(&self) -> bool {
         self.queue.ledger.is_own()

@@ -24,6 +24,8 @@ struct Inner {
     batches: VecDeque<Batch>,
     /// Units in them.
     units: usize,
+    /// Units of all batches that were ever added.
+    added: u64,
     /// Buffers to be used again.
     free: Vec<Vec<Unit>>,
 }
@@ -58,11 +60,17 @@ impl Spool {
         self.lock().units >= self.limit / 2
     }
 
+    /// Returns the number of units that were ever added.
+    pub fn added(&self) -> u64 {
+        self.lock().added
+    }
+
     /// Adds a batch.
     pub fn push(&self, batch: Batch) {
         let units = units_of(&batch);
         let mut inner = self.lock();
         inner.units += units;
+        inner.added += units as u64;
         inner.batches.push_back(batch);
     }
 
@@ -132,6 +140,7 @@ mod tests {
         assert_eq!(spool.buffer().capacity(), 7);
         assert_eq!(units_of(&spool.pop(vec![]).unwrap()), 6);
         assert!(spool.pop(vec![]).is_none() && spool.is_empty());
+        assert_eq!(spool.added(), 10);
     }
 
     #[test]

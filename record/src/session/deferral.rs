@@ -5,7 +5,10 @@
 //! backlog is full. Without such a file the wait is bounded by checkpoints: before one is due, everything that was drained is composed.
 //! Chunks are drained meanwhile, and mappings that change are read, because a process may end before its stacks are composed.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use crate::{preload::Preload, processors::Processors, symbols::Symbols};
 
@@ -16,6 +19,11 @@ const BEFORE_CHECKPOINT: Duration = Duration::from_millis(150);
 const MAX_PROCESSES: usize = 32;
 /// Number of rounds after which processors that were busy count as idle: a program that needs all of them does so with gaps.
 const IDLE_ROUNDS: u32 = 5;
+/// Minimum number of units per second: fewer of them take less than a hundredth of a processor to compose, so whoever reads the trace meanwhile
+/// should see them.
+const MIN_RATE: f64 = 100_000.0;
+/// Time over which the rate is measured.
+const RATE_TIME: Duration = Duration::from_millis(100);
 
 /// The decision for the next round, and what it needs.
 #[derive(Debug)]
@@ -23,6 +31,7 @@ pub(super) struct Deferral {
     processors: Processors,
     /// Rounds since the processors were seen to be busy.
     idle_rounds: u32,
+    rate: Rate,
     is_on: bool,
     /// The running processes that record themselves.
     processes: Vec<Process>,
@@ -38,7 +47,13 @@ struct Process {
 
 impl Deferral {
     pub(super) fn new() -> Self {
-        Self { processors: Processors::new(), idle_rounds: IDLE_ROUNDS, is_on: false, processes: Vec::new() }
+        Self {
+            processors: Processors::new(),
+            idle_rounds: IDLE_ROUNDS,
+            rate: Rate::default(),
+            is_on: false,
+            processes: Vec::new(),
+        }
     }
 
     /// Returns whether composing waits.
@@ -57,10 +72,32 @@ impl Deferral {
         self.idle_rounds = if self.processors.are_busy() { 0 } else { self.idle_rounds.saturating_add(1) };
         self.is_on = may_wait(room, self.processes.len())
             && preload.may_wait()
+            && self.rate.is_high(preload.drained(), Instant::now())
             && self.idle_rounds < if room == Room::InFile { IDLE_ROUNDS } else { 1 };
         if self.is_on {
             self.processes.retain_mut(|process| process.read_if_changed(symbols));
         }
+    }
+}
+
+/// The rate at which units are drained.
+#[derive(Debug, Default)]
+struct Rate {
+    /// The begin of the measurement, and the number of units then.
+    begun: Option<(Instant, u64)>,
+    is_high: bool,
+}
+
+impl Rate {
+    /// Returns whether it was high when it was last measured, given the number of units so far.
+    fn is_high(&mut self, units: u64, now: Instant) -> bool {
+        let (begun, before) = *self.begun.get_or_insert((now, units));
+        let elapsed = now.saturating_duration_since(begun);
+        if elapsed >= RATE_TIME {
+            self.is_high = units.saturating_sub(before) as f64 / elapsed.as_secs_f64() >= MIN_RATE;
+            self.begun = Some((now, units));
+        }
+        self.is_high
     }
 }
 
@@ -112,6 +149,16 @@ mod tests {
         assert!(!may_wait(Room::None, 1));
         assert!(may_wait(Room::InFile, MAX_PROCESSES));
         assert!(!may_wait(Room::InFile, MAX_PROCESSES + 1));
+    }
+
+    #[test]
+    fn a_rate_is_high_once_many_units_came_within_its_time() {
+        let (mut rate, begun) = (Rate::default(), Instant::now());
+        assert!(!rate.is_high(0, begun));
+        assert!(!rate.is_high(50_000, begun + RATE_TIME / 2), "not measured yet");
+        assert!(rate.is_high(50_000, begun + RATE_TIME));
+        assert!(rate.is_high(50_100, begun + RATE_TIME), "until it is measured again");
+        assert!(!rate.is_high(50_100, begun + 2 * RATE_TIME));
     }
 
     #[test]
