@@ -1,7 +1,7 @@
 //! Records the off-CPU times of holders as an ordinary user, without root, and by a BPF program as root (`fixtures/programs/known_sleeps.c`):
 //! each switch that the kernel counted is a row, each row lies where the program slept, and a holder that sleeps is said to sleep.
 //!
-//! needs: gcc, for some tests root
+//! needs: root, gcc
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
