@@ -99,16 +99,20 @@ impl Rest {
                 composer.step(ts_ns, session, &step, rows);
                 drop_first(rows, skip);
             });
-            if reached_ns >= until_ns {
-                let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { break };
+            let is_done = if reached_ns < until_ns {
+                budget == CHUNK_ROWS
+            } else if let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) {
                 composer.record(&record, rows);
                 drop_first(rows, skip);
-            } else if budget == CHUNK_ROWS {
-                break;
-            }
+                false
+            } else {
+                true
+            };
             self.pass_on(CHUNK_ROWS, each)?;
+            if is_done {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Passes rows on, if there are at least this many.

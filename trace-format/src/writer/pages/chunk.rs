@@ -207,7 +207,9 @@ impl ChunkWriter {
     /// Adds the indices of values to the page, or the values if the dictionary is full.
     fn add_indices(&mut self, values: impl ExactSizeIterator<Item = i64> + Clone, workspace: &mut Workspace) {
         let Workspace { page, indices, .. } = workspace;
-        self.is_plain = self.is_plain || !self.dictionary.indices(values.clone(), indices);
+        // Words are never in pages themselves.
+        let distinct = if self.word.is_some() { 1 << u8::BITS } else { usize::MAX };
+        self.is_plain = self.is_plain || !self.dictionary.indices(values.clone(), distinct, indices);
         if self.is_plain {
             self.bounds = bounds(self.bounds, values.clone());
             let bytes = if self.descr.physical_type() == Int32Type::get_physical_type() { 4 } else { 8 };

@@ -20,10 +20,16 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Sets `out` to the indices of values, and adds those that are new. Returns `false` if there are too many.
-    pub(super) fn indices(&mut self, values: impl ExactSizeIterator<Item = i64>, out: &mut Vec<u32>) -> bool {
+    /// Sets `out` to the indices of values, of which at most `distinct` differ, and adds those that are new. Returns `false` if there may be too
+    /// many.
+    pub(super) fn indices(
+        &mut self,
+        values: impl ExactSizeIterator<Item = i64>,
+        distinct: usize,
+        out: &mut Vec<u32>,
+    ) -> bool {
         out.clear();
-        if self.values.len() + values.len() > MAX_VALUES {
+        if self.values.len() + values.len().min(distinct) > MAX_VALUES {
             return false;
         }
         out.resize(values.len(), 0);
@@ -89,11 +95,11 @@ mod tests {
         let mut dictionary = Dictionary::default();
         let mut out = Vec::new();
         let values = [7, 7, 0, -1, i64::MAX, 7, -1, TABLE as i64, TABLE as i64 - 1];
-        assert!(dictionary.indices(values.into_iter(), &mut out));
+        assert!(dictionary.indices(values.into_iter(), usize::MAX, &mut out));
         assert_eq!(out, [0, 0, 1, 2, 3, 0, 2, 4, 5]);
         assert_eq!(dictionary.values(), [7, 0, -1, i64::MAX, TABLE as i64, TABLE as i64 - 1]);
         dictionary.clear();
-        assert!(dictionary.indices([-1, 7, 0].into_iter(), &mut out));
+        assert!(dictionary.indices([-1, 7, 0].into_iter(), usize::MAX, &mut out));
         assert_eq!((out.as_slice(), dictionary.values()), (&[0, 1, 2][..], &[-1, 7, 0][..]));
     }
 
@@ -101,11 +107,12 @@ mod tests {
     fn a_dictionary_does_not_grow_without_bound() {
         let mut dictionary = Dictionary::default();
         let mut out = Vec::new();
-        assert!(
-            dictionary
-                .indices((0..MAX_VALUES).map(|value| value as i64).collect::<Vec<_>>().into_iter(), &mut out)
-        );
-        assert!(!dictionary.indices([5].into_iter(), &mut out));
+        assert!(dictionary.indices(
+            (0..MAX_VALUES).map(|value| value as i64).collect::<Vec<_>>().into_iter(),
+            usize::MAX,
+            &mut out
+        ));
+        assert!(!dictionary.indices([5].into_iter(), usize::MAX, &mut out));
         assert_eq!((dictionary.values().len(), out.len()), (MAX_VALUES, 0));
     }
 }

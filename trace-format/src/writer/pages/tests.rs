@@ -150,3 +150,14 @@ fn columns_are_appended_to_those_of_single_events() {
     writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
     assert!(events_of(&path) == events);
 }
+
+#[test]
+fn words_of_a_very_large_batch_are_in_a_dictionary() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let kinds = [EventKind::Acquire, EventKind::Release, EventKind::Wait];
+    let events: Vec<Event> =
+        (0..300_000_usize).map(|at| Event::new(at as i64, kinds[at % kinds.len()], 0)).collect();
+    write(&path, &[vec![events.clone()]]);
+    assert!(events_of(&path) == events);
+}
