@@ -8,7 +8,7 @@ use crate::{backlog::snapshot::Snapshot, preload::Preload};
 /// Maximum number of rows of the side tables of a recording that starts to wait: all of them are written.
 const MAX_SIDE_ROWS: usize = 100_000;
 /// Maximum number of units in the merger then, which are written, too.
-const MAX_PENDING: usize = 1 << 16;
+const MAX_PENDING: usize = 1 << 20;
 
 impl Session<'_> {
     /// Moves what was drained into the backlog, if it is open. Stacks are looked up from there: a process may end before they are composed.
