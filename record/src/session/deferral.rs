@@ -1,7 +1,7 @@
 //! Decides when the records of processes that record themselves wait to be composed: while more tasks are runnable than there are
 //! processors, recorded programs come first.
 //!
-//! What waits is in the [backlog](crate::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
+//! Records that wait are in the [backlog](crate::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
 //! backlog is full. Without such a file the wait is bounded by checkpoints: before one is due, everything that was drained is composed.
 //! Chunks are drained meanwhile, and mappings that change are read, because a process may end before its stacks are composed.
 

@@ -152,7 +152,7 @@ fn rows_of_the_backlog_follow_those_of_the_journal() {
         assert_eq!(times(&trace), (0..known + 40_000).collect::<Vec<_>>());
         assert_eq!((trace.info().events, trace.info().complete), (known as u64 + 40_000, false));
         assert!(!journal_path(&path).exists() && !backlog_path(&path).exists());
-        // What the journal has is named already.
+        // Rows of the journal have names already.
         let (locks, stacks) = (trace.locks().unwrap(), trace.stacks().unwrap());
         let first = if seconds > 0 { Some("a") } else { Some("later") };
         assert_eq!((locks[0].name.as_deref(), locks[3].name.as_deref()), (first, Some("later")));
