@@ -14,10 +14,7 @@ use std::{
 };
 
 use crate::{
-    preload::{
-        batch::{Batch, Chunk},
-        records::Unit,
-    },
+    preload::{batch::Batch, spool::units_in_memory},
     switches::records::Switch,
 };
 
@@ -36,32 +33,25 @@ const MEMORY_FRACTION: usize = 16;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The batches that wait, and their file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// `None` if the output has no such file, or if it cannot be written.
     file: Option<Writer>,
     /// The time at which the file got its snapshot; it has what was drained since then. `None` if the backlog is closed.
     opened: Option<Instant>,
     batches: VecDeque<Batch>,
-    /// Bytes of records in them.
-    bytes: usize,
-    max_bytes: usize,
+    /// Units in them.
+    units: usize,
+    max_units: usize,
     /// Everything up to this time is in the file, CLOCK_MONOTONIC in ns.
     pub(crate) settled_ns: u64,
 }
 
 impl Backlog {
-    /// Starts empty. `memory` is the size of the machine's memory.
-    pub(crate) fn new(file: Option<Arc<File>>, memory: Option<usize>) -> Self {
-        let max_bytes = memory.map_or(MAX_BYTES, |all| (all / MEMORY_FRACTION).min(MAX_BYTES));
-        Self {
-            file: file.map(Writer::new),
-            opened: None,
-            batches: VecDeque::new(),
-            bytes: 0,
-            max_bytes,
-            settled_ns: 0,
-        }
+    /// Starts empty.
+    pub(crate) fn new(file: Option<Arc<File>>) -> Self {
+        let max_units = units_in_memory(MEMORY_FRACTION, MAX_BYTES);
+        Self { file: file.map(Writer::new), max_units, ..Self::default() }
     }
 
     /// Whether batches can be added: there is a file.
@@ -76,7 +66,7 @@ impl Backlog {
 
     /// Whether there is room and time for more.
     pub(crate) fn has_room(&self) -> bool {
-        self.bytes < self.max_bytes && self.opened.is_none_or(|opened| opened.elapsed() < MAX_TIME)
+        self.units < self.max_units && self.opened.is_none_or(|opened| opened.elapsed() < MAX_TIME)
     }
 
     /// Whether a batch waits.
@@ -86,7 +76,7 @@ impl Backlog {
 
     /// Number of records that wait, with parts of larger ones.
     pub(crate) fn records(&self) -> u64 {
-        (self.bytes / size_of::<Unit>()) as u64
+        self.units as u64
     }
 
     /// Starts the file anew, with this state. Returns `false` if it cannot be written: then there is no file any more.
@@ -99,11 +89,11 @@ impl Backlog {
         self.is_open()
     }
 
-    /// Adds a batch, and the switches that were drained with it.
+    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: Batch) {
         self.settled_ns = self.settled_ns.max(batch.settled_ns);
         self.write(|file| file.batch(&batch));
-        self.bytes += bytes_of(&batch);
+        self.units += batch.units();
         self.batches.push_back(batch);
     }
 
@@ -117,7 +107,7 @@ impl Backlog {
     /// Takes the batch that has waited longest.
     pub(crate) fn take(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
-        self.bytes -= bytes_of(&batch);
+        self.units -= batch.units();
         Some(batch)
     }
 
@@ -139,12 +129,6 @@ impl Backlog {
     fn fail(&mut self) {
         (self.file, self.opened) = (None, None);
     }
-}
-
-/// Bytes of a batch's records.
-fn bytes_of(batch: &Batch) -> usize {
-    let bytes = |chunk: &Chunk| if let Chunk::Units(units) = chunk { size_of_val(&units[..]) } else { 0 };
-    batch.chunks.iter().map(|(_, chunk)| bytes(chunk)).sum()
 }
 
 #[cfg(test)]

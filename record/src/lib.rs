@@ -47,6 +47,7 @@ pub mod names;
 mod observer;
 pub mod options;
 pub mod order;
+mod ordered;
 pub mod peek;
 pub mod plan;
 mod preemption;

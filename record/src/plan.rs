@@ -140,15 +140,7 @@ impl Plan {
 
     /// Whether programs can record off-CPU time without stacks on this machine.
     pub fn has_switches(facts: &HostFacts, selection: &Selection) -> bool {
-        let alone = Selection {
-            kernel: None,
-            futex: false,
-            pthread: false,
-            rust: false,
-            go: false,
-            switches: true,
-            ..selection.clone()
-        };
+        let alone = Selection { switches: true, ..selection.clone().without_locks() };
         Self::new(facts, &alone).is_ok()
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{
-    Event, EventKind, SideRows,
-    run_info::{Clocks, Loss, ProgramCounters, RunInfo, Source},
+    SideRows,
+    run_info::{Clocks, Loss, RunInfo, Source},
     writer::new_trace_id,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     launch::Launched,
     options::{Options, Progress, RecordPhase, Summary, Target},
     plan::TargetMode,
-    preload::{self, Preload, PreloadOptions, PreloadStats, library::Library, spool::memory_bytes},
+    preload::{self, Preload, PreloadOptions, library::Library},
     priority::raise_priority,
     procfs,
     setup::{Setup, SwitchesChoice},
@@ -38,6 +38,7 @@ mod deferral;
 mod kernel;
 mod later;
 mod lookups;
+mod losses;
 mod pipeline;
 mod progress;
 mod waiting;
@@ -181,7 +182,7 @@ impl<'a> Session<'a> {
             trace_id: new_trace_id(),
             checkpoints: Checkpoints::new(now),
             deferral: Deferral::new(),
-            backlog: Backlog::new(None, None),
+            backlog: Backlog::default(),
             kernel_addresses: KernelAddresses::new(options.kernel_addresses),
             terminated: None,
         })
@@ -189,7 +190,7 @@ impl<'a> Session<'a> {
 
     /// Records until there is a reason to stop, and returns that reason.
     pub(crate) fn run(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) -> String {
-        self.backlog = Backlog::new(sink.backlog(), memory_bytes());
+        self.backlog = Backlog::new(sink.backlog());
         loop {
             let started = Instant::now();
             if !self.round(sink) {
@@ -387,66 +388,6 @@ impl<'a> Session<'a> {
         let info = RunInfo { complete: false, ..self.run_info(loss, "", clocks_now()) };
         self.kernel_addresses.replace(&mut side.stacks, &mut side.locks);
         sink.checkpoint(info, side)
-    }
-
-    /// Returns the losses until now; `None` if the counters cannot be read.
-    fn loss_so_far(&self) -> Option<Loss> {
-        let mut loss = Loss::default();
-        if let Some(kernel) = &self.kernel {
-            kernel.add_counters_to(&mut loss).ok()?;
-        }
-        if let Some(switches) = &self.switches {
-            switches.add_to(&mut loss);
-        }
-        self.add_preload_to(&mut loss);
-        Some(loss)
-    }
-
-    /// Returns the loss table, and adds rows for losses that no row reports yet.
-    fn final_loss(&mut self) -> Result<Loss, RecordError> {
-        let mut loss = Loss::default();
-        let Pipeline { orderer, composer, rows, .. } = &mut self.pipeline;
-        if let Some(kernel) = &self.kernel {
-            let stats = kernel.add_counters_to(&mut loss)?;
-            composer.finish(kernel.lost_by_cpu(&stats), rows);
-        }
-        if let Some(switches) = &mut self.switches {
-            composer.add_losses(switches.unreported(), rows);
-            switches.add_to(&mut loss);
-        }
-        loss.late = orderer.late();
-        loss.stacks_not_unwound = composer.stacks.not_unwound();
-        loss.unpaired = composer.stats().unpaired;
-        let last_ns = composer.stats().last_ns;
-        let without_slot = self.add_preload_to(&mut loss);
-        if without_slot > 0 {
-            // The task and the time of these events are unknown.
-            let count = Some(without_slot as i64);
-            let row = Event { cpu: None, count, ..Event::new(last_ns, EventKind::Lost, 0) };
-            self.pipeline.rows.push(row);
-        }
-        Ok(loss)
-    }
-
-    /// Adds the losses of self-recording processes. Returns the number of events of threads that got no slot.
-    fn add_preload_to(&self, loss: &mut Loss) -> u64 {
-        let Some(preload) = &self.preload else { return 0 };
-        let PreloadStats { delivered, ring_full, guard, no_place, undecodable, late } = preload.stats();
-        loss.ring_full += ring_full;
-        loss.guard += guard;
-        loss.no_place += no_place;
-        loss.undecodable += undecodable;
-        loss.late += late;
-        let program = preload::PROGRAM.to_owned();
-        loss.by_program.push(ProgramCounters {
-            program,
-            delivered,
-            ring_full,
-            guard,
-            no_place,
-            ..ProgramCounters::default()
-        });
-        no_place
     }
 
     /// Returns what is known before the first event.

@@ -135,6 +135,11 @@ impl<R: Read> Reader<R> {
         (kind == SNAPSHOT).then(|| rmp_serde::from_slice(&payload).ok())?
     }
 
+    /// Passes over the snapshot.
+    pub(super) fn skip_snapshot(&mut self) {
+        self.frame();
+    }
+
     /// Returns the next frame; `None` if there is no whole one.
     pub(super) fn next(&mut self) -> Option<Frame> {
         let (kind, payload) = self.frame()?;

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     compose::Composer,
     order::{Orderer, Record},
+    ordered,
     preload::{self, merge::Merger},
     stacks::{Half, RawStack},
     symbols::{CertainFrames, RawFrames},
@@ -34,12 +35,13 @@ pub fn replay(
     info: &mut RunInfo,
     each: &mut TakeRows<'_>,
 ) -> Result<SideRows, FormatError> {
-    let read = || {
+    let from_start = || {
         let mut file = file;
-        file.rewind().ok()?;
-        let mut reader = Reader::new(BufReader::with_capacity(1 << 20, file));
-        let restored: Restored = reader.snapshot()?;
-        Some((restored, reader))
+        file.rewind().map(|()| Reader::new(BufReader::with_capacity(1 << 20, file))).ok()
+    };
+    let read = || {
+        let mut frames = from_start()?;
+        Some((frames.snapshot::<Restored>()?, frames))
     };
     let Some((Restored { rows: before, mut composer, merger, mut switches }, mut frames)) = read() else {
         return Ok(SideRows::default());
@@ -56,10 +58,10 @@ pub fn replay(
             Frame::Switches(more) => switches.extend(more),
         }
     }
-    let Some((_, mut frames)) = read() else { return Ok(SideRows::default()) };
+    let Some(mut frames) = from_start() else { return Ok(SideRows::default()) };
+    frames.skip_snapshot();
     let mut orderer = Orderer::default();
     switches.into_iter().for_each(|switch| orderer.push(Record::Switch(switch)));
-    orderer.sort();
     let mut rest = Rest { composer, merger, orderer, rows: EventColumns::default(), skip: rows - before };
     rest.compose(each)?;
     while let Some(frame) = frames.next() {
@@ -68,8 +70,10 @@ pub fn replay(
             rest.compose(each)?;
         }
     }
-    rest.pass_on(0, each)?;
-    let Rest { mut composer, merger, .. } = rest;
+    let Rest { mut composer, merger, rows, .. } = rest;
+    if !rows.is_empty() {
+        each(&rows)?;
+    }
     preload::set_losses(&merger.stats(), info);
     let bare = |(id, raw): (_, RawStack)| Stack { id, frames: frames_of(raw).without_names() };
     let stacks = composer.stacks.take_new().into_iter().map(bare).collect();
@@ -87,41 +91,22 @@ struct Rest {
 }
 
 impl Rest {
-    /// Composes everything before which nothing can come any more.
+    /// Composes everything before which nothing can come any more, and passes rows on.
     fn compose(&mut self, each: &mut TakeRows<'_>) -> Result<(), FormatError> {
-        let settled_ns = self.merger.settled_ns();
-        loop {
-            let Self { composer, merger, orderer, rows, skip } = self;
-            let next_ns = orderer.next_ns().filter(|&ns| ns <= settled_ns);
-            let until_ns = next_ns.unwrap_or(settled_ns.saturating_add(1));
-            let mut budget = CHUNK_ROWS;
-            let reached_ns = merger.emit(until_ns, &mut budget, |ts_ns, session, step| {
-                composer.step(ts_ns, session, &step, rows);
-                drop_first(rows, skip);
-            });
-            let is_done = if reached_ns < until_ns {
-                budget == CHUNK_ROWS
-            } else if let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) {
-                composer.record(&record, rows);
-                drop_first(rows, skip);
-                false
-            } else {
-                true
-            };
-            self.pass_on(CHUNK_ROWS, each)?;
-            if is_done {
-                return Ok(());
+        let Self { composer, merger, orderer, rows, skip } = self;
+        let settled_ns = merger.settled_ns();
+        let mut passed = Ok(());
+        let both = (orderer, Some(merger));
+        ordered::compose(both, settled_ns, &mut { usize::MAX }, composer, rows, |rows, _| {
+            drop_first(rows, skip);
+            if rows.len() >= CHUNK_ROWS {
+                if passed.is_ok() {
+                    passed = each(rows);
+                }
+                rows.clear();
             }
-        }
-    }
-
-    /// Passes rows on, if there are at least this many.
-    fn pass_on(&mut self, at_least: usize, each: &mut TakeRows<'_>) -> Result<(), FormatError> {
-        if !self.rows.is_empty() && self.rows.len() >= at_least {
-            each(&self.rows)?;
-            self.rows.clear();
-        }
-        Ok(())
+        });
+        passed
     }
 }
 

@@ -15,10 +15,11 @@ use crate::{
     filters::Filters,
     order::Record,
     preload::{
-        batch::{ProcessImage, ThreadExit, ThreadSession},
+        batch::{Chunk, ProcessImage, ThreadExit, ThreadSession},
         clock::{Reading, Timeline},
         fake,
         merge::Merger,
+        records::Unit,
     },
     switches::records::SwitchAction,
     tasks::Tasks,
@@ -167,7 +168,7 @@ proptest! {
             plain.add(batch);
         }
         let file = Arc::new(tempfile::tempfile().unwrap());
-        let mut backlog = Backlog::new(Some(Arc::clone(&file)), None);
+        let mut backlog = Backlog::new(Some(Arc::clone(&file)));
         let mut waiting = Recording::new();
         for (batch, switches) in drained[..opened_at].iter().cloned() {
             waiting.switches.extend(switches);
@@ -229,7 +230,7 @@ proptest! {
 fn a_snapshot_of_a_later_moment_than_the_trace_is_not_used() {
     let recording = Recording::new();
     let file = Arc::new(tempfile::tempfile().unwrap());
-    let mut backlog = Backlog::new(Some(Arc::clone(&file)), None);
+    let mut backlog = Backlog::new(Some(Arc::clone(&file)));
     let Recording { composer, merger, .. } = &recording;
     assert!(backlog.open(&Snapshot { rows: 5, composer, merger, switches: Vec::new() }));
     let side = |rows| replay(&file, rows, &mut RunInfo::default(), &mut |_| Ok(())).unwrap();
@@ -239,7 +240,7 @@ fn a_snapshot_of_a_later_moment_than_the_trace_is_not_used() {
 #[test]
 fn a_file_that_cannot_be_written_is_given_up_and_what_waits_is_kept() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut backlog = Backlog::new(Some(Arc::new(full)), None);
+    let mut backlog = Backlog::new(Some(Arc::new(full)));
     let Recording { composer, merger, .. } = &Recording::new();
     assert!(!backlog.open(&Snapshot { rows: 0, composer, merger, switches: Vec::new() }));
     assert!(!backlog.has_file() && !backlog.is_open());

@@ -29,7 +29,7 @@ use crate::{
         records::{self, Unit},
     },
     stacks::Stacks,
-    tasks::comm_of,
+    tasks::{ProcessKey, comm_of},
 };
 
 /// The processes and threads that record themselves.
@@ -168,15 +168,11 @@ impl Sessions {
                 continue;
             };
             at += 1 + rest.len();
-            if record.op() == op::STACK {
-                let before = stacks.count();
-                let frames = records::frames(&record, rest);
-                let item = Item::Stack(frames.len() as u64);
-                stacks.id_of_calls((process, pid), frames);
-                if stacks.count() > before && image.process.account.charge(item).is_err() {
-                    image.is_over = true;
-                    return true;
-                }
+            if record.op() == op::STACK
+                && stack_of((process, pid), &image.process, (&record, rest), stacks).1.is_err()
+            {
+                image.is_over = true;
+                return true;
             }
         }
         true
@@ -312,18 +308,15 @@ impl Sessions {
         match record.op() {
             op::STACK => {
                 let Space::Process(process, pid) = image.space else { return };
-                let account = &image.process.account;
                 if session.stacks.len() >= usize::from(u16::MAX) {
-                    account.end(Excess::SessionStacks);
+                    image.process.account.end(Excess::SessionStacks);
                     image.is_over = true;
                     return;
                 }
-                let frames = records::frames(record, rest);
-                let (before, count) = (context.stacks.count(), frames.len() as u64);
-                session.stacks.push(context.stacks.id_of_calls((process, pid), frames));
-                if context.stacks.count() > before {
-                    is_charged = account.charge(Item::Stack(count)).is_ok();
-                }
+                let (stack, charged) =
+                    stack_of((process, pid), &image.process, (record, rest), context.stacks);
+                session.stacks.push(stack);
+                is_charged = charged.is_ok();
             }
             op::LOST => {
                 context.out.push(lost_row(ts_ns, session.task, record.address()));
@@ -359,6 +352,20 @@ impl Sessions {
             image.is_over = true;
         }
     }
+}
+
+/// Returns the id of the stack that a record and the units behind it report, and charges a new one to its process.
+fn stack_of(
+    address_space: (ProcessKey, u32),
+    process: &ProcessImage,
+    (record, rest): (&Record, &[Unit]),
+    stacks: &mut Stacks,
+) -> (StackId, Result<(), Excess>) {
+    let frames = records::frames(record, rest);
+    let (before, count) = (stacks.count(), frames.len() as u64);
+    let id = stacks.id_of_calls(address_space, frames);
+    let is_new = stacks.count() > before;
+    (id, if is_new { process.account.charge(Item::Stack(count)) } else { Ok(()) })
 }
 
 /// The fields of a record that do not depend on its kind.

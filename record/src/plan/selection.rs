@@ -49,6 +49,11 @@ impl Selection {
             stack_bytes: 0,
         }
     }
+
+    /// Leaves out all locks.
+    pub fn without_locks(self) -> Self {
+        Self { kernel: None, futex: false, pthread: false, rust: false, go: false, ..self }
+    }
 }
 
 /// The rule by which BPF programs decide whether a task is recorded.

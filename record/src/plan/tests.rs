@@ -260,15 +260,7 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
         };
         plan.sources.iter().filter_map(raw).collect()
     };
-    let alone = Selection {
-        kernel: None,
-        futex: false,
-        pthread: false,
-        rust: false,
-        go: false,
-        off_cpu: true,
-        ..Selection::everything()
-    };
+    let alone = Selection { off_cpu: true, ..Selection::everything().without_locks() };
     let plan = Plan::new(&machine(), &alone).unwrap();
     let own = ["off_cpu_wakeup", "off_cpu_waking", "off_cpu_in", "off_cpu_out"];
     assert_eq!(tracepoints(&plan), own);

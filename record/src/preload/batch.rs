@@ -120,3 +120,11 @@ pub struct Batch {
     /// Sessions whose threads were in the middle of a record.
     pub busy: Vec<u32>,
 }
+
+impl Batch {
+    /// Returns the number of units in its chunks.
+    pub fn units(&self) -> usize {
+        let units = |chunk: &Chunk| if let Chunk::Units(units) = chunk { units.len() } else { 0 };
+        self.chunks.iter().map(|(_, chunk)| units(chunk)).sum()
+    }
+}

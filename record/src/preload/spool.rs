@@ -7,10 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::{
-    batch::{Batch, Chunk},
-    records::Unit,
-};
+use super::{batch::Batch, records::Unit};
 
 /// The queue.
 #[derive(Debug)]
@@ -41,8 +38,7 @@ const MAX_FREE_UNITS: usize = 1 << 16;
 impl Spool {
     /// Creates a queue with as much room as this machine can spare.
     pub fn new() -> Self {
-        let bytes = memory_bytes().map_or(MAX_BYTES, |all| (all / MEMORY_FRACTION).min(MAX_BYTES));
-        Self::with_room(bytes / size_of::<Unit>())
+        Self::with_room(units_in_memory(MEMORY_FRACTION, MAX_BYTES))
     }
 
     /// Creates a queue with room for `limit` units.
@@ -67,7 +63,7 @@ impl Spool {
 
     /// Adds a batch.
     pub fn push(&self, batch: Batch) {
-        let units = units_of(&batch);
+        let units = batch.units();
         let mut inner = self.lock();
         inner.units += units;
         inner.added += units as u64;
@@ -81,7 +77,7 @@ impl Spool {
         let small = free.into_iter().filter(|buffer| buffer.capacity() <= MAX_FREE_UNITS);
         inner.free.extend(small.take(room));
         let batch = inner.batches.pop_front()?;
-        inner.units -= units_of(&batch);
+        inner.units -= batch.units();
         Some(batch)
     }
 
@@ -108,9 +104,9 @@ impl Default for Spool {
     }
 }
 
-fn units_of(batch: &Batch) -> usize {
-    let units = |chunk: &Chunk| if let Chunk::Units(units) = chunk { units.len() } else { 0 };
-    batch.chunks.iter().map(|(_, chunk)| units(chunk)).sum()
+/// Returns the number of units in a fraction of the machine's memory, or in `max_bytes` if that is less.
+pub(crate) fn units_in_memory(fraction: usize, max_bytes: usize) -> usize {
+    memory_bytes().map_or(max_bytes, |all| (all / fraction).min(max_bytes)) / size_of::<Unit>()
 }
 
 /// The size of the machine's memory.
@@ -122,7 +118,7 @@ pub fn memory_bytes() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::batch::Chunk, *};
 
     fn batch(units: usize) -> Batch {
         Batch { chunks: vec![(0, Chunk::Units(vec![[0, 0]; units]))], ..Batch::default() }
@@ -135,10 +131,10 @@ mod tests {
         assert!(!spool.is_full() && !spool.is_half_full());
         spool.push(batch(6));
         assert!(spool.is_full() && spool.is_half_full());
-        assert_eq!(units_of(&spool.pop(vec![Vec::with_capacity(7)]).unwrap()), 4);
+        assert_eq!(spool.pop(vec![Vec::with_capacity(7)]).unwrap().units(), 4);
         assert!(!spool.is_full());
         assert_eq!(spool.buffer().capacity(), 7);
-        assert_eq!(units_of(&spool.pop(vec![]).unwrap()), 6);
+        assert_eq!(spool.pop(vec![]).unwrap().units(), 6);
         assert!(spool.pop(vec![]).is_none() && spool.is_empty());
         assert_eq!(spool.added(), 10);
     }

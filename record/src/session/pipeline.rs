@@ -3,7 +3,7 @@
 
 use trace_format::{EventColumns, LockRow};
 
-use crate::{compose::Composer, order::Orderer, preload::Preload, sink::Sink};
+use crate::{compose::Composer, order::Orderer, ordered, preload::Preload, sink::Sink};
 
 /// Number of rows that are handed to the sink at once.
 const CHUNK_ROWS: usize = 1 << 14;
@@ -36,45 +36,27 @@ impl Pipeline {
         }
     }
 
-    /// Composes the records of both sides in order of time.
-    ///
-    /// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own records are
-    /// complete, or after `budget` of these, from which it takes those that it composes. Returns `false` if the trace cannot be written.
+    /// Composes the records of both sides as [`ordered::compose`] does, and hands rows to the sink. Returns `false` if the trace cannot be
+    /// written.
     pub(super) fn compose(
         &mut self,
-        mut preload: Option<&mut Preload>,
+        preload: Option<&mut Preload>,
         kernel_ns: u64,
         budget: &mut usize,
         sink: &Sink,
     ) -> bool {
         let Self { orderer, composer, rows, events, composed_ns, known_locks } = self;
         let mut written = true;
-        let mut push_chunk = |rows: &mut EventColumns, composer: &Composer| {
+        let push_chunk = |rows: &mut EventColumns, composer: &Composer| {
             if rows.len() >= CHUNK_ROWS {
                 *events += rows.len() as u64;
                 let chunk = std::mem::replace(rows, sink.free_columns(CAPACITY));
                 written &= sink.push(chunk, new_locks(composer, known_locks, sink));
             }
         };
-        orderer.sort();
-        loop {
-            let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
-            if let Some(preload) = &mut preload {
-                let until_ns = next_ns.unwrap_or(kernel_ns.saturating_add(1));
-                let reached_ns = preload.merger.emit(until_ns, budget, |ts_ns, session, step| {
-                    composer.step(ts_ns, session, &step, rows);
-                    push_chunk(rows, composer);
-                });
-                if reached_ns < until_ns {
-                    *composed_ns = (*composed_ns).max(reached_ns.saturating_sub(1));
-                    return written;
-                }
-            }
-            let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { break };
-            composer.record(&record, rows);
-            push_chunk(rows, composer);
-        }
-        *composed_ns = (*composed_ns).max(kernel_ns);
+        let merger = preload.map(|preload| &mut preload.merger);
+        let reached_ns = ordered::compose((orderer, merger), kernel_ns, budget, composer, rows, push_chunk);
+        *composed_ns = (*composed_ns).max(reached_ns);
         written
     }
 

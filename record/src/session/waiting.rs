@@ -74,9 +74,8 @@ impl Session<'_> {
             && backlog.has_file()
             && backlog.is_empty()
             && pipeline.rows.is_empty()
-            && pipeline.composer.size() > 0
             && preload.merger.pending() <= MAX_PENDING
-            && pipeline.composer.size() <= MAX_SIDE_ROWS;
+            && (1..=MAX_SIDE_ROWS).contains(&pipeline.composer.size());
         let room = if backlog.is_open() && preload.is_own() && backlog.has_room() || may_open {
             Room::InFile
         } else if !backlog.is_open() && (is_caught_up || deferral.is_on()) {
