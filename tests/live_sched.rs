@@ -15,17 +15,12 @@ use trace_format::{
 mod support;
 
 use support::{
-    cannot_record, csv_rows, klock,
+    cannot_record, csv_rows, hidden, klock,
     place::{Place, Recorded},
     record_whole, skip,
 };
 
 const ROUNDS: usize = 100;
-
-/// Returns the number of switches that a machine may hide: some have tasks of their own whose switches are not recorded.
-fn hidden(switches: usize) -> usize {
-    switches.div_ceil(20)
-}
 
 fn sched(trace: &Trace) -> &Source {
     trace.info().sources.iter().find(|source| source.is_sched()).expect("the source is listed")

@@ -4,7 +4,7 @@ use trace_format::{Event, EventKind, LockKind};
 
 use super::{
     Program, Recorded, record,
-    support::{cannot_record, skip},
+    support::{cannot_record, hidden, skip},
 };
 
 const ROUNDS: usize = 10;
@@ -15,9 +15,12 @@ fn assert_long(events: &[&Event]) {
         let wait = event.wait_ns.expect("a wait that is recorded whole has its length");
         assert!(wait >= LIMIT_MS * 1_000_000, "{event:?}");
         let (blocked, queued) = (event.blocked_ns.unwrap(), event.runq_ns.unwrap());
-        assert!(blocked > 0 && queued >= 0 && blocked + queued <= wait, "{event:?}");
+        assert!(blocked >= 0 && queued >= 0 && blocked + queued <= wait, "{event:?}");
         assert!(event.stack.is_some(), "{event:?}");
     }
+    // A wait whose switch is hidden seems to be spent on the CPU.
+    let on_cpu = events.iter().filter(|event| event.blocked_ns == Some(0)).count();
+    assert!(on_cpu <= hidden(events.len()), "{on_cpu} of {} waits without a switch", events.len());
 }
 
 fn waits(recorded: &Recorded) -> Vec<&Event> {
