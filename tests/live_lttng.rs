@@ -1,10 +1,17 @@
 //! Compares three counts of the acquisitions of each mutex of a program (`fixtures/programs/known_counts.c`): its own,
-//! klock's in-process recorder's, and that of LTTng's wrapper of the pthread functions, which shares no code with klock. Runs as an
-//! ordinary user, with a session daemon of its own.
+//! klock's in-process recorder's, and that of LTTng's wrapper of the pthread functions, which shares no code with klock. They count runs of their
+//! own, and one run together. Runs as an ordinary user, with a session daemon of its own.
 //!
 //! needs: gcc
 
-use std::{collections::BTreeMap, path::PathBuf, process::Command, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use trace_format::{EventKind, LockKind};
 
@@ -58,14 +65,14 @@ impl<'a> Lttng<'a> {
         assert!(ended.status.success(), "lttng {arguments:?}: {}", ended.stderr);
     }
 
-    /// Runs a program. Returns its output and LTTng's events as text.
+    /// Runs a program that loads the wrapper. Returns its output and LTTng's events as text.
     fn trace(&self, program: &mut Command) -> (String, String) {
         let output = self.home.join("trace");
         self.must(&["create", "count", "--output", &output.to_string_lossy()]);
         self.must(&["enable-channel", "-u", "all", "--subbuf-size", "4M", "--num-subbuf", "4"]);
         self.must(&["enable-event", "-u", "-c", "all", "lttng_ust_pthread:*"]);
         self.must(&["start"]);
-        let ended = run(program.env("LD_PRELOAD", WRAPPER).env("LTTNG_HOME", &self.home));
+        let ended = run(program.env("LTTNG_HOME", &self.home));
         assert!(ended.status.success(), "{}", ended.stderr);
         self.must(&["stop"]);
         self.must(&["destroy"]);
@@ -146,7 +153,7 @@ fn lttng_klock_and_the_program_count_the_same_acquisitions_of_each_mutex() {
     let place = Place::new();
     let program = place.program("known_counts");
     let lttng = Lttng::start(&place);
-    let (stdout, events) = lttng.trace(place.command(&program).args(ARGUMENTS));
+    let (stdout, events) = lttng.trace(place.command(&program).args(ARGUMENTS).env("LD_PRELOAD", WRAPPER));
     let lttngs = by_lttng(&stdout, &events);
     assert_eq!(merge(&lttngs), by_program(&stdout), "LTTng's events:\n{}", first_lines(&events));
 
@@ -155,6 +162,27 @@ fn lttng_klock_and_the_program_count_the_same_acquisitions_of_each_mutex() {
     let klocks = by_klock(&ended.stdout, &recorded);
     assert_eq!(klocks, lttngs);
     assert_eq!(klocks.len(), 3 + 4, "gate, hot, cold and each worker's own");
+}
+
+#[test]
+#[ignore = "needs LTTng; run by cargo xtask test"]
+fn lttng_before_and_behind_klock_counts_the_same_acquisitions_of_one_run() {
+    if let Some(missing) = missing() {
+        return skip(&format!("the comparison with LTTng needs {missing}"));
+    }
+    let place = Place::new();
+    let program = place.program("known_counts").display().to_string();
+    let lttng = Lttng::start(&place);
+    for libraries in [format!("{WRAPPER}:$LD_PRELOAD"), format!("$LD_PRELOAD:{WRAPPER}")] {
+        let script = format!("LD_PRELOAD=\"{libraries}\" exec \"$0\" \"$@\"");
+        let arguments = [&["-c", &script, &program], &ARGUMENTS[..]].concat();
+        let (stdout, events) = lttng.trace(&mut place.record(&[], Path::new("/bin/sh"), &arguments));
+        let recorded = place.recorded();
+        let counted = by_program(&stdout);
+        assert_eq!(merge(&by_lttng(&stdout, &events)), counted, "{libraries}:\n{}", first_lines(&events));
+        assert_eq!(merge(&by_klock(&stdout, &recorded)), counted, "{libraries}");
+        fs::remove_dir_all(lttng.home.join("trace")).expect("a trace");
+    }
 }
 
 fn first_lines(text: &str) -> String {
