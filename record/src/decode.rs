@@ -32,13 +32,13 @@ pub enum DecodeError {
 /// A record of a ring of descriptors.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "used at once, never kept")]
-pub enum Descriptor {
+pub enum Descriptor<'a> {
     /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
     /// The frames of a stack that did not fit into the stack map.
     Stack(WireStack),
     /// The top of a user stack.
-    UserStack(WireUserStack, Box<[u8]>),
+    UserStack(WireUserStack, &'a [u8]),
 }
 
 /// Decodes a record from a ring of events.
@@ -57,7 +57,7 @@ pub fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
 }
 
 /// Decodes a record from a ring of descriptors.
-pub fn descriptor(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
+pub fn descriptor(bytes: &[u8]) -> Result<Descriptor<'_>, DecodeError> {
     // The code has the same offset in both kinds of descriptor.
     const CODE_OFFSET: usize = std::mem::offset_of!(WireTask, code);
     const _: () = assert!(CODE_OFFSET == std::mem::offset_of!(WireStack, code));
@@ -71,7 +71,7 @@ pub fn descriptor(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
     }
 }
 
-fn user_stack(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
+fn user_stack(bytes: &[u8]) -> Result<Descriptor<'_>, DecodeError> {
     const HEADER: usize = size_of::<WireUserStack>();
     let (header, stack) =
         bytes.split_at_checked(HEADER).ok_or(DecodeError::Length { found: bytes.len(), expected: HEADER })?;
@@ -79,7 +79,7 @@ fn user_stack(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
     let length = header.bytes.min(MAX_STACK_BYTES) as usize;
     let stack =
         stack.get(..length).ok_or(DecodeError::Length { found: bytes.len(), expected: HEADER + length })?;
-    Ok(Descriptor::UserStack(header, stack.into()))
+    Ok(Descriptor::UserStack(header, stack))
 }
 
 /// Types that consist of integers only, without padding: any bytes of their size are a valid value.

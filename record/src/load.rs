@@ -257,16 +257,17 @@ impl LoadedPrograms {
 
     /// Returns the counters of each program on each CPU.
     pub fn counters(&self) -> Result<Vec<ProgramStats>, LoadError> {
-        let mut all = Vec::new();
-        for index in 0..program::COUNT {
-            let key = u32::try_from(index).unwrap_or(u32::MAX);
-            let values =
-                with_raised_priority(|| self.counters.get(&key, 0)).map_err(map_error("COUNTERS"))?;
-            for (cpu, counters) in (0..).zip(values.iter()) {
-                all.push(ProgramStats { program: index, cpu, counters: counters.0 });
+        with_raised_priority(|| {
+            let mut all = Vec::new();
+            for index in 0..program::COUNT {
+                let key = u32::try_from(index).unwrap_or(u32::MAX);
+                let values = self.counters.get(&key, 0).map_err(map_error("COUNTERS"))?;
+                for (cpu, counters) in (0..).zip(values.iter()) {
+                    all.push(ProgramStats { program: index, cpu, counters: counters.0 });
+                }
             }
-        }
-        Ok(all)
+            Ok(all)
+        })
     }
 
     /// Returns how often the kernel skipped each program, because it was running already or because there was no room for a

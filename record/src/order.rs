@@ -4,7 +4,10 @@
 //! in their rings when this drain started, so they can be emitted: no earlier record can come, unless a BPF program was held up
 //! between taking the time and submitting its record. Such late records are counted and emitted.
 
-use std::collections::VecDeque;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+};
 
 use trace_format::wire::{WireEvent, WireTask};
 
@@ -32,57 +35,111 @@ impl Record {
     }
 }
 
-/// Sorts records by time. Records of equal time stay in the order in which they were pushed.
+/// Merges records by time. Records of equal time stay in the order in which they were pushed.
+///
+/// Records are pushed in runs that are in the order of time, one for each ring and drain, so they stay where they are until they are taken.
 #[derive(Debug, Default)]
 pub struct Orderer {
-    /// In the order of arrival: runs that are sorted already, which suits a merge sort.
-    pending: VecDeque<Record>,
-    /// Nothing was pushed since the last sort.
-    sorted: bool,
+    runs: Vec<Run>,
+    /// The next record of each run: by time, then by the number of the run.
+    heads: BinaryHeap<Reverse<Head>>,
+    /// The run that records are pushed to.
+    open: Option<usize>,
+    /// Number of runs so far.
+    started: u64,
+    /// Number of records that were not taken yet.
+    count: usize,
     emitted_ns: u64,
     late: u64,
 }
 
+/// Records in the order of time.
+#[derive(Debug, Default)]
+struct Run {
+    /// Runs are numbered in the order in which they were pushed.
+    number: u64,
+    records: Vec<Record>,
+    /// Index of the next record.
+    next: usize,
+}
+
+/// The time of the next record of a run, the number of the run, and its index.
+type Head = (u64, u64, usize);
+
 impl Orderer {
     /// Adds a record.
     pub fn push(&mut self, record: Record) {
-        if record.ts_ns() < self.emitted_ns {
+        let ts_ns = record.ts_ns();
+        if ts_ns < self.emitted_ns {
             self.late += 1;
         }
-        self.pending.push_back(record);
-        self.sorted = false;
+        self.count += 1;
+        if let Some(run) = self.open.map(|open| &mut self.runs[open])
+            && run.records.last().is_none_or(|last| last.ts_ns() <= ts_ns)
+        {
+            run.records.push(record);
+            return;
+        }
+        let index = self.start_run(ts_ns);
+        self.runs[index].records.push(record);
     }
 
-    /// Sorts the records that were pushed; to be called before [`next_ns`](Self::next_ns) and [`pop`](Self::pop).
-    pub fn sort(&mut self) {
-        if !self.sorted {
-            self.pending.make_contiguous().sort_by_key(Record::ts_ns);
+    /// Starts a run whose first record has this time. Returns its index.
+    fn start_run(&mut self, ts_ns: u64) -> usize {
+        let is_free = |run: &Run| run.next == run.records.len();
+        let index = self.runs.iter().position(is_free).unwrap_or(self.runs.len());
+        if index == self.runs.len() {
+            self.runs.push(Run::default());
         }
-        self.sorted = true;
+        let run = &mut self.runs[index];
+        run.records.clear();
+        (run.number, run.next) = (self.started, 0);
+        self.heads.push(Reverse((ts_ns, run.number, index)));
+        self.started += 1;
+        self.open = Some(index);
+        index
     }
 
     /// Time of the next record.
     pub fn next_ns(&self) -> Option<u64> {
-        self.pending.front().map(Record::ts_ns)
+        self.heads.peek().map(|Reverse((ts_ns, ..))| *ts_ns)
     }
 
     /// Takes the next record, if its time is not after `watermark_ns`.
-    pub fn pop(&mut self, watermark_ns: u64) -> Option<Record> {
-        self.pending.front().filter(|record| record.ts_ns() <= watermark_ns)?;
-        let record = self.pending.pop_front()?;
-        self.emitted_ns = self.emitted_ns.max(record.ts_ns());
-        Some(record)
+    pub fn pop(&mut self, watermark_ns: u64) -> Option<&Record> {
+        let mut head = self.heads.peek_mut()?;
+        let Reverse((ts_ns, _, index)) = *head;
+        if ts_ns > watermark_ns {
+            return None;
+        }
+        self.emitted_ns = self.emitted_ns.max(ts_ns);
+        self.count -= 1;
+        let run = &mut self.runs[index];
+        let at = run.next;
+        run.next += 1;
+        match run.records.get(run.next) {
+            Some(next) => head.0.0 = next.ts_ns(),
+            None => {
+                PeekMut::pop(head);
+                // A record that is pushed later starts a run of its own.
+                self.open.take_if(|open| *open == index);
+            }
+        }
+        Some(&self.runs[index].records[at])
     }
 
     /// The number of records that were not taken yet.
     pub fn count(&self) -> usize {
-        self.pending.len()
+        self.count
     }
 
     /// The switches among the records that were not taken yet, without the first `from` of these.
     pub fn switches(&self, from: usize) -> Vec<Switch> {
         let switch = |record: &Record| if let Record::Switch(switch) = record { Some(*switch) } else { None };
-        self.pending.iter().skip(from).filter_map(switch).collect()
+        let mut runs: Vec<&Run> = self.runs.iter().collect();
+        runs.sort_unstable_by_key(|run| run.number);
+        let left = runs.into_iter().flat_map(|run| &run.records[run.next..]);
+        left.skip(from).filter_map(switch).collect()
     }
 
     /// The number of records that came after a later one was emitted.
@@ -96,14 +153,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::switches::records::SwitchAction;
 
     fn at(ts_ns: u64, cpu: u32) -> Record {
         Record::Event(WireEvent { ts_ns, cpu, ..Default::default() })
     }
 
     fn emitted(orderer: &mut Orderer, watermark: u64) -> Vec<u64> {
-        orderer.sort();
-        std::iter::from_fn(|| orderer.pop(watermark)).map(|record| record.ts_ns()).collect()
+        std::iter::from_fn(|| orderer.pop(watermark).map(Record::ts_ns)).collect()
     }
 
     #[test]
@@ -113,7 +170,7 @@ mod tests {
             orderer.push(at(ts, 0));
         }
         assert_eq!(emitted(&mut orderer, 20), [10, 20]);
-        assert_eq!(orderer.pending.len(), 1);
+        assert_eq!(orderer.count(), 1);
         assert_eq!(emitted(&mut orderer, u64::MAX), [30]);
     }
 
@@ -134,8 +191,7 @@ mod tests {
         let fork = Record::Task(WireTask { ts_ns: 5, ..Default::default() });
         orderer.push(fork);
         orderer.push(at(5, 0));
-        orderer.sort();
-        assert_eq!([orderer.pop(5), orderer.pop(5)], [Some(fork), Some(at(5, 0))]);
+        assert_eq!([orderer.pop(5).copied(), orderer.pop(5).copied()], [Some(fork), Some(at(5, 0))]);
     }
 
     proptest! {
@@ -166,6 +222,41 @@ mod tests {
             let expected: Vec<u64> = all.iter().map(|&(_, ts)| ts).collect();
             prop_assert_eq!(out, expected);
             prop_assert_eq!(orderer.late(), 0);
+        }
+
+        /// Whatever is pushed and taken in whatever order, the records are those of a stable sort, and those that wait are counted.
+        #[test]
+        fn pushes_and_pops_in_any_order_are_a_stable_sort_of_what_waits(
+            steps in prop::collection::vec((0_u64..40, any::<bool>(), 0_u64..60), 0..200),
+        ) {
+            let mut orderer = Orderer::default();
+            let mut model: Vec<WireEvent> = Vec::new();
+            for (seq, (ts_ns, is_push, watermark_ns)) in (0..).zip(steps) {
+                if is_push {
+                    let event = WireEvent { ts_ns, seq, ..Default::default() };
+                    model.push(event);
+                    orderer.push(Record::Event(event));
+                } else {
+                    model.sort_by_key(|event| event.ts_ns);
+                    let due = model.first().is_some_and(|event| event.ts_ns <= watermark_ns);
+                    let expected = due.then(|| Record::Event(model.remove(0)));
+                    prop_assert_eq!(orderer.pop(watermark_ns).copied(), expected);
+                }
+                prop_assert_eq!(orderer.count(), model.len());
+                prop_assert_eq!(orderer.next_ns(), model.iter().map(|event| event.ts_ns).min());
+            }
+        }
+
+        #[test]
+        fn switches_that_wait_are_in_the_order_of_arrival_since_a_number_of_records(
+            times in prop::collection::vec(0_u64..40, 0..60),
+            from in 0..60_usize,
+        ) {
+            let mut orderer = Orderer::default();
+            let switch = |ts_ns, tid| Switch { ts_ns, tid, tgid: 1, cpu: 0, action: SwitchAction::Returned };
+            let all: Vec<_> = times.iter().zip(0..).map(|(&ts_ns, tid)| switch(ts_ns, tid)).collect();
+            all.iter().for_each(|switch| orderer.push(Record::Switch(*switch)));
+            prop_assert_eq!(orderer.switches(from), &all[from.min(all.len())..]);
         }
     }
 }

@@ -17,7 +17,6 @@ pub(crate) fn compose(
     rows: &mut EventColumns,
     mut added: impl FnMut(&mut EventColumns, &Composer),
 ) -> u64 {
-    orderer.sort();
     loop {
         let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
         if let Some(merger) = &mut merger {
@@ -31,7 +30,7 @@ pub(crate) fn compose(
             }
         }
         let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { return kernel_ns };
-        composer.record(&record, rows);
+        composer.record(record, rows);
         added(rows, composer);
     }
 }

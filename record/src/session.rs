@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{
     SideRows,
-    run_info::{Clocks, Loss, RunInfo, Source},
+    run_info::{Clocks, Host, Loss, RunInfo, Source},
     writer::new_trace_id,
 };
 
@@ -82,6 +82,7 @@ pub(crate) struct Session<'a> {
     drained_ns: u64,
     progress: ProgressReporter,
     trace_id: String,
+    host: Host,
     checkpoints: Checkpoints,
     deferral: Deferral,
     backlog: Backlog,
@@ -180,6 +181,7 @@ impl<'a> Session<'a> {
             drained_ns: 0,
             progress: ProgressReporter::new(now),
             trace_id: new_trace_id(),
+            host: procfs::host_now(),
             checkpoints: Checkpoints::new(now),
             deferral: Deferral::new(),
             backlog: Backlog::default(),
@@ -313,7 +315,9 @@ impl<'a> Session<'a> {
         if !backpressure {
             self.add_batches();
         }
-        let written = backpressure || self.compose_due(sink) && self.pipeline.flush(sink);
+        // Few rows at a time cost a wake-up each; only an observer sees them before a checkpoint.
+        let hands_on = self.kernel.is_none() || sink.is_observed();
+        let written = backpressure || self.compose_due(sink) && (!hands_on || self.pipeline.flush(sink));
         self.request_lookups();
         self.symbols.set_watermark(self.pipeline.composed_ns.max(self.backlog.settled_ns) as i64);
         self.drained_ns = complete_ns.unwrap_or(u64::MAX);
@@ -378,8 +382,11 @@ impl<'a> Session<'a> {
         if backlog.is_open() {
             checkpoints.require();
         }
-        let Pipeline { composer, events, .. } = pipeline;
         let now = Instant::now();
+        if checkpoints.until_due(now).is_zero() && !pipeline.flush(sink) {
+            return false;
+        }
+        let Pipeline { composer, events, .. } = pipeline;
         checkpoints.collect(symbols, &mut composer.locks, now);
         let Some(mut side) = checkpoints.due(*events, &composer.locks, composer.tasks.rows(), now) else {
             return true;
@@ -405,7 +412,7 @@ impl<'a> Session<'a> {
         RunInfo {
             trace_id: self.trace_id.clone(),
             klock: env!("CARGO_PKG_VERSION").to_owned(),
-            host: procfs::host_now(),
+            host: self.host.clone(),
             command_line: self.options.command_line.clone(),
             target: self.options.target.to_string(),
             clocks_start: self.clocks_start,

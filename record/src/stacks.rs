@@ -3,6 +3,8 @@
 //! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
 //! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{
@@ -10,7 +12,14 @@ use trace_format::{
     wire::{WireStack, WireUserStack, stack},
 };
 
-use crate::{tasks::ProcessKey, unwind::Frames};
+use crate::{
+    tasks::ProcessKey,
+    unwind::{Frames, UnwoundId},
+};
+
+mod waiting;
+
+use waiting::{MAX_AGE_NS, Unwound, Waiting};
 
 /// Limit of user stacks that are not unwound, for the trace.
 pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the caller is always right; frames above code without them are missing, or guesses (?)";
@@ -73,19 +82,32 @@ pub struct StackRef {
     pub copied: bool,
 }
 
+/// A user half that is known by a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum User {
+    Absent,
+    Map(i32),
+    Unwound(UnwoundId),
+}
+
 /// All stacks that were seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Stacks {
-    /// Stacks with both halves in the map or absent: nearly all.
+    /// Stacks with both halves in the map, unwound or absent: nearly all. By process, kernel half, user half and caller.
     #[serde(skip)]
-    mapped: FxHashMap<(Option<ProcessKey>, i32, i32, u64), StackId>,
+    mapped: FxHashMap<(Option<ProcessKey>, i32, User, u64), StackId>,
     inlined: FxHashMap<RawStack, StackId>,
     /// Frames that were announced before their event, by CPU, number, user and peer.
     #[serde(skip)]
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
-    /// Stacks that were unwound before their event, by CPU, number and peer.
+    /// Stacks that were unwound before their event.
     #[serde(skip)]
-    unwound: FxHashMap<(u32, u32, bool), Unwound>,
+    unwound: Waiting,
+    /// Unwound frames by their number, and how many of them are certain.
+    #[serde(skip)]
+    unwound_frames: Vec<UnwoundFrames>,
+    #[serde(skip)]
+    unwound_ids: FxHashMap<UnwoundFrames, UnwoundId>,
     /// Whether user stacks are copied, to be unwound.
     pub unwinds: bool,
     /// Number of user stacks that should have been unwound, and are by frame pointers.
@@ -94,13 +116,8 @@ pub struct Stacks {
     count: i32,
 }
 
-/// Unwound frames, and the time at which they were copied.
-#[derive(Debug)]
-struct Unwound {
-    ts_ns: u64,
-    frames: Box<[u64]>,
-    certain: u8,
-}
+/// The addresses of unwound frames, leaf first, and how many of them are certain.
+type UnwoundFrames = (Arc<[u64]>, u8);
 
 /// Inline frames, and the time at which they were taken.
 #[derive(Debug)]
@@ -111,12 +128,6 @@ struct Announced {
 
 /// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
 const MAX_ANNOUNCED: usize = 1 << 16;
-/// The age from which frames have no event any more: events are composed within two rounds of being drained. If old frames were
-/// kept until the event numbers of their CPU wrap around, they would be given to another event.
-const MAX_AGE_NS: u64 = 10_000_000_000;
-/// As [`MAX_ANNOUNCED`], for unwound stacks. Every task that is off-CPU has one.
-const MAX_UNWOUND: usize = 1 << 19;
-
 impl Stacks {
     /// Adds frames that did not fit into the stack map. Their event is drained in the same round.
     pub fn announce(&mut self, record: &WireStack) {
@@ -129,65 +140,85 @@ impl Stacks {
         self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), announced);
     }
 
-    /// Adds a stack that was unwound. Its event is composed later.
-    pub(crate) fn announce_unwound(&mut self, header: &WireUserStack, frames: Frames) {
-        if self.unwound.len() >= MAX_UNWOUND {
-            let newest = header.ts_ns;
-            self.unwound.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+    /// Adds a stack that was unwound, and returns the number of its frames; `None` if there are none. Its event is composed later.
+    pub(crate) fn announce_unwound(&mut self, header: &WireUserStack, frames: Frames) -> Option<UnwoundId> {
+        if frames.addresses.is_empty() {
+            return None;
         }
-        if !frames.addresses.is_empty() {
-            let certain = u8::try_from(frames.certain).unwrap_or(u8::MAX);
-            let unwound = Unwound { ts_ns: header.ts_ns, frames: frames.addresses.into(), certain };
-            self.unwound.insert((header.cpu, header.seq, header.peer != 0), unwound);
+        let certain = u8::try_from(frames.certain).unwrap_or(u8::MAX);
+        let frames = (Arc::from(frames.addresses), certain);
+        let id = match self.unwound_ids.get(&frames) {
+            Some(&id) => id,
+            None => {
+                let id = UnwoundId(self.unwound_frames.len() as u32);
+                self.unwound_frames.push(frames.clone());
+                self.unwound_ids.insert(frames, id);
+                id
+            }
+        };
+        self.insert_unwound(header, id, false);
+        Some(id)
+    }
+
+    /// Adds a stack whose frames are known by their number, without a walk of its own.
+    pub(crate) fn announce_known(&mut self, header: &WireUserStack, frames: Option<UnwoundId>) {
+        if let Some(frames) = frames {
+            self.insert_unwound(header, frames, true);
         }
+    }
+
+    /// Drops the stacks of a process since a time that were not walked themselves: it runs another program since then.
+    pub(crate) fn forget_known_since(&mut self, tgid: u32, ts_ns: u64) {
+        self.unwound.retain(|stack| !stack.is_known || stack.tgid != tgid || stack.ts_ns < ts_ns);
+    }
+
+    fn insert_unwound(&mut self, header: &WireUserStack, frames: UnwoundId, is_known: bool) {
+        let &WireUserStack { ts_ns, tgid, cpu, seq, peer, .. } = header;
+        self.unwound.insert((cpu, seq, peer != 0), Unwound { ts_ns, tgid, frames, is_known });
     }
 
     /// Returns the id of a stack; `None` if it was not recorded, has no frames, or was lost.
     pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
         let kernel_there = is_there(at.kernel);
-        let unwound = if at.user == stack::NONE || self.unwound.is_empty() {
-            None
-        } else {
-            self.unwound.remove(&(at.event.0, at.event.1, at.peer))
-        };
+        let (cpu, seq) = at.event;
+        let unwound = if at.user == stack::NONE { None } else { self.unwound.take((cpu, seq, at.peer)) };
         let user_there = is_there(at.user) || unwound.is_some();
         self.not_unwound += u64::from(self.unwinds && at.copied && is_there(at.user) && unwound.is_none());
         if !kernel_there && !user_there {
             return None;
         }
-        if at.kernel != stack::INLINE && at.user != stack::INLINE && unwound.is_none() {
+        let known_user = match &unwound {
+            Some(unwound) => Some(User::Unwound(unwound.frames)),
+            None if at.user == stack::INLINE => None,
+            None => Some(if at.user >= 0 { User::Map(at.user) } else { User::Absent }),
+        };
+        // An unwound stack has the caller, or ends before it.
+        let caller = if user_there && unwound.is_none() { at.caller } else { 0 };
+        if let Some(user) = known_user.filter(|_| at.kernel != stack::INLINE) {
             let process = user_there.then_some(at.process.0);
-            let caller = if user_there { at.caller } else { 0 };
-            let key = (process, at.kernel.max(-1), at.user.max(-1), caller);
+            let key = (process, at.kernel.max(-1), user, caller);
             if let Some(&id) = self.mapped.get(&key) {
                 return Some(id);
             }
-            let half = |id: i32| if id >= 0 { Half::Map(id) } else { Half::Absent };
-            let raw = RawStack {
-                process: user_there.then_some(at.process),
-                kernel: half(at.kernel),
-                user: half(at.user),
-                caller,
+            let kernel = if at.kernel >= 0 { Half::Map(at.kernel) } else { Half::Absent };
+            let user = match user {
+                User::Absent => Half::Absent,
+                User::Map(id) => Half::Map(id),
+                User::Unwound(frames) => self.unwound_half(frames),
             };
-            let id = self.add(raw);
+            let id = self.add(RawStack { process: user_there.then_some(at.process), kernel, user, caller });
             self.mapped.insert(key, id);
             return Some(id);
         }
         let kernel = self.half(at, at.kernel, false);
         let by_pointers = self.half(at, at.user, true);
-        let user = unwound.map_or(by_pointers, |unwound| Half::Unwound(unwound.frames, unwound.certain));
+        let user = unwound.map_or(by_pointers, |unwound| self.unwound_half(unwound.frames));
         if kernel == Half::Absent && user == Half::Absent {
             return None;
         }
         let has_user = user != Half::Absent;
-        // An unwound stack has the caller, or ends before it.
-        let is_unwound = matches!(user, Half::Unwound(..));
-        let raw = RawStack {
-            process: has_user.then_some(at.process),
-            kernel,
-            user,
-            caller: if has_user && !is_unwound { at.caller } else { 0 },
-        };
+        let process = has_user.then_some(at.process);
+        let raw = RawStack { process, kernel, user, caller: if has_user { caller } else { 0 } };
         if let Some(&id) = self.inlined.get(&raw) {
             return Some(id);
         }
@@ -223,6 +254,11 @@ impl Stacks {
         std::mem::take(&mut self.new)
     }
 
+    fn unwound_half(&self, UnwoundId(index): UnwoundId) -> Half {
+        let (frames, certain) = &self.unwound_frames[index as usize];
+        Half::Unwound((**frames).into(), *certain)
+    }
+
     fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {
         match id {
             stack::INLINE => match self.announced.remove(&(at.event.0, at.event.1, user, at.peer)) {
@@ -247,144 +283,4 @@ fn is_there(id: i32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use trace_format::wire::{MAX_FRAMES, code};
-
-    use super::*;
-
-    fn at(process: u32, kernel: i32, user: i32) -> StackRef {
-        StackRef {
-            process: (ProcessKey(process), 10),
-            kernel,
-            user,
-            caller: 0,
-            event: (0, 0),
-            peer: false,
-            copied: true,
-        }
-    }
-
-    fn inline(cpu: u32, seq: u32, user: bool, frames: &[u64]) -> WireStack {
-        let mut all = [0; MAX_FRAMES];
-        all[..frames.len()].copy_from_slice(frames);
-        let count = frames.len() as u8;
-        WireStack {
-            ts_ns: 0,
-            code: code::STACK,
-            user: u8::from(user),
-            peer: 0,
-            count,
-            cpu,
-            seq,
-            padding: 0,
-            frames: all,
-        }
-    }
-
-    #[test]
-    fn the_same_user_frames_in_two_processes_are_two_stacks() {
-        let mut stacks = Stacks::default();
-        let here = stacks.id(&at(0, stack::NONE, 7));
-        assert_eq!(here, Some(StackId(0)));
-        assert_eq!(stacks.id(&at(1, stack::NONE, 7)), Some(StackId(1)));
-        assert_eq!(stacks.id(&at(0, stack::NONE, 7)), here);
-        assert_eq!(stacks.take_new().len(), 2);
-    }
-
-    #[test]
-    fn a_stack_of_kernel_frames_alone_is_the_same_in_every_process() {
-        let mut stacks = Stacks::default();
-        assert_eq!(stacks.id(&at(0, 7, stack::ABSENT)), stacks.id(&at(1, 7, stack::ABSENT)));
-        assert_eq!(stacks.take_new()[0].1.process, None);
-    }
-
-    #[test]
-    fn a_stack_without_frames_or_with_lost_ones_has_no_id() {
-        let mut stacks = Stacks::default();
-        assert_eq!(stacks.id(&at(0, stack::NONE, stack::ABSENT)), None);
-        assert_eq!(stacks.id(&at(0, stack::LOST, stack::LOST)), None);
-        assert_eq!(stacks.count, 0);
-    }
-
-    #[test]
-    fn frames_that_travel_inline_join_their_event_by_cpu_and_number() {
-        let mut stacks = Stacks::default();
-        stacks.announce(&inline(1, 5, true, &[100, 200]));
-        stacks.announce(&inline(1, 6, true, &[100, 200]));
-        let of = |seq| StackRef { event: (1, seq), ..at(0, stack::NONE, stack::INLINE) };
-        let first = stacks.id(&of(5));
-        assert_eq!(first, Some(StackId(0)));
-        assert_eq!(stacks.id(&of(6)), first, "equal frames are one stack");
-        assert_eq!(stacks.id(&of(7)), None, "nothing was announced for it");
-        assert_eq!(stacks.take_new()[0].1.user, Half::Inline([100, 200].into()));
-    }
-
-    #[test]
-    fn unwound_frames_replace_those_by_frame_pointers_and_equal_ones_are_one_stack() {
-        let mut stacks = Stacks::default();
-        let unwound = |stacks: &mut Stacks, seq, addresses: &[u64]| {
-            let header = WireUserStack { cpu: 1, seq, ..Default::default() };
-            stacks.announce_unwound(&header, Frames { addresses: addresses.to_vec(), certain: 1 });
-        };
-        unwound(&mut stacks, 5, &[100, 200]);
-        unwound(&mut stacks, 6, &[100, 200]);
-        let of = |seq, user| StackRef { event: (1, seq), ..at(0, stack::NONE, user) };
-        let first = stacks.id(&of(5, 7));
-        assert_eq!(stacks.id(&of(6, 8)), first, "whatever the frame pointers led to");
-        assert_ne!(stacks.id(&of(7, 7)), first, "it was not copied");
-        assert_eq!(stacks.take_new()[0].1.user, Half::Unwound([100, 200].into(), 1));
-    }
-
-    #[test]
-    fn stacks_whose_copy_did_not_come_are_counted() {
-        let mut stacks = Stacks { unwinds: true, ..Stacks::default() };
-        let header = WireUserStack { cpu: 1, seq: 5, ..Default::default() };
-        stacks.announce_unwound(&header, Frames { addresses: vec![100, 200], certain: 2 });
-        let of = |seq, user, copied| StackRef { event: (1, seq), copied, ..at(0, stack::NONE, user) };
-        stacks.id(&of(5, 7, true));
-        assert_eq!(stacks.not_unwound(), 0);
-        stacks.id(&of(6, stack::ABSENT, true));
-        stacks.id(&of(7, 7, false));
-        assert_eq!(stacks.not_unwound(), 0, "there is no user stack, or it is never copied");
-        stacks.id(&of(8, 7, true));
-        assert_eq!(stacks.not_unwound(), 1);
-        stacks.unwinds = false;
-        stacks.id(&of(9, 7, true));
-        assert_eq!(stacks.not_unwound(), 1, "nothing is unwound");
-    }
-
-    #[test]
-    fn frames_whose_event_never_came_are_forgotten_and_those_that_wait_for_theirs_are_not() {
-        let mut stacks = Stacks::default();
-        let announce = |stacks: &mut Stacks, ts_ns, seq| {
-            stacks.announce(&WireStack { ts_ns, ..inline(0, seq, true, &[100]) });
-        };
-        for seq in 0..MAX_ANNOUNCED as u32 {
-            announce(&mut stacks, 0, seq);
-        }
-        announce(&mut stacks, MAX_AGE_NS, u32::MAX - 1);
-        announce(&mut stacks, MAX_AGE_NS, u32::MAX);
-        assert_eq!(stacks.announced.len(), 2);
-        let at = StackRef { event: (0, u32::MAX - 1), ..at(0, stack::NONE, stack::INLINE) };
-        assert!(stacks.id(&at).is_some());
-    }
-
-    #[test]
-    fn the_same_calls_are_one_stack_in_a_process_and_another_one_in_the_next() {
-        let mut stacks = Stacks::default();
-        let mut id = |process, frames: &[u64]| stacks.id_of_calls((ProcessKey(process), 10), frames.into());
-        assert_eq!(id(0, &[7, 8]), id(0, &[7, 8]));
-        assert_ne!(id(0, &[7, 8]), id(1, &[7, 8]));
-        assert_ne!(id(0, &[7, 8]), id(0, &[7]));
-        assert_eq!(stacks.take_new().len(), 3);
-    }
-
-    #[test]
-    fn the_caller_that_the_frame_pointers_miss_stands_after_the_leaf() {
-        let raw = RawStack { process: None, kernel: Half::Absent, user: Half::Map(1), caller: 20 };
-        assert_eq!(raw.with_caller(vec![10, 30]), [10, 20, 30]);
-        assert_eq!(raw.with_caller(vec![10, 20, 30]), [10, 20, 30]);
-        assert_eq!(raw.with_caller(vec![10]), [10, 20]);
-        assert_eq!(RawStack { caller: 0, ..raw }.with_caller(vec![10, 30]), [10, 30]);
-    }
-}
+mod tests;

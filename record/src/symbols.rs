@@ -36,8 +36,8 @@ mod worker;
 pub(crate) use mappings::Mappings;
 use maps_text::MapsText;
 use reader::Reader;
-use request::Request;
 pub use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
+use request::{Request, Shared};
 use worker::Worker;
 
 /// A handle of the symbols thread.
@@ -50,8 +50,7 @@ pub struct Symbols {
     reader: Reader,
     /// Number of stacks that were requested.
     requested: AtomicU64,
-    /// Number of stacks whose functions were looked up.
-    named: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
 /// Reads mappings on another thread, and passes them to the symbols thread.
@@ -87,17 +86,17 @@ impl Symbols {
     /// files that are not examined yet; an urgent one leaves out all further names.
     pub fn start(peek: Option<Peek>, stop: Stop) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
-        let named = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared::default());
         let (end, ended) = mpsc::channel();
         let thread = std::thread::Builder::new().name("klock-symbols".to_owned()).spawn({
-            let named = Arc::clone(&named);
+            let shared = Arc::clone(&shared);
             move || {
                 let _end: Sender<()> = end;
-                Worker::new(peek, stop, named).run(&inbox)
+                Worker::new(peek, stop, shared).run(&inbox)
             }
         })?;
         let reader = Reader::start(requests.clone())?;
-        Ok(Self { requests, thread, ended, reader, requested: AtomicU64::new(0), named })
+        Ok(Self { requests, thread, ended, reader, requested: AtomicU64::new(0), shared })
     }
 
     /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier incarnation.
@@ -116,9 +115,9 @@ impl Symbols {
         self.send(Request::IncarnationEnded { pid, ts_ns });
     }
 
-    /// Reports that all records up to this time were drained.
+    /// Reports that all records up to this time were drained. The thread looks at it while something waits for it.
     pub fn set_watermark(&self, ts_ns: i64) {
-        self.send(Request::Watermark { ts_ns });
+        self.shared.watermark_ns.fetch_max(ts_ns, Ordering::Release);
     }
 
     /// Requests the names of a stack's frames.
@@ -146,6 +145,11 @@ impl Symbols {
         let _ = wait.recv_timeout(timeout);
     }
 
+    /// Returns the number of stacks and locks that were found so far.
+    pub fn found(&self) -> u64 {
+        self.shared.found.load(Ordering::Relaxed)
+    }
+
     /// Requests the results since the last such request.
     pub fn request_results(&self, answer: Sender<Resolved>) {
         self.send(Request::Results(answer));
@@ -158,11 +162,11 @@ impl Symbols {
 
     /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if the thread has panicked.
     pub fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
-        let Self { requests, thread, ended, reader, requested, named } = self;
+        let Self { requests, thread, ended, reader, requested, shared } = self;
         reader.finish();
         let _ = requests.send(Request::Finish);
         while ended.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
-            report(named.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
+            report(shared.named.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
         }
         thread.join().ok()
     }

@@ -23,12 +23,14 @@ use crate::{
     target_files::TargetFiles,
 };
 
+mod memo;
 mod table;
 mod walk;
 
+use memo::{Basis, Memo};
 pub(crate) use table::{Cfa, MAX_RULES, Rule, SavedBp, UnwindPage, UnwindTable};
-pub(crate) use walk::Frames;
-use walk::{Code, Registers, StackCopy};
+use walk::{Code, Dependencies, Registers, StackCopy};
+pub(crate) use walk::{Frames, UnwoundId};
 
 /// Maximum size of the copies that are not unwound yet. Stacks beyond it stay those by frame pointers.
 const MAX_PENDING_BYTES: usize = 128 << 20;
@@ -46,12 +48,20 @@ pub(crate) struct UserStack {
     pub(crate) by_pointers: Arc<[u64]>,
 }
 
-/// The frames of a copy.
+/// The frames of a copy, and what they depend on.
 #[derive(Debug)]
-pub(crate) struct UnwoundStack {
-    pub(crate) header: WireUserStack,
-    pub(crate) frames: Frames,
+struct UnwoundStack {
+    header: WireUserStack,
+    frames: Frames,
+    used: Dependencies,
+    /// Number of changes of the process's mappings so far.
+    changes: u32,
+    /// Whether the code at each address is known, or known not to be code.
+    is_known: bool,
 }
+
+/// Takes the frames of a copy. Returns their number; `None` if there are none.
+pub(crate) type TakeFrames<'a> = dyn FnMut(&WireUserStack, Frames) -> Option<UnwoundId> + 'a;
 
 /// The copies of one round of the recording.
 #[derive(Debug, Default)]
@@ -80,9 +90,12 @@ pub(crate) struct Unwinder {
     next: Round,
     next_bytes: usize,
     pending_bytes: usize,
-    pending_rounds: usize,
+    /// Number of rounds that were sent to the thread, and of those that it has answered.
+    sent: u64,
+    answered: u64,
     /// Copies of all events up to this time are unwound.
     reached_ns: u64,
+    memo: Memo,
 }
 
 impl Unwinder {
@@ -106,9 +119,16 @@ impl Unwinder {
             next: Round::default(),
             next_bytes: 0,
             pending_bytes: 0,
-            pending_rounds: 0,
+            sent: 0,
+            answered: 0,
             reached_ns: 0,
+            memo: Memo::default(),
         })
+    }
+
+    /// Returns the number of the frames of a copy if they are known: `Some(None)` if there are none.
+    pub(crate) fn known(&self, header: &WireUserStack, bytes: &[u8]) -> Option<Option<UnwoundId>> {
+        self.memo.find(header, bytes)
     }
 
     /// Adds a copy to this round.
@@ -119,21 +139,23 @@ impl Unwinder {
         }
     }
 
-    /// Reports that a PID belongs to another program from a time on.
-    pub(crate) fn end_incarnation(&mut self, pid: u32, ts_ns: i64) {
+    /// Reports that a PID belongs to another program from a time on. Returns whether [`known`](Self::known) may have found frames of the
+    /// former program for copies since then.
+    pub(crate) fn end_incarnation(&mut self, pid: u32, ts_ns: i64) -> bool {
         self.next.ended.push((pid, ts_ns));
+        self.memo.end_incarnation(pid, ts_ns.cast_unsigned(), self.sent)
     }
 
-    /// Ends this round, in which all records up to `complete_ns` were drained. Passes unwound stacks to `take`, and returns the
+    /// Ends this round, in which all records up to `complete_ns` were drained. Passes the frames of copies to `take`, and returns the
     /// time up to which they are complete.
-    pub(crate) fn end_round(&mut self, complete_ns: u64, take: &mut dyn FnMut(UnwoundStack)) -> u64 {
+    pub(crate) fn end_round(&mut self, complete_ns: u64, take: &mut TakeFrames<'_>) -> u64 {
         let round = Round { complete_ns, ..std::mem::take(&mut self.next) };
         self.pending_bytes += std::mem::take(&mut self.next_bytes);
-        let is_idle = round.copies.is_empty() && round.ended.is_empty() && self.pending_rounds == 0;
+        let is_idle = round.copies.is_empty() && round.ended.is_empty() && self.answered == self.sent;
         if is_idle {
             self.reached_ns = complete_ns;
         } else if self.requests.as_ref().is_some_and(|requests| requests.send(round).is_ok()) {
-            self.pending_rounds += 1;
+            self.sent += 1;
         }
         while let Ok(answer) = self.answers.try_recv() {
             self.accept(answer, take);
@@ -143,9 +165,9 @@ impl Unwinder {
     }
 
     /// Waits until all copies are unwound, but not long.
-    pub(crate) fn finish(&mut self, stop: &Stop, take: &mut dyn FnMut(UnwoundStack)) {
+    pub(crate) fn finish(&mut self, stop: &Stop, take: &mut TakeFrames<'_>) {
         let started = Instant::now();
-        while self.pending_rounds > 0 && !stop.is_urgent() && started.elapsed() < MAX_AT_END {
+        while self.answered < self.sent && !stop.is_urgent() && started.elapsed() < MAX_AT_END {
             match self.answers.recv_timeout(Duration::from_millis(10)) {
                 Ok(answer) => self.accept(answer, take),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -153,18 +175,22 @@ impl Unwinder {
             }
         }
         self.requests = None;
-        if self.pending_rounds == 0
+        if self.answered == self.sent
             && let Some(thread) = self.thread.take()
         {
             let _ = thread.join();
         }
     }
 
-    fn accept(&mut self, answer: Answer, take: &mut dyn FnMut(UnwoundStack)) {
-        self.pending_rounds -= 1;
+    fn accept(&mut self, answer: Answer, take: &mut TakeFrames<'_>) {
+        let round = self.answered;
+        self.answered += 1;
         self.pending_bytes -= answer.bytes;
         self.reached_ns = self.reached_ns.max(answer.complete_ns);
-        answer.stacks.into_iter().for_each(take);
+        for UnwoundStack { header, frames, used, changes, is_known } in answer.stacks {
+            let found = take(&header, frames);
+            self.memo.add(&header, used, Basis { round, changes, is_known }, found);
+        }
     }
 }
 
@@ -188,37 +214,47 @@ impl Worker {
         let mut stacks = Vec::with_capacity(round.copies.len());
         for copy in round.copies {
             bytes += copy.bytes.len();
-            stacks.push(UnwoundStack { header: copy.header, frames: self.unwind(&copy) });
+            stacks.push(self.unwind(&copy));
         }
         Answer { stacks, bytes, complete_ns: round.complete_ns }
     }
 
-    fn unwind(&mut self, copy: &UserStack) -> Frames {
-        let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = copy.header;
+    fn unwind(&mut self, copy: &UserStack) -> UnwoundStack {
+        let header = copy.header;
+        let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = header;
         let (registers, stack) = (Registers { ip, sp, bp }, StackCopy { start: sp, bytes: &copy.bytes });
         if tgid == std::process::id() {
             // A recorded task that klock woke would wait for klock's own file to be read, which is large.
-            return walk::unwind(registers, stack, &copy.by_pointers, |_| Code::Unknown);
+            let (frames, used) = walk::unwind(registers, stack, &copy.by_pointers, |_| Code::Unknown);
+            return UnwoundStack { header, frames, used, changes: 0, is_known: true };
         }
         let incarnation = self.mappings.incarnation_at(tgid, ts_ns.cast_signed());
         self.mappings.ensure_covered(incarnation, &[ip]);
-        walk::unwind(registers, stack, &copy.by_pointers, |address| self.code(incarnation, address))
+        let mut is_known = true;
+        let (frames, used) = walk::unwind(registers, stack, &copy.by_pointers, |address| {
+            self.code(incarnation, address, &mut is_known)
+        });
+        UnwoundStack { header, frames, used, changes: self.mappings.changes(tgid), is_known }
     }
 
-    /// Returns the knowledge about the code at an address of a process.
-    fn code(&mut self, incarnation: Incarnation, address: u64) -> Code {
+    /// Returns the knowledge about the code at an address of a process. Clears `is_known` if there may be more soon.
+    fn code(&mut self, incarnation: Incarnation, address: u64, is_known: &mut bool) -> Code {
         let mut found = self.mappings.find(incarnation, address);
         if found.is_none() {
             self.mappings.ensure_covered(incarnation, &[address]);
             found = self.mappings.find(incarnation, address);
         }
+        *is_known &= found.is_some();
         let Some((mapping, module)) = found.filter(|(mapping, _)| mapping.executable) else {
             return Code::Not;
         };
         let Some(module) = module else { return Code::Unknown };
         match self.table(module) {
             Some(table) => Code::Known(table.rule_at(address - mapping.start + mapping.offset)),
-            None => Code::Unknown,
+            None => {
+                *is_known &= self.tables.contains_key(&module);
+                Code::Unknown
+            }
         }
     }
 
@@ -245,7 +281,7 @@ mod tests {
         let header = WireUserStack { tgid: std::process::id(), ip, ..Default::default() };
         let copy = UserStack { header, bytes: Box::default(), by_pointers: Arc::new([ip, ip + 1]) };
         let mut worker = Worker::new(Stop::new());
-        assert_eq!(worker.unwind(&copy).addresses, [ip, ip + 1]);
+        assert_eq!(worker.unwind(&copy).frames.addresses, [ip, ip + 1]);
         assert!(worker.tables.is_empty());
     }
 }

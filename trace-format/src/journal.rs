@@ -10,11 +10,13 @@
 
 use std::{
     borrow::Cow,
+    fmt,
     io::{self, Write as _},
 };
 
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use serde::{Deserialize, Serialize};
+use zstd::bulk::Compressor;
 
 use crate::{
     FormatError, footer,
@@ -65,17 +67,28 @@ struct JsonPart<'a> {
 }
 
 /// A journal that is being written.
-#[derive(Debug)]
 pub(crate) struct Journal {
     file: NamedFile,
     bytes: u64,
+    /// Its memory is used again.
+    compressor: Compressor<'static>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("file", &self.file)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Journal {
     /// Starts the journal in a new file.
     pub(crate) fn start(file: NamedFile) -> Result<Self, FormatError> {
         file.file.as_ref().write_all(MAGIC).map_err(FormatError::write(file.path()))?;
-        Ok(Self { file, bytes: MAGIC.len() as u64 })
+        let compressor = Compressor::new(LEVEL).map_err(FormatError::write(file.path()))?;
+        Ok(Self { file, bytes: MAGIC.len() as u64, compressor })
     }
 
     /// Returns the size of the journal.
@@ -111,7 +124,7 @@ impl Journal {
         payload.extend(crc.to_le_bytes());
         payload.extend(length(footer)?.to_le_bytes());
         payload.extend(footer);
-        payload.extend(zstd::encode_all(json, LEVEL)?);
+        payload.extend(self.compressor.compress(json)?);
         let mut frame = Vec::with_capacity(8 + payload.len());
         frame.extend(length(&payload)?.to_le_bytes());
         frame.extend(crc32fast::hash(&payload).to_le_bytes());

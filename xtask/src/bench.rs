@@ -181,7 +181,7 @@ fn cost_part(
             format!("{:.0}", middle.cost.names_s * each),
             middle.lost.to_string(),
         ]);
-        verdicts.push(verdict(&format!("draining and writing an event, {name}"), per_event, "ns", 250.0));
+        verdicts.push(verdict(&format!("draining and writing an event, {name}"), per_event, "ns", 120.0));
     }
     rows.push(vec![
         "idle machine".to_owned(),

@@ -31,6 +31,8 @@ pub(super) struct Checkpoints {
     /// A pending answer of the symbols thread.
     answer: Option<Receiver<Resolved>>,
     requested: Instant,
+    /// Number of results of the symbols thread when they were requested.
+    found: u64,
     /// New stacks, and stacks with new names.
     stacks: BTreeMap<StackId, Vec<Frame>>,
     /// Locks with new names.
@@ -50,6 +52,7 @@ impl Checkpoints {
             is_needed: false,
             answer: None,
             requested: now,
+            found: 0,
             stacks: BTreeMap::new(),
             named: BTreeSet::new(),
             locks: 0,
@@ -94,7 +97,9 @@ impl Checkpoints {
             Some(Err(TryRecvError::Disconnected)) => self.answer = None,
             None => {}
         }
-        if now >= self.requested + REQUEST_INTERVAL {
+        let found = symbols.found();
+        if found > self.found && now >= self.requested + REQUEST_INTERVAL {
+            self.found = found;
             let (sender, answer) = mpsc::channel();
             symbols.request_results(sender);
             (self.answer, self.requested) = (Some(answer), now);

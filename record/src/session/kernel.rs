@@ -35,6 +35,8 @@ use super::later::FileFinder;
 
 /// Maximum time per round for putting uprobes into new processes.
 const PROBING: Duration = Duration::from_millis(10);
+/// Number of processes that are known to be seen without a look into the table of all of them.
+const RECENT_PIDS: usize = 64;
 
 /// The loaded programs, and the processes that their records mentioned.
 pub(super) struct KernelSide {
@@ -105,9 +107,7 @@ impl KernelSide {
     /// Waits until all user stacks are unwound, at the end of the recording.
     pub(super) fn finish_unwinding(&mut self, composer: &mut Composer, stop: &Stop) {
         if let Some(unwinder) = &mut self.unwinder {
-            unwinder.finish(stop, &mut |unwound| {
-                composer.stacks.announce_unwound(&unwound.header, unwound.frames);
-            });
+            unwinder.finish(stop, &mut |header, frames| composer.stacks.announce_unwound(header, frames));
         }
     }
 
@@ -167,6 +167,8 @@ impl KernelSide {
         let started_ns = monotonic_ns() as u64;
         let Self { rings, seen, undecodable, reached_ns, unwinder, by_pointers, loaded, .. } = self;
         let mut new_images = Vec::new();
+        // The processes of the last events, by the low bits of their PIDs: most events are of one of them.
+        let mut recent = [0; RECENT_PIDS];
         let unfinished = rings.drain(&mut |item| {
             let decoded = match item {
                 Item::Event(bytes) => decode::event(bytes).map(|event| {
@@ -175,7 +177,8 @@ impl KernelSide {
                     }
                     let waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
                     for pid in [event.tgid, waker] {
-                        if pid != 0 && seen.insert(pid) {
+                        let recent = &mut recent[pid as usize % RECENT_PIDS];
+                        if std::mem::replace(recent, pid) != pid && pid != 0 && seen.insert(pid) {
                             symbols.read_mappings(pid);
                         }
                     }
@@ -185,10 +188,14 @@ impl KernelSide {
                     Descriptor::Stack(stack) => composer.stacks.announce(&stack),
                     Descriptor::UserStack(header, bytes) => {
                         let Some(unwinder) = unwinder else { return };
+                        if let Some(known) = unwinder.known(&header, bytes) {
+                            return composer.stacks.announce_known(&header, known);
+                        }
                         let frames = by_pointers
                             .entry(header.user_stack)
                             .or_insert_with_key(|&id| loaded.frames(id).unwrap_or_default().into());
-                        unwinder.add(UserStack { header, bytes, by_pointers: Arc::clone(frames) });
+                        let by_pointers = Arc::clone(frames);
+                        unwinder.add(UserStack { header, bytes: bytes.into(), by_pointers });
                     }
                     Descriptor::Task(task) => {
                         if task.code == code::TASK_EXEC
@@ -205,20 +212,22 @@ impl KernelSide {
         let reached = unfinished.iter().filter_map(|&cpu| reached_ns.get(cpu as usize));
         let complete_ns = reached.copied().fold(started_ns, u64::min);
         for task in new_images {
-            self.follow(&task, symbols);
+            self.follow(&task, composer, symbols);
         }
         self.unwinder.as_mut().map_or(complete_ns, |unwinder| {
-            unwinder.end_round(complete_ns, &mut |unwound| {
-                composer.stacks.announce_unwound(&unwound.header, unwound.frames);
+            unwinder.end_round(complete_ns, &mut |header, frames| {
+                composer.stacks.announce_unwound(header, frames)
             })
         })
     }
 
     /// Notes a new process, or a process that runs a new program.
-    fn follow(&mut self, task: &WireTask, symbols: &Symbols) {
+    fn follow(&mut self, task: &WireTask, composer: &mut Composer, symbols: &Symbols) {
         symbols.end_incarnation(task.tgid, task.ts_ns as i64);
-        if let Some(unwinder) = &mut self.unwinder {
-            unwinder.end_incarnation(task.tgid, task.ts_ns as i64);
+        if let Some(unwinder) = &mut self.unwinder
+            && unwinder.end_incarnation(task.tgid, task.ts_ns as i64)
+        {
+            composer.stacks.forget_known_since(task.tgid, task.ts_ns);
         }
         self.seen.remove(&task.tgid);
         if task.code == code::TASK_EXEC {

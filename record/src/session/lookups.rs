@@ -4,9 +4,13 @@ use super::{checkpoints::Checkpoints, kernel::KernelSide};
 use crate::{
     compose::Composer,
     locks::Space,
+    priority::with_raised_priority,
     stacks::{Half, RawStack},
     symbols::{CertainFrames, Incarnation, RawFrames, Symbols},
 };
+
+/// Maximum number of stacks that are read at raised priority, which takes microseconds for each.
+const AT_ONCE: usize = 64;
 
 /// Requests names for all new stacks and locks. Stacks are cut to `max_stack` frames per half.
 pub(super) fn request(
@@ -16,10 +20,14 @@ pub(super) fn request(
     checkpoints: &mut Checkpoints,
     max_stack: usize,
 ) {
-    for (id, raw) in composer.stacks.take_new() {
-        let frames = raw_frames(&raw, composer, kernel, max_stack);
-        checkpoints.see(id, &frames);
-        symbols.resolve_stack(id, frames);
+    for new in composer.stacks.take_new().chunks(AT_ONCE) {
+        // Raised once for all look-ups in the stack map.
+        let read = || new.iter().map(|(_, raw)| raw_frames(raw, composer, kernel, max_stack)).collect();
+        let frames: Vec<RawFrames> = if kernel.is_some() { with_raised_priority(read) } else { read() };
+        for (&(id, _), frames) in new.iter().zip(frames) {
+            checkpoints.see(id, &frames);
+            symbols.resolve_stack(id, frames);
+        }
     }
     for lock in composer.locks.take_new() {
         let since_ns = match lock.space {

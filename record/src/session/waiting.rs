@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Session, deferral::Room};
+use super::{Pipeline, Session, deferral::Room};
 use crate::{backlog::snapshot::Snapshot, preload::Preload};
 
 /// Maximum number of rows of the side tables of a recording that starts to wait: all of them are written.
@@ -31,7 +31,8 @@ impl Session<'_> {
 
     /// Returns the number of rows so far, and of records that wait.
     pub(super) fn events(&self) -> u64 {
-        self.pipeline.events + self.backlog.records()
+        let Pipeline { events, rows, .. } = &self.pipeline;
+        events + rows.len() as u64 + self.backlog.records()
     }
 
     /// Adds batches to the merger, those of the backlog first. Returns `false` if there were none.

@@ -47,6 +47,8 @@ struct Process {
     ends_ns: Vec<i64>,
     last_read: Option<Instant>,
     retry_delay: Duration,
+    /// Number of times that the snapshots or incarnations changed.
+    changes: u32,
 }
 
 /// The mappings of a process at one time, each with the index of its module.
@@ -90,6 +92,7 @@ impl Mappings {
             self.text_bytes -= process.snapshots.remove(1).text_bytes;
         }
         process.snapshots.push(Snapshot { taken_ns, mappings, text_bytes: text.len() });
+        process.changes += 1;
         self.text_bytes += text.len();
         while self.text_bytes > MAX_TEXT && self.shrink_largest() {}
     }
@@ -125,6 +128,7 @@ impl Mappings {
         let process = self.processes.entry(pid).or_default();
         let later = process.ends_ns.partition_point(|&end| end <= ts_ns);
         process.ends_ns.insert(later, ts_ns);
+        process.changes += 1;
         process.last_read = None;
         process.retry_delay = Duration::ZERO;
     }
@@ -159,6 +163,11 @@ impl Mappings {
         let ends = self.processes.get(&pid).map_or(&[][..], |process| &process.ends_ns);
         let since_ns = ends.partition_point(|&end| end <= ts_ns).checked_sub(1).map_or(0, |last| ends[last]);
         Incarnation { process: ProcessKey(0), pid, since_ns }
+    }
+
+    /// Returns the number of times that what is known of a PID has changed.
+    pub(crate) fn changes(&self, pid: u32) -> u32 {
+        self.processes.get(&pid).map_or(0, |process| process.changes)
     }
 
     /// Returns the time of a PID's latest snapshot.

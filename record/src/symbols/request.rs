@@ -1,6 +1,9 @@
 //! Requests to the symbols thread, and its results.
 
-use std::sync::mpsc::Sender;
+use std::sync::{
+    atomic::{AtomicI64, AtomicU64},
+    mpsc::Sender,
+};
 
 #[cfg(doc)]
 use trace_format::LockRow;
@@ -110,8 +113,6 @@ pub(super) enum Request {
     Mappings(MapsText),
     /// Reports that a PID belongs to another incarnation from now on.
     IncarnationEnded { pid: u32, ts_ns: i64 },
-    /// Reports that all requests about times up to this one were sent.
-    Watermark { ts_ns: i64 },
     /// Names the frames of a stack.
     Stack(StackId, RawFrames),
     /// Names a lock in a process.
@@ -126,4 +127,15 @@ pub(super) enum Request {
     RaisePriority,
     /// Ends the thread after all requests.
     Finish,
+}
+
+/// The numbers that the thread and its users see without a message.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// All requests about times up to this one were sent.
+    pub(super) watermark_ns: AtomicI64,
+    /// Number of stacks whose functions were looked up.
+    pub(super) named: AtomicU64,
+    /// Number of stacks and locks that can be requested as results.
+    pub(super) found: AtomicU64,
 }

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::Duration,
@@ -22,7 +22,7 @@ use trace_format::{Frame, LockId, LockKind, Stack, StackId};
 use super::{
     kernel::Kernel,
     mappings::Mappings,
-    request::{FoundLock, Incarnation, RawFrames, Request, Resolved},
+    request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared},
     stack::{flat, named, recording_frames},
 };
 use crate::{
@@ -39,6 +39,9 @@ const MAX_AT_ONCE: u32 = 500;
 /// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
 const MAX_BATCH: usize = 64;
 
+/// Time between two looks at the watermark while something waits for it.
+const WATERMARK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// The module of code in anonymous memory, which a program made at run time.
 const ANONYMOUS: &str = "[anon]";
 
@@ -52,8 +55,10 @@ pub(super) struct Worker {
     queue: VecDeque<Request>,
     /// Processes whose mappings were announced, with their number.
     awaited: FxHashMap<u32, u32>,
-    /// Number of kernel locks that were named at once since the last round.
+    /// Number of kernel locks that were named at once since the last round of the recording, which is known by its watermark.
     named_at_once: u32,
+    round_ns: i64,
+    /// All requests about times up to this one are served.
     watermark_ns: i64,
     frames: FxHashMap<FrameKey, NamedFrames>,
     /// The code at addresses that were looked up together, until their stacks are.
@@ -63,8 +68,7 @@ pub(super) struct Worker {
     /// Number of stacks and locks that were sent already.
     sent: (usize, usize),
     stop: Stop,
-    /// Number of stacks that were looked up, for another thread.
-    named: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
 /// The process of an address, the address, and whether it is a return address.
@@ -87,7 +91,7 @@ impl NamedFrames {
 }
 
 impl Worker {
-    pub(super) fn new(peek: Option<Peek>, stop: Stop, named: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(peek: Option<Peek>, stop: Stop, shared: Arc<Shared>) -> Self {
         // Read now: the first locks come with the first events, and may be freed soon.
         let kernel = peek.is_some().then(Kernel::read);
         let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
@@ -100,6 +104,7 @@ impl Worker {
             queue: VecDeque::new(),
             awaited: FxHashMap::default(),
             named_at_once: 0,
+            round_ns: 0,
             watermark_ns: 0,
             frames: FxHashMap::default(),
             functions: FxHashMap::default(),
@@ -107,7 +112,7 @@ impl Worker {
             locks: Vec::new(),
             sent: (0, 0),
             stop,
-            named,
+            shared,
         }
     }
 
@@ -116,7 +121,13 @@ impl Worker {
         self.mappings.files.start();
         let mut finishing = false;
         while !finishing {
-            match inbox.recv_timeout(Duration::from_millis(100)) {
+            let received = if self.queue.is_empty() {
+                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                inbox.recv_timeout(WATERMARK_INTERVAL)
+            };
+            let mut watermark_ns = self.next_watermark();
+            match received {
                 Ok(request) => finishing = self.serve(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => finishing = true,
@@ -125,9 +136,13 @@ impl Worker {
                 while let Ok(request) = inbox.try_recv() {
                     finishing |= self.serve(request);
                 }
-                if !self.look_up_next() {
+                self.watermark_ns = self.watermark_ns.max(watermark_ns);
+                let has_more = self.look_up_next();
+                self.shared.found.store((self.stacks.len() + self.locks.len()) as u64, Ordering::Relaxed);
+                if !has_more {
                     break;
                 }
+                watermark_ns = self.next_watermark();
             }
         }
         self.watermark_ns = i64::MAX;
@@ -140,6 +155,15 @@ impl Worker {
         // The process ends soon. To free all names takes as long as to write them.
         std::mem::forget((self.frames, self.stacks));
         Resolved { stacks, locks: self.locks, warning }
+    }
+
+    /// Returns a time such that all requests about times up to it are in the inbox.
+    fn next_watermark(&mut self) -> i64 {
+        let watermark_ns = self.shared.watermark_ns.load(Ordering::Acquire);
+        if watermark_ns != self.round_ns {
+            (self.round_ns, self.named_at_once) = (watermark_ns, 0);
+        }
+        watermark_ns
     }
 
     /// Serves a request at once, or queues it. Returns whether it was the last one.
@@ -158,10 +182,6 @@ impl Worker {
             }
             Request::Mappings(text) => self.mappings.add(&text),
             Request::IncarnationEnded { pid, ts_ns } => self.mappings.end_incarnation(pid, ts_ns),
-            Request::Watermark { ts_ns } => {
-                self.watermark_ns = self.watermark_ns.max(ts_ns);
-                self.named_at_once = 0;
-            }
             Request::Barrier(done) => {
                 self.read_queued_mappings();
                 let _ = done.send(());
@@ -227,7 +247,7 @@ impl Worker {
             Some(Request::Stack(id, frames)) => {
                 let frames = self.stack(&frames);
                 self.stacks.push((id, frames));
-                self.named.fetch_add(1, Ordering::Relaxed);
+                self.shared.named.fetch_add(1, Ordering::Relaxed);
             }
             Some(Request::Lock { lock, incarnation, address }) => {
                 let name = self.mappings.variable(incarnation, address);

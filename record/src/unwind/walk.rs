@@ -1,5 +1,5 @@
 //! Unwinds a copy of the top of a stack. In: registers, bytes of the stack, and the rule for each address. Out: return addresses,
-//! leaf first, and how many of them are certain. No input or output.
+//! leaf first, how many of them are certain, and the values that decided that. No input or output.
 
 use super::table::{Cfa, Rule, SavedBp};
 
@@ -28,6 +28,11 @@ impl StackCopy<'_> {
         let bytes = self.bytes.get(at..at.checked_add(8)?)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
+
+    /// Returns the offset of a word that was read.
+    fn offset(&self, address: u64) -> u32 {
+        address.wrapping_sub(self.start) as u32
+    }
 }
 
 /// The knowledge about the code at an address.
@@ -51,6 +56,43 @@ pub(crate) struct Frames {
     pub(crate) certain: usize,
 }
 
+/// The number of the frames of a stack: equal frames have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct UnwoundId(pub(crate) u32);
+
+/// The values that decided the frames of a stack, besides its instruction and stack pointer, its length, and the code at its
+/// addresses: a stack that has the same ones has the same frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dependencies {
+    /// Words of the copy, by offset.
+    pub(super) words: Vec<(u32, u64)>,
+    /// Whether the frame pointer in its register is one of them.
+    pub(super) has_bp: bool,
+    /// Whether the frames by frame pointers are.
+    pub(super) has_pointers: bool,
+}
+
+/// The registers of a frame. The frame pointer counts as used once something is found by it: code without frame pointers
+/// keeps anything in that register.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+    /// The address of the word that the frame pointer was read from; `None` if it is in its register.
+    bp_word: Option<u64>,
+}
+
+impl Frame {
+    fn use_bp(&self, stack: &StackCopy<'_>, used: &mut Dependencies) -> u64 {
+        match self.bp_word {
+            Some(address) => used.words.push((stack.offset(address), self.bp)),
+            None => used.has_bp = true,
+        }
+        self.bp
+    }
+}
+
 /// Unwinds a stack. `by_pointers` is the same stack as the kernel walks it by frame pointers, which continues where the copy
 /// ends. `code` is asked with the address of an instruction: that of the call in a caller.
 pub(super) fn unwind(
@@ -58,21 +100,23 @@ pub(super) fn unwind(
     stack: StackCopy<'_>,
     by_pointers: &[u64],
     mut code: impl FnMut(u64) -> Code,
-) -> Frames {
-    let mut frames = walk(registers, stack, by_pointers, &mut code);
+) -> (Frames, Dependencies) {
+    let mut used = Dependencies::default();
+    let mut frames = walk(registers, stack, by_pointers, &mut code, &mut used);
     if frames.addresses.len() == 1 && code(registers.ip) != Code::Known(Rule::End) {
         frames.certain = 0;
     }
-    frames
+    (frames, used)
 }
 
 fn walk(
-    registers: Registers,
+    Registers { ip, sp, bp }: Registers,
     stack: StackCopy<'_>,
     by_pointers: &[u64],
     code: &mut impl FnMut(u64) -> Code,
+    used: &mut Dependencies,
 ) -> Frames {
-    let mut at = registers;
+    let mut at = Frame { ip, sp, bp, bp_word: None };
     let mut frames = Frames::default();
     // The address of the leaf, and of code that a signal interrupted, is that of an instruction.
     let mut is_exact = true;
@@ -92,7 +136,8 @@ fn walk(
             }
             Code::Known(rule) => rule,
         };
-        let Some(caller) = caller(at, rule, &stack) else {
+        let Some(caller) = caller(&at, rule, &stack, used) else {
+            used.has_pointers = true;
             if by_pointers.len() > 1 {
                 join(&mut frames, by_pointers, is_certain, code);
             }
@@ -109,32 +154,38 @@ fn walk(
 }
 
 /// Returns the registers of the caller; `None` if they are not in the copy.
-fn caller(at: Registers, rule: Rule, stack: &StackCopy<'_>) -> Option<Registers> {
+fn caller(at: &Frame, rule: Rule, stack: &StackCopy<'_>, used: &mut Dependencies) -> Option<Frame> {
     let plus = |base: u64, offset: i32| base.wrapping_add_signed(i64::from(offset));
+    let read = |address: u64, used: &mut Dependencies| {
+        let word = stack.read(address)?;
+        used.words.push((stack.offset(address), word));
+        Some(word)
+    };
     let (cfa, saved) = match rule {
         Rule::Signal => {
             // `struct ucontext` (`arch/x86/include/uapi/asm/sigcontext.h`).
-            let [bp, sp, ip] = [120, 160, 168].map(|offset| stack.read(plus(at.sp, offset)));
-            return Some(Registers { ip: ip?, sp: sp?, bp: bp? });
+            let [bp_word, sp, ip] = [120, 160, 168].map(|offset| plus(at.sp, offset));
+            let (ip, sp) = (read(ip, used)?, read(sp, used)?);
+            return Some(Frame { ip, sp, bp: stack.read(bp_word)?, bp_word: Some(bp_word) });
         }
         Rule::Frame(cfa, saved) => (cfa, saved),
         Rule::None | Rule::End => return None,
     };
     let cfa = match cfa {
         Cfa::Sp(offset) => plus(at.sp, offset),
-        Cfa::Bp(offset) => plus(at.bp, offset),
+        Cfa::Bp(offset) => plus(at.use_bp(stack, used), offset),
         Cfa::Plt(from) => plus(at.sp, if at.ip & 15 >= u64::from(from) { 16 } else { 8 }),
-        Cfa::AtSp(offset) => stack.read(plus(at.sp, offset))?,
-        Cfa::AtBp(offset) => stack.read(plus(at.bp, offset))?,
+        Cfa::AtSp(offset) => read(plus(at.sp, offset), used)?,
+        Cfa::AtBp(offset) => read(plus(at.use_bp(stack, used), offset), used)?,
     };
-    let ip = stack.read(cfa.wrapping_sub(8))?;
-    let bp = match saved {
-        SavedBp::Same | SavedBp::Unknown => at.bp,
-        SavedBp::AtCfa(offset) => stack.read(plus(cfa, offset))?,
-        SavedBp::AtFrame => stack.read(plus(cfa, -16))?,
-        SavedBp::AtBp(offset) => stack.read(plus(at.bp, offset))?,
+    let ip = read(cfa.wrapping_sub(8), used)?;
+    let bp_word = match saved {
+        SavedBp::Same | SavedBp::Unknown => return Some(Frame { ip, sp: cfa, ..*at }),
+        SavedBp::AtCfa(offset) => plus(cfa, offset),
+        SavedBp::AtFrame => plus(cfa, -16),
+        SavedBp::AtBp(offset) => plus(at.use_bp(stack, used), offset),
     };
-    Some(Registers { ip, sp: cfa, bp })
+    Some(Frame { ip, sp: cfa, bp: stack.read(bp_word)?, bp_word: Some(bp_word) })
 }
 
 /// Continues with the frames that the kernel found by frame pointers, from the last unwound frame on. They are certain as long
@@ -166,140 +217,4 @@ fn join(frames: &mut Frames, by_pointers: &[u64], mut is_certain: bool, code: &m
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const START: u64 = 0x7fff_0000;
-
-    /// A stack with these words at its top.
-    fn stack(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    fn run(bp: u64, words: &[u64], by_pointers: &[u64], code: impl FnMut(u64) -> Code) -> Frames {
-        let bytes = stack(words);
-        let copy = StackCopy { start: START, bytes: &bytes };
-        unwind(Registers { ip: 0x100, sp: START, bp }, copy, by_pointers, code)
-    }
-
-    /// The code of the tests: a leaf without a frame pointer (0x100), a function with one (0x200), a main function (0x300).
-    fn code(address: u64) -> Code {
-        match address & !0xff {
-            0x100 => Code::Known(Rule::Frame(Cfa::Sp(16), SavedBp::Same)),
-            0x200 => Code::Known(Rule::FRAME_POINTER),
-            0x300 => Code::Known(Rule::End),
-            0x400 => Code::Unknown,
-            0x500 => Code::Known(Rule::Signal),
-            _ => Code::Not,
-        }
-    }
-
-    #[test]
-    fn the_caller_of_a_leaf_without_a_frame_pointer_is_found() {
-        let words = [9, 0x210, 9, START + 48, 0x310, 9];
-        assert_eq!(
-            run(START + 24, &words, &[], code),
-            Frames { addresses: vec![0x100, 0x210, 0x310], certain: 3 }
-        );
-    }
-
-    #[test]
-    fn the_kernels_walk_continues_where_the_copy_ends() {
-        let words = [9, 0x210];
-        let frames = run(START + 24, &words, &[0x100, 0x210, 0x220, 0x410, 0x310], code);
-        assert_eq!(frames.addresses, [0x100, 0x210, 0x220, 0x410, 0x310]);
-        assert_eq!(frames.certain, 4, "code without a table may not keep the frame pointer");
-        let frames = run(START + 24, &words, &[0x100, 0x230, 0x310], code);
-        assert_eq!(frames.addresses, [0x100, 0x210], "they do not meet");
-    }
-
-    #[test]
-    fn the_kernels_walk_is_certain_through_code_of_a_language_that_keeps_frame_pointers() {
-        let code = |address| match address & !0xff {
-            0x200 => Code::Known(Rule::Frame(Cfa::Sp(64), SavedBp::AtFrame)),
-            // The frame pointer may serve another purpose there.
-            0x400 => Code::Known(Rule::Frame(Cfa::Sp(64), SavedBp::AtCfa(-16))),
-            _ => code(address),
-        };
-        let frames = run(START + 24, &[9, 0x210], &[0x100, 0x210, 0x220, 0x230, 0x410, 0x310], code);
-        assert_eq!((frames.addresses.len(), frames.certain), (6, 5));
-    }
-
-    #[test]
-    fn callers_of_code_without_a_table_are_uncertain() {
-        let words = [9, 0x410, START + 32, 0x210, START + 48, 0x310, 0, 0];
-        let frames = run(START + 16, &words, &[], code);
-        assert_eq!((frames.addresses, frames.certain), (vec![0x100, 0x410, 0x210, 0x310], 2));
-    }
-
-    #[test]
-    fn a_leaf_without_a_caller_is_uncertain() {
-        let frames = |code: fn(u64) -> Code| run(0, &[], &[0x100], code);
-        assert_eq!(frames(code), Frames { addresses: vec![0x100], certain: 0 });
-        assert_eq!(frames(|_| Code::Not), Frames { addresses: vec![0x100], certain: 0 });
-        assert_eq!(frames(|_| Code::Known(Rule::End)), Frames { addresses: vec![0x100], certain: 1 });
-    }
-
-    #[test]
-    fn registers_that_a_signal_saved_are_restored() {
-        let mut words = [0; 40];
-        words[1] = 0x510;
-        // The context begins at the 3rd word.
-        (words[2 + 15], words[2 + 20], words[2 + 21]) = (START, START + 256, 0x100);
-        words[33] = 0x310;
-        let frames = run(0, &words, &[], code);
-        assert_eq!((frames.addresses, frames.certain), (vec![0x100, 0x510, 0x100, 0x310], 4));
-    }
-
-    #[test]
-    fn a_stack_that_does_not_grow_ends() {
-        let code = |_| Code::Known(Rule::Frame(Cfa::Bp(8), SavedBp::Same));
-        assert_eq!(run(START, &[0x100, 0x100], &[], code).addresses, [0x100, 0x100]);
-    }
-
-    fn any_rule() -> impl Strategy<Value = Code> {
-        let offset = || prop_oneof![-64..64_i32, any::<i32>()];
-        let cfa = prop_oneof![
-            offset().prop_map(Cfa::Sp),
-            offset().prop_map(Cfa::Bp),
-            any::<u8>().prop_map(Cfa::Plt),
-            offset().prop_map(Cfa::AtSp),
-            offset().prop_map(Cfa::AtBp),
-        ];
-        let saved = prop_oneof![
-            Just(SavedBp::Same),
-            Just(SavedBp::AtFrame),
-            Just(SavedBp::Unknown),
-            offset().prop_map(SavedBp::AtCfa),
-            offset().prop_map(SavedBp::AtBp),
-        ];
-        prop_oneof![
-            8 => (cfa, saved).prop_map(|(cfa, saved)| Code::Known(Rule::Frame(cfa, saved))),
-            1 => Just(Code::Known(Rule::Signal)),
-            1 => Just(Code::Known(Rule::None)),
-            1 => Just(Code::Known(Rule::End)),
-            1 => Just(Code::Unknown),
-            1 => Just(Code::Not),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn any_stack_and_any_rules_end(
-            rules in prop::collection::vec(any_rule(), 1..20),
-            words in prop::collection::vec(prop_oneof![0..20_u64, START..START + 400, any::<u64>()], 0..60),
-            cut in 0..8_usize,
-            start in prop_oneof![Just(START), any::<u64>()],
-            bp in prop_oneof![START..START + 400, any::<u64>()],
-            by_pointers in prop::collection::vec(0..20_u64, 0..20),
-        ) {
-            let bytes = stack(&words);
-            let copy = StackCopy { start, bytes: &bytes[..bytes.len().saturating_sub(cut)] };
-            let code = |address: u64| rules[(address % rules.len() as u64) as usize];
-            let frames = unwind(Registers { ip: 3, sp: start, bp }, copy, &by_pointers, code);
-            prop_assert!(frames.addresses.len() <= MAX_FRAMES && frames.certain <= frames.addresses.len());
-        }
-    }
-}
+mod tests;
