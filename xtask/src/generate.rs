@@ -24,8 +24,7 @@ mod rows;
 /// # Errors
 /// If the trace cannot be written.
 pub fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
-    let lost_one_in = if lossy { 100 } else { 0 };
-    run_on(output, events, seed, &Machine { lost_one_in, ..Machine::default() })
+    run_on(output, events, seed, &Machine::default().lossy(lossy))
 }
 
 /// Writes the trace of a machine; an existing one is replaced.
@@ -35,7 +34,7 @@ pub fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
 pub fn run_on(output: &Path, events: u64, seed: u64, machine: &Machine) -> Result<()> {
     let mut writer = TraceWriter::create(output, true)?;
     let mut program = Program::new(seed, machine.locks);
-    program.slow = machine.slow;
+    (program.slow, program.off_cpu) = (machine.slow, machine.off_cpu);
     let mut luck = Random(seed + 1);
     // A run has 30 events on average.
     let lossless = 30 * machine.lost_one_in;

@@ -115,6 +115,9 @@ enum Chore {
         /// Drop about one event in a hundred and record the loss.
         #[arg(long)]
         lossy: bool,
+        /// Record the times that tasks are off the CPU.
+        #[arg(long)]
+        off_cpu: bool,
     },
     Fleet(fleet::Options),
     /// Make target/dist/klock, the program as it is released: without symbols, but for those of the demo.
@@ -156,8 +159,9 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Sites(options) => sites::run(&options),
         Chore::Overhead(options) => overhead::run(&options).map(|()| true),
         Chore::Unwinding(options) => unwinding::run(&options).map(|()| true),
-        Chore::Generate { events, output, seed, lossy } => {
-            generate::run(&output, events, seed, lossy).map(|()| true)
+        Chore::Generate { events, output, seed, lossy, off_cpu } => {
+            let machine = generate::Machine { off_cpu, ..generate::Machine::default() }.lossy(lossy);
+            generate::run_on(&output, events, seed, &machine).map(|()| true)
         }
         Chore::Fleet(options) => fleet::run(&options).map(|()| true),
         Chore::Dist(options) => dist::run(&options).map(|()| true),

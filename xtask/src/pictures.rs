@@ -37,7 +37,7 @@ const TWO: &str = "plot TRACE TRACE";
 /// The report that all others are compared with.
 const REPORT: &str = "report";
 /// Commands, with their greatest time as a multiple of the report's, in tenths.
-const COMMANDS: [(&str, u32); 11] = [
+const COMMANDS: [(&str, u32); 12] = [
     (REPORT, 10),
     ("plot", 15),
     ("plot --lock #0", 15),
@@ -49,6 +49,7 @@ const COMMANDS: [(&str, u32); 11] = [
     ("chains", 30),
     ("blame --by state", 30),
     ("why", 30),
+    ("critical", 30),
     ("html", 30),
 ];
 /// The greatest peak memory.

@@ -14,6 +14,8 @@ pub struct Machine {
     pub lost_one_in: u64,
     /// Whether releases are recorded.
     pub holds: bool,
+    /// Whether it is recorded when tasks are off the CPU: while they wait for a lock, and in every fourth pause between two locks.
+    pub off_cpu: bool,
     /// The factor by which holds of one of the locks, `lock_020`, are longer.
     pub slow: u64,
     /// The number of minutes of the trace: in each, the program works for a moment, with some of its locks. 0 is one stretch of work.
@@ -29,9 +31,18 @@ impl Default for Machine {
             begun_ns: 0,
             lost_one_in: 0,
             holds: true,
+            off_cpu: false,
             slow: 1,
             minutes: 0,
             locks: LOCKS,
         }
+    }
+}
+
+impl Machine {
+    /// Returns the machine, with a recording that misses one event in a hundred if it is lossy.
+    #[must_use]
+    pub fn lossy(self, is_lossy: bool) -> Self {
+        Self { lost_one_in: if is_lossy { 100 } else { 0 }, ..self }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId};
+use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState};
 
 use super::random::Random;
 
@@ -92,6 +92,10 @@ pub(super) struct Program {
     pub(super) slow: u64,
     /// Whether no task takes a further lock.
     pub(super) rests: bool,
+    /// Whether tasks have rows for the times in which they were off the CPU.
+    pub(super) off_cpu: bool,
+    /// The event of a task that has such a row before it.
+    behind: Option<Event>,
 }
 
 impl Program {
@@ -113,6 +117,8 @@ impl Program {
             popularity,
             slow: 1,
             rests: false,
+            off_cpu: false,
+            behind: None,
             waits: 0,
             attempts: 0,
         };
@@ -165,14 +171,55 @@ impl Program {
 
     /// Makes the next step and returns its event, if it has one.
     pub(super) fn step(&mut self) -> Option<Event> {
+        if let Some(event) = self.behind.take() {
+            return Some(event);
+        }
         let Reverse((time, _, step)) = self.steps.pop()?;
         self.now = time.max(self.now + 1);
         match step {
             Step::Attempt { .. } if self.rests => None,
-            Step::Attempt { task } => Some(self.attempt(task)),
+            Step::Attempt { task } => {
+                let pause_ns =
+                    (self.off_cpu && self.random.below(4) == 0).then(|| self.random.around(THINK_NS));
+                let off_cpu_until = self.end_off_cpu(pause_ns.is_some());
+                let event = self.attempt(task);
+                Some(self.behind_off_cpu(event, off_cpu_until.zip(pause_ns)))
+            }
             Step::Release { task, lock } => Some(self.release(task, lock)),
-            Step::Granted { task, lock } => self.granted(task, lock),
+            Step::Granted { task, lock } => {
+                let off_cpu_until = self.end_off_cpu(self.off_cpu);
+                let event = self.granted(task, lock)?;
+                let slept_ns = event.wait_ns.map(i64::cast_unsigned);
+                Some(self.behind_off_cpu(event, off_cpu_until.zip(slept_ns)))
+            }
             Step::Timeout { task, lock, wait } => self.timeout(task, lock, wait),
+        }
+    }
+
+    /// Ends a time off the CPU, if there was one, and returns its end. What the task does next comes later.
+    fn end_off_cpu(&mut self, was_off_cpu: bool) -> Option<u64> {
+        let now = self.now;
+        self.now += u64::from(was_off_cpu);
+        was_off_cpu.then_some(now)
+    }
+
+    /// Returns the row for a time off the CPU with this end and length, and keeps the event behind it. A pause ends by itself, a wait by the
+    /// waker of the event.
+    fn behind_off_cpu(&mut self, event: Event, off_cpu: Option<(u64, u64)>) -> Event {
+        let Some((until, off_ns)) = off_cpu else { return event };
+        let off_ns = off_ns.cast_signed();
+        let runq_ns = event.runq_ns.unwrap_or(off_ns / 16);
+        self.behind = Some(event);
+        Event {
+            task: event.task,
+            stack: event.stack,
+            wait_ns: Some(off_ns),
+            blocked_ns: Some(off_ns - runq_ns),
+            runq_ns: Some(runq_ns),
+            peer_task: event.peer_task.filter(|_| event.kind == EventKind::Acquire),
+            peer_stack: event.peer_stack,
+            state: Some(TaskState::Interruptible),
+            ..Event::new(until.cast_signed(), EventKind::OffCpu, event.cpu.unwrap_or(0))
         }
     }
 
@@ -302,6 +349,19 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn off_cpu_times_come_before_the_events_that_they_end_with_and_change_none_of_a_task() {
+        let mut program = Program { off_cpu: true, ..Program::new(1, LOCKS) };
+        let events: Vec<Event> = std::iter::from_fn(|| Some(program.step())).flatten().take(50_000).collect();
+        let mut off = 0;
+        for pair in events.windows(2).filter(|pair| pair[0].kind == EventKind::OffCpu) {
+            assert_eq!((pair[0].task, pair[0].ts_ns + 1), (pair[1].task, pair[1].ts_ns));
+            assert_eq!(pair[0].wait_ns, Some(pair[0].blocked_ns.unwrap() + pair[0].runq_ns.unwrap()));
+            off += 1;
+        }
+        assert!((5_000..15_000).contains(&off), "{off}");
     }
 
     #[test]

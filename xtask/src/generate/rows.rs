@@ -2,7 +2,7 @@
 
 use trace_format::{
     Frame, LockId, LockKind, LockRow, RunInfo, Scope, Stack, StackId, TaskId, TaskRow,
-    run_info::{Clocks, Host, Source},
+    run_info::{Clocks, Covers, Host, SCHED, Source},
 };
 
 use super::{
@@ -80,6 +80,16 @@ pub(super) fn run_info(end: u64, seed: u64, machine: &Machine) -> RunInfo {
         let realtime_ns = if machine.begun_ns > 0 { machine.begun_ns + since_begin_ns } else { 0 };
         Clocks { monotonic_ns: now.cast_signed(), realtime_ns, boottime_ns: now.cast_signed() }
     };
+    let locks = Source {
+        name: "pthread_uprobe".to_owned(),
+        kinds: vec![LockKind::PthreadMutex.as_str().to_owned()],
+        uncontended: true,
+        holds: machine.holds,
+        limits: Vec::new(),
+        ..Source::default()
+    };
+    let off_cpu =
+        Source { name: SCHED.to_owned(), covers: Some(Covers::All), ready: Some(true), ..Source::default() };
     RunInfo {
         trace_id: format!("{seed:032x}"),
         klock: env!("CARGO_PKG_VERSION").to_owned(),
@@ -93,14 +103,7 @@ pub(super) fn run_info(end: u64, seed: u64, machine: &Machine) -> RunInfo {
         target: "an invented program".to_owned(),
         clocks_start: clocks(BEGIN),
         clocks_end: clocks(end),
-        sources: vec![Source {
-            name: "pthread_uprobe".to_owned(),
-            kinds: vec![LockKind::PthreadMutex.as_str().to_owned()],
-            uncontended: true,
-            holds: machine.holds,
-            limits: Vec::new(),
-            ..Source::default()
-        }],
+        sources: [locks].into_iter().chain(machine.off_cpu.then_some(off_cpu)).collect(),
         complete: true,
         stop_reason: "enough events".to_owned(),
         ..RunInfo::default()
