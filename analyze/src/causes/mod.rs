@@ -29,6 +29,7 @@ mod tasks;
 mod tests;
 
 pub(crate) use choice::{Followed, of_all_waits, of_waits};
+pub(crate) use numbers::Numbers;
 #[cfg(test)]
 use pass::Pass;
 pub(crate) use pass::PassStats;

@@ -10,7 +10,7 @@ const MAX_DENSE: usize = 1 << 20;
 
 /// Numbers by id.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     /// The number of the id, plus 1; 0 without a number.
     dense: Vec<u32>,
     others: FxHashMap<i32, u32>,
@@ -19,7 +19,7 @@ pub(super) struct Numbers {
 impl Numbers {
     /// Returns the number of an id.
     #[inline]
-    pub(super) fn get(&self, id: i32) -> Option<u32> {
+    pub(crate) fn get(&self, id: i32) -> Option<u32> {
         match self.dense.get(id as usize) {
             Some(number) => number.checked_sub(1),
             None => self.get_other(id),
@@ -32,7 +32,7 @@ impl Numbers {
     }
 
     /// Gives an id this number.
-    pub(super) fn set(&mut self, id: i32, number: u32) {
+    pub(crate) fn set(&mut self, id: i32, number: u32) {
         match usize::try_from(id).ok().filter(|at| *at < MAX_DENSE) {
             Some(at) => {
                 if at >= self.dense.len() {

@@ -1,73 +1,242 @@
-//! The forward pass: rows enter in their order; the notes that the walk undoes leave.
+//! The forward pass: rows enter in their order, the notes that paths are walked by leave.
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, TaskId};
+use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 
 use super::{
     context::Context,
-    held::HeldLocks,
-    links::{Links, OpenWait},
-    log::Log,
+    held::{Held, HeldSet, HeldSets},
+    locks::{LockIndex, Locks, Mark},
+    notes::{Cursor, Link, Place, TaskIndex},
+    step::TaskStart,
+    tasks::Tasks,
 };
 
 /// The forward pass.
 pub(crate) struct Forward<'a> {
-    context: &'a Context<'a>,
-    pub(super) log: Log,
-    pub(super) held: HeldLocks,
-    links: Links,
+    pub(super) context: &'a Context<'a>,
+    /// Returns the start of a task.
+    pub(super) start: &'a dyn Fn(TaskId) -> Option<TaskStart>,
+    pub(super) tasks: Tasks,
+    pub(super) locks: Locks,
+    pub(super) sets: HeldSets,
+    /// The times of losses.
+    pub(super) losses: Vec<i64>,
+    /// Tasks with notes since the last loss.
+    active: Vec<TaskIndex>,
     /// The number of rows.
     pub(super) rows: u64,
     /// The time of the last row.
     pub(super) last_ns: i64,
-    /// The first and the last time of each task.
-    seen: FxHashMap<TaskId, (i64, i64)>,
 }
 
 impl<'a> Forward<'a> {
-    pub(crate) fn new(context: &'a Context<'a>) -> Self {
-        let (log, held, links) = (Log::default(), HeldLocks::default(), Links::default());
-        Self { context, log, held, links, rows: 0, last_ns: i64::MIN, seen: FxHashMap::default() }
+    pub(crate) fn new(context: &'a Context<'a>, start: &'a dyn Fn(TaskId) -> Option<TaskStart>) -> Self {
+        Self {
+            context,
+            start,
+            tasks: Tasks::default(),
+            locks: Locks::default(),
+            sets: HeldSets::default(),
+            losses: Vec::new(),
+            active: Vec::new(),
+            rows: 0,
+            last_ns: i64::MIN,
+        }
     }
 
-    /// Adds the next row.
-    pub(crate) fn push(&mut self, row: &Event) {
-        (self.rows, self.last_ns) = (self.rows + 1, row.ts_ns);
-        if row.kind == EventKind::Lost {
-            self.held.clear(&mut self.log);
-            self.links.lost(row.ts_ns);
-            return;
+    /// Adds the next row, at the time of the clock.
+    #[inline]
+    pub(crate) fn push(&mut self, ns: i64, row: &impl EventRow) {
+        (self.rows, self.last_ns) = (self.rows + 1, ns);
+        let kind = row.kind();
+        if kind == EventKind::Lost {
+            return self.lost(ns);
         }
-        let Some(task) = row.task else { return };
-        self.seen.entry(task).or_insert((row.ts_ns, 0)).1 = row.ts_ns;
-        let link = self.links.row(task, row, self.rows, self.context);
-        if has_notes(row) {
-            let changes = self.held.apply(row, &self.context.rules, &mut self.log);
-            if let Some(link) = link {
-                link.push((row.ts_ns, self.rows), &mut self.log);
+        let Some(task) = row.task() else { return };
+        let task = self.tasks.index(task);
+        self.activate(task);
+        match (kind, row.lock()) {
+            (EventKind::Acquire, Some(lock)) => self.acquire(ns, task, lock, row),
+            (EventKind::Release, Some(lock)) => self.release(ns, task, lock, row),
+            (EventKind::Wait, Some(lock)) => self.wait(ns, task, lock, row),
+            (EventKind::Abandon, Some(lock)) => {
+                let index = self.locks.index(lock, self.context);
+                let link = self.wait_ends(ns, task, (index, lock), row);
+                self.note(ns, task, self.tasks.get(task).held.set, link);
             }
-            self.log.push(changes << 1 | u64::from(link.is_some()));
+            (EventKind::Wake, Some(lock)) => {
+                let mark = self.unchanged(ns, task);
+                let index = self.locks.index(lock, self.context);
+                self.locks.get(index).rare().woke.set(mark);
+            }
+            (EventKind::Destroy, Some(lock)) => self.destroy(ns, task, lock),
+            (EventKind::OffCpu, _) => {
+                let link = self.off_cpu(ns, task, row);
+                self.note(ns, task, self.tasks.get(task).held.set, link);
+            }
+            _ => drop(self.unchanged(ns, task)),
         }
+        let of = self.tasks.get_mut(task);
+        (of.has_rows, of.last_row_ns) = (true, ns);
+        of.seen = Some((of.seen.map_or(ns, |(first_ns, _)| first_ns), ns));
     }
 
     /// Returns the times of the first and the last row of each task.
-    pub(super) fn seen(&self) -> &FxHashMap<TaskId, (i64, i64)> {
-        &self.seen
+    pub(super) fn seen(&self) -> FxHashMap<TaskId, (i64, i64)> {
+        self.tasks.iter().filter_map(|task| Some((task.id, task.seen?))).collect()
     }
 
-    /// Returns the wait of a task that is open after the last row.
-    pub(super) fn open_wait(&self, task: TaskId) -> Option<(OpenWait, bool)> {
-        let wait = self.links.open_wait(task)?;
-        Some((wait, self.context.is_idle(wait.lock, wait.stack)))
+    /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is idle.
+    pub(super) fn open_wait(&self, task: TaskIndex) -> Option<(Place, LockId, bool)> {
+        let wait = self.tasks.get(task).waits.first()?;
+        Some((self.place(wait.since), wait.id, self.context.is_idle(wait.id, wait.stack)))
     }
 
-    pub(super) fn is_idle(&self, row: &Event) -> bool {
-        row.lock.is_some_and(|lock| self.context.is_idle(lock, row.stack))
+    /// Returns the place at which a path goes on that leads to a row or an instant before the next row.
+    pub(super) fn place(&self, mark: Mark) -> Place {
+        let cursor = mark.cursor().unwrap_or_else(|| self.tasks.end(mark.task));
+        Place { cursor, ns: mark.ns }
     }
-}
 
-/// Whether a row of a task has notes.
-pub(super) const fn has_notes(row: &Event) -> bool {
-    use EventKind::{Abandon, Acquire, Destroy, OffCpu, Release};
-    row.task.is_some() && matches!(row.kind, Acquire | Abandon | Release | Destroy | OffCpu)
+    /// Returns the start of a task, if another task created it.
+    pub(super) fn created(&self, task: TaskIndex) -> Option<(i64, TaskId)> {
+        let TaskStart { ns, creator } = (self.start)(self.tasks.get(task).id)?;
+        Some((ns, creator?))
+    }
+
+    /// The notes of a task go on, maybe behind a loss.
+    #[inline]
+    pub(super) fn activate(&mut self, task: TaskIndex) {
+        if !self.tasks.get(task).is_active {
+            self.activate_now(task);
+        }
+    }
+
+    fn activate_now(&mut self, task: TaskIndex) {
+        self.active.push(task);
+        let of = self.tasks.get_mut(task);
+        (of.is_active, of.last_row_ns) = (true, i64::MIN);
+        if let Some(lost_ns) = self.losses.last() {
+            of.last_row_ns = *lost_ns;
+            if of.losses < self.losses.len() {
+                of.notes.lost(*lost_ns, HeldSet::EMPTY);
+                of.losses = self.losses.len();
+            }
+        }
+    }
+
+    /// Forgets everything: no link leads across a loss, and nothing is held.
+    fn lost(&mut self, ns: i64) {
+        self.losses.push(ns);
+        self.locks.forget();
+        for task in self.active.drain(..) {
+            let of = self.tasks.get_mut(task);
+            of.notes.lost(ns, of.held.set);
+            of.losses = self.losses.len();
+            of.held.clear();
+            of.waits.clear();
+            (of.is_active, of.has_rows, of.woken, of.released) = (false, false, None, None);
+        }
+    }
+
+    /// Adds an acquisition. A hold is over once another task has the lock in a way that excludes it, as in blame.
+    fn acquire(&mut self, ns: i64, task: TaskIndex, id: LockId, row: &impl EventRow) {
+        let index = self.locks.index(id, self.context);
+        let link = self.wait_ends(ns, task, (index, id), row);
+        let is_shared = row.mode() == Some(Mode::Shared);
+        let lock = self.locks.get(index);
+        if lock.is_exclusive && lock.may_have_other_holders(task) {
+            self.end_others(task, (index, id), |held| !(is_shared && held.is_shared));
+        }
+        let (lock, of) = (self.locks.get(index), self.tasks.get_mut(task));
+        let before = of.held.set;
+        if lock.measures(is_shared) {
+            self.sets.acquire(&mut of.held, Held { lock: id, is_shared }, &mut lock.alone);
+            lock.add_holder(task);
+        }
+        self.note(ns, task, before, link);
+    }
+
+    fn release(&mut self, ns: i64, task: TaskIndex, id: LockId, row: &impl EventRow) {
+        let index = self.locks.index(id, self.context);
+        let is_shared = row.mode() == Some(Mode::Shared);
+        let (lock, of) = (self.locks.get(index), self.tasks.get_mut(task));
+        let before = of.held.set;
+        let is_it = |held: &Held| held.lock == id && held.is_shared == is_shared;
+        let list = &of.held.list;
+        if let Some(at) =
+            list.iter().rposition(is_it).or_else(|| list.iter().rposition(|held| held.lock == id))
+        {
+            self.sets.end(&mut of.held, at);
+            lock.remove_holder(task);
+        }
+        self.note(ns, task, before, None);
+        let mark = Mark::row(self.tasks.end(task), self.rows);
+        self.tasks.get_mut(task).released = Some((index, ns));
+        self.locks.get(index).release(mark, is_shared);
+    }
+
+    /// Ends all holds of a lock that is no more.
+    fn destroy(&mut self, ns: i64, task: TaskIndex, id: LockId) {
+        let index = self.locks.index(id, self.context);
+        self.end_others(task, (index, id), |_| true);
+        let of = self.tasks.get_mut(task);
+        let before = of.held.set;
+        while let Some(at) = of.held.list.iter().rposition(|held| held.lock == id) {
+            self.sets.end(&mut of.held, at);
+            self.locks.get(index).remove_holder(task);
+        }
+        self.note(ns, task, before, None);
+    }
+
+    /// Ends holds of a lock of all other tasks.
+    fn end_others(
+        &mut self,
+        task: TaskIndex,
+        (index, id): (LockIndex, LockId),
+        is_over: impl Fn(&Held) -> bool,
+    ) {
+        for other in self.locks.get(index).holders() {
+            if other == task {
+                continue;
+            }
+            let of = self.tasks.get_mut(other);
+            let before = of.held.set;
+            while let Some(at) = of.held.list.iter().rposition(|held| held.lock == id && is_over(held)) {
+                self.sets.end(&mut of.held, at);
+                self.locks.get(index).remove_holder(other);
+            }
+            if of.held.set != before {
+                of.notes.ended(before);
+            }
+        }
+    }
+
+    /// Adds a row whose task held `before`, and returns it.
+    #[inline]
+    pub(super) fn note(&mut self, ns: i64, task: TaskIndex, before: HeldSet, link: Option<Link>) {
+        let of = self.tasks.get_mut(task);
+        let sets = (before, of.held.set);
+        match link {
+            None => of.notes.row(ns, sets, &self.sets),
+            Some(link) => of.notes.linked(ns, sets, &self.sets, &link),
+        }
+    }
+
+    /// Adds a row that changes no holds, and returns it.
+    fn unchanged(&mut self, ns: i64, task: TaskIndex) -> Mark {
+        self.note(ns, task, self.tasks.get(task).held.set, None);
+        self.mark(task)
+    }
+
+    /// Returns the last row of a task.
+    pub(super) fn mark(&self, task: TaskIndex) -> Mark {
+        Mark::row(self.tasks.end(task), self.rows)
+    }
+
+    /// Returns the place behind the rows of a task up to a time.
+    pub(super) fn until(&self, task: TaskIndex, ns: i64) -> Cursor {
+        self.tasks.until(task, ns, &self.sets)
+    }
 }

@@ -1,163 +1,267 @@
-//! The locks that each task holds, forward and backward: rows enter, and each change is noted so that it can be undone.
+//! The locks that tasks hold, as they were at any row: acquisitions and ends of holds enter, the number of a list of holds leaves.
+//!
+//! A list is a chain of changes, the last one first, that begins with the empty list. Lists share the changes that they have in common, so the list
+//! of a row takes 8 bytes at most, and mostly none: the list after a release is the one before the acquisition.
 
-use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockId, Mode, TaskId};
-
-use super::log::Log;
-use crate::engine::Rules;
+use trace_format::LockId;
 
 /// A lock that a task holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lock: LockId,
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
-/// The held locks of all tasks.
+/// The number of a list of holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldSet(pub(super) u32);
+
+impl HeldSet {
+    pub(super) const EMPTY: Self = Self(0);
+}
+
+/// The holds of a task.
 #[derive(Debug, Default)]
-pub(super) struct HeldLocks {
+pub(super) struct TaskHeld {
     /// In the order of the acquisitions.
-    by_task: FxHashMap<TaskId, Vec<Held>>,
-    /// The tasks that hold each lock, once for each hold.
-    holders: FxHashMap<LockId, Vec<TaskId>>,
+    pub(super) list: Vec<Held>,
+    /// The number of the list.
+    pub(super) set: HeldSet,
+    /// The number of changes of which the list is made.
+    changes: usize,
 }
 
-/// A change: an acquisition.
-const ACQUIRED: u64 = 0;
-/// Bits of another one: the end of a hold, whose place from the end of its task's holds is in the higher bits.
-const ENDED: u64 = 1;
-const OF_ANOTHER_TASK: u64 = 2;
-const SHARED: u64 = 4;
+impl TaskHeld {
+    /// Ends all holds.
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        (self.set, self.changes) = (HeldSet::EMPTY, 0);
+    }
+}
 
-impl HeldLocks {
-    /// Returns the locks that a task holds.
-    pub(super) fn of(&self, task: TaskId) -> &[Held] {
-        self.by_task.get(&task).map_or(&[], Vec::as_slice)
+/// All lists that tasks held.
+#[derive(Debug)]
+pub(super) struct HeldSets {
+    changes: Vec<Change>,
+    /// Changes by a hash: equal ones that follow each other closely are kept once.
+    recent: Box<[u32]>,
+}
+
+/// The last change of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    /// The lock that was acquired, or the place of the hold that ended, from the end of the list.
+    value: u32,
+    /// The list before it, and flags.
+    before: u32,
+}
+
+/// Flags of a change: a hold that ended; a shared acquisition.
+const ENDED: u32 = 1 << 31;
+const SHARED: u32 = 1 << 30;
+const RECENT: usize = 1 << 12;
+/// Changes that a list may have beside twice its holds.
+const SLACK: usize = 8;
+
+impl Default for HeldSets {
+    fn default() -> Self {
+        Self { changes: vec![Change { value: 0, before: 0 }], recent: vec![0; RECENT].into() }
+    }
+}
+
+impl Change {
+    fn of_hold(held: Held, before: HeldSet) -> Self {
+        let flags = if held.is_shared { SHARED } else { 0 };
+        Self { value: held.lock.0.cast_unsigned(), before: before.0 | flags }
     }
 
-    /// Changes what is held by a row of a task, and returns the number of changes, which are in the log. A hold is also over once another task
-    /// has the lock in a way that excludes it, as in blame.
-    pub(super) fn apply(&mut self, row: &Event, rules: &Rules, log: &mut Log) -> u64 {
-        let (Some(task), Some(lock)) = (row.task, row.lock) else { return 0 };
-        let is_shared = row.mode == Some(Mode::Shared);
-        match row.kind {
-            EventKind::Acquire => {
-                let mode = row.mode.unwrap_or(Mode::Exclusive);
-                let others = self.others(lock, task);
-                let is_over = |held: &Held| {
-                    rules.excludes(lock, mode) || !held.is_shared && rules.excludes(lock, Mode::Exclusive)
-                };
-                let mut changes = 0;
-                for other in others {
-                    while self.end(other, task, log, |held| held.lock == lock && is_over(held)) {
-                        changes += 1;
+    fn before(self) -> HeldSet {
+        HeldSet(self.before & !(ENDED | SHARED))
+    }
+
+    /// Returns the hold that began.
+    fn held(self) -> Option<Held> {
+        let held = Held { lock: LockId(self.value.cast_signed()), is_shared: self.before & SHARED > 0 };
+        (self.before & ENDED == 0).then_some(held)
+    }
+}
+
+impl HeldSets {
+    /// Adds a hold to those of a task. `alone` is the list of that hold alone, once there is one.
+    #[inline]
+    pub(super) fn acquire(&mut self, of: &mut TaskHeld, held: Held, alone: &mut HeldSet) {
+        of.set = if of.list.is_empty() && !held.is_shared {
+            if *alone == HeldSet::EMPTY {
+                *alone = self.add(Change::of_hold(held, HeldSet::EMPTY));
+            }
+            *alone
+        } else {
+            self.add(Change::of_hold(held, of.set))
+        };
+        of.list.push(held);
+        of.changes += 1;
+    }
+
+    /// Ends the hold at an index of the list of a task.
+    #[inline]
+    pub(super) fn end(&mut self, of: &mut TaskHeld, at: usize) {
+        of.list.remove(at);
+        let behind = of.list.len() - at;
+        let last = self.change(of.set);
+        if of.list.is_empty() {
+            (of.set, of.changes) = (HeldSet::EMPTY, 0);
+        } else if behind == 0 && last.held().is_some() {
+            (of.set, of.changes) = (last.before(), of.changes - 1);
+        } else {
+            self.end_inside(of, behind);
+        }
+    }
+
+    fn end_inside(&mut self, of: &mut TaskHeld, behind: usize) {
+        of.set = self.add(Change { value: behind as u32, before: of.set.0 | ENDED });
+        of.changes += 1;
+        // Otherwise the chain of a task that always holds something grows for ever.
+        if of.changes > 2 * of.list.len() + SLACK {
+            of.set = HeldSet::EMPTY;
+            for held in &of.list {
+                of.set = self.add(Change::of_hold(*held, of.set));
+            }
+            of.changes = of.list.len();
+        }
+    }
+
+    /// Returns the list before its last change.
+    pub(super) fn before(&self, set: HeldSet) -> HeldSet {
+        self.change(set).before()
+    }
+
+    /// Whether a list is another one and a hold.
+    #[inline]
+    pub(super) fn is_one_more(&self, set: HeldSet, than: HeldSet) -> bool {
+        let last = self.change(set);
+        set != HeldSet::EMPTY && last.held().is_some() && last.before() == than
+    }
+
+    /// Writes the holds of a list, in the order of the acquisitions.
+    pub(super) fn list(&self, set: HeldSet, list: &mut Vec<Held>) {
+        let mut changes = Vec::new();
+        let mut rest = set;
+        while rest != HeldSet::EMPTY {
+            let change = self.change(rest);
+            changes.push(change);
+            rest = change.before();
+        }
+        list.clear();
+        for change in changes.into_iter().rev() {
+            match change.held() {
+                Some(held) => list.push(held),
+                None => {
+                    if let Some(at) = list.len().checked_sub(change.value as usize + 1) {
+                        list.remove(at);
                     }
                 }
-                if rules.measures(lock, mode) {
-                    self.add(task, Held { lock, is_shared });
-                    log.push(ACQUIRED);
-                    changes += 1;
+            }
+        }
+    }
+
+    fn change(&self, set: HeldSet) -> Change {
+        self.changes[set.0 as usize]
+    }
+
+    fn add(&mut self, change: Change) -> HeldSet {
+        let hash =
+            (u64::from(change.before) << 32 | u64::from(change.value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let recent = &mut self.recent[(hash >> 52) as usize % RECENT];
+        if *recent == 0 || self.changes[*recent as usize] != change {
+            // A trace with more of them does not fit into memory.
+            *recent = self.changes.len() as u32 & !(ENDED | SHARED);
+            self.changes.push(change);
+        }
+        HeldSet(*recent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::{collection::vec, prelude::*, sample::Index};
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Acquire(i32, bool),
+        End(Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..4_i32, any::<bool>()).prop_map(|(lock, is_shared)| Step::Acquire(lock, is_shared)),
+            any::<Index>().prop_map(Step::End),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_list_is_what_the_task_held_at_that_time(steps in vec((0..3_usize, step()), 0..120)) {
+            let mut sets = HeldSets::default();
+            let mut tasks: [TaskHeld; 3] = Default::default();
+            let mut alone = HashMap::new();
+            let mut at_that_time = Vec::new();
+            for (task, step) in steps {
+                let of = &mut tasks[task];
+                let before = of.set;
+                match step {
+                    Step::Acquire(lock, is_shared) => {
+                        let held = Held { lock: LockId(lock), is_shared };
+                        sets.acquire(of, held, alone.entry(lock).or_default());
+                        prop_assert!(sets.is_one_more(of.set, before));
+                        prop_assert_eq!(sets.before(of.set), before);
+                    }
+                    Step::End(at) if !of.list.is_empty() => {
+                        let at = at.index(of.list.len());
+                        sets.end(of, at);
+                    }
+                    Step::End(_) => {}
                 }
-                changes
+                at_that_time.push((of.set, of.list.clone()));
             }
-            EventKind::Release => {
-                let is_it = |held: &Held| held.lock == lock && held.is_shared == is_shared;
-                let ended =
-                    self.end(task, task, log, is_it) || self.end(task, task, log, |held| held.lock == lock);
-                u64::from(ended)
-            }
-            EventKind::Destroy => {
-                let mut changes = 0;
-                for other in self.others(lock, TaskId(-1)) {
-                    changes += u64::from(self.end(other, task, log, |held| held.lock == lock));
-                }
-                changes
-            }
-            _ => 0,
-        }
-    }
-
-    /// Undoes the changes of a row.
-    pub(super) fn undo(&mut self, row: &Event, changes: u64, log: &mut Log) {
-        let (Some(task), Some(lock)) = (row.task, row.lock) else { return };
-        for _ in 0..changes {
-            let change = log.pop();
-            if change & ENDED == 0 {
-                self.by_task.get_mut(&task).map(Vec::pop);
-                self.remove_holder(lock, task);
-            } else {
-                let of = if change & OF_ANOTHER_TASK > 0 { TaskId(log.pop_id()) } else { task };
-                let held = self.by_task.entry(of).or_default();
-                let behind = usize::try_from(change >> 3).unwrap_or(usize::MAX);
-                held.insert(held.len().saturating_sub(behind), Held { lock, is_shared: change & SHARED > 0 });
-                self.holders.entry(lock).or_default().push(of);
+            let mut list = Vec::new();
+            for (set, expected) in at_that_time {
+                sets.list(set, &mut list);
+                prop_assert_eq!(&list, &expected);
             }
         }
     }
 
-    /// Ends all holds.
-    pub(super) fn clear(&mut self, log: &mut Log) {
-        let mut tasks = 0;
-        for (task, held) in self.by_task.iter().filter(|(_, held)| !held.is_empty()) {
-            for held in held {
-                log.push_id(held.lock.0);
-                log.push(u64::from(held.is_shared));
-            }
-            log.push(held.len() as u64);
-            log.push_id(task.0);
-            tasks += 1;
+    #[test]
+    fn lists_take_no_room_for_locks_that_are_taken_again_and_little_for_many_that_end_in_the_order_of_their_begin()
+     {
+        let (mut sets, mut of, mut alone) = (HeldSets::default(), TaskHeld::default(), HeldSet::EMPTY);
+        for _ in 0..1000 {
+            sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false }, &mut alone);
+            sets.acquire(&mut of, Held { lock: LockId(1), is_shared: true }, &mut HeldSet::default());
+            sets.end(&mut of, 1);
+            sets.end(&mut of, 0);
         }
-        log.push(tasks);
-        *self = Self::default();
-    }
-
-    /// Undoes that all holds ended.
-    pub(super) fn unclear(&mut self, log: &mut Log) {
-        *self = Self::default();
-        for _ in 0..log.pop() {
-            let (task, count) = (TaskId(log.pop_id()), log.pop());
-            for _ in 0..count {
-                let is_shared = log.pop() > 0;
-                self.add(task, Held { lock: LockId(log.pop_id()), is_shared });
-            }
-            self.by_task.entry(task).or_default().reverse();
+        assert_eq!(sets.changes.len(), 3);
+        let locks = 5000;
+        for lock in 0..locks {
+            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false }, &mut HeldSet::default());
         }
-    }
-
-    fn add(&mut self, task: TaskId, held: Held) {
-        self.by_task.entry(task).or_default().push(held);
-        self.holders.entry(held.lock).or_default().push(task);
-    }
-
-    /// Returns the holders of a lock without one of them, in the order of their ids, once for each hold.
-    fn others(&self, lock: LockId, task: TaskId) -> Vec<TaskId> {
-        let holders = self.holders.get(&lock).map_or(&[][..], Vec::as_slice);
-        let mut others: Vec<TaskId> = holders.iter().copied().filter(|other| *other != task).collect();
-        others.sort_unstable();
-        others
-    }
-
-    /// Ends the last hold of a task that `is_it`, because of a row of `by`. Returns whether there was one.
-    fn end(&mut self, task: TaskId, by: TaskId, log: &mut Log, is_it: impl Fn(&Held) -> bool) -> bool {
-        let Some(all) = self.by_task.get_mut(&task) else { return false };
-        let Some(at) = all.iter().rposition(is_it) else { return false };
-        let held = all.remove(at);
-        let behind = (all.len() - at) as u64;
-        self.remove_holder(held.lock, task);
-        let mut change = ENDED | behind << 3;
-        if task != by {
-            change |= OF_ANOTHER_TASK;
-            log.push_id(task.0);
+        (0..locks).for_each(|_| sets.end(&mut of, 0));
+        assert!(sets.changes.len() < 5 * 5000, "{} changes", sets.changes.len());
+        // A task that always holds something.
+        sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false }, &mut alone);
+        for lock in 1..1000 {
+            sets.acquire(
+                &mut of,
+                Held { lock: LockId(lock % 10), is_shared: false },
+                &mut HeldSet::default(),
+            );
+            sets.end(&mut of, 0);
         }
-        log.push(change | if held.is_shared { SHARED } else { 0 });
-        true
-    }
-
-    fn remove_holder(&mut self, lock: LockId, task: TaskId) {
-        if let Some(holders) = self.holders.get_mut(&lock)
-            && let Some(at) = holders.iter().rposition(|holder| *holder == task)
-        {
-            holders.swap_remove(at);
-        }
+        assert!(of.changes <= SLACK + 2);
     }
 }

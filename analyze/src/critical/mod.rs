@@ -1,22 +1,25 @@
 //! The critical path: the chain of work, hand-offs and wake-ups on which the end of a task depends.
 //!
-//! Row groups enter twice. The first pass runs forward: it follows waits and holds, and notes for each row where a path that arrives there
-//! goes on, and how the held locks changed. The second pass runs backward, undoes these notes row by row, and walks paths from their ends to
-//! their starts. Steps leave into a [`Path`]. Notes are a stack of bytes, some two for each row of a lock, so memory grows slowly with the
-//! trace. `docs/causes.md` has the definitions.
+//! Rows enter in their order. A pass follows waits and holds, and notes for each task at each of its rows what it held, and where a path that
+//! arrives there goes on. Then paths are walked from their ends to their starts, through the notes of the tasks that they lead through
+//! alone. Steps leave into a [`Path`]. Notes are bytes, some three for each row of a lock, so memory grows slowly with the trace.
+//! `docs/causes.md` has the definitions.
 
 mod context;
 mod forward;
 mod held;
 mod links;
+mod locks;
 mod log;
 #[cfg(test)]
 mod model;
+mod notes;
 #[cfg(test)]
 mod properties;
 mod read;
 mod rows;
 mod step;
+mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
 mod walk;
@@ -25,4 +28,4 @@ pub(crate) use read::{Seen, walk};
 pub(crate) use rows::settle;
 pub(crate) use step::{Part, Path, Root, Step};
 #[cfg(test)]
-use {context::Context, forward::Forward, walk::Walk};
+use {context::Context, forward::Forward};

@@ -1,6 +1,4 @@
-//! The two readings of a trace that walk paths: an opened trace and roots enter, steps leave.
-
-use std::ops::ControlFlow;
+//! The reading of a trace that paths are walked through: an opened trace and roots enter, steps leave.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{StackId, TaskId};
@@ -8,11 +6,14 @@ use trace_format::{StackId, TaskId};
 use super::{
     context::Context,
     forward::Forward,
-    rows::settle,
+    rows::InOrder,
     step::{Path, Root, TaskStart},
-    walk::Walk,
+    walk::walk_back,
 };
-use crate::{error::AnalyzeError, input::Input};
+use crate::{
+    error::AnalyzeError,
+    input::{Detail, Input},
+};
 
 /// The times of the first and the last row of each task.
 pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;
@@ -27,32 +28,14 @@ pub(crate) fn walk<P: Path>(
     let idle = Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle());
     let interrupts = interrupts(input)?;
     let context = Context { rules: input.rules(), locks: names.locks(), idle, interrupts };
-    let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
-    let mut forward = Forward::new(&context);
-    // The clock before each row group.
-    let (mut clocks, mut now_ns) = (Vec::new(), i64::MIN);
-    input.row_groups(0..input.row_group_count(), |_, rows| {
-        clocks.push(now_ns);
-        settle(rows, &mut now_ns);
-        let in_window = rows.iter().take_while(|row| row.ts_ns <= to_ns);
-        in_window.for_each(|row| forward.push(row));
-        if now_ns > to_ns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    let end_ns = now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
-    let (roots, path) = choose(forward.seen(), end_ns);
     let start = |task| TaskStart::of(task, |task| names.task(task));
-    let mut walk = Walk::new(forward, roots, start, path);
-    input.row_groups((0..clocks.len()).rev(), |group, rows| {
-        settle(rows, &mut clocks[group]);
-        for row in rows.iter().rev().skip_while(|row| row.ts_ns > to_ns) {
-            if walk.is_done() {
-                return ControlFlow::Break(());
-            }
-            walk.push(row);
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(walk.finish())
+    let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
+    let (mut forward, mut in_order) = (Forward::new(&context, &start), InOrder::until(to_ns));
+    input.all_batches(Detail::Paths, |batch| in_order.batch(batch, &mut forward))?;
+    in_order.settle(&mut forward);
+    let end_ns = in_order.now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
+    let (roots, path) = choose(&forward.seen(), end_ns);
+    Ok(walk_back(forward, &roots, path))
 }
 
 /// Returns the stacks of interrupts: the task that was interrupted is not the cause of what they do.

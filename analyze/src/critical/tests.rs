@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use trace_format::{Event, LockId, LockRow, RunInfo, TaskId};
 
-use super::{Context, Forward, Part, Path, Root, Step, Walk, model::Label, settle, step::TaskStart};
+use super::{
+    Context, Forward, Part, Path, Root, Step, model::Label, settle, step::TaskStart, walk::walk_back,
+};
 use crate::{engine::Rules, testing::Parts};
 
 /// The steps of one path, the latest first, and its jumps.
@@ -57,11 +59,9 @@ pub(super) fn walk<P: Path>(
     settle(&mut rows, &mut now_ns);
     let last_ns = roots.iter().map(|root| root.to_ns).max().unwrap_or(i64::MIN);
     rows.retain(|row| row.ts_ns <= last_ns);
-    let mut forward = Forward::new(context);
-    rows.iter().for_each(|row| forward.push(row));
-    let mut walk = Walk::new(forward, roots, start, path);
-    rows.iter().rev().for_each(|row| walk.push(row));
-    walk.finish()
+    let mut forward = Forward::new(context, &start);
+    rows.iter().for_each(|row| forward.push(row.ts_ns, row));
+    walk_back(forward, &roots, path)
 }
 
 /// Returns the steps of the path of a task, the latest first: `A 0..60 b`, `R 60..62 handoff b`.

@@ -1,215 +1,186 @@
-//! The walk: roots and the notes of the forward pass enter, then the same rows in the opposite order. The steps of the paths leave.
+//! The walk: roots and the notes of the forward pass enter, the steps of the paths leave.
 
-use std::collections::BinaryHeap;
-
-use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockId, TaskId};
+use trace_format::TaskId;
 
 use super::{
-    forward::{Forward, has_notes},
-    links::{Link, LinkKind, Mark},
-    step::{Part, Path, Root, Step, TaskStart},
+    forward::Forward,
+    held::{Held, HeldSet},
+    notes::{Content, Cursor, Link, LinkKind, Note, Place, TaskIndex},
+    step::{Part, Path, Root, Step},
 };
-use crate::causes::{State, StatePart};
+use crate::causes::State;
 
-/// Walks the paths of roots. `start` returns the start of a task.
-pub(crate) struct Walk<'a, P, B> {
+/// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their ends.
+pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) -> P {
+    let mut walk = Walk { forward, path, held: Vec::new(), set: HeldSet::EMPTY };
+    for (index, root) in roots.iter().enumerate().filter(|(_, root)| root.from_ns < root.to_ns) {
+        walk.root(index, root);
+    }
+    walk.path
+}
+
+struct Walk<'a, P> {
     forward: Forward<'a>,
     path: P,
-    roots: Vec<Root>,
-    /// Indexes of the roots that the walk has not reached yet, the latest one last.
-    ahead: Vec<usize>,
-    /// The walkers at each task.
-    walkers: FxHashMap<TaskId, Vec<Walker>>,
-    walking: usize,
-    start: B,
-    /// The starts of tasks with walkers, the latest one first.
-    starts: BinaryHeap<(i64, TaskId)>,
-    /// The number of the next row.
-    position: u64,
+    /// The holds of the last list that was not empty, and the number of that list.
+    held: Vec<Held>,
+    set: HeldSet,
 }
 
 /// The state of a path: everything from `at_ns` to the end of its root is walked.
 #[derive(Clone, Copy, Debug)]
 struct Walker {
     root: usize,
-    task: TaskId,
+    from_ns: i64,
     at_ns: i64,
-    /// The number of the row at which the path goes on; rows behind it do not count.
-    until: u64,
+    task: TaskId,
+    /// Rows of the task behind this place do not count.
+    cursor: Cursor,
+    /// The start of the task and its creator, if the path may come to them.
+    created: Option<(i64, TaskId)>,
+    /// The time at which the path came to the task, if it did not come by a link: losses up to then count. `None` from the first row on.
+    came_ns: Option<i64>,
 }
 
-impl<'a, P: Path, B: Fn(TaskId) -> Option<TaskStart>> Walk<'a, P, B> {
-    /// Returns a walk of these paths. The forward pass has seen all rows up to the last of their ends.
-    pub(crate) fn new(forward: Forward<'a>, roots: Vec<Root>, start: B, path: P) -> Self {
-        let mut ahead: Vec<usize> =
-            (0..roots.len()).filter(|at| roots[*at].from_ns < roots[*at].to_ns).collect();
-        ahead.sort_by_key(|at| roots[*at].to_ns);
-        let (position, walkers) = (forward.rows, FxHashMap::default());
-        let starts = BinaryHeap::new();
-        Self { forward, path, roots, ahead, walkers, walking: 0, start, starts, position }
-    }
+const ALONE: Part<'_> = Part::Task { held: &[], state: State::Running };
 
-    /// Whether all paths are walked.
-    pub(crate) fn is_done(&self) -> bool {
-        self.walking == 0 && self.ahead.is_empty()
-    }
-
-    /// Adds the next row, backward.
-    pub(crate) fn push(&mut self, row: &Event) {
-        while let Some(root) = self.ahead.pop_if(|root| self.roots[*root].to_ns >= row.ts_ns) {
-            self.begin(root);
-        }
-        self.go_to_creators(row.ts_ns);
-        let position = self.position;
-        self.position -= 1;
-        if row.kind == EventKind::Lost {
-            self.lost();
-            self.forward.held.unclear(&mut self.forward.log);
-            return;
-        }
-        let Some(task) = row.task else { return };
-        let (mut changes, mut link) = (0, None);
-        if has_notes(row) {
-            let note = self.forward.log.pop();
-            changes = note >> 1;
-            link = (note & 1 > 0).then(|| Link::pop((row.ts_ns, position), &mut self.forward.log));
-        }
-        if let Some(walkers) = self.walkers.remove(&task) {
-            self.walking -= walkers.len();
-            for mut walker in walkers {
-                if row.ts_ns <= walker.at_ns && position <= walker.until {
-                    self.walk(&mut walker, row, link);
-                }
-                self.add(walker);
+impl<P: Path> Walk<'_, P> {
+    fn root(&mut self, index: usize, root: &Root) {
+        let Root { task: id, from_ns, to_ns } = *root;
+        let task = self.forward.tasks.index(id);
+        let cursor = self.forward.until(task, to_ns);
+        let mut walker =
+            Walker { root: index, from_ns, at_ns: to_ns, task: id, cursor, created: None, came_ns: None };
+        // A wait that is open at its end is known if the forward pass ended there, too.
+        let open = if to_ns >= self.forward.last_ns { self.forward.open_wait(task) } else { None };
+        match open {
+            Some((since, lock, is_idle)) => {
+                walker.advance(since.ns, Part::Waiting { lock, is_idle }, &mut self.path);
+                self.go_to(&mut walker, since.cursor);
             }
+            None => self.come_to(&mut walker, task),
         }
-        self.forward.held.undo(row, changes, &mut self.forward.log);
+        while walker.at_ns > from_ns {
+            self.step(&mut walker);
+        }
     }
 
-    /// Ends the walk at the start of the trace.
-    pub(crate) fn finish(mut self) -> P {
-        while let Some(root) = self.ahead.pop() {
-            self.begin(root);
-        }
-        self.go_to_creators(i64::MIN);
-        let Self { path, roots, walkers, start, .. } = &mut self;
-        for walker in walkers.values_mut().flatten() {
-            let root = &roots[walker.root];
-            if let Some(started) = start(walker.task) {
-                walker.advance(started.ns, Part::Task { held: &[], state: State::Running }, root, path);
+    /// Goes on at a place.
+    fn go_to(&self, walker: &mut Walker, cursor: Cursor) {
+        walker.cursor = cursor;
+        walker.task = self.forward.tasks.get(cursor.task).id;
+        walker.created = self.forward.created(cursor.task).filter(|(start_ns, _)| *start_ns <= walker.at_ns);
+        walker.came_ns = None;
+    }
+
+    /// Goes on at the last row of a task.
+    fn come_to(&self, walker: &mut Walker, task: TaskIndex) {
+        self.go_to(walker, self.forward.until(task, walker.at_ns));
+        walker.came_ns = Some(walker.at_ns);
+    }
+
+    /// Walks to the row before a place and on to where its link leads, or to the creator of the task, or to the start of the root.
+    fn step(&mut self, walker: &mut Walker) {
+        let next = self.next(walker);
+        let next_ns = match next {
+            Some(Note { content: Content::Lost, ns, .. }) => {
+                Some(self.lost_until(walker.came_ns).unwrap_or(ns))
             }
-            walker.advance(root.from_ns, Part::Before, root, path);
-        }
-        self.path
-    }
-
-    /// Begins the path of a root. A wait that is open at its end is known if the forward pass ended there, too.
-    fn begin(&mut self, root: usize) {
-        let at = &self.roots[root];
-        let mut walker = Walker { root, task: at.task, at_ns: at.to_ns, until: u64::MAX };
-        if at.to_ns >= self.forward.last_ns
-            && let Some((wait, is_idle)) = self.forward.open_wait(at.task)
+            Some(note) => Some(note.ns),
+            None => self.lost_until(walker.came_ns),
+        };
+        if let Some((start_ns, creator)) = walker.created
+            && next_ns.is_none_or(|ns| ns <= start_ns)
         {
-            let part = Part::Waiting { lock: wait.lock, is_idle };
-            walker.go_to(wait.since, part, at, &mut self.path);
+            walker.advance(start_ns, ALONE, &mut self.path);
+            let creator = self.forward.tasks.index(creator);
+            return self.come_to(walker, creator);
         }
-        self.add(walker);
-    }
-
-    /// Adds a walker, unless its path has come to its start.
-    fn add(&mut self, walker: Walker) {
-        if walker.at_ns > self.roots[walker.root].from_ns {
-            if let Some(TaskStart { ns, creator: Some(_) }) = (self.start)(walker.task)
-                && ns <= walker.at_ns
-            {
-                self.starts.push((ns, walker.task));
-            }
-            self.walkers.entry(walker.task).or_default().push(walker);
-            self.walking += 1;
-        }
-    }
-
-    /// Takes the walkers of tasks that started at this time or later, and that have no rows left, to the tasks that created them.
-    fn go_to_creators(&mut self, ns: i64) {
-        while self.starts.peek().is_some_and(|(start_ns, _)| *start_ns >= ns) {
-            let Some((start_ns, task)) = self.starts.pop() else { return };
-            let Some(TaskStart { creator: Some(creator), .. }) = (self.start)(task) else { continue };
-            let Some(walkers) = self.walkers.remove(&task) else { continue };
-            self.walking -= walkers.len();
-            for mut walker in walkers {
-                if walker.at_ns >= start_ns {
-                    let (root, part) =
-                        (&self.roots[walker.root], Part::Task { held: &[], state: State::Running });
-                    walker.go_to(
-                        Mark { task: creator, ns: start_ns, position: 0 },
-                        part,
-                        root,
-                        &mut self.path,
-                    );
+        match next {
+            Some(note) if note.content != Content::Lost => self.row(walker, &note),
+            None if next_ns.is_none() => {
+                if let Some(started) = (self.forward.start)(walker.task) {
+                    walker.advance(started.ns, ALONE, &mut self.path);
                 }
-                self.add(walker);
+                walker.advance(walker.from_ns, Part::Before, &mut self.path);
+            }
+            _ => walker.advance(walker.from_ns, Part::Lost, &mut self.path),
+        }
+    }
+
+    /// Returns the row of the task at which the path goes on, or the loss.
+    fn next(&self, walker: &mut Walker) -> Option<Note> {
+        let Forward { tasks, sets, .. } = &self.forward;
+        loop {
+            let note = tasks.pop(&mut walker.cursor, sets)?;
+            let is_next = match note.content {
+                Content::Ended => false,
+                Content::Lost => true,
+                Content::Row | Content::Wait { .. } | Content::Linked(_) => note.ns <= walker.at_ns,
+            };
+            if is_next {
+                return Some(note);
             }
         }
     }
 
-    /// Ends all paths that were begun: events were lost.
-    fn lost(&mut self) {
-        for mut walker in std::mem::take(&mut self.walkers).into_values().flatten() {
-            let root = &self.roots[walker.root];
-            walker.advance(root.from_ns, Part::Lost, root, &mut self.path);
-        }
-        self.walking = 0;
+    /// Returns the time of the last loss until then.
+    fn lost_until(&self, ns: Option<i64>) -> Option<i64> {
+        let losses = &self.forward.losses;
+        let before = losses.partition_point(|lost_ns| Some(*lost_ns) <= ns);
+        before.checked_sub(1).map(|last| losses[last])
     }
 
-    /// Walks over a row of the walker's task, and on to where its link leads.
-    fn walk(&mut self, walker: &mut Walker, row: &Event, link: Option<Link>) {
-        let Self { forward, path, roots, .. } = self;
-        let (root, held) = (&roots[walker.root], forward.held.of(walker.task));
-        let lock = row.lock.unwrap_or(LockId(-1));
-        let waiting = |is_idle| Part::Waiting { lock, is_idle };
-        // A wait whose end the path did not meet lasted until now.
-        let part = match row.kind {
-            EventKind::Wait => waiting(forward.is_idle(row)),
+    /// Walks over a row, and on to where its link leads.
+    fn row(&mut self, walker: &mut Walker, note: &Note) {
+        walker.came_ns = None;
+        if note.set != HeldSet::EMPTY && note.set != self.set {
+            self.set = note.set;
+            self.forward.sets.list(note.set, &mut self.held);
+        }
+        let Self { path, held, .. } = self;
+        let held = if note.set == HeldSet::EMPTY { &[] } else { held.as_slice() };
+        let part = match note.content {
+            // A wait whose end the path did not meet lasted until now.
+            Content::Wait { lock, is_idle } => Part::Waiting { lock, is_idle },
             _ => Part::Task { held, state: State::Running },
         };
-        walker.advance(row.ts_ns, part, root, path);
-        let Some(Link { kind, to }) = link.filter(|_| walker.at_ns > root.from_ns) else { return };
-        let part = match kind {
-            LinkKind::Handoff => {
-                path.jump(walker.root, lock);
-                Part::Handoff(lock)
+        walker.advance(note.ns, part, path);
+        let Content::Linked(link) = note.content else { return };
+        if walker.at_ns <= walker.from_ns {
+            return;
+        }
+        let cursor = match link {
+            Link::OffCpu { state, left_ns, woken_ns } => {
+                walker.advance(woken_ns.max(left_ns), Part::Task { held, state: State::Ready }, path);
+                walker.advance(left_ns, Part::Task { held, state }, path);
+                walker.cursor
             }
-            LinkKind::WakeUp => Part::WakeUp(lock),
-            LinkKind::Waiting => waiting(forward.is_idle(row)),
-            LinkKind::Ready => Part::Task { held, state: State::Ready },
-            LinkKind::OffCpu => {
-                let parts = StatePart::between(to.ns, row, true);
-                for at in (1..parts.len()).rev() {
-                    let state = parts[at].state;
-                    walker.advance(parts[at - 1].until_ns.max(to.ns), Part::Task { held, state }, root, path);
-                }
-                Part::Task { held, state: parts[0].state }
+            Link::To { kind, lock, is_idle, to: Place { cursor, ns } } => {
+                let part = match kind {
+                    LinkKind::Handoff => {
+                        path.jump(walker.root, lock);
+                        Part::Handoff(lock)
+                    }
+                    LinkKind::WakeUp => Part::WakeUp(lock),
+                    LinkKind::Waiting => Part::Waiting { lock, is_idle },
+                    LinkKind::Ready => Part::Task { held, state: State::Ready },
+                };
+                walker.advance(ns, part, path);
+                cursor
             }
         };
-        walker.go_to(to, part, root, path);
+        self.go_to(walker, cursor);
     }
 }
 
 impl Walker {
     /// Goes back in time. The time on the way is this part.
-    fn advance(&mut self, to_ns: i64, part: Part<'_>, root: &Root, path: &mut impl Path) {
-        let from_ns = to_ns.max(root.from_ns);
+    fn advance(&mut self, to_ns: i64, part: Part<'_>, path: &mut impl Path) {
+        let from_ns = to_ns.max(self.from_ns);
         if from_ns < self.at_ns {
             path.step(self.root, &Step { task: self.task, from_ns, to_ns: self.at_ns, part });
             self.at_ns = from_ns;
         }
-    }
-
-    /// Goes on at a row or an instant of a task, maybe another one. The time on the way is this part.
-    fn go_to(&mut self, to: Mark, part: Part<'_>, root: &Root, path: &mut impl Path) {
-        self.advance(to.ns, part, root, path);
-        self.task = to.task;
-        self.until = if to.position == 0 { u64::MAX } else { to.position };
     }
 }

@@ -124,6 +124,15 @@ impl<'a> Input<'a> {
         self.reader().batches(detail, each)
     }
 
+    /// Calls `each` with every batch, in the window or not, in the order of the file, until it breaks.
+    pub(crate) fn all_batches(
+        &self,
+        detail: Detail,
+        each: impl FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<(), AnalyzeError> {
+        self.reader().all_batches(detail, each)
+    }
+
     /// Returns the number of row groups.
     pub(crate) fn row_group_count(&self) -> usize {
         self.events.row_groups()

@@ -59,6 +59,8 @@ pub(crate) enum Detail {
     Causes,
     /// These, and all columns that intervals are made of. Only for readings of rows.
     CausesAndPeers,
+    /// The columns by which a path is followed. Only for readings of rows.
+    Paths,
     /// The length of the wait alone. Only for readings of rows.
     Lengths,
 }
@@ -107,6 +109,18 @@ impl Detail {
                 "peer_task_id",
                 "peer_stack_id",
                 "count",
+                "state",
+            ],
+            Self::Paths => &[
+                "mode",
+                "lock_id",
+                "task_id",
+                "stack_id",
+                "wait_ns",
+                "blocked_ns",
+                "runq_ns",
+                "peer_task_id",
+                "peer_stack_id",
                 "state",
             ],
             Self::Lengths => &["wait_ns"],
@@ -184,6 +198,15 @@ impl Reader<'_> {
             Ok(if stats.cut_short { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
+    }
+
+    /// Calls `each` with every batch, in the window or not, in the order of the file, until it breaks.
+    pub(super) fn all_batches(
+        &self,
+        detail: Detail,
+        mut each: impl FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<(), AnalyzeError> {
+        Ok(in_order::batches(self.events, detail.columns(), |_, batch| Ok(each(batch)))?)
     }
 
     /// Calls `each` with the index and all rows of each row group, selected or not, forward or backward, until it breaks.

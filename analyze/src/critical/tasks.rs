@@ -1,0 +1,127 @@
+//! Tasks and their notes: an id enters, the task's state of the forward pass, or a place in its notes, leaves.
+
+use trace_format::{LockId, StackId, TaskId};
+
+use super::{
+    held::{HeldSets, TaskHeld},
+    locks::{LockIndex, Mark},
+    notes::{Cursor, Note, Notes, TaskIndex},
+};
+use crate::causes::Numbers;
+
+/// All tasks that had a row, or may be on a path.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    index: Numbers,
+    all: Vec<Task>,
+}
+
+/// A task.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) notes: Notes,
+    pub(super) held: TaskHeld,
+    /// The times of its first and its last row.
+    pub(super) seen: Option<(i64, i64)>,
+    /// The number of losses that its notes know of.
+    pub(super) losses: usize,
+    /// Whether it has notes since the last loss.
+    pub(super) is_active: bool,
+    /// Whether it had a row since the last loss.
+    pub(super) has_rows: bool,
+    /// The time of the last row, or of the last loss before it.
+    pub(super) last_row_ns: i64,
+    /// Open waits in the order of their begin.
+    pub(super) waits: Vec<OpenWait>,
+    /// The time at which the last off-CPU time ended, and the task that woke it.
+    pub(super) woken: Option<(i64, Mark)>,
+    /// The lock that it released last, and when.
+    pub(super) released: Option<(LockIndex, i64)>,
+}
+
+/// A wait that is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenWait {
+    pub(super) lock: LockIndex,
+    pub(super) id: LockId,
+    pub(super) stack: Option<StackId>,
+    pub(super) since: Mark,
+    /// The last task to arrive at the barrier, once all did.
+    pub(super) last: Option<Mark>,
+    /// The mutex that was released for it, if it is for a condition variable.
+    pub(super) mutex: Option<LockIndex>,
+}
+
+impl Task {
+    fn new(id: TaskId) -> Self {
+        Self {
+            id,
+            notes: Notes::default(),
+            held: TaskHeld::default(),
+            seen: None,
+            losses: 0,
+            is_active: false,
+            has_rows: false,
+            last_row_ns: i64::MIN,
+            waits: Vec::new(),
+            woken: None,
+            released: None,
+        }
+    }
+}
+
+impl Tasks {
+    /// Returns the number of a task, which is a new one if it has none.
+    #[inline]
+    pub(super) fn index(&mut self, id: TaskId) -> TaskIndex {
+        match self.index.get(id.0) {
+            Some(index) => index,
+            None => self.add(id),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, id: TaskId) -> TaskIndex {
+        // Ids are 32 bits wide, and all of them are never in one trace.
+        let index = self.all.len() as TaskIndex;
+        self.all.push(Task::new(id));
+        self.index.set(id.0, index);
+        index
+    }
+
+    pub(super) fn find(&self, id: TaskId) -> Option<TaskIndex> {
+        self.index.get(id.0)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: TaskIndex) -> &Task {
+        &self.all[index as usize]
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: TaskIndex) -> &mut Task {
+        &mut self.all[index as usize]
+    }
+
+    /// Returns all tasks.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.all.iter()
+    }
+
+    /// Returns the place behind the last row of a task so far.
+    pub(super) fn end(&self, index: TaskIndex) -> Cursor {
+        let task = self.get(index);
+        task.notes.end(index, task.held.set)
+    }
+
+    /// Returns the place behind the last row of a task at or before a time.
+    pub(super) fn until(&self, index: TaskIndex, ns: i64, sets: &HeldSets) -> Cursor {
+        self.get(index).notes.until(ns, self.end(index), sets)
+    }
+
+    /// Returns the note before a place, and moves the place before it.
+    pub(super) fn pop(&self, at: &mut Cursor, sets: &HeldSets) -> Option<Note> {
+        self.get(at.task).notes.pop(at, sets)
+    }
+}
