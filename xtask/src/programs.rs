@@ -62,11 +62,13 @@ const LOADS: &[Load] = &[
     Load { name: "memcached", kind: None, as_root: false, same_work: true },
     // Its own locks are atomic words, and a process that has to wait sleeps on a semaphore.
     Load { name: "postgresql", kind: Some("user_semaphore"), as_root: false, same_work: false },
+    Load { name: "postgresql-200", kind: Some("user_semaphore"), as_root: false, same_work: false },
     Load { name: "cpp", kind: None, as_root: false, same_work: true },
     Load { name: "rust", kind: Some("rust_mutex"), as_root: true, same_work: true },
     Load { name: "python", kind: None, as_root: false, same_work: true },
     Load { name: "java-version", kind: None, as_root: false, same_work: true },
     Load { name: "java-threads", kind: None, as_root: false, same_work: true },
+    Load { name: "java-500", kind: None, as_root: false, same_work: true },
     Load { name: "node", kind: None, as_root: false, same_work: true },
 ];
 
