@@ -189,7 +189,7 @@ mod tests {
     use crate::event::{LockId, StackId, TaskId};
     use crate::output::{OutputOptions, recording::RecordingFiles};
     use crate::paths::journal_path;
-    use crate::tables::{Frame, LockKind, Scope};
+    use crate::tables::{Frame, LockKind};
 
     fn side() -> SideRows {
         SideRows {
@@ -202,26 +202,16 @@ mod tests {
                 }],
             }],
             locks: vec![LockRow {
-                id: LockId(0),
                 address: Some(0xffff_8000_0000_0000),
-                kind: LockKind::PercpuRwSem,
-                scope: Scope::Kernel,
-                pid: None,
-                name: None,
-                shared: None,
                 init_stack: Some(StackId(4)),
                 first_ns: -1,
                 last_ns: 7,
+                ..LockRow::new(LockId(0), LockKind::PercpuRwSem)
             }],
             tasks: vec![TaskRow {
-                id: TaskId(1),
-                pid: 5,
-                tid: 6,
                 comm: Some("ü\u{1}".into()),
-                start_ns: None,
                 exit_ns: Some(3),
-                cgroup: None,
-                parent: None,
+                ..TaskRow::new(TaskId(1), 5, 6)
             }],
         }
     }

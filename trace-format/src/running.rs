@@ -79,7 +79,7 @@ mod tests {
     use crate::{
         event::{Event, EventKind, LockId, TaskId},
         journal::SideRows,
-        tables::{LockKind, LockRow, Scope, TaskRow},
+        tables::{LockKind, LockRow, TaskRow},
         writer::TraceWriter,
     };
 
@@ -88,28 +88,8 @@ mod tests {
     }
 
     fn side() -> SideRows {
-        let lock = LockRow {
-            id: LockId(0),
-            address: None,
-            kind: LockKind::Mutex,
-            scope: Scope::Kernel,
-            pid: None,
-            name: Some("hot".to_owned()),
-            shared: None,
-            init_stack: None,
-            first_ns: 0,
-            last_ns: 0,
-        };
-        let task = TaskRow {
-            id: TaskId(0),
-            pid: 1,
-            tid: 1,
-            comm: None,
-            start_ns: None,
-            exit_ns: None,
-            cgroup: None,
-            parent: None,
-        };
+        let lock = LockRow { name: Some("hot".to_owned()), ..LockRow::new(LockId(0), LockKind::Mutex) };
+        let task = TaskRow::new(TaskId(0), 1, 1);
         SideRows { locks: vec![lock], tasks: vec![task], stacks: Vec::new() }
     }
 

@@ -141,6 +141,25 @@ pub struct LockRow {
     pub last_ns: i64,
 }
 
+impl LockRow {
+    /// Returns the row of a lock of which only the kind is known.
+    pub const fn new(id: LockId, kind: LockKind) -> Self {
+        let scope = if kind.is_kernel() { Scope::Kernel } else { Scope::Process };
+        Self {
+            id,
+            address: None,
+            kind,
+            scope,
+            pid: None,
+            name: None,
+            shared: None,
+            init_stack: None,
+            first_ns: 0,
+            last_ns: 0,
+        }
+    }
+}
+
 /// One incarnation of a task: a thread, from its start or exec to its exit or next exec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
@@ -160,6 +179,13 @@ pub struct TaskRow {
     pub cgroup: Option<String>,
     /// The task that created it, if that was seen and has a row.
     pub parent: Option<TaskId>,
+}
+
+impl TaskRow {
+    /// Returns the row of a thread of which only its ids are known.
+    pub const fn new(id: TaskId, pid: i32, tid: i32) -> Self {
+        Self { id, pid, tid, comm: None, start_ns: None, exit_ns: None, cgroup: None, parent: None }
+    }
 }
 
 /// All rows of the side tables.

@@ -9,21 +9,12 @@ use std::{
     collections::hash_map::RandomState,
     fs::File,
     hash::{BuildHasher, Hasher},
-    io::{self, Seek as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use parquet::{
-    arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
-    basic::{Compression, ZstdLevel},
-    errors::ParquetError,
-    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion},
-};
-use serde::Serialize;
+use parquet::errors::ParquetError;
 
 use crate::{
     FormatError,
@@ -36,8 +27,7 @@ use crate::{
         kept::KeptTrace,
         recording::{NamedFile, RecordingFiles, RegularFiles},
     },
-    run_info::{RunInfo, SidecarInfo, Version},
-    schema::{self, Column},
+    run_info::{RunInfo, Version},
     tables::{LockRow, Stack, TaskRow},
 };
 
@@ -46,9 +36,13 @@ pub(crate) mod continued;
 mod cut;
 mod file;
 mod pages;
+mod side_tables;
 
-use file::CountingFile;
+pub(crate) use side_tables::{locks_table, stacks_table, tasks_table};
+
+use file::{CountingFile, base_properties, cannot_write};
 use pages::file::EventsFile;
+use side_tables::SideFiles;
 
 /// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost per page, small enough
 /// for the cache.
@@ -83,14 +77,6 @@ struct Regular {
     reserve: Option<Reserve>,
     /// The earlier trace of this name, if it was kept.
     kept: Option<KeptTrace>,
-}
-
-/// The files of the side tables.
-#[derive(Debug)]
-struct SideFiles {
-    stacks: NamedFile,
-    locks: NamedFile,
-    tasks: NamedFile,
 }
 
 /// The size of a finished trace.
@@ -300,109 +286,4 @@ pub fn new_trace_id() -> String {
         hasher.finish()
     };
     format!("{:016x}{:016x}", half(), half())
-}
-
-impl SideFiles {
-    /// Writes the three side tables and returns their size in bytes.
-    fn write(
-        &self,
-        trace_id: &str,
-        stacks: &[Stack],
-        locks: &[LockRow],
-        tasks: &[TaskRow],
-    ) -> Result<u64, FormatError> {
-        let mut total = 0;
-        let tables = [stacks_table(stacks), locks_table(locks), tasks_table(tasks)];
-        for (file, table) in [&self.stacks, &self.locks, &self.tasks].into_iter().zip(tables) {
-            // An attempt on a full disk may have left something.
-            file.file.set_len(0).map_err(FormatError::write(file.path()))?;
-            file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
-            total += table.write(file.path(), Arc::clone(&file.file), trace_id)?;
-        }
-        Ok(total)
-    }
-}
-
-/// The contents of a side table.
-#[derive(Debug)]
-pub(crate) struct SideTable {
-    name: &'static str,
-    columns: &'static [Column],
-    batch: RecordBatch,
-}
-
-/// Returns the contents of the stacks table.
-pub(crate) fn stacks_table(rows: &[Stack]) -> SideTable {
-    SideTable { name: "stacks", columns: schema::STACKS, batch: columns::stacks(rows) }
-}
-
-/// Returns the contents of the locks table.
-pub(crate) fn locks_table(rows: &[LockRow]) -> SideTable {
-    SideTable { name: "locks", columns: schema::LOCKS, batch: columns::locks(rows) }
-}
-
-/// Returns the contents of the tasks table.
-pub(crate) fn tasks_table(rows: &[TaskRow]) -> SideTable {
-    SideTable { name: "tasks", columns: schema::TASKS, batch: columns::tasks(rows) }
-}
-
-impl SideTable {
-    /// Writes the table into an empty file and returns its size in bytes.
-    pub(crate) fn write(&self, path: &Path, file: Arc<File>, trace_id: &str) -> Result<u64, FormatError> {
-        let (table, trace_id) = (self.name.to_owned(), trace_id.to_owned());
-        let info = SidecarInfo { format: Version::default(), table, trace_id };
-        let schema = schema::arrow_schema(self.columns);
-        let mut writer = arrow_writer(path, CountingFile::new(file), &schema, base_properties().build())?;
-        writer.write(&self.batch).map_err(|source| cannot_write(path, "a batch", source))?;
-        end_file(&mut writer, path, &info)
-    }
-}
-
-/// Starts a Parquet file.
-fn arrow_writer(
-    path: &Path,
-    file: CountingFile,
-    schema: &SchemaRef,
-    properties: WriterProperties,
-) -> Result<ArrowWriter<CountingFile>, FormatError> {
-    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-    ArrowWriter::try_new_with_options(file, Arc::clone(schema), options)
-        .map_err(|source| cannot_write(path, "the header", source))
-}
-
-/// Writes the footer with its `klock` entry, syncs the file and returns its size. Does not use `into_inner`, which turns I/O
-/// errors into text.
-fn end_file(
-    writer: &mut ArrowWriter<CountingFile>,
-    path: &Path,
-    info: &impl Serialize,
-) -> Result<u64, FormatError> {
-    writer.append_key_value_metadata(footer::entry(path, info)?);
-    writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;
-    writer.sync().map_err(FormatError::write(path))?;
-    let file = writer.inner();
-    file.sync_all().map_err(FormatError::write(path))?;
-    Ok(file.bytes())
-}
-
-fn base_properties() -> WriterPropertiesBuilder {
-    WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_created_by(footer::created_by())
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
-        .set_offset_index_disabled(true)
-}
-
-/// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as [`FormatError::Output`].
-fn cannot_write(path: &Path, what: &str, source: ParquetError) -> FormatError {
-    let source = match source {
-        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
-            Ok(source) => return FormatError::write(path)(*source),
-            Err(cause) => ParquetError::External(cause),
-        },
-        source => source,
-    };
-    FormatError::parquet(path, format!("cannot write {what}"), source)
 }

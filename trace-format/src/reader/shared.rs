@@ -80,20 +80,17 @@ impl SharedLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::{LockKind, Scope};
+    use crate::tables::LockKind;
 
     fn row(id: i32, kind: LockKind, shared: Option<&str>, name: Option<&str>) -> LockRow {
         LockRow {
-            id: LockId(id),
             address: Some(64),
-            kind,
-            scope: Scope::Process,
             pid: Some(10 + id),
             name: name.map(str::to_owned),
             shared: shared.map(str::to_owned),
-            init_stack: None,
             first_ns: 100 - i64::from(id),
             last_ns: 200 + i64::from(id),
+            ..LockRow::new(LockId(id), kind)
         }
     }
 

@@ -8,36 +8,22 @@ use super::*;
 use crate::{
     event::{Event, EventKind, TaskId},
     paths::backlog_path,
-    tables::{Frame, LockKind, Scope},
+    tables::{Frame, LockKind},
     writer::TraceWriter,
 };
 
 fn lock(id: i32, first_ns: i64) -> LockRow {
     LockRow {
-        id: LockId(id),
         address: Some(64 * id as u64),
-        kind: LockKind::Mutex,
-        scope: Scope::Kernel,
-        pid: None,
         name: (id == 0).then(|| "a".to_owned()),
-        shared: None,
-        init_stack: None,
         first_ns,
         last_ns: first_ns,
+        ..LockRow::new(LockId(id), LockKind::Mutex)
     }
 }
 
 fn task(id: i32) -> TaskRow {
-    TaskRow {
-        id: TaskId(id),
-        pid: 1,
-        tid: 1 + id,
-        comm: None,
-        start_ns: None,
-        exit_ns: None,
-        cgroup: None,
-        parent: None,
-    }
+    TaskRow::new(TaskId(id), 1, 1 + id)
 }
 
 fn stack(id: i32) -> Stack {

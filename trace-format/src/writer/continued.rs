@@ -12,7 +12,10 @@ use std::{
 
 use parquet::{errors::ParquetError, file::metadata::RowGroupMetaData};
 
-use super::{EventsFile, base_properties, cannot_write, file::CountingFile};
+use super::{
+    file::{CountingFile, base_properties, cannot_write},
+    pages::file::EventsFile,
+};
 use crate::{FormatError, columns::EventColumns};
 
 /// The first bytes of a Parquet file, which every file has.

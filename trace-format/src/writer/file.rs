@@ -1,10 +1,20 @@
-//! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error.
+//! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error. The properties and the errors of all
+//! Parquet files of a trace.
 
 use std::{
     fs::File,
     io::{self, Write},
+    path::Path,
     sync::Arc,
 };
+
+use parquet::{
+    basic::{Compression, ZstdLevel},
+    errors::ParquetError,
+    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion},
+};
+
+use crate::{FormatError, footer};
 
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]
@@ -83,4 +93,27 @@ impl Write for CountingFile {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Returns the properties of every Parquet file of a trace.
+pub(super) fn base_properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_created_by(footer::created_by())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
+        .set_offset_index_disabled(true)
+}
+
+/// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as [`FormatError::Output`].
+pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> FormatError {
+    let source = match source {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(source) => return FormatError::write(path)(*source),
+            Err(cause) => ParquetError::External(cause),
+        },
+        source => source,
+    };
+    FormatError::parquet(path, format!("cannot write {what}"), source)
 }
