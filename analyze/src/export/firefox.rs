@@ -113,8 +113,8 @@ impl<T> Longest<T> {
         (self.seen > kept as u64).then(|| {
             format!(
                 "only the longest {} of {} {what} are written, to fit into a browser; --markers sets the number, filters choose among them",
-                units::count(kept as i64),
-                units::count(i64::try_from(self.seen).unwrap_or(i64::MAX))
+                units::count(kept),
+                units::count(self.seen)
             )
         })
     }

@@ -27,16 +27,38 @@ pub(crate) fn ppm(part: i64, whole: i64) -> Option<i64> {
 }
 
 /// A count with its thousands apart, `81,234`; in three significant digits from a million on, `1.23 M`.
-pub fn count(n: i64) -> String {
-    if n.unsigned_abs() < 1_000_000 {
-        exact(n)
-    } else {
-        scaled(n as f64, &[(1e6, " M"), (1e9, " G"), (1e12, " T")])
+pub fn count(n: impl TryInto<i64>) -> String {
+    match at_most(n) {
+        n if n.unsigned_abs() < 1_000_000 => digits(n),
+        n => scaled(n as f64, &[(1e6, " M"), (1e9, " G"), (1e12, " T")]),
     }
 }
 
 /// A count with its thousands apart, all digits: `1,234,567`.
-pub fn exact(n: i64) -> String {
+pub fn exact(n: impl TryInto<i64>) -> String {
+    digits(at_most(n))
+}
+
+/// A count of things in all digits: `1 wait`, `1,234 waits`.
+pub(crate) fn counted(n: impl TryInto<i64>, what: &str) -> String {
+    let n = at_most(n);
+    format!("{} {what}{}", digits(n), if n == 1 { "" } else { "s" })
+}
+
+/// A count of times: `once`, `12 times`.
+pub(crate) fn times(n: impl TryInto<i64>) -> String {
+    match at_most(n) {
+        1 => "once".to_owned(),
+        n => format!("{} times", digits(n)),
+    }
+}
+
+/// Returns a count as 64 bits; the greatest number for a greater count.
+fn at_most(n: impl TryInto<i64>) -> i64 {
+    n.try_into().unwrap_or(i64::MAX)
+}
+
+fn digits(n: i64) -> String {
     let digits = n.unsigned_abs().to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

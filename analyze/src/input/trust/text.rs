@@ -69,7 +69,7 @@ impl Trust {
         }
         for (count, what, line) in self.lines() {
             if let Some(why) = effect(line, about).filter(|_| count > 0) {
-                notes.push(format!("{} {why}", plural(count, what)));
+                notes.push(format!("{} {why}", units::counted(count, what)));
             }
         }
         notes.extend(self.limits.iter().map(|limit| printable(limit).into_owned()));
@@ -85,7 +85,7 @@ impl Trust {
     }
 
     fn first_line(&self, about: About) -> String {
-        let n = |count: u64| units::exact(i64::try_from(count).unwrap_or(i64::MAX));
+        let n = |count: u64| units::exact(count);
         let mut lost = match self.lost_by_cause.as_slice() {
             [] => "none lost".to_owned(),
             [one] => format!("{} lost because {}", n(one.events), one.cause),
@@ -108,16 +108,16 @@ impl Trust {
             let ns = units::duration(self.idle_wait_ns);
             first.push_str(&format!(
                 "; {} for {}, {ns} in total, {why}",
-                plural(self.idle_waits, "wait"),
+                units::counted(self.idle_waits, "wait"),
                 self.idle_objects()
             ));
         }
         if let Some(why) = effect(Line::HoldsOpen, about).filter(|_| self.holds_open_at_end > 0) {
-            first.push_str(&format!("; {} {why}", plural(self.holds_open_at_end, "hold")));
+            first.push_str(&format!("; {} {why}", units::counted(self.holds_open_at_end, "hold")));
         }
         if let Some(why) = effect(Line::WaitsOpen, about).filter(|_| self.waits_open_at_end > 0) {
             let longest = units::duration(self.longest_open_wait_ns.unwrap_or(0));
-            let waits = plural(self.waits_open_at_end, "wait");
+            let waits = units::counted(self.waits_open_at_end, "wait");
             first.push_str(&format!("; {waits} {why}, the longest for {longest}"));
         }
         first
@@ -127,7 +127,7 @@ impl Trust {
     fn idle_objects(&self) -> String {
         let words = |left_out: &LeftOut| {
             let (several, one) = left_out.purpose.objects();
-            let objects = units::exact(i64::try_from(left_out.objects).unwrap_or(i64::MAX));
+            let objects = units::exact(left_out.objects);
             format!("{objects} {}", if left_out.objects == 1 { one } else { several })
         };
         let objects: Vec<String> = self.left_out.iter().map(words).collect();
@@ -154,9 +154,4 @@ impl Trust {
             (self.wait_states_lost, "wait", Line::StatesLost),
         ]
     }
-}
-
-fn plural(count: u64, what: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{} {what}{ending}", units::exact(i64::try_from(count).unwrap_or(i64::MAX)))
 }

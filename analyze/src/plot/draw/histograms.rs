@@ -54,7 +54,7 @@ fn histogram(
         ends: (top + WORDS, top + PANEL - 24),
         heading: format!(
             "{name}: {}, {} in total, longest {}",
-            units::count(i64::try_from(times.count).unwrap_or(i64::MAX)),
+            units::count(times.count),
             units::duration(times.total_ns),
             units::duration(times.max_ns)
         ),

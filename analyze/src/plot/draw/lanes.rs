@@ -216,9 +216,9 @@ pub(super) fn labels(
         let sums = if chart.holds_recorded {
             let times = [totals.hold_ns, totals.caused_ns, totals.wait_ns].map(units::duration);
             let [held, caused, waited] = times;
-            [count(totals.holds), held, caused, waited]
+            [units::count(totals.holds), held, caused, waited]
         } else {
-            [count(totals.waits), String::new(), String::new(), units::duration(totals.wait_ns)]
+            [units::count(totals.waits), String::new(), String::new(), units::duration(totals.wait_ns)]
         };
         for (sum, x) in sums.iter().zip(layout.sums_right) {
             page.text(sum, (x, y), Face { align: Align::Right, ..face })?;
@@ -242,17 +242,13 @@ fn label(lane: &Lane, limit: usize) -> String {
 
 fn sums(chart: &Chart, lane: &Lane) -> String {
     let Lane { totals, .. } = lane;
-    let waits = format!("{} waits, {} waited", count(totals.waits), units::duration(totals.wait_ns));
+    let waits = format!("{} waits, {} waited", units::count(totals.waits), units::duration(totals.wait_ns));
     if chart.holds_recorded {
         let [held, caused] = [totals.hold_ns, totals.caused_ns].map(units::duration);
-        format!("{} holds, {held} held, {caused} of waiting caused; {waits}", count(totals.holds))
+        format!("{} holds, {held} held, {caused} of waiting caused; {waits}", units::count(totals.holds))
     } else {
         waits
     }
-}
-
-pub(super) fn count(n: u64) -> String {
-    units::count(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

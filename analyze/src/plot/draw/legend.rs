@@ -1,7 +1,7 @@
 //! The text around the picture: title, sums, remarks and the legend.
 
 use super::{
-    lanes::{count, cross, woken_bars, write_crosses},
+    lanes::{cross, woken_bars, write_crosses},
     layout::{LINE, Layout},
     page::{Align, Bars, Face, Page, SMALL, TEXT, TITLE},
     palette::Palette,
@@ -163,7 +163,8 @@ impl Captions {
 
 fn sums(chart: &Chart) -> Vec<String> {
     let totals = &chart.totals;
-    let many = |n: u64, one: &str, more: &str| format!("{} {}", count(n), if n == 1 { one } else { more });
+    let many =
+        |n: u64, one: &str, more: &str| format!("{} {}", units::count(n), if n == 1 { one } else { more });
     let mut sums = Vec::new();
     if chart.holds_recorded {
         sums.push(format!(
@@ -194,15 +195,15 @@ fn remarks(chart: &Chart) -> Vec<String> {
     } else if totals.unmeasured > 0 {
         remarks.push(format!(
             "{} more acquisitions are not drawn: their release was not seen.",
-            count(totals.unmeasured)
+            units::count(totals.unmeasured)
         ));
     }
     let mut open = Vec::new();
     if totals.open_holds > 0 {
-        open.push(format!("{} held", count(totals.open_holds)));
+        open.push(format!("{} held", units::count(totals.open_holds)));
     }
     if totals.open_waits > 0 {
-        open.push(format!("{} waiting", count(totals.open_waits)));
+        open.push(format!("{} waiting", units::count(totals.open_waits)));
     }
     if !open.is_empty() {
         remarks.push(format!("Still at the end of the trace: {}.", open.join(", ")));
@@ -212,7 +213,7 @@ fn remarks(chart: &Chart) -> Vec<String> {
         remarks.push(format!(
             "{} events were lost in this window; {} holds and waits are known only up to a loss.",
             units::count(lost),
-            count(totals.cut)
+            units::count(totals.cut)
         ));
     }
     remarks

@@ -86,13 +86,15 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
 
 fn facts(overview: &Overview) -> String {
     let span = overview.timeline.to_ns - overview.timeline.from_ns;
-    let locks = i64::try_from(overview.locks_total).unwrap_or(i64::MAX);
     let waited = units::duration(overview.wait_total_ns);
     let mean = waiting(overview.wait_total_ns, 0, span);
     let mean = if mean > 0.0 && mean < 0.005 { "< 0.01".to_owned() } else { format!("{mean:.2}") };
     let span = units::duration(span);
-    let noun = if locks == 1 { "lock" } else { "locks" };
-    format!("{} {noun} used  ·  {waited} waited in {span}, {mean} threads on average", units::count(locks))
+    let noun = if overview.locks_total == 1 { "lock" } else { "locks" };
+    format!(
+        "{} {noun} used  ·  {waited} waited in {span}, {mean} threads on average",
+        units::count(overview.locks_total)
+    )
 }
 
 /// The colour and the words for a part of a wait.

@@ -7,7 +7,7 @@ use super::{
     axis::Axis,
     compose::{axis_labels, grid_lines},
     head::Head,
-    lanes::{count, lane_bars},
+    lanes::lane_bars,
     layout::{LINE, Layout, MARGIN, Options},
     page::{self, Align, Bars, Face, Page, SMALL, TEXT},
     palette::{hatch, hatches},
@@ -108,7 +108,7 @@ pub fn several_svg(several: &Several, options: &Options) -> Result<String, Analy
 }
 
 fn facts(several: &Several) -> String {
-    let handovers = count(several.handovers_total as u64);
+    let handovers = units::count(several.handovers_total);
     let span = several.grid().map_or(0, |grid| i64::try_from(grid.span_ns()).unwrap_or(i64::MAX));
     let noun = if several.handovers_total == 1 { "hand-over" } else { "hand-overs" };
     format!(
@@ -126,7 +126,7 @@ fn remarks(several: &Several, arrows: usize) -> Vec<String> {
     }
     if several.more_threads > 0 {
         let noun = if several.more_threads == 1 { "thread is" } else { "threads are" };
-        remarks.push(format!("{} more {noun} not shown.", count(several.more_threads as u64)));
+        remarks.push(format!("{} more {noun} not shown.", units::count(several.more_threads)));
     }
     let lost: i64 =
         several.charts.iter().flat_map(|chart| &chart.losses).map(|(_, lost)| *lost).max().unwrap_or(0);

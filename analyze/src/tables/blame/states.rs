@@ -288,7 +288,7 @@ impl Table for States {
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
         self.totals.write(style, out)?;
         if self.steps_cut > 0 {
-            let steps = units::exact(i64::try_from(self.steps_cut).unwrap_or(i64::MAX));
+            let steps = units::exact(self.steps_cut);
             writeln!(
                 out,
                 "{steps} changes of a number of waiters were too many to be kept: their state is unknown"

@@ -101,19 +101,22 @@ impl Totals {
             (self.unknown_ns, "at holders that were not recorded"),
         ];
         write_sum(&waited(self.waited_ns), &parts, style, out)?;
-        let exact = units::exact;
         if self.through_others_ns > 0 {
-            writeln!(out, "{} ns of it in chains of more than one lock", exact(self.through_others_ns))?;
+            writeln!(
+                out,
+                "{} ns of it in chains of more than one lock",
+                units::exact(self.through_others_ns)
+            )?;
         }
         if self.nested_wait_ns > 0 {
-            let nested = exact(self.nested_wait_ns);
+            let nested = units::exact(self.nested_wait_ns);
             style.wrapped(
                 &format!("left out: {nested} ns of waits inside other waits of the same task"),
                 out,
             )?;
         }
         if self.steps_cut > 0 {
-            let steps = exact(i64::try_from(self.steps_cut).unwrap_or(i64::MAX));
+            let steps = units::exact(self.steps_cut);
             style.wrapped(
                 &format!(
                     "{steps} changes of a number of waiters were too many to be kept: their state is unknown"

@@ -36,15 +36,14 @@ pub(super) fn write_bars(
             writeln!(out)?;
         }
         let name = layout::marked(&name, key.cut_by_loss > 0);
-        let count = units::exact(i64::try_from(key.count).unwrap_or(i64::MAX));
-        let plural = if key.count == 1 { "" } else { "s" };
         writeln!(out, "{}", style.line(&name))?;
         let buckets = match histogram.buckets {
             Buckets::Log2 => key.buckets.clone(),
             Buckets::Hdr => few(&key.buckets),
         };
         let total = units::duration(key.total_ns);
-        writeln!(out, "{count} {}{plural}, {total} together{}", histogram.of, width_of(&buckets, histogram))?;
+        let count = units::counted(key.count, histogram.of.as_str());
+        writeln!(out, "{count}, {total} together{}", width_of(&buckets, histogram))?;
         block(key, &buckets, room, out)?;
     }
     let hidden = histogram.keys_total - histogram.keys.len();

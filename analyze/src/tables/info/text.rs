@@ -45,15 +45,18 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     line("lasted", &ended)?;
     line("events", &with_kinds(info.events, &info.events_by_kind))?;
     line("locks", &with_kinds(info.locks_by_kind.iter().map(|kind| kind.count).sum(), &info.locks_by_kind))?;
-    line("tasks", &format!("{} in {} processes", n(info.tasks as u64), n(info.processes as u64)))?;
+    line(
+        "tasks",
+        &format!("{} in {} processes", units::exact(info.tasks as u64), units::exact(info.processes as u64)),
+    )?;
     let named = match info.frames {
         0 => String::new(),
         frames => format!(", {} % of their frames named", 100 * info.frames_named / frames),
     };
-    line("stacks", &format!("{}{named}", n(info.stacks as u64)))?;
+    line("stacks", &format!("{}{named}", units::exact(info.stacks as u64)))?;
     let loss = match info.loss.events() {
         0 => "no event".to_owned(),
-        events => format!("{} events", n(events)),
+        events => format!("{} events", units::exact(events)),
     };
     line("lost", &loss)?;
     let written =
@@ -109,16 +112,13 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Ok(())
 }
 
-fn n(count: u64) -> String {
-    units::exact(i64::try_from(count).unwrap_or(i64::MAX))
-}
-
 /// `1,234 (wait 600, acquire 634)`
 fn with_kinds(total: u64, kinds: &[Count]) -> String {
-    let parts: Vec<String> = kinds.iter().map(|kind| format!("{} {}", kind.kind, n(kind.count))).collect();
+    let parts: Vec<String> =
+        kinds.iter().map(|kind| format!("{} {}", kind.kind, units::exact(kind.count))).collect();
     match parts.as_slice() {
-        [] => n(total),
-        _ => format!("{} ({})", n(total), parts.join(", ")),
+        [] => units::exact(total),
+        _ => format!("{} ({})", units::exact(total), parts.join(", ")),
     }
 }
 

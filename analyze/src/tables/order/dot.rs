@@ -5,8 +5,8 @@ use std::{
     io::{self, Write},
 };
 
-use super::{LockOrder, Row, row::Taking, text::times};
-use crate::choices::choices;
+use super::{LockOrder, Row, row::Taking};
+use crate::{choices::choices, output::units};
 
 choices! {
     /// The format of a graph.
@@ -41,7 +41,7 @@ impl LockOrder {
                 let trace = row.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "));
                 quoted(&format!("{trace}{}", taking.name))
             };
-            let label = format!("{} -> {}, {}", row.held.at, row.taken.at, times(row.count));
+            let label = format!("{} -> {}, {}", row.held.at, row.taken.at, units::times(row.count));
             let edge = format!("{} -> {} [label={}", node(&row.held), node(&row.taken), quoted(&label));
             if written.insert(edge.clone()) {
                 writeln!(out, "  {edge}{style}];")?;

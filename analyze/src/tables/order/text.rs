@@ -33,7 +33,7 @@ impl FailIf {
 impl LockOrder {
     /// Returns the numbers of cycles: `1 inversion; 2 other cycles cannot deadlock: 2 gated (--all lists them)`.
     pub fn summary(&self) -> String {
-        let mut parts = vec![counted(self.counts.inversions, "inversion")];
+        let mut parts = vec![units::counted(self.counts.inversions, "inversion")];
         parts.extend(self.remarks());
         parts.join("; ")
     }
@@ -69,18 +69,20 @@ impl LockOrder {
             ];
             let parts = parts.iter().filter(|(count, _)| *count > 0);
             let parts: Vec<String> =
-                parts.map(|(count, verdict)| format!("{} {verdict}", number(*count))).collect();
+                parts.map(|(count, verdict)| format!("{} {verdict}", units::exact(*count))).collect();
             let are_listed = self.rows.iter().any(|row| !row.verdict.is_inversion());
             let hint = if are_listed { "" } else { " (--all lists them)" };
-            let cycles = counted(counts.harmless(), "other cycle");
+            let cycles = units::counted(counts.harmless(), "other cycle");
             remarks.push(format!("{cycles} cannot deadlock: {}{hint}", parts.join(", ")));
         }
         if self.is_cut {
             remarks.push("and more: the search was ended; select locks with --lock or --kind".to_owned());
         }
         if self.dropped > 0 {
-            remarks
-                .push(format!("{} left out: too many distinct nestings", counted(self.dropped, "attempt")));
+            remarks.push(format!(
+                "{} left out: too many distinct nestings",
+                units::counted(self.dropped, "attempt")
+            ));
         }
         remarks
     }
@@ -92,7 +94,7 @@ fn write_block(rows: &[Row], style: TextStyle, out: &mut (dyn Write + Send)) -> 
     let heading = style.line(&format!("{}. {trace}{}", first.cycle, sentence(first)));
     writeln!(out, "{}", style.paint(Paint::Bold, &heading))?;
     for row in rows {
-        writeln!(out, "{}", style.line(&format!("   {} {}", times(row.count), by(row))))?;
+        writeln!(out, "{}", style.line(&format!("   {} {}", units::times(row.count), by(row))))?;
         write_taking("holds", "taken at", &row.held, style, out)?;
         write_taking("wants", "at", &row.taken, style, out)?;
     }
@@ -136,17 +138,4 @@ fn by(row: &Row) -> String {
     let more = row.threads.saturating_sub(row.by.len());
     let more = if more == 0 { String::new() } else { format!(" and {more} more threads") };
     format!("by {}{more}", row.by.join(", "))
-}
-
-/// Returns `once` or `12 times`.
-pub(super) fn times(count: u64) -> String {
-    if count == 1 { "once".to_owned() } else { format!("{} times", number(count)) }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", number(count), if count == 1 { "" } else { "s" })
-}
-
-fn number(count: u64) -> String {
-    units::exact(i64::try_from(count).unwrap_or(i64::MAX))
 }

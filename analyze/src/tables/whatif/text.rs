@@ -40,8 +40,8 @@ impl ReplayInfo {
         let part = if self.events < self.all_events {
             format!(
                 "; {} of {} events, from {} to {} of the trace",
-                units::exact(i64::try_from(self.events).unwrap_or(i64::MAX)),
-                units::exact(i64::try_from(self.all_events).unwrap_or(i64::MAX)),
+                units::exact(self.events),
+                units::exact(self.all_events),
                 units::duration(self.from_ns),
                 units::duration(self.to_ns)
             )
