@@ -67,50 +67,30 @@ pub(crate) enum Detail {
 
 impl Detail {
     fn columns(self) -> &'static [&'static str] {
-        const ALL: &[&str] = &[
+        /// In an order in which the columns of each detail but the paths are next to each other.
+        const COLUMNS: [&str; 13] = [
+            "state",
+            "count",
+            "peer_task_id",
+            "blocked_ns",
             "mode",
             "lock_id",
             "task_id",
             "stack_id",
-            "wait_ns",
             "call",
-            "blocked_ns",
+            "wait_ns",
             "runq_ns",
-            "peer_task_id",
             "peer_stack_id",
             "errno",
-            "count",
         ];
         match self {
-            Self::Times => &ALL[..6],
-            Self::States => &ALL[..8],
-            Self::Peers => &ALL[..10],
-            Self::Causes => &[
-                "mode",
-                "lock_id",
-                "task_id",
-                "stack_id",
-                "wait_ns",
-                "blocked_ns",
-                "peer_task_id",
-                "count",
-                "state",
-                "call",
-            ],
-            Self::CausesAndPeers => &[
-                "mode",
-                "lock_id",
-                "task_id",
-                "stack_id",
-                "wait_ns",
-                "call",
-                "blocked_ns",
-                "runq_ns",
-                "peer_task_id",
-                "peer_stack_id",
-                "count",
-                "state",
-            ],
+            Self::Times => &COLUMNS[4..10],
+            Self::States => &COLUMNS[3..11],
+            Self::Peers => &COLUMNS[2..12],
+            Self::All => &COLUMNS[1..],
+            Self::Causes => &COLUMNS[..10],
+            Self::CausesAndPeers => &COLUMNS[..12],
+            // Without the call and the count, which lie within the others.
             Self::Paths => &[
                 "mode",
                 "lock_id",
@@ -123,8 +103,7 @@ impl Detail {
                 "peer_stack_id",
                 "state",
             ],
-            Self::Lengths => &["wait_ns"],
-            Self::All => ALL,
+            Self::Lengths => &COLUMNS[9..10],
         }
     }
 }

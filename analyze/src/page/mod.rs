@@ -108,7 +108,8 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         let all = || input.names.locks().iter().map(|lock| lock.id.0);
         let second = || {
             let (tables, why) = (gathered.sink(0), why::Parts::of_all(&input.names));
-            Second::new(selection, tables, chains_found(), why, plan.sinks(&input, all(), options))
+            let states = has_states.then(|| gathered.0.0.states(0));
+            Second::new(selection, tables, chains_found(), why, states, plan.sinks(&input, all(), options))
         };
         let one = causes::of_waits(&input, allow_loss, second)?;
         // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
@@ -122,8 +123,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         gather::read(inputs, readers(), &mut gathered)?;
     }
     let ((report_found, why), (blame, over_time)) = gathered;
-    let report = report_found.report(inputs, &report_options, false)?;
-    let overview = overview.finish(inputs, &report_found, over_time)?;
+    let report = report_found.report(&report_options, false, None)?;
     let blame = blame.finish()?;
     let ranked = || report.rows.iter().filter_map(|row| row.key.lock_id());
     let mut why = why.choose();
@@ -132,7 +132,8 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         None => {
             let second = || {
                 let timeline = plan.sinks(&input, ranked().take(timeline::MAX_LOCKS), options);
-                Second::new(selection, (), chains_found(), why.receiver(0), timeline)
+                let states = has_states.then(|| report_found.states(0));
+                Second::new(selection, (), chains_found(), why.receiver(0), states, timeline)
             };
             let Followed { receiver, stats, trust, outcome } = causes::of_waits(&input, allow_loss, second)?;
             Followed { receiver: receiver.finish().1, stats, trust, outcome }
@@ -140,6 +141,8 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     };
     why.judge(0, receiver.why)?;
     let why = why.finish()?;
+    let states = receiver.states.map(|states| vec![states.found]);
+    let overview = overview.finish(&report_found, states, over_time)?;
     let mut chains = chains::RootsGathered::new(&chains_inputs, &chains_options)?;
     let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };
     chains::add_totals(&mut totals, &chains.add(0, receiver.chains), has_states, stats);

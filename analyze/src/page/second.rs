@@ -1,18 +1,20 @@
 //! The reading of a page that follows causes: the causes of waits enter, and the holds and waits of all locks. The ends of chains, the
-//! parts of the waits for judged locks, levels and the intervals of windows leave; and tables, unless another reading has made them.
+//! parts of the waits for judged locks, the states of holders, levels and the intervals of windows leave; and tables, unless another reading
+//! has made them.
 
 use super::{levels::Levels, windows::Keep};
 use crate::{
     causes::{Caused, Passed, Receiver},
     engine::{Hold, Share, Sink, TryFailure, Wait},
     input::{Detail, selection::Selection},
-    tables::{chains, why},
+    tables::{chains, report::RowStates, why},
 };
 
 /// The receivers other than those of the tables.
 pub(super) struct Rest<'a> {
     pub(super) chains: chains::RootsFound<'a>,
     pub(super) why: why::Parts<'a>,
+    pub(super) states: Option<RowStates<'a>>,
     pub(super) timeline: (Levels, Keep),
 }
 
@@ -23,6 +25,8 @@ pub(super) struct Second<'a, S> {
     tables: S,
     chains: chains::RootsFound<'a>,
     why: why::Parts<'a>,
+    /// The states of the holders in the rows of the report, if they are recorded.
+    states: Option<RowStates<'a>>,
     timeline: (Levels, Keep),
     /// Plain holds of selected locks that are not in the sums yet.
     plain: Vec<Hold>,
@@ -37,16 +41,17 @@ impl<'a, S: Sink> Second<'a, S> {
         tables: S,
         chains: chains::RootsFound<'a>,
         why: why::Parts<'a>,
+        states: Option<RowStates<'a>>,
         timeline: (Levels, Keep),
     ) -> Self {
-        Self { selection, tables, chains, why, timeline, plain: Vec::with_capacity(PLAIN) }
+        Self { selection, tables, chains, why, states, timeline, plain: Vec::with_capacity(PLAIN) }
     }
 
     /// Returns the receiver of the tables, and the rest.
     pub(super) fn finish(mut self) -> (S, Rest<'a>) {
         self.add_plain();
-        let Self { tables, chains, why, timeline, .. } = self;
-        (tables, Rest { chains, why, timeline })
+        let Self { tables, chains, why, states, timeline, .. } = self;
+        (tables, Rest { chains, why, states, timeline })
     }
 
     /// Adds the plain holds to all sums.
@@ -79,6 +84,9 @@ impl<S: Sink> Receiver for Second<'_, S> {
 
     fn direct(&mut self, caused: &Caused) {
         self.why.caused(caused);
+        if let Some(states) = &mut self.states {
+            states.caused(caused);
+        }
     }
 
     fn passed(&mut self, passed: &Passed) {
@@ -108,6 +116,9 @@ impl<S: Sink> Receiver for Second<'_, S> {
 
     #[inline]
     fn hold(&mut self, hold: &Hold) {
+        if let Some(states) = &mut self.states {
+            states.hold(hold);
+        }
         if !self.selection.selects_lock(hold.lock.0) {
             return self.why.hold(hold);
         }

@@ -2,7 +2,9 @@
 
 use super::Options;
 use crate::{
+    Filter,
     error::AnalyzeError,
+    plot,
     testing::{Parts, committed, text_of},
 };
 
@@ -43,6 +45,17 @@ fn a_page_made_in_one_reading_is_that_of_two() {
         });
         assert!(one.0 == two.0, "{name}: other data");
         assert!(one == two, "{name}: other columns or warnings");
+    }
+}
+
+#[test]
+fn the_picture_of_a_page_is_that_of_the_plot() {
+    for name in ["demo", "kernel", "redis", "off_cpu", "chain", "shop"] {
+        let trace = committed(name);
+        let page = super::page(&trace, &Options::default()).unwrap();
+        let overview = plot::overview::overview(&trace, &Filter::default()).unwrap();
+        let drawn = plot::overview_svg(&overview, &plot::Options::default()).unwrap();
+        assert!(page.data.pictures[0].light == drawn, "{name}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         gather::{self, Finish as _},
         key::By,
         periods,
-        report::{self, Column, Extra, HolderStates},
+        report::{self, Column, Extra, HolderStates, StatesByRow},
         timeline::{self, Cell, Timeline},
     },
 };
@@ -99,7 +99,8 @@ pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError
     let mut gathered = (report::gather(&inputs, &request.report), request.gather(&inputs)?);
     gather::read(&inputs, readers(), &mut gathered)?;
     let (report, over_time) = gathered;
-    request.finish(&inputs, &report, over_time)
+    let states = report.read_states(&request.report)?;
+    request.finish(&report, states, over_time)
 }
 
 /// The tables that the overview of a trace is made of.
@@ -149,14 +150,14 @@ impl Request {
         Ok((timeline::gather(inputs, &self.timeline)?, periods::gather(inputs, &self.acquired)?))
     }
 
-    /// Returns the overview of what was gathered.
+    /// Returns the overview of what was gathered, with the states of the holders if they are recorded.
     pub(crate) fn finish(
         &self,
-        inputs: &[Input<'_>],
         report: &report::Found<'_>,
+        states: Option<Vec<StatesByRow>>,
         (timeline, acquired): OverTime<'_>,
     ) -> Result<Overview, AnalyzeError> {
-        let report = report.report(inputs, &self.report, true)?;
+        let report = report.report(&self.report, true, states)?;
         let timeline = timeline.finish()?;
         Ok(Overview {
             locks: report.rows.iter().filter_map(LockWaits::of).collect(),

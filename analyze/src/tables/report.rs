@@ -40,11 +40,15 @@ pub(crate) use hold_sums::{HoldSums, PlainSums};
 pub use options::Options;
 pub use pick::Pick;
 pub use row::{Report, Row, columns};
-pub(crate) use states::{StateSums, by_state};
+pub(crate) use states::{StateSums, StatesByRow, by_state};
 
 use columns::{TEXT, UNFINISHED};
 pub(crate) use reading::Found;
-use reading::Reading;
+use reading::{Reading, Rows};
+use states::HoldStates;
+
+/// Adds the waiting time during each state of the holders to the rows of a report.
+pub(crate) type RowStates<'a> = HoldStates<Rows<'a>>;
 
 /// Makes one report of several traces, at least one. Rows of the same site, class or name are one row.
 ///
@@ -78,7 +82,7 @@ pub(crate) fn of_inputs(
         on_request.push((percentiles.extra(wanted).map_err(failed)?, filled));
     }
     if options.asks_for(Group::HolderStates) {
-        on_request.push((states::read(reading, inputs, &ids)?, states::filled()));
+        on_request.push((states::columns(states::read(reading, inputs)?, &ids)?, states::filled()));
     }
     if options.asks_for(Group::Fairness) {
         let how = (options.by, options.convoy_min.unwrap_or(CONVOY_MIN), readers);
@@ -95,27 +99,38 @@ pub(crate) fn gather<'a>(inputs: &'a [Input<'a>], options: &Options) -> Found<'a
     Found::new(Reading::new(options, 1).with_spent(), inputs)
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    /// Returns a receiver of the states of the holders in the input with this index, for a reading that follows the causes of waits anyway.
+    pub(crate) fn states(&self, at: usize) -> RowStates<'a> {
+        HoldStates::new(Rows::new(&self.inputs[at], self.reading))
+    }
+
+    /// Reads every trace again for the states of the holders, if the options ask for them.
+    pub(crate) fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
+        let is_asked = options.asks_for(Group::HolderStates);
+        is_asked.then(|| states::read(self.reading, self.inputs)).transpose()
+    }
+
     /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
-    /// say what waits were spent with; states of holders take another reading, and all other columns on request are null.
+    /// say what waits were spent with, and with `states` those of the holders' states; all other columns on request are null.
     pub(crate) fn report(
         &self,
-        inputs: &[Input<'_>],
         options: &Options,
         spent: bool,
+        states: Option<Vec<StatesByRow>>,
     ) -> Result<Report, AnalyzeError> {
         let mut on_request = Vec::new();
         if let Some(percentiles) = self.percentiles.as_ref().filter(|_| spent) {
             on_request.push((percentiles.spent().map_err(failed)?, Vec::new()));
         }
-        if options.asks_for(Group::HolderStates) {
-            on_request.push((states::read(Reading::new(options, 1), inputs, &self.ids)?, states::filled()));
+        if let Some(states) = states {
+            on_request.push((states::columns(states, &self.ids)?, states::filled()));
         }
-        let name = |[row]: [i64; 1]| self.ids.name(row, inputs);
+        let name = |[row]: [i64; 1]| self.ids.name(row, self.inputs);
         let sums = self.sums.clone();
         let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
         let is_unfiltered = options.filter == Filter::default();
-        let (by, traces, trust) = (options.by, inputs.len(), self.trust());
+        let (by, traces, trust) = (options.by, self.inputs.len(), self.trust());
         Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, trust })
     }
 }
@@ -164,11 +179,11 @@ impl Table for Report {
         if waits == 0 {
             return Ok(());
         }
-        let (plural, were) = if waits == 1 { ("", "was") } else { ("s", "were") };
+        let were = if waits == 1 { "was" } else { "were" };
         let line = format!(
-            "{} wait{plural} {were} open at the end: `klock why` says what for, `klock chains` who is at the end if the holders wait themselves, and \
+            "{} {were} open at the end: `klock why` says what for, `klock chains` who is at the end if the holders wait themselves, and \
              `klock report -F open_waits,open_wait` for how long so far",
-            units::exact(waits)
+            units::counted(waits, "wait")
         );
         writeln!(out)?;
         style.wrapped(&line, out)

@@ -49,8 +49,8 @@ pub(super) struct Reading {
 
 /// Gathers the lines of all traces.
 pub(crate) struct Found<'a> {
-    reading: Reading,
-    inputs: &'a [Input<'a>],
+    pub(super) reading: Reading,
+    pub(super) inputs: &'a [Input<'a>],
     pub(super) ids: RowIds,
     pub(super) sums: Lines<HoldSums, 1>,
     pub(super) percentiles: Option<Percentiles>,
@@ -148,7 +148,7 @@ impl Reading {
 }
 
 /// The rows of one trace, and the holds that count in them.
-pub(super) struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     names: &'a Names,
     selection: &'a Selection,
     by: By,

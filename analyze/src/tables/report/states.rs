@@ -16,6 +16,7 @@ use crate::{
     input::Input,
     tables::{
         frame::{Lines, Sums as _, failed, masked, sums},
+        key::RowKey,
         row_ids::RowIds,
     },
 };
@@ -35,6 +36,9 @@ sums! {
     }
 }
 
+/// The waiting time of the holds of each row of one trace.
+pub(crate) type StatesByRow = FxHashMap<RowKey, StateSums>;
+
 /// Returns the columns of the rows: 0 where no task waited for a hold of the row, null where holds are not measured.
 pub(super) fn filled() -> Vec<Expr> {
     let filled = |(name, _): &(&str, _)| {
@@ -43,13 +47,15 @@ pub(super) fn filled() -> Vec<Expr> {
     StateSums::FIELDS.iter().map(filled).collect()
 }
 
-/// Reads every trace again and returns the columns by row.
-pub(super) fn read(reading: Reading, inputs: &[Input<'_>], ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
+/// Reads every trace again and returns the waiting time of the holds of each row of each.
+pub(super) fn read(reading: Reading, inputs: &[Input<'_>]) -> Result<Vec<StatesByRow>, AnalyzeError> {
+    inputs.iter().map(|input| by_state(input, Rows::new(input, reading))).collect()
+}
+
+/// Returns the columns by row, from those of the rows of each trace.
+pub(super) fn columns(found: Vec<StatesByRow>, ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
     let mut lines: Lines<StateSums, 1> = Lines::new(["row"]);
-    for (trace, input) in inputs.iter().enumerate() {
-        let mut rows = Rows::new(input, reading);
-        let row = |hold: &Hold| (rows.selects(hold) && hold.is_credited()).then(|| rows.key(hold));
-        let found = by_state(input, row)?;
+    for (trace, found) in found.into_iter().enumerate() {
         let ids = ids.of_trace(trace);
         for (key, sums) in found {
             if let Some(row) = ids.get(&key) {
@@ -60,26 +66,60 @@ pub(super) fn read(reading: Reading, inputs: &[Input<'_>], ids: &RowIds) -> Resu
     lines.merge().map_err(failed)
 }
 
-/// Reads a trace again and returns the waiting time of the holds of each row. `row` returns the row that counts a hold, if one does.
-pub(crate) fn by_state<K: Copy + Eq + Hash>(
+/// Reads a trace again and returns the waiting time of the holds of each row.
+pub(crate) fn by_state<R: HoldRows>(
     input: &Input<'_>,
-    row: impl FnMut(&Hold) -> Option<K>,
-) -> Result<FxHashMap<K, StateSums>, AnalyzeError> {
-    let (open, ended, found) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
-    let (holds, _) = causes::of_all_waits(input, HoldStates { row, open, ended, found })?;
+    rows: R,
+) -> Result<FxHashMap<R::Key, StateSums>, AnalyzeError> {
+    let (holds, _) = causes::of_all_waits(input, HoldStates::new(rows))?;
     Ok(holds.found)
 }
 
-/// Adds the waiting time of each hold to its row, if a row counts the hold.
-struct HoldStates<K, F> {
-    row: F,
-    open: FxHashMap<(LockId, HoldId), StateSums>,
-    /// Holds of which not all time is known: their row, if one counts them, and the missing time.
-    ended: FxHashMap<(LockId, HoldId), (Option<K>, i64)>,
-    found: FxHashMap<K, StateSums>,
+/// The rows that count holds.
+pub(crate) trait HoldRows {
+    /// The key of a row.
+    type Key: Copy + Eq + Hash;
+
+    /// Returns the row that counts a hold, if one does.
+    fn row(&mut self, hold: &Hold) -> Option<Self::Key>;
 }
 
-impl<K: Copy + Eq + Hash, F: FnMut(&Hold) -> Option<K>> Receiver for HoldStates<K, F> {
+impl<K: Copy + Eq + Hash, F: FnMut(&Hold) -> Option<K>> HoldRows for F {
+    type Key = K;
+
+    fn row(&mut self, hold: &Hold) -> Option<K> {
+        self(hold)
+    }
+}
+
+impl HoldRows for Rows<'_> {
+    type Key = RowKey;
+
+    fn row(&mut self, hold: &Hold) -> Option<RowKey> {
+        (self.selects(hold) && hold.is_credited()).then(|| self.key(hold))
+    }
+}
+
+type ByHold<T> = FxHashMap<(LockId, HoldId), T>;
+
+/// Adds the waiting time of each hold to its row, if a row counts the hold.
+pub(crate) struct HoldStates<R: HoldRows> {
+    rows: R,
+    open: ByHold<StateSums>,
+    /// Holds of which not all time is known: their row, if one counts them, and the missing time.
+    ended: ByHold<(Option<R::Key>, i64)>,
+    /// The waiting time of the holds of each row.
+    pub(crate) found: FxHashMap<R::Key, StateSums>,
+}
+
+impl<R: HoldRows> HoldStates<R> {
+    pub(super) fn new(rows: R) -> Self {
+        let (open, ended, found) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
+        Self { rows, open, ended, found }
+    }
+}
+
+impl<R: HoldRows> Receiver for HoldStates<R> {
     fn caused(&mut self, caused: &Caused) {
         let (Payer::Hold(hold), Some(state)) = (caused.payer, caused.state) else { return };
         let key = (caused.lock, hold);
@@ -105,7 +145,7 @@ impl<K: Copy + Eq + Hash, F: FnMut(&Hold) -> Option<K>> Receiver for HoldStates<
         }
         let id = HoldId { task: hold.task, start_ns: hold.start_ns, stack: hold.stack, mode: hold.mode };
         let key = (hold.lock, id);
-        let row = (self.row)(hold);
+        let row = self.rows.row(hold);
         let sums = self.open.remove(&key).unwrap_or_default();
         let known_ns = (0..StateSums::FIELDS.len()).map(|field| sums.get(field)).sum();
         if let Some(row) = row {
