@@ -4,28 +4,27 @@
 //! the model visits all intervals, counts nanoseconds one by one, and sorts all times for a percentile. It shares only the definitions
 //! in docs/reading-a-report.md with the tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
 use crate::{
     Filter,
-    engine::{
-        Counts, Hold, HoldState, Outcome, Wait,
-        histories::{self, KINDS},
-        model::Model,
-    },
+    engine::{Counts, Hold, HoldState, Outcome, Wait, histories, model::Model},
     tables::blame::{self, Charged},
     tables::hist::{Bucket, Of},
     tables::key::By,
-    tables::report::{Columns, Extra},
 };
 
 mod context;
 mod cross_checks;
+mod keys;
 mod properties;
+pub(crate) mod report;
+mod request;
 
-use context::{END_NS, START_NS, TASKS};
+use context::{END_NS, START_NS};
+use keys::{key, tid};
 
 /// A row's key as CSV has it.
 pub(super) type Key = Vec<String>;
@@ -44,9 +43,6 @@ pub(super) struct Seen {
 
 /// A row of blame: total ns, shares, the longest share in ns, and shares of waits that a loss cut.
 pub(super) type Blamed = (i64, i64, i64, i64);
-
-/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns.
-type Unfinished = [i64; 7];
 
 /// A cell of a timeline: waits in ns, holds in ns, waits and holds that began.
 pub(super) type Cell = (i64, Option<i64>, i64, i64);
@@ -119,66 +115,6 @@ impl Seen {
     fn credited(&self) -> impl Iterator<Item = &Hold> {
         let states = [HoldState::Complete, HoldState::AcquisitionOnly];
         self.selected_holds().filter(move |hold| states.contains(&hold.state))
-    }
-
-    /// Returns the report by key: the columns, and the intervals cut by loss.
-    pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Columns, u64)> {
-        let mut rows: BTreeMap<Key, (Vec<&Hold>, Unfinished)> = BTreeMap::new();
-        for hold in self.credited() {
-            rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().0.push(hold);
-        }
-        self.unfinished(|lock, task, stack, one| {
-            let row = &mut rows.entry(key(by, lock, task, stack)).or_default().1;
-            row.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
-        });
-        let cut = self.cut(by);
-        let row = |(key, (holds, unfinished)): (Key, (Vec<&Hold>, Unfinished))| {
-            let cut = cut.get(&key).copied().unwrap_or(0);
-            (key, (columns(&holds, unfinished), cut))
-        };
-        rows.into_iter().map(row).collect()
-    }
-
-    /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open at the end.
-    fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
-        for wait in self.selected_waits() {
-            let one = match wait.outcome {
-                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0],
-                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns],
-                _ => continue,
-            };
-            add(wait.lock, wait.task, wait.stack, one);
-        }
-        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::OpenAtEnd) {
-            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0];
-            add(hold.lock, hold.task, hold.stack, one);
-        }
-        for event in &self.try_failures {
-            let (lock, task) = (event.lock.unwrap(), event.task.unwrap());
-            if self.selects(task, event.mode.unwrap_or(Mode::Exclusive), None)
-                && self.ended_in_window(event.ts_ns)
-            {
-                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0]);
-            }
-        }
-    }
-
-    pub(super) fn totals(&self) -> Columns {
-        let mut unfinished = Unfinished::default();
-        self.unfinished(|_, _, _, one| unfinished.iter_mut().zip(one).for_each(|(sum, one)| *sum += one));
-        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>(), unfinished) }
-    }
-
-    /// Returns the holds and waits that a loss cut, by key.
-    fn cut(&self, by: By) -> BTreeMap<Key, u64> {
-        let mut cut = BTreeMap::new();
-        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::CutByLoss) {
-            *cut.entry(key(by, hold.lock, hold.task, hold.stack)).or_default() += 1;
-        }
-        for wait in self.selected_waits().filter(|wait| wait.outcome == Outcome::CutByLoss) {
-            *cut.entry(key(by, wait.lock, wait.task, wait.stack)).or_default() += 1;
-        }
-        cut
     }
 
     /// Returns times by key.
@@ -322,131 +258,4 @@ pub(super) fn fit(buckets: &[Bucket], times: &[i64]) -> bool {
     };
     let apart = buckets.windows(2).all(|pair| pair[0].to_ns < pair[1].from_ns);
     apart && buckets.iter().all(holds) && buckets.iter().map(|b| b.count).sum::<u64>() == times.len() as u64
-}
-
-/// Returns the columns of a report of these holds.
-fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
-    let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
-    let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
-    let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
-    let [abandoned, abandoned_wait_ns, try_failed, open_holds, open_hold_ns, open_waits, open_wait_ns] =
-        unfinished;
-    let is_measured = !complete.is_empty();
-    let total: i64 = times.iter().sum();
-    let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
-    let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
-    let contended = || holds.iter().filter(|hold| hold.contended);
-    let waited: Vec<i64> = contended().filter_map(|hold| hold.wait_ns).collect();
-    let count = sum(|hold| hold.acquisitions);
-    let waits_known = !known.is_empty() || count == 0;
-    let wait_total: i64 = known.iter().sum();
-    let measured = |value: i64| is_measured.then_some(value);
-    // Waits of which all three parts are known.
-    let states: Vec<(i64, i64, i64)> =
-        contended().filter_map(|hold| Some((hold.wait_ns?, hold.blocked_ns?, hold.runq_ns?))).collect();
-    let state = |value: fn(&(i64, i64, i64)) -> i64| {
-        (!states.is_empty()).then(|| states.iter().map(value).sum::<i64>())
-    };
-    Columns {
-        max_ns: measured(times.iter().max().copied().unwrap_or(0)),
-        wait_max_ns: waits_known.then(|| known.iter().max().copied().unwrap_or(0)),
-        total_ns: measured(total),
-        wait_total_ns: waits_known.then_some(wait_total),
-        count,
-        avg_ns: is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>()),
-        wait_avg_ns: waits_known.then(|| if count == 0 { 0 } else { wait_total / count }),
-        cnt_hold: measured(sum(|hold| hold.waits_begun)),
-        cnt_lock: contended().count() as i64,
-        wait_caused_ns: measured(sum(|hold| hold.wait_caused_ns)),
-        holds_contended: measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
-        gap_ns: (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum()),
-        contention_ppm: (count > 0).then(|| contended().count() as i64 * 1_000_000 / count),
-        owner_changes: measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64),
-        max_waiters: measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
-        attempts: count + abandoned + try_failed + open_waits,
-        abandoned,
-        abandoned_wait_ns,
-        try_failed,
-        open_holds,
-        open_hold_ns,
-        open_waits,
-        open_wait_ns,
-        states: None,
-        fairness: None,
-        extra: Some(Extra {
-            min_ns: times.iter().min().copied(),
-            p50_ns: percentile(&times, 500),
-            p90_ns: percentile(&times, 900),
-            p99_ns: percentile(&times, 990),
-            p999_ns: percentile(&times, 999),
-            wait_min_ns: waited.iter().min().copied(),
-            wait_p50_ns: percentile(&waited, 500),
-            wait_p90_ns: percentile(&waited, 900),
-            wait_p99_ns: percentile(&waited, 990),
-            wait_p999_ns: percentile(&waited, 999),
-            spin_ns: state(|(wait, blocked, runq)| wait - blocked - runq),
-            blocked_ns: state(|(_, blocked, _)| *blocked),
-            runq_ns: state(|(_, _, runq)| *runq),
-            threads: Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64),
-        }),
-    }
-}
-
-/// Returns the smallest time that `rank` thousandths of all times do not exceed.
-fn percentile(times: &[i64], rank: usize) -> Option<i64> {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
-}
-
-fn tid(task: TaskId) -> i32 {
-    TASKS[task.0 as usize].tid
-}
-
-/// Returns the key columns of a row, as in CSV.
-fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) -> Key {
-    let kind = KINDS[lock.0 as usize];
-    let who = &TASKS[task.0 as usize];
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let class = [kind.to_string(), String::new()];
-    // No stack has a user frame, so the site of a user lock is unknown.
-    let stack = stack.filter(|_| kind.is_kernel()).map(|stack| stack.0);
-    let key: Vec<String> = match by {
-        By::Lock => vec![lock.0.to_string(), String::new(), kind.to_string(), String::new()],
-        By::Site => match stack {
-            Some(0 | 1) => ["a.c", "1", "f", "a.c:1"].map(str::to_owned).into_iter().chain(class).collect(),
-            Some(_) => ["a.c", "2", "f", "a.c:2"].map(str::to_owned).into_iter().chain(class).collect(),
-            None => ["", "", "", "(unknown)"].map(str::to_owned).into_iter().chain(class).collect(),
-        },
-        By::Stack => {
-            let functions = match stack {
-                Some(0) => "f",
-                Some(1) => "f;g",
-                Some(_) => "f;h",
-                None => "",
-            };
-            [functions.to_owned()].into_iter().chain(class).collect()
-        }
-        By::Class => class.to_vec(),
-        By::Kind => vec![kind.to_string()],
-        By::Task => vec![task.0.to_string(), who.pid.to_string(), who.tid.to_string(), text(who.comm)],
-        By::TaskLock => {
-            let (task, lock) = (key(By::Task, lock, task, None), key(By::Lock, lock, task, None));
-            let [lock_id, address, kind, _] = <[String; 4]>::try_from(lock).unwrap();
-            let of_lock = [lock_id, address, kind, String::new(), String::new()];
-            task.into_iter().chain(of_lock).collect()
-        }
-        By::Process => {
-            let pid = who.pid;
-            let of_first = TASKS.iter().find(|task| task.pid == pid && task.tid == pid).and_then(|t| t.comm);
-            let any = || TASKS.iter().rev().filter(|task| task.pid == pid).find_map(|task| task.comm);
-            vec![pid.to_string(), text(of_first.or_else(any))]
-        }
-        By::Comm => vec![text(who.comm)],
-        By::Cgroup => vec![text(who.cgroup)],
-        By::Host => vec!["here".to_owned()],
-        // No stack of the model has a function with a purpose.
-        By::Purpose => vec![if kind == LockKind::CondVar { "condvar" } else { "lock" }.to_owned()],
-    };
-    key
 }

@@ -18,8 +18,8 @@ use std::{collections::HashMap, iter, path::Path};
 
 use tempfile::TempDir;
 use trace_format::{
-    Batch, Event, EventKind, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, Stack,
-    StackId, TaskId, TaskRow, Trace, TraceWriter, run_info::Source, writer,
+    Batch, Event, EventKind, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Stack, StackId,
+    TaskId, TaskRow, Trace, TraceWriter, run_info::Source, writer,
 };
 
 use crate::{
@@ -35,32 +35,14 @@ use crate::{
     },
 };
 
+mod rows;
+
+pub(crate) use rows::{KeptRows, task_row};
+
 /// Returns the number of cases of a property test: `full`, or a twentieth of it in `cargo xtask test --fast`, which sets
 /// KLOCK_FAST_TESTS and runs a debug build.
 pub(crate) fn cases(full: u32) -> u32 {
     if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 20).max(4) } else { full }
-}
-
-/// Returns a lock of which only the kind is known.
-pub(crate) fn lock_row(id: i32, kind: LockKind) -> LockRow {
-    let scope = if kind.is_kernel() { Scope::Kernel } else { Scope::Process };
-    LockRow {
-        id: LockId(id),
-        address: None,
-        kind,
-        scope,
-        pid: None,
-        name: None,
-        shared: None,
-        init_stack: None,
-        first_ns: 0,
-        last_ns: 0,
-    }
-}
-
-/// Returns a thread of process 1 with this start and exit.
-pub(crate) fn task_row(id: i32, (start_ns, exit_ns): (Option<i64>, Option<i64>)) -> TaskRow {
-    TaskRow { id: TaskId(id), pid: 1, tid: id, comm: None, start_ns, exit_ns, cgroup: None, parent: None }
 }
 
 /// Returns the text that `write` writes.
@@ -193,13 +175,12 @@ impl Parts {
 
     fn lock(&mut self, name: &str, kind: &str, rest: &[&str]) {
         let kind: LockKind = kind.parse().unwrap();
-        let row = lock_row(self.locks.len() as i32, kind);
-        let id = row.id;
+        let id = LockId(self.locks.len() as i32);
         let mut row = LockRow {
             address: Some(0x1000 + 0x40 * id.0 as u64),
             pid: (!kind.is_kernel()).then_some(100),
             name: Some(name.to_owned()),
-            ..row
+            ..LockRow::new(id, kind)
         };
         for (key, value) in pairs(rest) {
             match key {
@@ -214,9 +195,8 @@ impl Parts {
     }
 
     fn task(&mut self, name: &str, rest: &[&str]) {
-        let row = task_row(self.tasks.len() as i32, (None, None));
-        let id = row.id;
-        let mut row = TaskRow { pid: 100, tid: 101 + id.0, comm: Some(name.to_owned()), ..row };
+        let id = TaskId(self.tasks.len() as i32);
+        let mut row = TaskRow { comm: Some(name.to_owned()), ..TaskRow::new(id, 100, 101 + id.0) };
         for (key, value) in pairs(rest) {
             match key {
                 "pid" => row.pid = value.parse().unwrap(),

@@ -7,7 +7,6 @@ use trace_format::{
 };
 
 use super::Rules;
-use crate::testing::lock_row;
 
 /// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, and two for chains.
 pub(crate) const KINDS: [LockKind; 8] = [
@@ -39,7 +38,8 @@ pub(crate) fn context() -> (RunInfo, Vec<LockRow>) {
         ..Source::default()
     };
     let info = RunInfo { sources: KINDS[1..].iter().copied().map(source).collect(), ..RunInfo::default() };
-    let lock = |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..lock_row(id, *kind) };
+    let lock =
+        |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..LockRow::new(LockId(id), *kind) };
     (info, (0..).zip(&KINDS).map(lock).collect())
 }
 

@@ -11,15 +11,17 @@ pub use trace_format::text::printable;
 use trace_format::{FormatError, LockId, LockKind, LockRow, Stack, StackId, TaskId, TaskRow, Trace};
 
 mod chain;
+mod frames;
 mod lock_functions;
 mod point;
 pub mod purposes;
 pub(crate) mod short;
 
 use chain::Chains;
+pub(crate) use frames::shown_frames;
 pub use point::Point;
 use point::Points;
-pub(crate) use point::{UNKNOWN, function, shorten, shown_frames};
+pub(crate) use point::{UNKNOWN, function, shorten};
 use purposes::Purposes;
 
 /// The side tables of a trace, for lookups by id. Keeps only the acquisition sites of stacks.

@@ -3,195 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use proptest::{collection::vec, option, prelude::*, sample::Index, sample::select, test_runner::Config};
-use trace_format::{Event, Mode, Trace};
+use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
+use trace_format::Event;
 
 use super::{
     Seen,
-    context::{ModelContext, START_NS, TASKS, any_key, file},
+    context::{ModelContext, START_NS, file},
     fit,
+    request::{Request, Tables, any_request, in_memory, of_file},
 };
 use crate::{
-    AnalyzeError, Filter,
-    engine::{
-        Charge, HoldState, Outcome,
-        histories::{self, KINDS},
-    },
-    input::locks::TaskSelector,
-    output::{Cell, Rows},
+    Filter,
+    engine::{Charge, HoldState, Outcome, histories},
     tables::blame,
-    tables::hist::{self, Buckets, Of},
+    tables::hist,
     tables::intervals::{self, RowKind},
-    tables::key::By,
-    tables::report::{self, Column},
+    tables::report,
     tables::timeline,
-    testing::MemoryEvents,
 };
-
-/// The options of all tables.
-#[derive(Clone, Debug)]
-struct Request {
-    by: By,
-    sort: Column,
-    limit: Option<usize>,
-    blame_by: blame::By,
-    of: Of,
-    /// Whether histograms are by the key.
-    of_key: bool,
-    buckets: Buckets,
-    period_ns: i64,
-    filter: Filter,
-    readers: usize,
-}
-
-fn any_filter() -> impl Strategy<Value = Filter> {
-    let kinds = prop_oneof![3 => Just(Vec::new()), 1 => select(&KINDS[..]).prop_map(|kind| vec![kind])];
-    let task = option::weighted(0.2, (0..TASKS.len()).prop_map(|at| TaskSelector::Number(TASKS[at].tid)));
-    let mode = option::weighted(0.1, select(vec![Mode::Exclusive, Mode::Shared]));
-    let (least, from) = (option::weighted(0.1, 0..9i64), option::weighted(0.2, 0..90i64));
-    let to = option::weighted(0.2, 90..200i64);
-    (kinds, any::<bool>(), task, mode, least, from, to).prop_map(
-        |(kinds, include_idle, task, mode, min_wait_ns, from_ns, to_ns)| Filter {
-            kinds,
-            include_idle,
-            // The first thread of a process is the process, too.
-            task: task.filter(|task| *task != TaskSelector::Number(100)),
-            mode,
-            min_wait_ns,
-            from_ns,
-            to_ns,
-            ..Filter::default()
-        },
-    )
-}
-
-fn any_request() -> impl Strategy<Value = Request> {
-    // Other columns on request have models of their own.
-    let is_modelled = |column: &Column| {
-        !column.is_part() && column.group().is_none_or(|group| group == report::Group::Extra)
-    };
-    let sorts: Vec<Column> = Column::ALL.iter().copied().filter(is_modelled).collect();
-    let report = (any_key(), select(sorts), option::of(0..5usize), select(blame::By::ALL));
-    let hist = (select(Of::ALL), any::<bool>(), select(Buckets::ALL), 1..40i64);
-    (report, hist, any_filter(), 1..5usize).prop_map(
-        |((by, sort, limit, blame_by), (of, of_key, buckets, period_ns), filter, readers)| Request {
-            by,
-            sort,
-            limit,
-            blame_by,
-            of,
-            of_key,
-            buckets,
-            period_ns,
-            filter,
-            readers,
-        },
-    )
-}
-
-/// Tables as they are made: of a part in memory, or of a file.
-#[derive(Clone, Debug, PartialEq)]
-struct Tables {
-    report: report::Report,
-    blame: blame::Blame,
-    timeline: timeline::Timeline,
-    hist: hist::Histogram,
-    waits: Vec<Vec<String>>,
-    holds: Vec<Vec<String>>,
-}
-
-fn report_options(request: &Request) -> report::Options {
-    report::Options {
-        by: request.by,
-        sort: request.sort,
-        columns: vec![Column::P99],
-        limit: request.limit,
-        filter: request.filter.clone(),
-        allow_loss: true,
-        ..report::Options::default()
-    }
-}
-
-fn blame_options(request: &Request) -> blame::Options {
-    let Request { blame_by: by, filter, .. } = request.clone();
-    blame::Options { by, filter, allow_loss: true, ..blame::Options::default() }
-}
-
-fn timeline_options(request: &Request) -> timeline::Options {
-    let Request { by, filter, period_ns, .. } = request.clone();
-    timeline::Options {
-        by,
-        period_ns: Some(period_ns),
-        filter,
-        allow_loss: true,
-        ..timeline::Options::default()
-    }
-}
-
-fn hist_options(request: &Request) -> hist::Options {
-    let Request { of, buckets, filter, .. } = request.clone();
-    let by = request.of_key.then_some(request.by);
-    hist::Options { of, buckets, by, filter, allow_loss: true, ..hist::Options::default() }
-}
-
-fn raw_options(what: RowKind, request: &Request) -> intervals::Options {
-    intervals::Options { what, filter: request.filter.clone(), ..intervals::Options::default() }
-}
-
-fn in_memory(context: &ModelContext, events: &[Event], request: &Request) -> Tables {
-    let memory = MemoryEvents(events.to_vec());
-    let part = [context.input(&memory, &request.filter).unwrap()];
-    let rows = |what| {
-        let mut kept = Kept::default();
-        intervals::of_inputs(&part, false, &raw_options(what, request), &mut kept).unwrap();
-        kept.0
-    };
-    let readers = request.readers;
-    Tables {
-        report: report::of_inputs(&part, &report_options(request), readers).unwrap(),
-        blame: blame::of_inputs(&part, &blame_options(request), readers).unwrap(),
-        timeline: timeline::of_inputs(&part, &timeline_options(request), readers).unwrap(),
-        hist: hist::of_inputs(&part, &hist_options(request), readers).unwrap(),
-        waits: rows(RowKind::Waits),
-        holds: rows(RowKind::Holds),
-    }
-}
-
-fn of_file(trace: &Trace, request: &Request) -> Result<Tables, AnalyzeError> {
-    let rows = |what| {
-        let mut kept = Kept::default();
-        intervals::write(std::slice::from_ref(trace), &raw_options(what, request), &mut kept).map(|_| kept.0)
-    };
-    let traces = std::slice::from_ref(trace);
-    Ok(Tables {
-        report: report::report(traces, &report_options(request))?,
-        blame: blame::blame(traces, &blame_options(request))?,
-        timeline: timeline::timeline(traces, &timeline_options(request))?,
-        hist: hist::histogram(traces, &hist_options(request))?,
-        waits: rows(RowKind::Waits)?,
-        holds: rows(RowKind::Holds)?,
-    })
-}
-
-/// Rows as text, kept.
-#[derive(Default)]
-struct Kept(Vec<Vec<String>>);
-
-impl Rows for Kept {
-    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
-        let text = |cell: &Cell<'_>| match cell {
-            Cell::Null => String::new(),
-            Cell::Int(number) => number.to_string(),
-            Cell::Text(text) => text.clone().into_owned(),
-        };
-        self.0.push(cells.iter().map(text).collect());
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), AnalyzeError> {
-        Ok(())
-    }
-}
 
 /// These columns of rows of this kind, in an order that is the rows' own.
 fn columns_of(what: RowKind, rows: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
@@ -205,7 +34,7 @@ fn columns_of(what: RowKind, rows: &[Vec<String>], names: &[&str]) -> Vec<Vec<St
 }
 
 fn text(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 proptest! {

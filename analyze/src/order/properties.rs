@@ -24,14 +24,15 @@ use super::{
 use crate::{
     engine::{Rules, histories},
     input::names::Names,
-    testing::{cases, lock_row, task_row},
+    testing::{cases, task_row},
 };
 
 /// The site of each stack: the first two have the same.
 const SITES: [i32; 3] = [0, 0, 1];
 
 fn locks(kinds: &[LockKind]) -> Vec<LockRow> {
-    let lock = |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..lock_row(id, *kind) };
+    let lock =
+        |(id, kind): (i32, &LockKind)| LockRow { scope: Scope::Kernel, ..LockRow::new(LockId(id), *kind) };
     (0..).zip(kinds).map(lock).collect()
 }
 

@@ -10,6 +10,8 @@ mod chart;
 mod compute;
 mod fill;
 mod grid;
+#[cfg(test)]
+pub(crate) mod history;
 mod holders;
 mod kept;
 mod of_locks;
@@ -17,7 +19,7 @@ mod overall;
 mod replay;
 mod survey;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod track;
 mod waiters;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::{Event, run_info::Clocks};
 
-use super::*;
+use super::{tests::whole, *};
 use crate::{
     Filter,
     engine::histories,
@@ -73,11 +73,6 @@ fn trace_between(events: Vec<Event>, from_ns: i64, to_ns: i64) -> TestTrace {
     parts.write_in_groups(9)
 }
 
-fn options(period_ns: i64, long_period_ns: i64) -> Options {
-    let filter = Filter { include_idle: true, ..Filter::default() };
-    Options { period_ns, long_period_ns, keys: None, filter, ..Options::default() }
-}
-
 fn span(events: &[Event]) -> (i64, i64) {
     let times = || events.iter().map(|event| event.ts_ns);
     (times().min().unwrap_or(0) - 1, times().max().unwrap_or(0) + 1)
@@ -101,7 +96,7 @@ proptest! {
         };
         let parts = [of(false), of(true)];
         prop_assume!(parts.iter().all(|part| !part.is_empty()));
-        let options = options(period_ns, long_period_ns);
+        let options = whole(period_ns, long_period_ns);
         let rolled_up = |events: Vec<Event>| rollup(&trace_between(events, from_ns, to_ns).trace, &options).unwrap();
         let whole = rolled_up(events.clone());
         let differences = Merged::of(&parts.map(rolled_up)).differences(&Merged::of([&whole]));
@@ -120,7 +115,7 @@ proptest! {
         let (from_ns, to_ns) = span(&events);
         let split_ns = 1 + at.index((to_ns - from_ns) as usize) as i64;
         let test = trace_between(events, from_ns, to_ns);
-        let options = options(period_ns, long_period_ns);
+        let options = whole(period_ns, long_period_ns);
         let part = |from_ns: Option<i64>, to_ns: Option<i64>| {
             let filter = Filter { from_ns, to_ns, ..options.filter.clone() };
             rollup(&test.trace, &Options { filter, ..options.clone() }).unwrap()

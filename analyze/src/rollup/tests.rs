@@ -41,7 +41,8 @@ fn all_of(trace: &Trace, options: &Options) -> Rollup {
     rollup(trace, options).unwrap()
 }
 
-fn whole(period_ns: i64, long_period_ns: i64) -> Options {
+/// Options of a rollup of everything.
+pub(super) fn whole(period_ns: i64, long_period_ns: i64) -> Options {
     let filter = Filter { include_idle: true, ..Filter::default() };
     Options { period_ns, long_period_ns, keys: None, filter, ..Options::default() }
 }

@@ -34,7 +34,9 @@ mod cut;
 mod draws;
 mod hosts;
 mod measure;
+mod metric;
 mod options;
+mod periods;
 mod row;
 mod side;
 #[cfg(test)]
@@ -43,13 +45,14 @@ mod text;
 
 pub use condition::Condition;
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
-pub use measure::{Change, Metric};
+pub use measure::Change;
+pub use metric::Metric;
 pub use options::{Align, Options};
 pub use row::{ChangeRow, Diff, Row, columns};
 pub(crate) use side::{goes_by_itself, label};
 
 use draws::Draws;
-use measure::Periods;
+use periods::Periods;
 pub(crate) use side::Side;
 use side::is_gone;
 
@@ -114,9 +117,10 @@ fn compare(before: Side, after: Side, resampling: Resampling, options: &Options,
     names.sort_unstable();
     names.dedup();
     let of = |name: &String| {
-        let side =
-            |side: &'_ Side| side.keys.get(name).map(|periods| periods.rate(options.metric, &side.spans));
-        let (was, is) = (side(&before).unwrap_or(0.0), side(&after).unwrap_or(0.0));
+        let value = |side: &Side| {
+            side.keys.get(name).map_or(0.0, |periods| measure::rate(options.metric, (periods, &side.spans)))
+        };
+        let (was, is) = (value(&before), value(&after));
         // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
         [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };

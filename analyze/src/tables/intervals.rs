@@ -3,84 +3,37 @@
 //! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there at the end. Events come in the order of the file, waits
 //! and holds in the order in which they end, several traces one after the other.
 
-use std::{
-    io::{self, Write},
-    ops::ControlFlow,
-};
+use std::io::{self, Write};
 
-use trace_format::{Event, Trace};
+use trace_format::Trace;
 
 use crate::{
-    choices::choices,
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
-        filter::Filter,
-        selection::Selection,
-        trust::{About, Trust, TrustCounter},
+        Detail, Input,
+        trust::{Trust, TrustCounter},
     },
     output::{
-        self, Cell, Column, Field, Having, Kind, RowTest, Rows,
-        column::{select, sort_key},
+        Rows,
         layout::{self, TextStyle},
     },
 };
 
+mod columns;
 mod events;
 mod holds;
+mod options;
 mod ranking;
 mod row;
 #[cfg(test)]
 mod tests;
 mod waits;
+mod writing;
 
-use ranking::Ranking;
-use row::Row;
+pub use columns::{chosen_fields, fields, help};
+pub use options::{Options, RowKind};
 
-choices! {
-    /// The kind of rows.
-    RowKind, "kind of row" {
-        /// One event.
-        #[default]
-        Events = "events",
-        /// One task's wait for one lock.
-        Waits = "waits",
-        /// One task's hold of one lock.
-        Holds = "holds",
-    }
-}
-
-impl RowKind {
-    /// Returns the table that the trust block is written below.
-    pub const fn about(self) -> About {
-        match self {
-            Self::Events => About::Events,
-            Self::Waits => About::Waits,
-            Self::Holds => About::Holds,
-        }
-    }
-}
-
-/// The least width of a terminal that shows when each of the longest intervals began.
-const WIDE: usize = 100;
-
-/// Options of the rows.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The kind of rows.
-    pub what: RowKind,
-    /// The part of the traces to read. The least wait and the window also select events.
-    pub filter: Filter,
-    /// The conditions on rows.
-    pub having: Vec<Having>,
-    /// The number of rows; `None` is all.
-    pub limit: Option<u64>,
-    /// The column to sort by; `None` for the order of the trace. Sorted rows are kept in memory, at most twice the limit.
-    pub sort: Option<String>,
-    /// The columns of text to write, by heading or name; empty for the default ones.
-    pub columns: Vec<String>,
-}
+use writing::{Intervals, Out, What};
 
 /// The rows that were written, and the events and intervals that they do not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,97 +82,6 @@ impl Written {
             None => layout::hidden_somewhere(style, out),
         }
     }
-}
-
-/// Returns the default columns as the formats see them. Rows of several traces start with their trace.
-pub fn fields(what: RowKind, several: bool) -> Vec<Field> {
-    fn of<T: 'static>(columns: Vec<Column<Row<T>>>, several: bool) -> Vec<Field> {
-        with_trace(columns, several).into_iter().map(|column| column.field).collect()
-    }
-    match what {
-        RowKind::Events => of(events::columns(), several),
-        RowKind::Waits => of(waits::columns(), several),
-        RowKind::Holds => of(holds::columns(), several),
-    }
-}
-
-/// Returns the columns as the formats see them: the `chosen` ones, or the default ones. Rows of several traces start with their
-/// trace. The heading of the column that rows are sorted by has a mark on a terminal.
-///
-/// # Errors
-///
-/// A chosen word is not a column, or rows cannot be sorted by `sort`.
-pub fn chosen_fields(
-    what: RowKind,
-    several: bool,
-    chosen: &[String],
-    sort: Option<&str>,
-    style: TextStyle,
-) -> Result<Vec<Field>, AnalyzeError> {
-    fn of<T: 'static>(
-        declared: Vec<Column<Row<T>>>,
-        several: bool,
-        chosen: &[String],
-        sort: Option<&str>,
-        style: TextStyle,
-    ) -> Result<Vec<Field>, AnalyzeError> {
-        let all = with_trace(declared.clone(), several);
-        let key = sort.map(|word| sort_key(&all, word)).transpose()?;
-        let columns = columns(declared, several, chosen)?;
-        let sorted = key.map(|key| (key.field.name.clone(), key.order));
-        let field = |column: Column<Row<T>>| {
-            let order =
-                sorted.as_ref().filter(|(name, _)| *name == column.field.name).and_then(|(_, order)| *order);
-            let heading = style.heading(&column.field.heading, order);
-            // On a narrow terminal, names need the room more than the times of rows that are not in the order of time.
-            let is_narrow = style.is_terminal && !style.full && style.width.is_some_and(|width| width < WIDE);
-            let is_left_out = is_narrow
-                && chosen.is_empty()
-                && column.field.kind == Kind::Timestamp
-                && sorted.as_ref().is_some_and(|(name, _)| *name != column.field.name);
-            let is_shown = column.field.is_shown && !is_left_out;
-            Field { heading: heading.into(), is_shown, ..column.field }
-        };
-        Ok(columns.into_iter().map(field).collect())
-    }
-    match what {
-        RowKind::Events => of(events::columns(), several, chosen, sort, style),
-        RowKind::Waits => of(waits::columns(), several, chosen, sort, style),
-        RowKind::Holds => of(holds::columns(), several, chosen, sort, style),
-    }
-}
-
-/// Returns the columns to write, in their order.
-fn columns<T: 'static>(
-    declared: Vec<Column<Row<T>>>,
-    several: bool,
-    chosen: &[String],
-) -> Result<Vec<Column<Row<T>>>, AnalyzeError> {
-    let all = with_trace(declared, several);
-    if chosen.is_empty() {
-        return Ok(all);
-    }
-    let with_width = |mut column: Column<Row<T>>| {
-        if column.field.width == (0, 0) {
-            column.field.width = if column.field.kind.is_text() { (8, 24) } else { (8, 12) };
-        }
-        column
-    };
-    Ok(select(all, chosen)?.into_iter().map(with_width).collect())
-}
-
-/// Returns the list of columns for `--help`.
-pub fn help(what: RowKind) -> String {
-    match what {
-        RowKind::Events => output::help(&events::columns(), true),
-        RowKind::Waits => output::help(&waits::columns(), true),
-        RowKind::Holds => output::help(&holds::columns(), true),
-    }
-}
-
-fn with_trace<T: 'static>(columns: Vec<Column<Row<T>>>, several: bool) -> Vec<Column<Row<T>>> {
-    let of_trace = if several { row::trace_columns() } else { Vec::new() };
-    of_trace.into_iter().chain(columns).collect()
 }
 
 /// Returns the warning before the first row: loss, as far as the footers report it.
@@ -285,141 +147,4 @@ pub(crate) fn of_inputs(
     }
     rows.finish()?;
     Ok(Written { rows: written, hidden, trust: Trust::merged(trusts) })
-}
-
-/// The rows to write, with their columns.
-enum What {
-    Events(Selected<Event>),
-    Waits(Selected<Wait>),
-    Holds(Selected<Hold>),
-}
-
-impl What {
-    /// Returns the rows that the options ask for, and their ranking if they are sorted.
-    fn new(several: bool, options: &Options) -> Result<(Self, Option<Ranking>), AnalyzeError> {
-        Ok(match options.what {
-            RowKind::Events => {
-                let (selected, ranking) = Selected::new(events::columns(), several, options)?;
-                (Self::Events(selected), ranking)
-            }
-            RowKind::Waits => {
-                let (selected, ranking) = Selected::new(waits::columns(), several, options)?;
-                (Self::Waits(selected), ranking)
-            }
-            RowKind::Holds => {
-                let (selected, ranking) = Selected::new(holds::columns(), several, options)?;
-                (Self::Holds(selected), ranking)
-            }
-        })
-    }
-}
-
-/// The columns to write, and the one that rows are sorted by.
-struct Selected<T> {
-    columns: Vec<Column<Row<T>>>,
-    key: Option<Column<Row<T>>>,
-    /// The conditions on rows.
-    tests: Vec<RowTest<Row<T>>>,
-}
-
-impl<T: 'static> Selected<T> {
-    fn new(
-        declared: Vec<Column<Row<T>>>,
-        several: bool,
-        options: &Options,
-    ) -> Result<(Self, Option<Ranking>), AnalyzeError> {
-        let all = with_trace(declared.clone(), several);
-        let key = options.sort.as_deref().map(|word| sort_key(&all, word)).transpose()?.cloned();
-        let order = key.as_ref().and_then(|key| key.order);
-        let ranking = order.map(|order| Ranking::new(order, options.limit));
-        let tests = options.having.iter().map(|having| having.on(&all)).collect::<Result<_, _>>()?;
-        Ok((Self { columns: columns(declared, several, &options.columns)?, key, tests }, ranking))
-    }
-}
-
-/// Writes rows until the limit, or ranks all of them.
-struct Out<'a> {
-    rows: row::Rows<'a>,
-    selection: &'a Selection,
-    limit: Option<u64>,
-    out: &'a mut dyn Rows,
-    /// `None` if rows have the order of the trace.
-    ranking: Option<&'a mut Ranking>,
-    written: u64,
-    /// Whether there is a row beyond the limit.
-    has_more: bool,
-    failed: Result<(), AnalyzeError>,
-}
-
-impl Out<'_> {
-    fn is_full(&self) -> bool {
-        self.failed.is_err() || self.has_more
-    }
-
-    /// Returns whether the limit leaves room for a row that was found.
-    fn has_room(&mut self) -> bool {
-        self.has_more |= self.ranking.is_none() && self.limit.is_some_and(|limit| self.written >= limit);
-        !self.is_full()
-    }
-
-    fn write<T>(&mut self, Selected { columns, key, tests }: &Selected<T>, row: &Row<T>) {
-        if !tests.iter().all(|test| test.holds(row)) {
-            return;
-        }
-        if !self.has_room() {
-            return;
-        }
-        let cells = || columns.iter().map(|column| column.cell(row)).collect::<Vec<Cell<'_>>>();
-        self.written += 1;
-        if let (Some(ranking), Some(key)) = (&mut self.ranking, key) {
-            ranking.push(&key.cell(row), cells);
-            return;
-        }
-        let cells = cells();
-        self.failed = self.out.push(&cells);
-    }
-
-    fn events(&mut self, columns: &Selected<Event>, input: &Input<'_>) -> Result<ReadOutcome, AnalyzeError> {
-        input.events_until(|event| {
-            let row = events::row(event, &mut self.rows);
-            self.write(columns, &row);
-            if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    }
-}
-
-/// Writes the intervals of the requested kind.
-struct Intervals<'a, 'b> {
-    out: &'a mut Out<'b>,
-    what: &'a What,
-    trust: &'a mut TrustCounter,
-}
-
-impl Sink for Intervals<'_, '_> {
-    fn hold(&mut self, hold: &Hold) {
-        // An interval that is open only because reading stops is not a row.
-        if self.out.is_full() || !self.out.selection.selects_hold(hold) {
-            return;
-        }
-        self.trust.hold(hold);
-        if let What::Holds(columns) = self.what {
-            let row = holds::row(hold, &mut self.out.rows);
-            self.out.write(columns, &row);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.out.is_full() || !self.out.selection.selects_wait(wait) {
-            return;
-        }
-        self.trust.wait(wait);
-        if let What::Waits(columns) = self.what {
-            let row = waits::row(wait, &mut self.out.rows);
-            self.out.write(columns, &row);
-        }
-    }
-
-    fn has_enough(&self) -> bool {
-        self.out.is_full()
-    }
 }

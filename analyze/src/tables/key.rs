@@ -1,85 +1,18 @@
-//! Row keys: a hold or wait enters, a `RowKey` in the ids of its trace leaves, and from that a [`Key`] with names.
+//! Row keys with names: a [`RowKey`] in the ids of its trace enters, a [`Key`] and its label leave.
 
 use serde::Serialize;
-use trace_format::{LockId, LockKind, LockRow, StackId, TaskId};
+use trace_format::{LockId, LockKind, LockRow, TaskId};
 
 use crate::{
-    choices::choices,
-    engine::{Hold, TryFailure, Wait},
-    input::names::{Names, UNKNOWN, printable, purposes::Purpose},
+    input::names::{Names, UNKNOWN, printable, purposes::Purpose, shorten},
     output::layout::STACK_SEPARATOR,
 };
 
-choices! {
-    /// The key of a row.
-    By, "key" {
-        /// One lock.
-        #[default]
-        Lock = "lock",
-        /// One acquisition point and class of locks.
-        Site = "site",
-        /// All locks of one kind and name.
-        Class = "class",
-        /// All locks of one kind.
-        Kind = "kind",
-        /// One thread.
-        Task = "task",
-        /// One process.
-        Process = "process",
-        /// One thread and one lock.
-        TaskLock = "task,lock",
-        /// All threads of one name.
-        Comm = "comm",
-        /// One stack from the acquisition point outwards, or a part of it, and class of locks.
-        Stack = "stack",
-        /// All tasks of one control group.
-        Cgroup = "cgroup",
-        /// One machine.
-        Host = "host",
-        /// One purpose of waits.
-        Purpose = "purpose",
-    }
-}
+mod by;
+mod row_key;
 
-impl By {
-    /// Returns how many functions of each stack the rows show: none, `depth`, or all if that is `None`.
-    pub(crate) fn frames(self, depth: Option<usize>) -> usize {
-        if self.shows_stacks() { depth.unwrap_or(usize::MAX) } else { 0 }
-    }
-
-    /// Whether the lock and the stack of an interval decide its row.
-    pub(crate) const fn is_of_lock_and_stack(self) -> bool {
-        matches!(
-            self,
-            Self::Lock | Self::Site | Self::Class | Self::Kind | Self::Stack | Self::Host | Self::Purpose
-        )
-    }
-
-    /// Whether its rows show whole stacks, which are read only then.
-    pub(crate) const fn shows_stacks(self) -> bool {
-        matches!(self, Self::Stack | Self::TaskLock)
-    }
-}
-
-impl By {
-    /// Returns the heading of the rows' names.
-    pub(crate) const fn heading(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Site => "acquired at (lock)",
-            Self::Class => "class",
-            Self::Kind => "kind",
-            Self::Task => "task",
-            Self::TaskLock => "task: lock",
-            Self::Process => "process",
-            Self::Comm => "command",
-            Self::Stack => "acquired at < called by (lock)",
-            Self::Cgroup => "control group",
-            Self::Host => "host",
-            Self::Purpose => "purpose",
-        }
-    }
-}
+pub use by::By;
+pub(crate) use row_key::{RowKey, Subject};
 
 /// The key of a row, with names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -193,107 +126,6 @@ pub enum Key {
     },
 }
 
-/// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject {
-    pub(crate) lock: LockId,
-    task: TaskId,
-    pub(crate) stack: Option<StackId>,
-}
-
-impl From<LockId> for Subject {
-    fn from(lock: LockId) -> Self {
-        Self { lock, task: TaskId(-1), stack: None }
-    }
-}
-
-impl From<(LockId, TaskId, Option<StackId>)> for Subject {
-    fn from((lock, task, stack): (LockId, TaskId, Option<StackId>)) -> Self {
-        Self { lock, task, stack }
-    }
-}
-
-impl From<&Hold> for Subject {
-    fn from(hold: &Hold) -> Self {
-        Self { lock: hold.lock, task: hold.task, stack: hold.stack }
-    }
-}
-
-impl From<&TryFailure> for Subject {
-    fn from(failure: &TryFailure) -> Self {
-        Self { lock: failure.lock, task: failure.task, stack: failure.stack }
-    }
-}
-
-impl From<&Wait> for Subject {
-    fn from(wait: &Wait) -> Self {
-        Self { lock: wait.lock, task: wait.task, stack: wait.stack }
-    }
-}
-
-/// A row within one trace, by the ids of that trace; [`Key`] is the same with names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum RowKey {
-    /// One row for the whole trace.
-    Host,
-    Lock(LockId),
-    /// An acquisition point and a class of locks.
-    Site(u32, Option<u32>),
-    /// The part of a stack that is shown, and a class of locks.
-    Stack(u32, Option<u32>),
-    Class(Option<u32>),
-    Kind(Option<LockKind>),
-    Task(TaskId),
-    TaskLock(TaskId, LockId),
-    /// The process id.
-    Process(Option<i32>),
-    Comm(Option<u32>),
-    Cgroup(Option<u32>),
-    Purpose(Purpose),
-}
-
-impl RowKey {
-    #[inline]
-    pub(crate) fn of(subject: impl Into<Subject>, by: By, names: &Names) -> Self {
-        // Nearly all rows are of these, for which no subject is made.
-        match by {
-            By::Lock => Self::Lock(subject.into().lock),
-            By::Host => Self::Host,
-            _ => Self::of_other(subject.into(), by, names),
-        }
-    }
-
-    fn of_other(Subject { lock, task, stack }: Subject, by: By, names: &Names) -> Self {
-        match by {
-            By::Lock => Self::Lock(lock),
-            By::Site => Self::Site(names.point_number(lock, stack), names.class_number(lock)),
-            By::Stack => Self::Stack(names.chain_number(lock, stack), names.class_number(lock)),
-            By::Host => Self::Host,
-            By::Purpose => Self::Purpose(names.purposes().of(lock, stack)),
-            By::Cgroup => Self::Cgroup(names.cgroup_number(task)),
-            By::Class => Self::Class(names.class_number(lock)),
-            By::Kind => Self::Kind(names.lock(lock).map(|lock| lock.kind)),
-            By::Task => Self::Task(task),
-            By::TaskLock => Self::TaskLock(task, lock),
-            By::Process => Self::Process(names.task(task).map(|task| task.pid)),
-            By::Comm => Self::Comm(names.comm_number(task)),
-        }
-    }
-
-    /// Returns the lock, if the row is one.
-    pub(crate) const fn lock(self) -> Option<LockId> {
-        match self {
-            Self::Lock(lock) => Some(lock),
-            _ => None,
-        }
-    }
-
-    /// Returns whether a row of another trace is never the same row.
-    pub(crate) const fn is_of_one_trace(self) -> bool {
-        matches!(self, Self::Lock(_) | Self::Task(_) | Self::TaskLock(..) | Self::Process(_))
-    }
-}
-
 impl Key {
     /// Returns the id of the lock, if the row is one.
     pub(crate) const fn lock_id(&self) -> Option<i32> {
@@ -324,7 +156,7 @@ impl Key {
             RowKey::Site(point, class) => {
                 let (point, (kind, lock_name)) = (names.point_of_number(point), kind_and_name(class));
                 Self::Site {
-                    file: point.file.as_deref().map(|file| crate::input::names::shorten(file).to_owned()),
+                    file: point.file.as_deref().map(|file| shorten(file).to_owned()),
                     line: point.line,
                     function: point.function.clone(),
                     place: point.place(),

@@ -9,16 +9,10 @@
 
 use std::{
     borrow::Borrow,
-    collections::BTreeMap,
     io::{self, Write},
     sync::Arc,
 };
 
-use polars::{
-    frame::DataFrame,
-    prelude::{IntoLazy, PolarsResult, SortMultipleOptions, col, lit},
-};
-use rustc_hash::FxHashMap;
 use trace_format::Trace;
 
 use crate::{
@@ -33,25 +27,27 @@ use crate::{
     output::{Column, Page},
     tables::{
         Table,
-        frame::{Lines, failed, lines, masked, merged, values},
+        frame::{Lines, failed},
         gather::{self, Finish, Gather},
-        key::{By, Key},
-        key_columns,
-        rank::{OrderBy, Ranked, order_by, rank},
-        row_ids::{NamedRow, RowIds},
-        trace_column,
+        key::By,
+        rank::{OrderBy, order_by},
+        row_ids::RowIds,
     },
 };
 
 mod filling;
+mod ranking;
+mod row;
 mod series;
 #[cfg(test)]
 mod tests;
 mod text;
 
+pub use row::{PeriodRow, columns};
 pub use series::{Cell, Series, Timeline};
 
 use filling::{CellSums, Filling, KeySums};
+use ranking::{Ranking, rank_series};
 use series::count;
 
 /// The least number of periods if their length is not given.
@@ -225,70 +221,6 @@ pub(crate) fn window(input: &Input<'_>) -> Result<(i64, i64), AnalyzeError> {
     Ok((from_ns, selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns)))
 }
 
-/// The keys that are shown, and the others as one.
-struct Ranking {
-    keys: Vec<Series>,
-    others: Option<Series>,
-    others_count: usize,
-}
-
-/// Merges the lines of all readers and traces, and sorts the keys.
-fn rank_series(
-    sums: Lines<KeySums, 1>,
-    cells: Lines<CellSums, 2>,
-    order: &[OrderBy],
-    limit: Option<usize>,
-    name: impl Fn([i64; 1]) -> NamedRow,
-) -> PolarsResult<Ranking> {
-    // Where holds are recorded and there is none, the time is 0; where they are not, it is null.
-    let measured = || masked(col("hold_ns"), col("measured").gt(lit(0)));
-    let cells = cells
-        .merge()?
-        .inner_join(sums.merge()?, col("row"), col("row"))
-        .with_columns([measured()])
-        .sort(["row", "period"], SortMultipleOptions::default())
-        .collect()?;
-    let totals = [merged::<CellSums>(), vec![col("cut_by_loss").first(), col("measured").first()]].concat();
-    let rows =
-        cells.clone().lazy().group_by([col("row")]).agg(totals).with_columns([measured()]).collect()?;
-    let Ranked { frame: rows, names, .. } = rank(rows, ["row"], order, None, name)?;
-    let mut of_row: FxHashMap<i64, BTreeMap<i64, Cell>> = FxHashMap::default();
-    for ([row, period], cell) in lines(&cells, ["row", "period"])?.into_iter().zip(cells_of(&cells)?) {
-        of_row.entry(row).or_default().insert(period, cell);
-    }
-    let totals = lines(&rows, ["row", "cut_by_loss"])?.into_iter().zip(cells_of(&rows)?);
-    let series = |(NamedRow { key, name, trace }, ([row, cut], total)): (_, ([i64; 2], _))| Series {
-        name,
-        key: Some(key),
-        trace,
-        total,
-        cut_by_loss: cut.unsigned_abs(),
-        cells: of_row.remove(&row).unwrap_or_default(),
-    };
-    let mut keys: Vec<Series> = names.into_iter().zip(totals).map(series).collect();
-    let others = keys.split_off(limit.unwrap_or(usize::MAX).min(keys.len()));
-    let others_count = others.len();
-    Ok(Ranking { keys, others: others.into_iter().reduce(merge), others_count })
-}
-
-/// Returns the cell of each line of a frame.
-fn cells_of(frame: &DataFrame) -> PolarsResult<Vec<Cell>> {
-    let cell = |([wait_ns, waits, holds], hold_ns): ([i64; 3], _)| Cell { wait_ns, hold_ns, waits, holds };
-    let cells = lines(frame, ["wait_ns", "waits", "holds"])?.into_iter().zip(values(frame, "hold_ns")?);
-    Ok(cells.map(cell).collect())
-}
-
-/// Merges two keys into one.
-fn merge(mut all: Series, other: Series) -> Series {
-    for (period, cell) in other.cells {
-        let sum = all.cells.entry(period).or_default();
-        *sum = sum.merge(cell);
-    }
-    let total = all.total.merge(other.total);
-    let cut_by_loss = all.cut_by_loss + other.cut_by_loss;
-    Series { name: "(others)".to_owned(), key: None, trace: None, total, cut_by_loss, cells: all.cells }
-}
-
 /// Returns a period of 1, 2 or 5 times a power of ten.
 fn round_period(span_ns: i64) -> i64 {
     let mut period_ns: i64 = 1;
@@ -301,41 +233,6 @@ fn round_period(span_ns: i64) -> i64 {
         period_ns = next;
     }
     period_ns
-}
-
-/// A cell of a key.
-#[derive(Clone, Debug)]
-pub struct PeriodRow {
-    /// The start of the period, in ns since the start of the trace.
-    pub from_ns: i64,
-    /// The end of the period.
-    pub to_ns: i64,
-    /// The sums.
-    pub cell: Cell,
-    /// The name of the key.
-    pub name: String,
-    /// The key; `None` for several keys.
-    pub key: Option<Key>,
-    /// The trace, if there are several and the key belongs to one.
-    pub trace: Option<String>,
-}
-
-/// Declares the columns; rows of several traces have their trace.
-pub fn columns(by: By, several: bool) -> Vec<Column<PeriodRow>> {
-    type Of = Column<PeriodRow>;
-    let mut columns = vec![
-        Of::timestamp("from", |row| row.from_ns, "Start of the period since the start of the trace.")
-            .not_sortable(),
-        Of::timestamp("to", |row| row.to_ns, "End of the period.").programs().not_sortable(),
-        Of::duration("wait", |row| row.cell.wait_ns, "Time that tasks waited.").sum(),
-        Of::duration("hold", |row| row.cell.hold_ns, "Time that tasks held the lock.").sum(),
-        Of::count("waits", |row| row.cell.waits, "Waits that started.").sum(),
-        Of::count("holds", |row| row.cell.holds, "Holds that started.").sum(),
-        Of::name(by.as_str(), |row| row.name.as_str().into()),
-    ];
-    columns.extend(key_columns(by, "", |row: &PeriodRow| row.key.as_ref()));
-    columns.extend(trace_column(several, |row: &PeriodRow| row.trace.as_deref()));
-    columns
 }
 
 impl Table for Timeline {
@@ -370,9 +267,8 @@ impl Table for Timeline {
             let (name, key, trace) = (name.clone(), key.clone(), trace.clone());
             keep(&PeriodRow { from_ns, to_ns, cell: *total, name, key, trace })
         });
-        let others = self.keys.split_off(limit.unwrap_or(usize::MAX).min(self.keys.len()));
-        self.others_count = others.len();
-        self.others = others.into_iter().reduce(merge);
+        let Ranking { keys, others, others_count } = Ranking::of(std::mem::take(&mut self.keys), limit);
+        (self.keys, self.others, self.others_count) = (keys, others, others_count);
     }
 
     fn hidden_rows(&self) -> usize {

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Stack, StackId};
 
-use super::point::{function, shown_frames};
+use super::{frames::shown_frames, point::function};
 
 /// The chains of all stacks of a trace.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    plot::lanes::tests::{History, lock, taking_turns, worked_example},
+    plot::lanes::history::{History, lock, taking_turns, worked_example},
     testing::committed,
 };
 

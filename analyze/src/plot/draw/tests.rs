@@ -7,7 +7,7 @@ use trace_format::LockKind;
 use super::*;
 use crate::{
     engine::Outcome,
-    plot::lanes::tests::{History, lock, taking_turns, worked_example},
+    plot::lanes::history::{History, lock, taking_turns, worked_example},
 };
 
 pub(super) fn draw(history: &History) -> String {

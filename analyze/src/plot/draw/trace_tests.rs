@@ -14,8 +14,9 @@ use crate::{
         changes::changes,
         flame::flame,
         lanes::{
-            Query, of_lock,
-            tests::{History, worked_example},
+            Query,
+            history::{History, worked_example},
+            of_lock,
         },
         overview::overview,
         several::{most_waited, several},

@@ -187,16 +187,7 @@ impl LockContext<'_> {
     /// Returns a task; one without a name if the tasks table does not have it.
     pub(super) fn task(&self, id: TaskId) -> TaskRow {
         let at = usize::try_from(id.0).ok().and_then(|at| self.tasks.get(at)).filter(|row| row.id == id);
-        let unknown = || TaskRow {
-            id,
-            pid: 0,
-            tid: 0,
-            comm: None,
-            start_ns: None,
-            exit_ns: None,
-            cgroup: None,
-            parent: None,
-        };
+        let unknown = || TaskRow::new(id, 0, 0);
         at.or_else(|| self.tasks.iter().find(|row| row.id == id)).cloned().unwrap_or_else(unknown)
     }
 }

@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 
 use super::{
     ENOUGH,
-    measure::{HostSums, Periods, Spans},
+    periods::{HostSums, Periods, Spans},
     side::Side,
 };
 use crate::{

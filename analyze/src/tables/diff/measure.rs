@@ -1,78 +1,21 @@
-//! The metrics of a key, period by period of each recording, and the change from one side to the other with its interval.
+//! The change of a metric: the sums of a key on both sides enter, the change from one side to the other leaves, with its interval.
 //!
-//! Each recording is cut into periods. With few recordings per side, periods are drawn within each recording. With at least
-//! [`ENOUGH`](super::ENOUGH), whole recordings are drawn, so that the interval holds what recordings of one program differ by; a host of a fleet
-//! counts as one recording. Quantiles are exact to a 64th: times are counted in buckets.
+//! With few recordings per side, periods are drawn within each recording. With at least [`ENOUGH`](super::ENOUGH), whole recordings are
+//! drawn, so that the interval holds what recordings of one program differ by. Quantiles are exact to a 64th: times are counted in buckets.
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::draws::{DRAWS, Draws, PERIODS, Units, interval_of_recordings};
-use crate::{
-    choices::choices,
-    engine::{Hold, HoldState},
-    tables::buckets::{bucket, bucket_end},
+use super::{
+    draws::{DRAWS, Draws, Units, interval_of_recordings},
+    metric::Metric,
+    periods::{Cell, Periods, Spans},
 };
+use crate::tables::buckets::bucket_end;
 
 /// The least number of waits or holds for which a quantile has an interval.
 const FEW: u64 = 20;
-
-choices! {
-    /// The metric that is compared.
-    Metric, "metric" {
-        /// Waiting, in ns per second.
-        #[default]
-        WaitTotal = "wait_total",
-        /// Holding, in ns per second.
-        Total = "total",
-        /// Acquisitions per second.
-        Count = "count",
-        /// Contended acquisitions per second.
-        CntLock = "cnt_lock",
-        /// Time that others waited for its holds, in ns per second.
-        WaitCaused = "wait_caused",
-        /// Median of the waits, in ns.
-        WaitP50 = "wait_p50",
-        /// 99 % of the waits are no longer, in ns.
-        WaitP99 = "wait_p99",
-        /// Median of the holds, in ns.
-        P50 = "p50",
-        /// 99 % of the holds are no longer, in ns.
-        P99 = "p99",
-    }
-}
-
-impl Metric {
-    /// Returns whether it is per second.
-    pub const fn is_rate(self) -> bool {
-        !self.is_quantile()
-    }
-
-    /// Returns whether its values are times, not numbers of things.
-    pub const fn is_time(self) -> bool {
-        !matches!(self, Self::Count | Self::CntLock)
-    }
-
-    const fn is_of_waits(self) -> bool {
-        matches!(self, Self::WaitP50 | Self::WaitP99)
-    }
-
-    /// Returns whether it is a sum of what is known only where holds were recorded.
-    const fn is_of_holds(self) -> bool {
-        matches!(self, Self::Total | Self::WaitCaused)
-    }
-
-    /// Returns whether it is a quantile of the lengths of holds.
-    pub(super) const fn is_of_hold_times(self) -> bool {
-        self.is_quantile() && !self.is_of_waits()
-    }
-
-    const fn is_quantile(self) -> bool {
-        matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
-    }
-}
 
 /// The change of one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -89,152 +32,9 @@ pub struct Change {
     pub interval: Option<(f64, f64)>,
 }
 
-/// The sums of a key on one host.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HostSums {
-    pub(super) count: i64,
-    pub(super) contended: i64,
-    /// `None` where it was not measured.
-    pub(super) wait_ns: Option<i64>,
-    pub(super) hold_ns: Option<i64>,
-    pub(super) caused_ns: Option<i64>,
-}
-
-/// The lengths of the recordings of one side, in ns.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Spans {
-    pub(super) all_ns: Vec<i64>,
-    /// 0 for a recording that has no holds, and so no part in averages of them.
-    pub(super) with_holds_ns: Vec<i64>,
-}
-
-impl Spans {
-    /// Returns the lengths by which sums of a metric are divided.
-    fn of(&self, metric: Metric) -> &[i64] {
-        if metric.is_of_holds() { &self.with_holds_ns } else { &self.all_ns }
-    }
-}
-
-/// A key in the recordings of one side. Period `p` of recording `r` has the index `r * PERIODS + p`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Periods {
-    cells: BTreeMap<usize, Cell>,
-    pub(super) cut_by_loss: u64,
-    /// Whether the end of a hold was seen.
-    measured: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Cell {
-    wait_ns: i64,
-    hold_ns: i64,
-    count: i64,
-    contended: i64,
-    caused_ns: i64,
-    waits: BTreeMap<u32, u64>,
-    holds: BTreeMap<u32, u64>,
-}
-
-/// Adds up the holds of a key. Holds end in the order of time, so one period is open at a time.
-#[derive(Debug, Default)]
-pub(super) struct Filling {
-    period: usize,
-    /// The sums of the open period, whose times are counted in the next two.
-    cell: Cell,
-    waits: FxHashMap<u32, u64>,
-    holds: FxHashMap<u32, u64>,
-    pub(super) periods: Periods,
-}
-
-impl Filling {
-    /// Adds a hold; to the quantiles of holds only `with_times`.
-    #[inline]
-    pub(super) fn hold(&mut self, period: usize, hold: &Hold, with_times: bool) {
-        if period != self.period {
-            self.end_period();
-            self.period = period;
-        }
-        let cell = &mut self.cell;
-        let wait_ns = hold.wait_ns.unwrap_or(0);
-        cell.wait_ns = cell.wait_ns.saturating_add(wait_ns);
-        cell.count += hold.acquisitions;
-        cell.contended += i64::from(hold.contended);
-        cell.caused_ns = cell.caused_ns.saturating_add(hold.wait_caused_ns);
-        if hold.contended && hold.wait_ns.is_some() {
-            *self.waits.entry(bucket(wait_ns)).or_default() += 1;
-        }
-        if hold.state == HoldState::Complete {
-            self.periods.measured = true;
-            let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
-            cell.hold_ns = cell.hold_ns.saturating_add(hold_ns);
-            if with_times {
-                *self.holds.entry(bucket(hold_ns)).or_default() += 1;
-            }
-        }
-    }
-
-    fn end_period(&mut self) {
-        let mut cell = std::mem::take(&mut self.cell);
-        if cell.count > 0 {
-            cell.waits.extend(self.waits.drain());
-            cell.holds.extend(self.holds.drain());
-            self.periods.cells.entry(self.period).or_default().merge(cell);
-        }
-    }
-
-    /// Returns the sums of all holds.
-    pub(super) fn finish(mut self) -> Periods {
-        self.end_period();
-        self.periods
-    }
-}
-
-impl Cell {
-    fn merge(&mut self, other: Self) {
-        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
-        self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
-        self.count += other.count;
-        self.contended += other.contended;
-        self.caused_ns = self.caused_ns.saturating_add(other.caused_ns);
-        for (all, times) in [(&mut self.waits, other.waits), (&mut self.holds, other.holds)] {
-            times.into_iter().for_each(|(bucket, count)| *all.entry(bucket).or_default() += count);
-        }
-    }
-}
-
-impl Periods {
-    /// Adds the holds of other locks in the same recordings.
-    pub(super) fn merge(&mut self, other: Self) {
-        for (period, cell) in other.cells {
-            self.cells.entry(period).or_default().merge(cell);
-        }
-        self.cut_by_loss += other.cut_by_loss;
-        self.measured |= other.measured;
-    }
-
-    /// Adds the sums of a host, which counts as the recording with this index.
-    pub(super) fn host(&mut self, index: usize, sums: &HostSums) {
-        let cell = self.cells.entry(index * PERIODS).or_default();
-        cell.wait_ns = cell.wait_ns.saturating_add(sums.wait_ns.unwrap_or(0));
-        cell.hold_ns = cell.hold_ns.saturating_add(sums.hold_ns.unwrap_or(0));
-        cell.caused_ns = cell.caused_ns.saturating_add(sums.caused_ns.unwrap_or(0));
-        cell.count = cell.count.saturating_add(sums.count);
-        cell.contended = cell.contended.saturating_add(sums.contended);
-        self.measured |= sums.hold_ns.is_some();
-    }
-
-    /// Returns the metric over all of these recordings; 0 if nothing was measured.
-    pub(super) fn rate(&self, metric: Metric, spans: &Spans) -> f64 {
-        Series::of(metric, (self, spans), Units::Recordings).once().unwrap_or(0.0)
-    }
-
-    /// Adds the periods of another recording, which has this index on its side.
-    pub(super) fn add_recording(&mut self, index: usize, other: Self) {
-        let cells = other.cells.into_iter().map(|(period, cell)| (index * PERIODS + period, cell));
-        self.cells.extend(cells);
-        self.cut_by_loss += other.cut_by_loss;
-        self.measured |= other.measured;
-    }
+/// Returns the metric over all of these recordings; 0 if nothing was measured.
+pub(super) fn rate(metric: Metric, of: (&Periods, &Spans)) -> f64 {
+    Series::of(metric, of, Units::Recordings).once().unwrap_or(0.0)
 }
 
 /// A metric of one key, prepared for many draws of units.
@@ -275,7 +75,8 @@ impl Series {
         }
         let units_per_recording = units.per_recording();
         let seconds = |span_ns: &i64| *span_ns as f64 / 1e9 / units_per_recording as f64;
-        let seconds = spans.of(metric).iter().map(seconds).collect();
+        let spans_ns = if metric.is_of_holds() { &spans.with_holds_ns } else { &spans.all_ns };
+        let seconds = spans_ns.iter().map(seconds).collect();
         Self::Rate { by_unit: by_unit.into_iter().collect(), seconds, units_per_recording }
     }
 
@@ -399,10 +200,10 @@ fn ratio(was: Option<f64>, is: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::draws::{Random, Resampling},
+        super::draws::{PERIODS, Random, Resampling},
         *,
     };
-    use crate::testing::cases;
+    use crate::{tables::buckets::bucket, testing::cases};
 
     /// Normal numbers, from a seed.
     struct Normal(Random);

@@ -7,7 +7,7 @@ use trace_format::{LockId, Trace};
 use super::{
     Align, Metric, Options,
     cut::Cut,
-    measure::{Filling, Periods, Spans},
+    periods::{Filling, Periods, Spans},
 };
 use crate::{
     engine::{Hold, HoldState, Outcome, Sink, Wait},

@@ -4,41 +4,21 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Options, RowKind, Written, write};
 use crate::{
-    AnalyzeError, Filter,
+    Filter,
     engine::{Engine, Intervals, histories},
     input::trust::Trust,
-    output::{Cell, Field, Rows},
+    output::Field,
     tables::report::tests::trace_of,
-    testing,
+    testing::{self, KeptRows},
 };
 use trace_format::Trace;
-
-/// Rows as text, kept.
-#[derive(Default)]
-struct Kept(Vec<Vec<String>>);
-
-impl Rows for Kept {
-    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
-        let text = |cell: &Cell<'_>| match cell {
-            Cell::Null => "-".to_owned(),
-            Cell::Int(number) => number.to_string(),
-            Cell::Text(text) => text.clone().into_owned(),
-        };
-        self.0.push(cells.iter().map(text).collect());
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), AnalyzeError> {
-        Ok(())
-    }
-}
 
 fn fields(what: RowKind) -> Vec<Field> {
     super::fields(what, false)
 }
 
 fn kept(trace: &Trace, options: &Options) -> (Vec<Vec<String>>, Trust) {
-    let mut kept = Kept::default();
+    let mut kept = KeptRows::default();
     let Written { rows: written, trust, .. } =
         write(std::slice::from_ref(trace), options, &mut kept).unwrap();
     assert_eq!(written, kept.0.len() as u64);
@@ -127,7 +107,7 @@ fn rows_are_hidden_only_if_there_are_more_than_the_limit() {
     for what in [RowKind::Events, RowKind::Waits, RowKind::Holds] {
         let hidden = |limit| {
             let options = Options { what, limit, ..Options::default() };
-            write(std::slice::from_ref(&test.trace), &options, &mut Kept::default()).unwrap()
+            write(std::slice::from_ref(&test.trace), &options, &mut KeptRows::default()).unwrap()
         };
         let all = hidden(None);
         assert!(all.rows > 0 && all.hidden == Some(0));
@@ -142,7 +122,7 @@ fn rows_are_hidden_only_if_there_are_more_than_the_limit() {
 fn sorted_rows_are_the_first_by_their_column_and_the_rest_is_counted() {
     let test = testing::trace(TEXT);
     let of = |what, sort: &str, limit| {
-        let mut kept = Kept::default();
+        let mut kept = KeptRows::default();
         let options = Options { what, limit, sort: Some(sort.to_owned()), ..Options::default() };
         let written = write(std::slice::from_ref(&test.trace), &options, &mut kept).unwrap();
         (
@@ -166,7 +146,7 @@ fn rows_of_several_traces_say_which_one_they_are_of() {
     let (one, two) = (testing::trace_of_host("one", TEXT), testing::trace_of_host("two", TEXT));
     let traces = [one.trace, two.trace];
     let of = |limit| {
-        let mut kept = Kept::default();
+        let mut kept = KeptRows::default();
         let options = Options { what: RowKind::Waits, limit, ..Options::default() };
         let Written { rows: written, trust, .. } = write(&traces, &options, &mut kept).unwrap();
         assert_eq!(written, kept.0.len() as u64);

@@ -2,8 +2,9 @@
 
 use proptest::{collection::vec, option, prelude::*};
 
-use super::*;
+use super::{row::NO_WAKER, *};
 use crate::{
+    Filter,
     output::{Format, Page},
     testing::{self, Parts, cases, text_of},
 };

@@ -11,6 +11,7 @@ use crate::{
     Filter,
     engine::{self, HoldState, Intervals, Outcome, Wait},
     input::reading::in_order,
+    model::report::percentile,
     tables::key::By,
     testing,
 };
@@ -31,13 +32,6 @@ fn the_number_of_readers_does_not_change_the_result() {
             assert_eq!(report_by(readers, &test.trace, &by(*key)), whole, "{key}, {readers}");
         }
     }
-}
-
-/// The smallest time that `rank` thousandths of all do not exceed.
-fn percentile(times: &[i64], rank: usize) -> Option<i64> {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
 }
 
 proptest! {
