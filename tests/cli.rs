@@ -24,6 +24,8 @@ mod recording;
 mod recovery;
 #[path = "cli/reports.rs"]
 mod reports;
+#[path = "cli/several.rs"]
+mod several;
 #[path = "cli/support.rs"]
 mod support;
 #[path = "cli/whatif.rs"]

@@ -22,11 +22,9 @@ use tempfile::TempDir;
 
 mod support;
 
-use support::{Ended, fixture, run, set_mode, skip};
+use support::{ATTACKER, Ended, fixture, run, set_mode, skip};
+use xtask::home::{NOBODY, of_nobody};
 
-/// The attacker, and the user as whom klock runs where that is not root.
-const ATTACKER: u32 = 64201;
-const NOBODY: u32 = 65534;
 /// The longest wait for something that must happen.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -38,8 +36,7 @@ struct Scene {
 impl Scene {
     /// `None` if the tests do not run as root.
     fn new() -> Option<Self> {
-        // SAFETY: the call has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
+        if !xtask::host::is_root() {
             skip("needs root, to act as several users");
             return None;
         }
@@ -158,7 +155,7 @@ fn a_daemon_of_root_loads_nothing_of_another_user_after_klock_has_ended() {
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_daemon_of_a_user_loads_nothing_of_another_user_after_klock_has_ended() {
     let Some(scene) = Scene::new() else { return };
-    let home = xtask::home::of_user(NOBODY).unwrap().unwrap();
+    let home = of_nobody().unwrap().unwrap();
     let (printed, library) = daemon_after_klock(&scene, |command| {
         let mut record = scene.record(&[("HOME", home.path())], command);
         record.uid(NOBODY).gid(NOBODY);
@@ -173,7 +170,7 @@ fn a_daemon_of_a_user_loads_nothing_of_another_user_after_klock_has_ended() {
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_home_that_others_can_write_is_refused() {
     let Some(scene) = Scene::new() else { return };
-    let home = xtask::home::of_user(NOBODY).unwrap().unwrap();
+    let home = of_nobody().unwrap().unwrap();
     for mode in [0o777, 0o1777, 0o775] {
         set_mode(home.path(), mode);
         let ended = scene.as_nobody(&[("HOME", home.path())], &["true"]);
@@ -194,7 +191,7 @@ fn a_home_that_others_can_write_is_refused() {
 #[ignore = "needs root; run by cargo xtask test"]
 fn a_directory_of_another_user_is_refused() {
     let Some(scene) = Scene::new() else { return };
-    let home = xtask::home::of_user(NOBODY).unwrap().unwrap();
+    let home = of_nobody().unwrap().unwrap();
     let cache = home.path().join(".cache");
     for planted in [cache.clone(), cache.join("klock")] {
         directory(&cache, NOBODY, 0o700);
@@ -221,7 +218,7 @@ fn without_a_home_the_runtime_directory_is_used_or_the_error_says_what_to_set() 
     for words in ["HOME or XDG_CACHE_HOME is not set", "XDG_RUNTIME_DIR is not set", "set XDG_CACHE_HOME"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
-    let runtime = xtask::home::of_user(NOBODY).unwrap().unwrap();
+    let runtime = of_nobody().unwrap().unwrap();
     set_mode(runtime.path(), 0o700);
     let variables = [("XDG_RUNTIME_DIR", runtime.path())];
     let ended = scene.as_nobody(&variables, &["sh", "-c", "echo \"$LD_PRELOAD\""]);
@@ -267,7 +264,7 @@ fn root_uses_no_directory_that_others_can_change() {
 fn a_file_in_the_library_s_place_is_replaced_before_use() {
     let Some(scene) = Scene::new() else { return };
     let evil = scene.evil_library();
-    let home = xtask::home::of_user(NOBODY).unwrap().unwrap();
+    let home = of_nobody().unwrap().unwrap();
     let variables = [("HOME", home.path()), ("EVIL_MARK", &scene.path("mark"))];
     let print = ["sh", "-c", "echo \"$LD_PRELOAD\"; /bin/true"];
     let path = scene.as_nobody(&variables, &print).stdout.trim().to_owned();

@@ -1,5 +1,4 @@
-//! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants files in it, and
-//! limits of disks and descriptors.
+//! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants files in it.
 //!
 //! needs: root
 
@@ -21,10 +20,8 @@ use trace_format::{Event, EventKind, RunInfo, Trace, TraceWriter};
 
 mod support;
 
-use support::{Ended, Running, fixture, klock, run, set_mode, soon};
+use support::{ATTACKER, Running, as_root, names, refused, run, set_mode, soon};
 
-/// The attacker. The user has no entry in /etc/passwd.
-const ATTACKER: u32 = 64201;
 /// Longest time for anything that must not hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -69,13 +66,6 @@ impl Place {
     }
 }
 
-fn names(directory: &Path) -> Vec<String> {
-    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
-    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// Runs a shell script as the attacker.
 fn attack(directory: &Path, script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
@@ -98,24 +88,6 @@ impl Drop for Attack {
         // The command that the shell runs now ends with it: a link of this command could appear after the attack.
         support::kill(-self.0.id().cast_signed());
         let _ = self.0.wait();
-    }
-}
-
-/// Runs klock as root, not through sudo.
-fn as_root(args: &[&str]) -> Command {
-    let mut command = klock();
-    for name in ["SUDO_UID", "SUDO_GID", "PKEXEC_UID"] {
-        command.env_remove(name);
-    }
-    command.args(args);
-    command
-}
-
-#[track_caller]
-fn refused(ended: &Ended, code: i32, words: &[&str]) {
-    assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
-    for word in words {
-        assert!(ended.stderr.contains(word), "no '{word}' in: {}", ended.stderr);
     }
 }
 
@@ -382,113 +354,4 @@ fn devices_and_pipes_are_written_into_and_never_replaced() {
         1,
         "no side tables"
     );
-}
-
-/// A mounted file system in memory.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn mount(at: PathBuf, size: &str) -> Self {
-        fs::create_dir(&at).unwrap();
-        let options = format!("size={size},mode=755");
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).status();
-        assert!(mount.unwrap().success());
-        Self(at)
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-/// Checks a trace that was cut short: it is marked and whole.
-fn check_cut(path: &Path) {
-    let trace = Trace::open(path).unwrap();
-    assert!(!trace.info().complete && trace.info().stop_reason.contains("could not be written"));
-    let events: usize = trace.events().unwrap().map(|batch| batch.unwrap().iter().count()).sum();
-    assert_eq!(events as u64, trace.info().events);
-    assert!(events > 0 && !trace.tasks().unwrap().is_empty() && !trace.locks().unwrap().is_empty());
-    trace.stacks().unwrap();
-    assert!(!path.with_extension("parquet.journal").exists());
-    let report = run(klock().args(["analyze", "report"]).arg(path));
-    assert!(report.status.success() && report.stderr.contains("not finished"), "{}", report.stderr);
-}
-
-#[test]
-#[ignore = "needs root; run by cargo xtask test"]
-fn a_full_disk_ends_a_recording_with_a_valid_shorter_trace() {
-    let place = Place::new();
-    let disk = Tmpfs::mount(place.path("disk"), "3M");
-    let output = disk.0.join("t.parquet");
-    let mut record = as_root(&["record", "-q", "--locks", "pthread", "-o", output.to_str().unwrap(), "--"]);
-    let recorder = Running::start(record.arg(fixture("steady")));
-    let pid: i32 = recorder.line_after("running ").parse().unwrap();
-    soon(LIMIT, "a checkpoint", || {
-        fs::metadata(disk.0.join("t.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
-    });
-    // Until the disk has no byte left.
-    let _ = fs::write(disk.0.join("filler"), vec![1; 4 << 20]);
-    let ended = recorder.end_within(LIMIT);
-    support::kill(pid);
-    refused(&ended, 5, &["t.parquet", "no space left", "ends early"]);
-    check_cut(&output);
-    assert_eq!(
-        names(&disk.0),
-        ["filler", "t.locks.parquet", "t.parquet", "t.stacks.parquet", "t.tasks.parquet"]
-    );
-}
-
-fn limit(pid: i32, resource: libc::__rlimit_resource_t, value: u64) {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: `limit` outlives the call.
-    let result = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
-    assert_eq!(result, 0);
-}
-
-#[test]
-#[ignore = "needs root; run by cargo xtask test"]
-fn a_limit_on_the_size_of_files_ends_a_recording_with_a_valid_shorter_trace() {
-    let place = Place::new();
-    let output = place.path("t.parquet");
-    let mut record = as_root(&["record", "-q", "--locks", "pthread", "-o", output.to_str().unwrap(), "--"]);
-    let recorder = Running::start(record.arg(fixture("steady")));
-    let pid: i32 = recorder.line_after("running ").parse().unwrap();
-    soon(LIMIT, "some row groups", || fs::metadata(&output).is_ok_and(|events| events.len() > 60_000));
-    limit(recorder.child.id().cast_signed(), libc::RLIMIT_FSIZE, 100_000);
-    let ended = recorder.end_within(LIMIT);
-    support::kill(pid);
-    refused(&ended, 5, &["limit on the size of files", "ulimit -f", "ends early"]);
-    check_cut(&output);
-}
-
-#[test]
-#[ignore = "needs root; run by cargo xtask test"]
-fn a_limit_on_descriptors_is_named() {
-    let place = Place::new();
-    let output = place.path("t.parquet");
-    for count in [8_u64, 16, 32, 48, 64] {
-        for target in [
-            &["-a", "-d", "100ms"][..],
-            &["-p", "1", "-d", "100ms"],
-            &["--", "true"],
-            &["--pthread-probes", "uprobe", "--", "true"],
-        ] {
-            let mut record = as_root(&["record", "-f", "-o", output.to_str().unwrap()]);
-            record.args(target);
-            let bound = libc::rlimit { rlim_cur: count, rlim_max: count };
-            // SAFETY: setrlimit is safe to call between fork and exec; `bound` is a copy.
-            unsafe {
-                record.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const bound) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                })
-            };
-            let ended = run(&mut record);
-            let words = &ended.stderr;
-            assert!(!words.contains("tracefs"), "{count}: {words}");
-            assert!(ended.status.success() || words.contains("ulimit -n"), "{count} {target:?}: {words}");
-        }
-    }
 }

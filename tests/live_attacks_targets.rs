@@ -25,11 +25,11 @@ use trace_format::{Event, EventKind, Trace};
 mod recording;
 mod support;
 
-use recording::{Outcome, assert_named, events, processes_below, record_beside, record_by, record_until};
+use recording::{Outcome, assert_named, processes_below, record_beside, record_by, record_until};
 use support::{
-    Running,
-    arena::{Arena, HostileFuse, UID, make_pipe},
-    cannot_record, fixture, klock, set_mode, skip,
+    ATTACKER, Running,
+    arena::{Arena, HostileFuse, make_pipe},
+    cannot_record, events, fixture, klock, set_mode, skip,
 };
 
 /// Returns whether the recording has frames in a module of this name.
@@ -182,11 +182,12 @@ fn namespaces_of_the_hostile_process_lead_nowhere() {
                   cp victim.so libc.so.6; exec ./hostile_files victim.so libc.so.6";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-euc", script]);
-    let probe = Command::new("unshare").args(["--user", "--mount", "true"]).uid(UID).gid(UID).status();
+    let probe =
+        Command::new("unshare").args(["--user", "--mount", "true"]).uid(ATTACKER).gid(ATTACKER).status();
     if !probe.is_ok_and(|status| status.success()) {
         return skip("needs user namespaces for ordinary users");
     }
-    let command = command.current_dir(arena.directory()).uid(UID).gid(UID);
+    let command = command.current_dir(arena.directory()).uid(ATTACKER).gid(ATTACKER);
     let hostile = Running::start(command.stdin(Stdio::null()));
     hostile.line_after("ready ");
     let child = processes_below(hostile.child.id())[1];

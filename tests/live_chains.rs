@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 mod support;
 
-use support::{cannot_record, csv_rows, fixture, klock, skip};
+use support::{cannot_record, csv_rows, fixture, klock, number, skip};
 
 /// The threads of the program, and as many locks.
 const THREADS: i64 = 5;
@@ -89,10 +89,6 @@ fn rows(command: &[&str], path: &Path) -> Vec<BTreeMap<String, String>> {
     let ended = support::run(klock().args(command).args(["--format", "csv"]).arg(path));
     assert!(ended.status.success(), "{}", ended.stderr);
     csv_rows(&ended.stdout)
-}
-
-fn number(row: &BTreeMap<String, String>, column: &str) -> i64 {
-    row[column].parse().unwrap_or_else(|_| panic!("{column} in {row:?}"))
 }
 
 #[test]

@@ -5,18 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::collections::BTreeMap;
-
 mod support;
 
-use support::{cannot_record, csv_rows, fixture, klock, skip};
+use support::{cannot_record, csv_rows, fixture, klock, number, skip};
 
 const ROUNDS: i64 = 40;
 const WORK_US: i64 = 2000;
-
-fn number(row: &BTreeMap<String, String>, column: &str) -> i64 {
-    row[column].parse().unwrap_or_else(|_| panic!("{column} in {row:?}"))
-}
 
 /// Records with these options, and checks the path of the main thread.
 fn assert_path(options: &[&str]) {

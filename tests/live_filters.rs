@@ -29,7 +29,7 @@ mod support;
 #[path = "live_filters/waits.rs"]
 mod waits;
 
-use support::{Running, fixture, klock};
+use support::{Running, events, fixture, klock};
 
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -101,10 +101,7 @@ struct Recorded {
 impl Recorded {
     fn read(path: &Path) -> Self {
         let trace = Trace::open(path).expect("the recorder left a trace");
-        let mut events = Vec::new();
-        for batch in trace.events().unwrap() {
-            events.extend(batch.unwrap().iter());
-        }
+        let events = events(&trace);
         let info = trace.info().clone();
         // The kernel skips a nested run of a program: a spinlock in an interrupt during the program of another.
         assert_eq!(

@@ -66,8 +66,7 @@ fn every_program_that_restricts_itself_behaves_as_alone() {
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn the_same_programs_of_root_behave_as_alone() {
-    // SAFETY: the call has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !xtask::host::is_root() {
         return skip("needs root");
     }
     let place = Place::new();

@@ -16,7 +16,7 @@ use trace_format::{Event, EventKind, LockKind, Trace};
 
 mod support;
 
-use support::{Running, cannot_record, klock, run, skip};
+use support::{Running, cannot_record, events, klock, run, skip};
 
 fn load(seconds: u32) -> Running {
     let mut command = Command::new("stress-ng");
@@ -31,10 +31,7 @@ fn stop(mut load: Running) {
 
 fn read(path: &Path) -> (Trace, Vec<Event>) {
     let trace = Trace::open(path).expect("the recorder left a trace");
-    let mut events = Vec::new();
-    for batch in trace.events().unwrap() {
-        events.extend(batch.unwrap().iter());
-    }
+    let events = events(&trace);
     (trace, events)
 }
 

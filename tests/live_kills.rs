@@ -24,11 +24,10 @@ use trace_format::{EventKind, Mode, Trace};
 mod support;
 
 use support::{Running, fixture, kill, monotonic_ns, set_mode, soon};
+use xtask::home::{NOBODY, of_nobody};
 
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The user who records, if the tests run as root.
-const NOBODY: u32 = 65534;
 /// Number of runs at a time; they mostly sleep.
 const AT_ONCE: usize = 4;
 /// The latest time of a kill after the start of the program.
@@ -173,7 +172,7 @@ fn runs_killed_at_any_moment_leave_a_trace_up_to_a_second_before_and_nothing_els
     let program = copy(&fixture("steady"), "steady");
     let next = AtomicUsize::new(0);
     let random = RandomState::new();
-    let home = xtask::home::of_user(NOBODY).unwrap();
+    let home = of_nobody().unwrap();
     let home = home.as_ref().map(tempfile::TempDir::path);
     let missing: Vec<i64> = thread::scope(|scope| {
         let worker = || {

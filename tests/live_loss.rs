@@ -19,7 +19,7 @@ use trace_format::{Event, EventKind, LockRow, Trace, run_info::Loss};
 
 mod support;
 
-use support::{Running, cannot_record, fixture, klock, skip};
+use support::{Running, cannot_record, events, fixture, klock, skip};
 
 const RINGS: [&str; 3] = ["4k", "64k", "8M"];
 const STOPS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
@@ -65,10 +65,7 @@ fn record(what: &str, threads: u64, calls: u64, ring: &str, stop: Duration) -> R
     let recorder = recorder.end_within(Duration::from_secs(180));
     assert!(recorder.status.success(), "{}", recorder.stderr);
     let trace = Trace::open(&path).expect("the recorder left a trace");
-    let mut events = Vec::new();
-    for batch in trace.events().unwrap() {
-        events.extend(batch.unwrap().iter());
-    }
+    let events = events(&trace);
     let locks = trace.locks().unwrap();
     Recorded { trace, events, locks, calls: 3 * threads * calls }
 }

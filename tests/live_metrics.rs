@@ -194,7 +194,7 @@ fn metrics_go_only_where_other_outputs_go() {
         );
         assert!(!in_directory("t.parquet").exists(), "nothing is recorded");
     }
-    if is_root() {
+    if xtask::host::is_root() {
         let open = in_directory("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
@@ -203,9 +203,4 @@ fn metrics_go_only_where_other_outputs_go() {
     }
     assert!(record(&in_directory("klock.prom")).status.success());
     assert!(record(&in_directory("klock.prom")).status.success(), "its own file is replaced");
-}
-
-fn is_root() -> bool {
-    // SAFETY: the call takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }

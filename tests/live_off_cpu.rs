@@ -13,7 +13,7 @@ use trace_format::{Event, EventKind, LockKind, Stack, TaskRow, TaskState, Trace,
 
 mod support;
 
-use support::{Running, cannot_record, fixture, hidden, klock, record_between, skip};
+use support::{Running, cannot_record, events, fixture, hidden, klock, record_between, skip};
 
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -51,11 +51,7 @@ impl Recorded {
         let said = record_between(command.args(program), &options, &path);
 
         let trace = Trace::open(&path).unwrap();
-        let mut events = Vec::new();
-        for batch in trace.events().unwrap() {
-            events.extend(batch.unwrap().iter());
-        }
-        let (rows, others) = events.into_iter().partition(|event: &Event| event.kind == EventKind::OffCpu);
+        let (rows, others) = events(&trace).into_iter().partition(|event| event.kind == EventKind::OffCpu);
         let lock_kinds = trace.locks().unwrap().into_iter().map(|lock| lock.kind).collect();
         let mut recorded = Self {
             directory,

@@ -5,48 +5,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{collections::HashMap, io::Write, path::Path, process::Stdio, time::Duration};
+use std::{collections::HashMap, io::Write, process::Stdio, time::Duration};
 
-use trace_format::{Event, EventKind, LockKind, LockRow, Stack, TaskRow, Trace};
+use trace_format::{Event, EventKind, LockKind};
 
 mod support;
 
 use support::{
     Running, cannot_record, fixture, klock,
     known_counts::{Counts, counts, mutex_name, printed},
+    place::Recorded,
     run, skip,
 };
 
-/// The tables of a trace.
-struct Recorded {
-    trace: Trace,
-    events: Vec<Event>,
-    locks: Vec<LockRow>,
-    tasks: Vec<TaskRow>,
-    stacks: Vec<Stack>,
+/// Returns the mutex of an event, if it is one of the program.
+fn mutex<'a>(recorded: &'a Recorded, event: &Event) -> Option<&'a str> {
+    mutex_name(recorded.lock(event)?)
 }
 
-impl Recorded {
-    fn read(path: &Path) -> Self {
-        let trace = Trace::open(path).expect("the recorder left a trace");
-        let mut events = Vec::new();
-        for batch in trace.events().unwrap() {
-            events.extend(batch.unwrap().iter());
-        }
-        let (locks, tasks, stacks) =
-            (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
-        assert!(trace.info().complete, "the trace is not complete");
-        Self { trace, events, locks, tasks, stacks }
-    }
-
-    /// Returns the mutex of an event, if it is one of the program.
-    fn mutex(&self, event: &Event) -> Option<&str> {
-        mutex_name(&self.locks[usize::try_from(event.lock?.0).ok()?])
-    }
-
-    fn tid(&self, event: &Event) -> i32 {
-        self.tasks[usize::try_from(event.task.expect("a lock event has a task").0).unwrap()].tid
-    }
+fn tid(recorded: &Recorded, event: &Event) -> i32 {
+    recorded.tasks[usize::try_from(event.task.expect("a lock event has a task").0).unwrap()].tid
 }
 
 /// Checks that the counts are equal, or short by no more than the reported loss.
@@ -133,8 +111,8 @@ fn an_acquisition_names_the_function_and_the_line_that_made_it() {
     let main = printed(&ended.stdout).into_keys().map(|(_, tid, _)| tid).min().unwrap();
     let mut seen = 0;
     for event in &recorded.events {
-        let by_worker = event.task.is_some() && recorded.tid(event) != main;
-        if event.kind != EventKind::Acquire || !by_worker || recorded.mutex(event) != Some("hot") {
+        let by_worker = event.task.is_some() && tid(&recorded, event) != main;
+        if event.kind != EventKind::Acquire || !by_worker || mutex(&recorded, event) != Some("hot") {
             continue;
         }
         let stack = event.stack.expect("an acquisition has a stack");
@@ -159,8 +137,8 @@ fn a_thread_at_the_closed_gate_waits_from_its_call_to_its_acquisition() {
     let main = printed(&ended.stdout).into_keys().map(|(_, tid, _)| tid).min().unwrap();
     let mut begun: HashMap<i32, i64> = HashMap::new();
     let mut waited = 0;
-    for event in recorded.events.iter().filter(|event| recorded.mutex(event) == Some("gate")) {
-        let tid = recorded.tid(event);
+    for event in recorded.events.iter().filter(|event| mutex(&recorded, event) == Some("gate")) {
+        let tid = tid(&recorded, event);
         match event.kind {
             EventKind::Wait => assert_eq!(begun.insert(tid, event.ts_ns), None, "a wait within a wait"),
             EventKind::Abandon => {

@@ -16,7 +16,7 @@ use trace_format::{Event, EventKind, Frame, LockKind, LockRow, Stack, TaskRow, T
 
 mod support;
 
-use support::{Running, cannot_record, csv_rows, hidden, klock, root, run, skip};
+use support::{Running, cannot_record, csv_rows, events, hidden, klock, root, run, skip};
 
 /// A wait that the program logged: the line of the call, and the times before and after it.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ impl Recorded {
     fn read(path: &Path) -> Self {
         let trace = Trace::open(path).unwrap();
         assert_eq!(trace.info().loss.events(), 0);
-        let batches = trace.events().unwrap().map(|batch| batch.unwrap());
-        let events = batches.flat_map(|batch| batch.iter().collect::<Vec<_>>()).collect();
+        let events = events(&trace);
         let (locks, tasks, stacks) =
             (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
         Self { events, locks, tasks, stacks }

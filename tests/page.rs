@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 use trace_format::{
-    Event, EventKind, LockId, LockKind, LockRow, Mode, RunInfo, Scope, TaskId, TaskRow, TraceWriter, writer,
+    Event, EventKind, LockId, LockKind, LockRow, Mode, RunInfo, TaskId, TaskRow, TraceWriter, writer,
 };
 
 mod support;
@@ -47,27 +47,16 @@ fn hostile(path: &Path) {
         "\u{202e}\u{1b}[31m\"'><svg onload=window.attacked=1>",
     ];
     let lock = |(at, name): (i32, &str)| LockRow {
-        id: LockId(at),
         address: Some(16),
-        kind: LockKind::PthreadMutex,
-        scope: Scope::Process,
         pid: Some(7),
         name: Some(name.to_owned()),
-        shared: None,
-        init_stack: None,
-        first_ns: 0,
         last_ns: 100,
+        ..LockRow::new(LockId(at), LockKind::PthreadMutex)
     };
     let locks: Vec<LockRow> = (0..).zip(names).map(lock).collect();
     let task = |(at, name): (i32, &str)| TaskRow {
-        id: TaskId(at),
-        pid: 7,
-        tid: 7 + at,
         comm: Some(name.to_owned()),
-        start_ns: None,
-        exit_ns: None,
-        cgroup: None,
-        parent: None,
+        ..TaskRow::new(TaskId(at), 7, 7 + at)
     };
     let tasks: Vec<TaskRow> = (0..).zip(names).map(task).collect();
     let mut out = TraceWriter::create(path, false).unwrap();

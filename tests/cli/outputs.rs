@@ -153,8 +153,7 @@ fn reports_follow_the_umask_and_a_trace_the_mode_option() {
     let mode = |name: &str| fs::metadata(folder.path(name)).unwrap().permissions().mode() & 0o777;
     shell("record --mode 604 -o open.parquet -- true");
     shell("record -o default.parquet -- true");
-    // SAFETY: geteuid has no preconditions.
-    let default = if unsafe { libc::geteuid() } == 0 { 0o600 } else { 0o640 };
+    let default = if xtask::host::is_root() { 0o600 } else { 0o640 };
     for table in ["", ".stacks", ".locks", ".tasks"] {
         assert_eq!(mode(&format!("open{table}.parquet")), 0o604);
         assert_eq!(mode(&format!("default{table}.parquet")), default);

@@ -1,4 +1,4 @@
-//! Checks the pictures that the options of `klock plot` select, and the answers to options that exclude each other.
+//! Checks the pictures that the options of `klock plot` select, their files, and the answers to options that exclude each other.
 
 use std::fs;
 
@@ -37,6 +37,43 @@ fn each_picture_has_a_file_and_a_title_of_its_own() {
 fn a_lock_that_is_given_by_two_names_is_drawn_once() {
     let once = drawn(&["--locks", "2"], "locks.svg");
     assert_eq!(drawn(&["--lock", "#0", "--lock", "cache_lock"], "locks.svg"), once);
+}
+
+#[test]
+fn the_picture_goes_to_a_file_or_to_stdout() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["plot", "--lock", "#0", "-o", "a.svg"]).succeeds();
+    let file = fs::read_to_string(folder.path("a.svg")).unwrap();
+    let stdout = folder.klock(&["plot", "--lock", "0x609388f0", "-o", "-"]);
+    assert_eq!(stdout.succeeds().trim_end(), file.trim_end(), "one lock by two names is one picture");
+    assert!(file.contains("cache_lock"));
+}
+
+#[test]
+fn the_ending_of_the_file_or_the_format_makes_a_png() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for args in [&["-o", "a.png"][..], &["-o", "b.svg", "--format", "png"], &["-o", "c.PNG", "--lock", "#0"]]
+    {
+        folder.klock(&[&["plot"], args].concat()).succeeds();
+        assert!(fs::read(folder.path(args[1])).unwrap().starts_with(b"\x89PNG"), "{args:?}");
+    }
+    folder.klock(&["plot", "-o", "a.gif"]).fails(2, &["gif", ".svg", ".png"]);
+    folder.klock(&["plot", "--theme", "dark", "-o", "dark.svg"]).succeeds();
+    let pink = folder.klock(&["plot", "--theme", "pink"]);
+    assert!(pink.code == Some(2) && pink.stderr.contains("use one of light, dark"), "{}", pink.stderr);
+}
+
+#[test]
+fn all_locks_and_stacks_are_pictures_with_files_of_their_own() {
+    let folder = Folder::new().with_trace(&one_wait());
+    folder.klock(&["plot"]).succeeds();
+    assert!(fs::read_to_string(folder.path("locks.svg")).unwrap().contains("cache_lock"));
+    folder.klock(&["plot", "--flame"]).succeeds();
+    folder.klock(&["plot", "--flame=hold", "--lock", "cache_lock", "-o", "hold.svg"]).succeeds();
+    for name in ["flame.svg", "hold.svg"] {
+        assert!(fs::read_to_string(folder.path(name)).unwrap().contains("cache_lock"), "{name}");
+    }
+    assert!(!folder.path("lock.svg").exists());
 }
 
 #[test]

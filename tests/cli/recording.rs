@@ -7,6 +7,7 @@ use std::{
 };
 
 use trace_format::Trace;
+use xtask::home::{NOBODY, of_nobody};
 
 use crate::support::{Folder, Outcome};
 
@@ -234,8 +235,7 @@ fn the_kind_of_kernel_probe_cannot_be_chosen_for_waits_alone() {
 
 #[test]
 fn a_user_who_may_not_record_gets_the_name_of_the_missing_capability() {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !xtask::host::is_root() {
         let folder = Folder::new();
         folder.klock(&["record", "-a", "-d", "1"]).fails(3, &["CAP_BPF", "CAP_PERFMON", "sudo"]);
         return;
@@ -266,17 +266,16 @@ fn a_program_that_cannot_be_read_or_run_is_named_with_the_reason() {
 
 /// Runs klock as an ordinary user: as root, a copy of it as the user `nobody`.
 fn as_nobody(folder: &Folder, args: &[&str]) -> Outcome {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !xtask::host::is_root() {
         return folder.klock(args);
     }
     let binary = folder.path("klock");
     fs::copy(env!("CARGO_BIN_EXE_klock"), &binary).unwrap();
     let everyone = PermissionsExt::from_mode(0o777);
     fs::set_permissions(binary.parent().unwrap(), everyone).unwrap();
-    let home = xtask::home::of_user(65534).unwrap().expect("a home for another user");
+    let home = of_nobody().unwrap().expect("a home for another user");
     let mut command = Command::new(&binary);
-    command.args(args).current_dir(folder.path("")).uid(65534).gid(65534).stdin(Stdio::null());
+    command.args(args).current_dir(folder.path("")).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
     command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
     Outcome::from(command.output().unwrap())
 }

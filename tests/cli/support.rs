@@ -7,8 +7,8 @@ use std::{
 
 use tempfile::TempDir;
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Scope, SideRows, Stack, StackId,
-    TaskId, TaskRow, TraceWriter,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, SideRows, Stack, StackId, TaskId,
+    TaskRow, TraceWriter,
     run_info::{Clocks, Source},
 };
 
@@ -128,27 +128,15 @@ pub(crate) fn side_rows() -> SideRows {
         ..Frame::default()
     };
     let lock = LockRow {
-        id: LockId(0),
         address: Some(0x6093_88f0),
-        kind: LockKind::PthreadMutex,
-        scope: Scope::Process,
         pid: Some(10),
         name: Some("cache_lock".to_owned()),
-        shared: None,
-        init_stack: None,
         first_ns: 1_000_000,
         last_ns: 2_500_000,
+        ..LockRow::new(LockId(0), LockKind::PthreadMutex)
     };
-    let task = |id, comm: &str| TaskRow {
-        id: TaskId(id),
-        pid: 10,
-        tid: 10 + id,
-        comm: Some(comm.to_owned()),
-        start_ns: None,
-        exit_ns: None,
-        cgroup: None,
-        parent: None,
-    };
+    let task =
+        |id, comm: &str| TaskRow { comm: Some(comm.to_owned()), ..TaskRow::new(TaskId(id), 10, 10 + id) };
     SideRows {
         stacks: vec![Stack { id: StackId(0), frames: vec![frame] }],
         locks: vec![lock],

@@ -13,10 +13,10 @@ use std::{
 };
 
 use tempfile::TempDir;
-use trace_format::{Event, Stack, Trace};
+use trace_format::{Stack, Trace};
 
 use crate::support::{
-    Running, fixture, klock,
+    Running, events, fixture, klock,
     known_counts::{counts, printed},
 };
 
@@ -136,10 +136,6 @@ pub(crate) fn status(pid: u32, key: &str) -> Option<u64> {
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_ascii_whitespace().next()?.parse().ok()
-}
-
-pub(crate) fn events(trace: &Trace) -> Vec<Event> {
-    trace.events().unwrap().flat_map(|batch| batch.unwrap().iter().collect::<Vec<_>>()).collect()
 }
 
 #[track_caller]

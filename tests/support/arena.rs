@@ -12,10 +12,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Running, kill, root, set_mode};
-
-/// The hostile user.
-pub const UID: u32 = 64201;
+use super::{ATTACKER, Running, kill, root, set_mode};
 
 /// A directory of the hostile user, with the programs of `fixtures/attacks`.
 pub struct Arena(TempDir);
@@ -75,8 +72,9 @@ impl Arena {
 
     /// Starts a command as the hostile user. Returns it with its PID when all files are mapped.
     pub fn start(&self, command: &mut Command) -> (Running, String) {
-        let hostile =
-            Running::start(command.current_dir(self.0.path()).uid(UID).gid(UID).stdin(Stdio::null()));
+        let hostile = Running::start(
+            command.current_dir(self.0.path()).uid(ATTACKER).gid(ATTACKER).stdin(Stdio::null()),
+        );
         let pid = hostile.line_after("ready ");
         (hostile, pid)
     }
@@ -127,7 +125,7 @@ impl Arena {
     pub fn copy(&self, name: &str) -> PathBuf {
         let copy = self.path(name);
         fs::copy(self.path("victim.so"), &copy).unwrap();
-        chown(&copy, Some(UID), Some(UID)).unwrap();
+        chown(&copy, Some(ATTACKER), Some(ATTACKER)).unwrap();
         copy
     }
 }
@@ -153,7 +151,7 @@ impl HostileFuse {
         let at = arena.path("mounted");
         fs::create_dir(&at).unwrap();
         let mut server = Command::new(arena.path("hostile_fuse"));
-        server.arg(&at).arg(arena.path("victim.so")).arg(UID.to_string());
+        server.arg(&at).arg(arena.path("victim.so")).arg(ATTACKER.to_string());
         let server = Running::start(server.stdin(Stdio::piped()));
         server.line_after("ready");
         Some(Self { server, at })

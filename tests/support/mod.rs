@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use trace_format::{Event, Trace};
 pub use xtask::process::Ended;
 use xtask::process::Running as Process;
 
@@ -23,6 +24,9 @@ pub mod arena;
 pub mod conformance;
 pub mod known_counts;
 pub mod place;
+
+/// The user who attacks, by number: it has no entry in /etc/passwd.
+pub const ATTACKER: u32 = 64201;
 
 /// The workspace.
 pub fn root() -> &'static Path {
@@ -61,6 +65,12 @@ pub fn csv_rows(text: &str) -> Vec<BTreeMap<String, String>> {
         head.iter().map(str::to_owned).zip(record.iter().map(str::to_owned)).collect()
     };
     reader.records().map(row).collect()
+}
+
+/// Returns a number of a row of CSV.
+#[track_caller]
+pub fn number(row: &BTreeMap<String, String>, column: &str) -> i64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} in {row:?}"))
 }
 
 /// Returns CLOCK_MONOTONIC in nanoseconds, the clock of a trace.
@@ -172,6 +182,43 @@ fn passed<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
 #[track_caller]
 pub fn run(command: &mut Command) -> Ended {
     Running::start(command.stdin(Stdio::null())).end_within(Duration::from_secs(180))
+}
+
+/// Returns all events of a trace.
+#[track_caller]
+pub fn events(trace: &Trace) -> Vec<Event> {
+    let batches = trace.events().expect("events").map(|batch| batch.expect("a batch"));
+    batches.flat_map(|batch| batch.iter().collect::<Vec<_>>()).collect()
+}
+
+/// Returns the names of the files in a directory, sorted.
+pub fn names(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory)
+        .expect("a directory with names")
+        .map(|entry| entry.expect("a directory with names").file_name());
+    let mut names: Vec<String> =
+        names.map(|name| name.into_string().expect("a directory with names")).collect();
+    names.sort();
+    names
+}
+
+/// Runs klock as root, not through sudo.
+pub fn as_root(args: &[&str]) -> Command {
+    let mut command = klock();
+    for name in ["SUDO_UID", "SUDO_GID", "PKEXEC_UID"] {
+        command.env_remove(name);
+    }
+    command.args(args);
+    command
+}
+
+/// Checks that klock ended with this exit code and an error with these words.
+#[track_caller]
+pub fn refused(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "no '{word}' in: {}", ended.stderr);
+    }
 }
 
 /// Returns why nothing can be recorded here, in klock's words; `None` if it can.

@@ -13,11 +13,9 @@ use std::{
 
 use tempfile::TempDir;
 use trace_format::{Event, LockRow, Stack, TaskRow, Trace};
+use xtask::home::{NOBODY, of_nobody};
 
-use super::{Ended, Running, fixture, set_mode};
-
-/// The user and group ID of `nobody` on Debian and most other systems.
-const NOBODY: u32 = 65534;
+use super::{Ended, Running, events, fixture, set_mode};
 
 /// A folder in which an ordinary user may write, with klock and a directory for its temporary files.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ pub struct Recorded {
 impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let home = xtask::home::of_user(NOBODY).expect("root can write /var/lib");
+        let home = of_nobody().expect("root can write /var/lib");
         let place = Self { klock: folder.path().join("klock"), home, folder };
         set_mode(place.folder.path(), 0o777);
         fs::copy(env!("CARGO_BIN_EXE_klock"), &place.klock).expect("klock is built");
@@ -83,8 +81,7 @@ impl Place {
         if let Some(home) = &self.home {
             command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
         }
-        // SAFETY: the call has no preconditions.
-        if unsafe { libc::geteuid() } == 0 {
+        if xtask::host::is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
         command
@@ -150,10 +147,7 @@ impl Recorded {
     #[track_caller]
     pub fn read(path: &Path) -> Self {
         let trace = Trace::open(path).expect("the recorder left a trace");
-        let mut events = Vec::new();
-        for batch in trace.events().expect("events") {
-            events.extend(batch.expect("a batch").iter());
-        }
+        let events = events(&trace);
         assert!(trace.info().complete, "the trace is not complete");
         let (locks, tasks) = (trace.locks().expect("locks"), trace.tasks().expect("tasks"));
         let stacks = trace.stacks().expect("stacks");

@@ -28,7 +28,6 @@ use crate::{
 /// Recordings of each mode with `--full`, and of its fixed variant.
 const FULL: (usize, usize) = (10, 5);
 /// The user who records, if this process is root.
-const NOBODY: u32 = 65534;
 /// Bound on a recording of half a second; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -189,7 +188,7 @@ impl Place {
         let program = fixture::build("known_causes", folder.path(), &[])?;
         let analyzer = analyzer.unwrap_or(&harness.klock);
         let analyzer = fs::canonicalize(analyzer).with_context(|| analyzer.display().to_string())?;
-        Ok(Self { home: home::of_user(NOBODY)?, folder, klock, analyzer, program })
+        Ok(Self { home: home::of_nobody()?, folder, klock, analyzer, program })
     }
 
     fn modes(&self) -> Result<Vec<Mode>> {
@@ -211,7 +210,7 @@ impl Place {
         let mut command = Command::new(FIRST[0]);
         command.args(&FIRST[1..]).current_dir(self.folder.path());
         if let Some(home) = self.home.as_ref().filter(|_| recorder == Recorder::User) {
-            command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+            command.args(home::AS_NOBODY);
             command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
         }
         command.arg(&self.klock).args(["record", "--quiet", "-f", "-o"]).arg(&trace);

@@ -1,4 +1,4 @@
-//! Home directories for the ordinary users as whom tests and chores run klock. klock installs its library only below directories
+//! The ordinary user as whom tests and chores run klock if they run as root, and home directories for it. klock installs its library only below directories
 //! that no other user can write, which excludes those for temporary files.
 
 use std::{
@@ -10,11 +10,21 @@ use tempfile::TempDir;
 
 use crate::host;
 
-/// Makes a home directory of a user; `None` if this process is not root and has to use its own.
+/// The user and group ID of `nobody` on Debian and most other systems.
+pub const NOBODY: u32 = 65534;
+/// The words of a shell that run the words behind them as [`NOBODY`].
+pub(crate) const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Makes a home directory of [`NOBODY`]; `None` if this process is not root and has to use its own.
 ///
 /// # Errors
 /// If `/var/lib` cannot be written.
-pub fn of_user(uid: u32) -> io::Result<Option<TempDir>> {
+pub fn of_nobody() -> io::Result<Option<TempDir>> {
+    of_user(NOBODY)
+}
+
+/// Makes a home directory of a user; `None` if this process is not root and has to use its own.
+pub(crate) fn of_user(uid: u32) -> io::Result<Option<TempDir>> {
     if !host::is_root() {
         return Ok(None);
     }

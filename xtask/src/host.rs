@@ -2,8 +2,9 @@
 
 use std::fs;
 
-/// Whether this process runs as root.
-pub(crate) fn is_root() -> bool {
+/// Returns whether this process runs as root.
+#[must_use]
+pub fn is_root() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| {
         let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         uid.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")

@@ -25,7 +25,7 @@ mod gains;
 pub mod generate;
 mod harness;
 pub mod home;
-mod host;
+pub mod host;
 mod limits;
 mod overhead;
 mod page;
