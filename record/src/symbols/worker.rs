@@ -122,7 +122,7 @@ impl Worker {
         let mut finishing = false;
         while !finishing {
             let received = if self.queue.is_empty() {
-                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                inbox.recv().map_err(RecvTimeoutError::from)
             } else {
                 inbox.recv_timeout(WATERMARK_INTERVAL)
             };
