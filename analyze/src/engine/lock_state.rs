@@ -19,6 +19,7 @@ use super::{
     deadlock::{self, OpenLocks},
     interval::{Charge, Hold, HoldState, Outcome, Share, Wait},
     rules::{LockRule, Rules},
+    simple::SimpleStart,
     sink::Sink,
 };
 
@@ -49,7 +50,9 @@ pub(super) struct LockState {
     pub(super) now_ns: i64,
     /// Whether a wait or a hold began at `now_ns`, whose events are not all known yet.
     pub(super) fresh: bool,
-    /// Open holds, oldest first.
+    /// The only hold, as long as it is simple.
+    pub(super) simple: Option<SimpleStart>,
+    /// All other open holds, oldest first.
     pub(super) holds: Vec<OpenHold>,
     /// Open waits in the order of their begin; those without a charge are last.
     pub(super) waits: Vec<OpenWait>,
@@ -62,7 +65,7 @@ pub(super) struct LockState {
     /// As in [`Idle`].
     pub(super) last_owner: Option<TaskId>,
     /// As in [`Idle`].
-    complete: bool,
+    pub(super) complete: bool,
 }
 
 #[derive(Debug)]
@@ -174,7 +177,8 @@ impl LockState {
 
     /// Returns the state of the idle lock; `None` while anything is open.
     pub(super) fn idle(&self) -> Option<Idle> {
-        let is_idle = self.holds.is_empty() && self.waits.is_empty() && self.ended.is_empty();
+        let is_idle =
+            self.simple.is_none() && self.holds.is_empty() && self.waits.is_empty() && self.ended.is_empty();
         let Self { now_ns, last_owner, complete, .. } = *self;
         is_idle.then_some(Idle { now_ns, last_owner, complete })
     }
@@ -206,7 +210,14 @@ impl LockState {
         self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None, is_timed });
     }
 
+    #[inline]
     pub(super) fn acquire<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
+        if !self.begin_simple(step.lock, step.task, step.event, step.sink) {
+            self.acquire_any(step);
+        }
+    }
+
+    fn acquire_any<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
         let waited = self.end_wait(step, Outcome::Acquired);
         if !self.rule.measures(step.mode()) {
             let hold = step.hold(waited);
@@ -231,15 +242,7 @@ impl LockState {
         }
         self.fresh = true;
         // A hold is large: it is made where it stays.
-        self.holds.push(OpenHold {
-            hold: step.hold(waited),
-            since_ns: self.now_ns,
-            excludes,
-            superseded: false,
-            waiters: 0,
-            depth: 1,
-            complete: self.complete,
-        });
+        self.holds.push(OpenHold::new(step.hold(waited), self.now_ns, excludes, self.complete));
         if let Some(open) = self.holds.last() {
             step.sink.acquired(&open.hold);
         }
@@ -313,6 +316,7 @@ impl LockState {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
+        open.holds.extend(self.simple.map(|simple| simple.open(lock)));
         for OpenWait { wait, is_timed, .. } in &self.waits {
             let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
             let (excludes, is_timed) = (self.rule.excludes(mode), *is_timed);
@@ -340,6 +344,7 @@ impl LockState {
         counts: &mut Counts,
         sink: &mut impl Sink,
     ) {
+        self.unfold_simple();
         self.advance(end_ns, counts, sink);
         self.settle(counts, sink);
         for OpenHold { hold, .. } in std::mem::take(&mut self.holds) {
@@ -418,12 +423,18 @@ impl LockState {
         self.holds.iter().any(|open| open.hold.task == task)
     }
 
-    fn is_waiting(&self, task: TaskId) -> bool {
+    pub(super) fn is_waiting(&self, task: TaskId) -> bool {
         self.waits.iter().any(|open| open.wait.task == task)
     }
 }
 
 impl OpenHold {
+    /// A hold that begins. `complete` is that of its lock.
+    #[inline(always)]
+    pub(super) fn new(hold: Hold, since_ns: i64, excludes: bool, complete: bool) -> Self {
+        Self { hold, since_ns, excludes, superseded: false, waiters: 0, depth: 1, complete }
+    }
+
     /// Whether the acquisition in `step` is a further one within this hold.
     fn is_reentered_by<E: EventRow, S: Sink>(&self, step: &Step<'_, E, S>, rule: LockRule) -> bool {
         let point = |stack| step.rules.point(rule, stack);

@@ -34,6 +34,7 @@ mod payers;
 #[cfg(test)]
 mod properties;
 mod rules;
+mod simple;
 mod sink;
 mod slots;
 #[cfg(test)]
@@ -44,5 +45,6 @@ pub use interval::{Charge, Hold, HoldState, Outcome, Payer, Share, TryFailure, W
 pub use pairing::Engine;
 pub(crate) use payers::{HoldId, LockPayers};
 pub use rules::Rules;
+pub use simple::SimpleHold;
 pub use sink::{Intervals, Sink};
 pub(crate) use slots::Stride;

@@ -87,24 +87,27 @@ impl Engine {
             }
         };
         let open = &mut self.states[state as usize];
-        open.advance(ts_ns, &mut self.counts, sink);
-        match (kind, event.task()) {
-            (EventKind::Destroy, _) => open.destroy(ts_ns, &mut self.counts, sink),
-            (EventKind::Init, _) => open.init(),
-            (_, Some(task)) => {
-                let (rules, last_loss_ns) = (&*self.rules, self.last_loss_ns);
-                let mut step =
-                    Step { lock, task, event, rules, last_loss_ns, counts: &mut self.counts, sink };
-                match kind {
-                    EventKind::Wait => open.wait(&mut step),
-                    EventKind::Acquire => open.acquire(&mut step),
-                    EventKind::Abandon => open.abandon(&mut step),
-                    EventKind::TryFail => try_failed(event, step.counts, step.sink),
-                    EventKind::Release => open.release(&mut step),
-                    _ => {}
+        if !open.simple.is_some_and(|simple| open.end_simple(lock, simple, event, sink)) {
+            open.unfold_simple();
+            open.advance(ts_ns, &mut self.counts, sink);
+            match (kind, event.task()) {
+                (EventKind::Destroy, _) => open.destroy(ts_ns, &mut self.counts, sink),
+                (EventKind::Init, _) => open.init(),
+                (_, Some(task)) => {
+                    let (rules, last_loss_ns) = (&*self.rules, self.last_loss_ns);
+                    let mut step =
+                        Step { lock, task, event, rules, last_loss_ns, counts: &mut self.counts, sink };
+                    match kind {
+                        EventKind::Wait => open.wait(&mut step),
+                        EventKind::Acquire => open.acquire(&mut step),
+                        EventKind::Abandon => open.abandon(&mut step),
+                        EventKind::TryFail => try_failed(event, step.counts, step.sink),
+                        EventKind::Release => open.release(&mut step),
+                        _ => {}
+                    }
                 }
+                (_, None) => {}
             }
-            (_, None) => {}
         }
         if let Some(idle) = open.idle() {
             (slot.idle, slot.open) = (idle, None);
@@ -116,6 +119,7 @@ impl Engine {
     pub(crate) fn payers(&mut self, lock: LockId, sink: &mut impl Sink) -> Option<LockPayers> {
         let open = self.slots.of(lock).open?;
         let state = &mut self.states[open as usize];
+        state.unfold_simple();
         state.settle(&mut self.counts, sink);
         Some(state.payers())
     }

@@ -1,6 +1,9 @@
 //! Sinks: receivers of intervals as they begin and end.
 
-use super::interval::{Hold, Share, TryFailure, Wait};
+use super::{
+    interval::{Hold, Share, TryFailure, Wait},
+    simple::SimpleHold,
+};
 
 /// Receives the intervals of an engine.
 pub trait Sink {
@@ -13,6 +16,10 @@ pub trait Sink {
     fn acquired(&mut self, hold: &Hold) {
         let _ = hold;
     }
+    /// Whether [`acquired`](Self::acquired) does anything. Most sinks ignore it, and making a hold takes as long as pairing it.
+    fn follows_acquired(&self) -> bool {
+        true
+    }
     /// A wait began; it ends in [`wait`](Self::wait). Not called for waits that are known only from their end.
     fn wait_begins(&mut self, wait: &Wait) {
         let _ = wait;
@@ -20,6 +27,10 @@ pub trait Sink {
     /// A hold ended. A reading may send a plain one (`Hold::is_plain`) to [`plain_ended`](Self::plain_ended) and
     /// [`plain_holds`](Self::plain_holds) instead.
     fn hold(&mut self, hold: &Hold);
+    /// A simple hold ended. Sinks that make little of most holds need not make a [`Hold`] of it.
+    fn simple_hold(&mut self, hold: &SimpleHold) {
+        self.hold(&hold.to_hold());
+    }
     /// A plain hold ended, of which [`plain_holds`](Self::plain_holds) adds the sums later. For sinks that follow the order of intervals.
     fn plain_ended(&mut self, hold: &Hold) {
         let _ = hold;
@@ -56,12 +67,20 @@ impl<S: Sink> Sink for &mut S {
         S::acquired(self, hold);
     }
 
+    fn follows_acquired(&self) -> bool {
+        S::follows_acquired(self)
+    }
+
     fn wait_begins(&mut self, wait: &Wait) {
         S::wait_begins(self, wait);
     }
 
     fn hold(&mut self, hold: &Hold) {
         S::hold(self, hold);
+    }
+
+    fn simple_hold(&mut self, hold: &SimpleHold) {
+        S::simple_hold(self, hold);
     }
 
     fn plain_ended(&mut self, hold: &Hold) {

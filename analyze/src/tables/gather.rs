@@ -4,7 +4,7 @@
 //! gathers for both, so a page or a picture reads each trace once, however many tables it is made of.
 
 use crate::{
-    engine::{Hold, Share, Sink, TryFailure, Wait},
+    engine::{Hold, Share, SimpleHold, Sink, TryFailure, Wait},
     error::AnalyzeError,
     input::{Detail, Input, ReadOutcome},
 };
@@ -102,6 +102,11 @@ impl<A: Sink, B: Sink> Sink for Pair<A, B> {
         self.1.acquired(hold);
     }
 
+    #[inline]
+    fn follows_acquired(&self) -> bool {
+        self.0.follows_acquired() || self.1.follows_acquired()
+    }
+
     fn wait_begins(&mut self, wait: &Wait) {
         self.0.wait_begins(wait);
         self.1.wait_begins(wait);
@@ -111,6 +116,12 @@ impl<A: Sink, B: Sink> Sink for Pair<A, B> {
     fn hold(&mut self, hold: &Hold) {
         self.0.hold(hold);
         self.1.hold(hold);
+    }
+
+    #[inline]
+    fn simple_hold(&mut self, hold: &SimpleHold) {
+        self.0.simple_hold(hold);
+        self.1.simple_hold(hold);
     }
 
     #[inline]

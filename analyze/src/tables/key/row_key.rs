@@ -4,7 +4,7 @@ use trace_format::{LockId, LockKind, StackId, TaskId};
 
 use super::by::By;
 use crate::{
-    engine::{Hold, TryFailure, Wait},
+    engine::{Hold, SimpleHold, TryFailure, Wait},
     input::names::{Names, purposes::Purpose},
 };
 
@@ -30,6 +30,12 @@ impl From<(LockId, TaskId, Option<StackId>)> for Subject {
 
 impl From<&Hold> for Subject {
     fn from(hold: &Hold) -> Self {
+        Self { lock: hold.lock, task: hold.task, stack: hold.stack }
+    }
+}
+
+impl From<&SimpleHold> for Subject {
+    fn from(hold: &SimpleHold) -> Self {
         Self { lock: hold.lock, task: hold.task, stack: hold.stack }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     pick::Picker,
 };
 use crate::{
-    engine::{Hold, HoldState, Outcome, Sink, TryFailure, Wait},
+    engine::{Hold, HoldState, Outcome, SimpleHold, Sink, TryFailure, Wait},
     error::AnalyzeError,
     input::{
         Detail, Input, ReadOutcome,
@@ -82,12 +82,16 @@ impl<'a> Gather for Found<'a> {
     }
 
     fn sink(&self, at: usize) -> Summing<'a> {
+        let rows = Rows::new(&self.inputs[at], self.reading);
+        let takes_simple =
+            rows.picker.is_none() && rows.selection.selects_all_holds() && self.reading.extra.is_none();
         Summing {
-            rows: Rows::new(&self.inputs[at], self.reading),
+            rows,
             trace: at,
             found: ByRow::new(self.inputs[at].names.locks().len()),
             by_pair: Self::by_pair(self.reading.by, &self.inputs[at].names),
             extra: self.reading.extra,
+            takes_simple,
             trust: TrustCounter::default(),
         }
     }
@@ -191,13 +195,15 @@ pub(crate) struct Summing<'a> {
     /// Indices of rows, if lock and stack decide which row an interval has.
     by_pair: Option<ByPair>,
     extra: Option<Extra>,
+    /// Whether all holds are selected, and nothing else is made of a simple hold than the sums of its row.
+    takes_simple: bool,
     trust: TrustCounter,
 }
 
 /// The sums of one row.
 #[derive(Default)]
 struct OfRow {
-    /// The plain holds, which are not in `sums`.
+    /// The plain holds, which are not in `sums`, and of simple holds all but their waiters.
     plain: PlainSums,
     sums: HoldSums,
     times: Option<Box<FirstPass>>,
@@ -228,6 +234,21 @@ impl Summing<'_> {
 impl Sink for Summing<'_> {
     fn acquired(&mut self, hold: &Hold) {
         self.rows.acquired(hold);
+    }
+
+    #[inline]
+    fn follows_acquired(&self) -> bool {
+        self.rows.picker.is_some()
+    }
+
+    #[inline]
+    fn simple_hold(&mut self, hold: &SimpleHold) {
+        if !self.takes_simple {
+            return self.hold(&hold.to_hold());
+        }
+        let OfRow { plain, sums, .. } = self.row(hold);
+        plain.add_simple(hold);
+        sums.add_waiters(hold);
     }
 
     fn hold(&mut self, hold: &Hold) {
@@ -292,6 +313,10 @@ struct Again<'a> {
 impl Sink for Again<'_> {
     fn acquired(&mut self, hold: &Hold) {
         self.rows.acquired(hold);
+    }
+
+    fn follows_acquired(&self) -> bool {
+        self.rows.picker.is_some()
     }
 
     fn hold(&mut self, hold: &Hold) {
