@@ -56,6 +56,11 @@ impl Batch {
         &self.kind
     }
 
+    /// Returns the locks of the events; `None` if an event has none, or if the column was not requested.
+    pub fn lock_ids(&self) -> Option<&[i32]> {
+        self.lock.as_ref().filter(|ids| ids.null_count() == 0).map(|ids| &ids.values()[..])
+    }
+
     /// Returns the row and the length of each wait, or call that woke others, that took any time.
     pub fn waits(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         let lengths = self.wait.iter().flat_map(|column| column.values().iter().enumerate());

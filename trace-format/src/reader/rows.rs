@@ -69,6 +69,9 @@ impl Source<'_> {
         // Fast path: all names are valid.
         if let Some(known) = all_valid(&parsed) {
             let keys = column.keys().values().iter();
+            if let ([only], None) = (&*known, column.keys().nulls()) {
+                return Ok(vec![Some(*only); keys.len()]);
+            }
             return Ok(match column.keys().nulls() {
                 None => keys.map(|&key| Some(known[key as usize])).collect(),
                 Some(nulls) => {

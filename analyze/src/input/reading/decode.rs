@@ -119,16 +119,23 @@ impl Decoder<'_> {
         let mut stats = ReadStats { left_out: left_out(batch, used, self.selection), ..ReadStats::default() };
         stats.add_times(&batch.times()[..used]);
         let shards = Stride::of(readers.len() as u32);
-        for index in 0..used {
-            let row = batch.row(index);
-            match row.lock() {
-                Some(lock) if self.selection.selects_lock(lock.0) => {
-                    rows[shards.remainder(lock.0 as u32) as usize].push(index as u32);
+        let add = |rows: &mut [Vec<u32>], index: u32, lock: i32| {
+            if self.selection.selects_lock(lock) {
+                rows[shards.remainder(lock as u32) as usize].push(index);
+            }
+        };
+        if let Some(locks) = batch.lock_ids() {
+            (0..).zip(&locks[..used]).for_each(|(index, lock)| add(&mut rows, index, *lock));
+        } else {
+            for index in 0..used {
+                let row = batch.row(index);
+                match row.lock() {
+                    Some(lock) => add(&mut rows, index as u32, lock.0),
+                    None if row.kind() == EventKind::Lost => {
+                        rows.iter_mut().for_each(|rows| rows.push(index as u32));
+                    }
+                    None => {}
                 }
-                None if row.kind() == EventKind::Lost => {
-                    rows.iter_mut().for_each(|rows| rows.push(index as u32));
-                }
-                _ => {}
             }
         }
         losses.iter().for_each(|(_, event)| stats.add_loss(event));
