@@ -12,14 +12,13 @@
 //!
 //! [`charge`](super::charge) decides which hold a wait is charged to.
 
-use trace_format::{CallKind, EventRow, LockId, Mode, TaskId};
+use trace_format::{CallKind, EventRow, LockId, Mode, StackId, TaskId};
 
 use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
     interval::{Charge, Hold, HoldState, Outcome, Share, Wait},
     rules::{LockRule, Rules},
-    simple::SimpleStart,
     sink::Sink,
 };
 
@@ -66,6 +65,21 @@ pub(super) struct LockState {
     pub(super) last_owner: Option<TaskId>,
     /// As in [`Idle`].
     pub(super) complete: bool,
+}
+
+/// The start of a hold that is simple so far: the only hold of its lock, begun at the lock's time, of which no other event is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SimpleStart {
+    pub(super) task: TaskId,
+    pub(super) stack: Option<StackId>,
+}
+
+impl SimpleStart {
+    /// Returns the hold as a search for deadlocks knows it.
+    fn open(self, lock: LockId) -> deadlock::OpenHold {
+        let Self { task, stack } = self;
+        deadlock::OpenHold { lock, task, mode: Mode::Exclusive, stack, excludes: true }
+    }
 }
 
 #[derive(Debug)]

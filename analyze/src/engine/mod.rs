@@ -41,10 +41,9 @@ mod slots;
 mod tests;
 
 pub use counts::Counts;
-pub use interval::{Charge, Hold, HoldState, Outcome, Payer, Share, TryFailure, Wait};
+pub use interval::{Charge, Hold, HoldState, Outcome, Payer, Share, SimpleHold, TryFailure, Wait};
 pub use pairing::Engine;
 pub(crate) use payers::{HoldId, LockPayers};
 pub use rules::Rules;
-pub use simple::SimpleHold;
 pub use sink::{Intervals, Sink};
 pub(crate) use slots::Stride;

@@ -1,9 +1,6 @@
 //! Sinks: receivers of intervals as they begin and end.
 
-use super::{
-    interval::{Hold, Share, TryFailure, Wait},
-    simple::SimpleHold,
-};
+use super::interval::{Hold, Share, SimpleHold, TryFailure, Wait};
 
 /// Receives the intervals of an engine.
 pub trait Sink {
