@@ -153,8 +153,9 @@ impl<'a> Session<'a> {
             for &pid in &target.processes {
                 kernel.read_mappings(pid, &symbols);
             }
-            // A process and its mappings may disappear at any moment from now on.
-            symbols.wait_for_mappings(MAPPINGS_TIMEOUT);
+            // A process and its mappings may disappear at any moment from now on. Nothing is drained meanwhile, so the wait must be short: it does
+            // not include the kernel's names.
+            symbols.wait_until_read(MAPPINGS_TIMEOUT);
         }
         let (switches, switches_source) = match (switches, pid) {
             (Some(choice), Some(pid)) => open_switches(choice, pid, options)?,

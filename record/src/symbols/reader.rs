@@ -25,6 +25,9 @@ const MAX_UNPARSED_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 enum Reading {
     Mappings(u32),
+    /// Asks for a message once earlier requests are read.
+    Read(Sender<()>),
+    /// Asks for a message once the symbols thread has what was read.
     Barrier(Sender<()>),
 }
 
@@ -50,7 +53,12 @@ impl Reader {
         let _ = self.requests.send(Reading::Mappings(pid));
     }
 
-    /// Requests a message after all earlier requests.
+    /// Requests a message once all earlier requests are read.
+    pub(super) fn when_read(&self, done: Sender<()>) {
+        let _ = self.requests.send(Reading::Read(done));
+    }
+
+    /// Requests a message once the symbols thread has what all earlier requests read.
     pub(super) fn barrier(&self, done: Sender<()>) {
         let _ = self.requests.send(Reading::Barrier(done));
     }
@@ -72,6 +80,11 @@ fn run(inbox: &Receiver<Reading>, symbols: &Sender<Request>) {
                 }
                 let text = UnparsedText::new(MapsText::read(pid, maps::read), &unparsed);
                 symbols.send(Request::AwaitedMappings(text))
+            }
+            Reading::Read(done) => {
+                // An error means that nobody waits any more.
+                let _ = done.send(());
+                continue;
             }
             Reading::Barrier(done) => symbols.send(Request::Barrier(done)),
         };
