@@ -55,6 +55,22 @@ pub(crate) unsafe fn call3(number: libc::c_long, a: usize, b: usize, c: usize) -
     unsafe { call(number, [a, b, c, 0, 0, 0]) }
 }
 
+/// Blocks all signals of this thread. Returns those that were blocked before, a bit each.
+pub(crate) fn block_signals() -> u64 {
+    let (all, mut before) = (u64::MAX, 0_u64);
+    let sets = [&raw const all as usize, &raw mut before as usize];
+    // SAFETY: the kernel reads and writes 8 bytes.
+    unsafe { call(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK as usize, sets[0], sets[1], 8, 0, 0]) };
+    before
+}
+
+/// Sets the blocked signals of this thread.
+pub(crate) fn set_blocked_signals(blocked: u64) {
+    let set = &raw const blocked as usize;
+    // SAFETY: the kernel reads 8 bytes.
+    unsafe { call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, set, 0, 8, 0, 0]) };
+}
+
 /// Returns the process id in its own PID namespace.
 pub(crate) fn pid() -> u32 {
     // SAFETY: reads nothing, changes nothing.

@@ -191,6 +191,14 @@ impl Thread {
             (&mut *self.stacks, walk(caller, window, frames.get_unchecked_mut(..max)))
         };
         self.write_name(time);
+        self.writer.begin_change();
+        let number = self.number_of(table, whole, entry, time);
+        self.writer.end_change();
+        number
+    }
+
+    /// Returns the number of a stack, or of its first frame alone. Writes it if it is new. The thread must be writing.
+    fn number_of(&mut self, table: &mut Table, whole: &[usize], entry: usize, time: u64) -> u16 {
         for stack in [whole, whole.get(..1).unwrap_or_default()] {
             if let Some(number) = table.find(stack) {
                 table.set_recent(entry, number);

@@ -42,6 +42,8 @@ pub(crate) struct Writer {
     stalled_at: u64,
     /// 1 if the thread waits for a chunk, 0 if records may be lost.
     lossless: u32,
+    /// More than 0 while a change takes several steps: of chunks and links, or of stacks and their numbers.
+    changes: u32,
 }
 
 impl Writer {
@@ -66,6 +68,7 @@ impl Writer {
             nested: AtomicU64::new(0),
             stalled_at: u64::MAX,
             lossless,
+            changes: 0,
         }
     }
 
@@ -77,7 +80,24 @@ impl Writer {
     /// Drops the pointers to the memory, which may be unmapped.
     pub(crate) fn forget(&mut self) {
         (self.slot, self.region, self.origin) = (null_mut(), null_mut(), null_mut());
-        (self.head, self.end, self.chunk) = (0, 0, 0);
+        (self.head, self.end, self.chunk, self.changes) = (0, 0, 0, 0);
+    }
+
+    /// Begins a change that takes several steps.
+    pub(crate) fn begin_change(&mut self) {
+        self.changes += 1;
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Ends it.
+    pub(crate) fn end_change(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        self.changes -= 1;
+    }
+
+    /// Whether a change has begun. If its call was left by a jump, nothing can be written any more.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.changes > 0
     }
 
     /// Marks the slot busy: the thread may have read the clock for a record that is not published yet.
@@ -101,7 +121,8 @@ impl Writer {
         // SAFETY: room was found, and the memory is mapped (see `new`).
         unsafe {
             if self.fits(UNIT_SIZE) || self.make_room(UNIT_SIZE, record.time(), true) {
-                self.write(record.head, record.body);
+                self.write(0, record.head, record.body);
+                self.advance(UNIT_SIZE);
                 self.publish();
             }
         }
@@ -114,8 +135,9 @@ impl Writer {
         // SAFETY: room was found, and the memory is mapped (see `new`).
         unsafe {
             if self.fits(bytes) || self.make_room(bytes, record.time(), true) {
-                self.write(record.head, record.body);
-                self.write(payload.first, payload.second);
+                self.write(0, record.head, record.body);
+                self.write(UNIT_SIZE, payload.first, payload.second);
+                self.advance(bytes);
                 self.publish();
             }
         }
@@ -131,11 +153,12 @@ impl Writer {
                 return false;
             }
             let record = Record::new(time, op::STACK, 0, frames.len() as u64, 0);
-            self.write(record.head, record.body);
-            for pair in frames.chunks(2) {
+            self.write(0, record.head, record.body);
+            for (pair, at) in frames.chunks(2).zip((UNIT_SIZE..).step_by(UNIT_BYTES)) {
                 let second = pair.get(1).copied().unwrap_or(0);
-                self.write(pair[0] as u64, second as u64);
+                self.write(at, pair[0] as u64, second as u64);
             }
+            self.advance(bytes);
             self.publish();
         }
         true
@@ -171,15 +194,22 @@ impl Writer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.slot).limit) }
     }
 
+    /// Writes a unit, this many bytes behind those written so far.
     #[inline(always)]
-    unsafe fn write(&mut self, first: u64, second: u64) {
+    unsafe fn write(&mut self, at: u64, first: u64, second: u64) {
         // SAFETY: the chunk has room, and its units are aligned.
         unsafe {
-            let at = self.origin.wrapping_add(self.head as usize).cast::<u64>();
+            let at = self.origin.wrapping_add((self.head + at) as usize).cast::<u64>();
             at.write(first);
             at.add(1).write(second);
         }
-        self.head += UNIT_SIZE;
+    }
+
+    /// Adds a whole record to what is written. A signal handler that jumps out of the call before leaves nothing of it.
+    #[inline(always)]
+    fn advance(&mut self, bytes: u64) {
+        compiler_fence(Ordering::Release);
+        self.head += bytes;
     }
 
     #[inline(always)]
@@ -198,6 +228,15 @@ impl Writer {
     #[cold]
     #[inline(never)]
     unsafe fn make_room(&mut self, bytes: u64, time: u64, is_event: bool) -> bool {
+        self.begin_change();
+        // SAFETY: the caller's obligation.
+        let has_room = unsafe { self.find_room(bytes, time, is_event) };
+        self.end_change();
+        has_room
+    }
+
+    #[inline]
+    unsafe fn find_room(&mut self, bytes: u64, time: u64, is_event: bool) -> bool {
         // SAFETY: the region is mapped (see `new`).
         unsafe {
             self.keep_chunk();
@@ -213,7 +252,8 @@ impl Writer {
                         if count > 0 {
                             let record = Record::new(time, op::LOST, reason, count, 0);
                             // Published with the next record.
-                            self.write(record.head, record.body);
+                            self.write(0, record.head, record.body);
+                            self.advance(UNIT_SIZE);
                         }
                     }
                     self.pending = 0;

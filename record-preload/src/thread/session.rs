@@ -22,6 +22,10 @@ use crate::{
 
 /// Rounds of destructors at a thread's exit (PTHREAD_DESTRUCTOR_ITERATIONS). The thread records until the last one.
 const ROUNDS: u32 = 4;
+/// A call of a signal handler is at least so many bytes below the interrupted call. The kernel's frame has the state of the floating-point unit,
+/// 512 bytes on x86_64 and 528 on aarch64, the other registers and the facts of the signal, 440 bytes or more (Linux 2.6 to 7.2), and on
+/// x86_64 it leaves out 128 bytes.
+const SIGNAL_FRAME: usize = 1024;
 /// A thread without a session tries to start one every this many calls.
 const RETRY_CALLS: u64 = 256;
 
@@ -66,14 +70,18 @@ pub(crate) unsafe fn try_start(thread: *mut Thread, stack_pointer: usize) -> boo
             }
             state::OFF | state::STARTING => false,
             state::UNRECORDED | state::EXITED => count_or_retry(thread),
-            // A call was interrupted while it wrote a record: by a signal handler, which is deeper in the stack, or by a jump
-            // out of a handler, after which it will not continue.
+            // A call was interrupted while it wrote a record: by a signal handler, which is deeper in the stack by the kernel's frame at
+            // least, or by a jump out of a handler, after which it will not continue.
             interrupted => {
                 if !process::is_current(thread.generation_counter, thread.generation) {
                     return start(thread);
                 }
                 let on_stack = |at| at >= thread.stack.low && at < thread.stack.high;
-                if stack_pointer > interrupted && on_stack(stack_pointer) && on_stack(interrupted) {
+                let is_jump = stack_pointer + SIGNAL_FRAME > interrupted;
+                if is_jump && on_stack(stack_pointer) && on_stack(interrupted) {
+                    if thread.writer.is_changing() {
+                        return start_again(thread);
+                    }
                     thread.end_writing();
                     return thread.is_recording();
                 }
@@ -82,6 +90,24 @@ pub(crate) unsafe fn try_start(thread: *mut Thread, stack_pointer: usize) -> boo
             }
         }
     }
+}
+
+/// Ends the session of a thread that left a change of its writer unfinished, and starts another one; returns whether it records now. What was
+/// published is whole. A handler that jumps out of this would leave nothing that can go on, so signals wait.
+unsafe fn start_again(thread: &mut Thread) -> bool {
+    let permit = restrictions::permit();
+    let blocked = permit.as_ref().map(|_| sys::block_signals());
+    thread.state = state::EXITED;
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the thread was recording.
+    unsafe { end(thread, permit.is_some()) };
+    drop(permit);
+    // SAFETY: as above.
+    let is_recording = unsafe { start(thread) };
+    if let Some(blocked) = blocked {
+        sys::set_blocked_signals(blocked);
+    }
+    is_recording
 }
 
 /// Starts a session of the thread; returns whether it records now. Preserves errno.
@@ -238,20 +264,30 @@ unsafe extern "C" fn exit(_: *mut c_void) {
         }
         thread.state = state::EXITED;
         compiler_fence(Ordering::SeqCst);
-        let slot = thread.writer.slot();
-        thread.writer.set_idle();
         let stacks = core::mem::replace(&mut thread.stacks, null_mut());
-        if let Some(_permit) = restrictions::permit() {
+        let permit = restrictions::permit();
+        end(thread, permit.is_some());
+        if permit.is_none() {
+            table::give_back(stacks);
+        } else if !stacks.is_null() {
+            sys::unmap(stacks.cast(), size_of::<Table>());
+        }
+    }
+}
+
+/// Ends the thread's session in the region. Makes system calls only if it may.
+unsafe fn end(thread: &mut Thread, may_call: bool) {
+    let slot = thread.writer.slot();
+    // SAFETY: the slot belongs to this thread, and its region is mapped.
+    unsafe {
+        thread.writer.set_idle();
+        if may_call {
             slot::end_session(slot, sys::thread_name(), sys::monotonic_ns());
-            if !stacks.is_null() {
-                sys::unmap(stacks.cast(), size_of::<Table>());
-            }
         } else {
             // Without a readable clock, the thread ends when it started.
             let now_ns = if restrictions::has_ended() { (*slot).start_ns } else { clock::monotonic_ns() };
             slot::end_session(slot, (*slot).comm, now_ns);
-            table::give_back(stacks);
         }
-        thread.writer.forget();
     }
+    thread.writer.forget();
 }

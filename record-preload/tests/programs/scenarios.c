@@ -183,6 +183,7 @@ static void jump(int signal)
 static int jumps(void)
 {
 	volatile int times = 0;
+	volatile long pairs = 0;
 	struct sigaction action = { .sa_handler = jump };
 	sigaction(SIGALRM, &action, NULL);
 	pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -191,6 +192,7 @@ static int jumps(void)
 			every_us(0, SIG_IGN, 0);
 			pair(&other, 100);
 			say("jumped", times);
+			say("pairs", pairs + 100);
 			return 0;
 		}
 	}
@@ -199,6 +201,7 @@ static int jumps(void)
 	for (;;) {
 		pthread_mutex_lock(&recursive);
 		pthread_mutex_unlock(&recursive);
+		pairs++;
 	}
 }
 
