@@ -1,4 +1,4 @@
-//! Row keys with names: a [`RowKey`] in the ids of its trace enters, a [`Key`] and its label leave.
+//! Row keys with names: a `RowKey` in the ids of its trace enters, a [`Key`] and its label leave.
 
 use serde::Serialize;
 use trace_format::{LockId, LockKind, LockRow, TaskId};
