@@ -139,15 +139,17 @@ impl Symbols {
 
     /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with the kernel's names meanwhile.
     pub fn wait_until_read(&self, timeout: Duration) {
-        let (done, wait) = mpsc::channel();
-        self.reader.when_read(done);
-        let _ = wait.recv_timeout(timeout);
+        self.wait(timeout, Reader::when_read);
     }
 
     /// Waits until the symbols thread has all requested mappings, and those of all processes that it has look-ups of, or until the timeout.
     pub fn wait_for_mappings(&self, timeout: Duration) {
+        self.wait(timeout, Reader::barrier);
+    }
+
+    fn wait(&self, timeout: Duration, request: impl FnOnce(&Reader, Sender<()>)) {
         let (done, wait) = mpsc::channel();
-        self.reader.barrier(done);
+        request(&self.reader, done);
         // An error is a timeout or a panic of the thread: in both cases there is nothing to wait for.
         let _ = wait.recv_timeout(timeout);
     }

@@ -17,7 +17,7 @@ use trace_format::{CallKind, EventRow, LockId, Mode, StackId, TaskId};
 use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
-    interval::{Charge, Hold, HoldState, Outcome, Share, Wait},
+    interval::{Charge, Hold, HoldState, Outcome, Share, Wait, started},
     rules::{LockRule, Rules},
     sink::Sink,
 };
@@ -130,25 +130,13 @@ impl<E: EventRow, S: Sink> Step<'_, E, S> {
     #[inline(always)]
     fn hold(&self, waited: Waited) -> Hold {
         Hold {
-            lock: self.lock,
-            task: self.task,
             mode: self.mode(),
-            start_ns: self.event.ts_ns(),
-            end_ns: self.event.ts_ns(),
-            stack: self.event.stack(),
             contended: waited.contended,
             wait_ns: waited.wait_ns,
             gap_ns: waited.gap_ns,
             blocked_ns: self.event.blocked_ns().filter(|_| waited.contended),
             runq_ns: self.event.runq_ns().filter(|_| waited.contended),
-            waits_begun: 0,
-            wait_caused_ns: 0,
-            max_waiters: 0,
-            owner_changed: false,
-            acquisitions: 1,
-            recursions: 0,
-            released_by: None,
-            state: HoldState::AcquisitionOnly,
+            ..started(self.lock, self.task, self.event.ts_ns(), self.event.stack())
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    engine::{Charge, Hold, HoldState, Outcome, Payer, Share, Sink, Wait},
+    engine::{Charge, Hold, HoldState, Outcome, Payer, Share, SimpleHold, Sink, Wait},
 };
 
 /// The history of a lock.
@@ -132,27 +132,8 @@ pub(crate) fn task(id: i32, comm: &str) -> TaskRow {
 }
 
 pub(super) fn hold(task: i32, start_ns: i64, end_ns: i64) -> Hold {
-    Hold {
-        lock: LockId(3),
-        task: TaskId(task),
-        mode: Mode::Exclusive,
-        start_ns,
-        end_ns,
-        stack: None,
-        contended: false,
-        wait_ns: Some(0),
-        gap_ns: Some(0),
-        blocked_ns: None,
-        runq_ns: None,
-        waits_begun: 0,
-        wait_caused_ns: 0,
-        max_waiters: 0,
-        owner_changed: false,
-        acquisitions: 1,
-        recursions: 0,
-        released_by: None,
-        state: HoldState::Complete,
-    }
+    let (lock, task) = (LockId(3), TaskId(task));
+    SimpleHold { lock, task, start_ns, end_ns, stack: None, waiters: 0, owner_changed: false }.to_hold()
 }
 
 pub(super) fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {
