@@ -126,22 +126,31 @@ fn run(
         (trace.tasks().unwrap().len(), trace.locks().unwrap().len(), trace.stacks().unwrap().len());
     let inside = |id: Option<i32>, rows: usize| id.is_none_or(|id| (id as usize) < rows);
     let mut last_ns = i64::MIN;
-    let mut is_held = vec![false; locks];
+    let mut holders = vec![None; locks];
+    // Tasks whose last release is missing: they were killed between the release and the writing of its record.
+    let mut are_cut = vec![false; tasks];
     let mut is_lossy = trace.info().loss.events() > 0;
     let mut odd = None;
     for batch in trace.events().unwrap() {
         for event in batch.unwrap().iter() {
             assert!(event.ts_ns >= last_ns, "out of order");
             last_ns = event.ts_ns;
-            if let (EventKind::Acquire | EventKind::Release, Some(lock), Some(Mode::Exclusive)) =
-                (event.kind, event.lock, event.mode)
+            if let (EventKind::Acquire | EventKind::Release, Some(lock), Some(task), Some(Mode::Exclusive)) =
+                (event.kind, event.lock, event.task, event.mode)
             {
-                let is_held = &mut is_held[lock.0 as usize];
+                let holder = &mut holders[lock.0 as usize];
                 let is_release = event.kind == EventKind::Release;
-                if *is_held != is_release {
+                let mut is_odd = are_cut[task.0 as usize];
+                match *holder {
+                    Some(before) if !is_release && victim == Victim::Program => {
+                        are_cut[before as usize] = true;
+                    }
+                    before => is_odd |= before != is_release.then_some(task.0),
+                }
+                if is_odd {
                     odd.get_or_insert_with(|| format!("{event:?}"));
                 }
-                *is_held = !is_release;
+                *holder = (!is_release).then_some(task.0);
             }
             is_lossy |= event.kind == EventKind::Lost;
             let ids = [(event.task.map(|id| id.0), tasks), (event.lock.map(|id| id.0), locks)];
