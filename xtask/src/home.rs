@@ -20,16 +20,11 @@ pub(crate) const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65
 /// # Errors
 /// If `/var/lib` cannot be written.
 pub fn of_nobody() -> io::Result<Option<TempDir>> {
-    of_user(NOBODY)
-}
-
-/// Makes a home directory of a user; `None` if this process is not root and has to use its own.
-pub(crate) fn of_user(uid: u32) -> io::Result<Option<TempDir>> {
     if !host::is_root() {
         return Ok(None);
     }
     let home = tempfile::Builder::new().prefix("klock-home-").tempdir_in("/var/lib")?;
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
-    chown(home.path(), Some(uid), Some(uid))?;
+    chown(home.path(), Some(NOBODY), Some(NOBODY))?;
     Ok(Some(home))
 }

@@ -41,6 +41,7 @@ mod table;
 mod test;
 mod unwinding;
 mod vm;
+mod yard;
 
 /// klock's chores.
 #[derive(Debug, Parser)]

@@ -9,8 +9,8 @@ use clap::Args;
 use crate::{
     fixture,
     harness::{Common, Harness},
-    programs::Yard,
     table,
+    yard::Yard,
 };
 
 /// Record programs that are fast, long, or of many threads.

@@ -13,8 +13,8 @@ use clap::Args;
 use crate::{
     fixture,
     harness::{Common, Harness, median, rounds, verdict},
-    programs::{Ran, Yard, figure},
     table,
+    yard::{Ran, Yard, figure},
 };
 
 mod lttng;

@@ -15,8 +15,8 @@ use clap::Args;
 
 use crate::{
     harness::{Common, Harness, ROOT},
-    programs::Yard,
     setup, table,
+    yard::Yard,
 };
 
 mod beside;

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{host, process::Running, programs::NOBODY};
+use crate::{home::NOBODY, host, process::Running};
 
 const WRAPPER: &str = "liblttng-ust-pthread-wrapper.so.1";
 const SESSION: &str = "klock-recorders";
