@@ -7,7 +7,7 @@ use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind,
 };
-use trace_format::run_info::Version;
+use trace_format::{output::OutputError, run_info::Version};
 
 use crate::{
     output,
@@ -155,9 +155,12 @@ fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error
         terminal::init(&Terminal { color, no_pager: has("--no-pager") });
         let text = error.render();
         let text = if terminal::current().color { text.ansi().to_string() } else { text.to_string() };
-        // The reader of a closed pipe has read enough.
-        let _ = output::to_stdout(|out| Ok(out.write_all(help::rejoin(&text, width).as_bytes())?));
-        std::process::exit(error.exit_code());
+        let written = output::to_stdout(|out| Ok(out.write_all(help::rejoin(&text, width).as_bytes())?));
+        match written {
+            Err(full) if full.is::<OutputError>() => return full,
+            // The reader of a closed pipe has read enough.
+            _ => std::process::exit(error.exit_code()),
+        }
     }
     let names = words.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
     let names: Vec<&str> = names.take(2).collect();

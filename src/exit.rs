@@ -73,7 +73,7 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
 
 /// Joins the first lines of the error and its causes, without repetitions. A cause may be long: messages of the kernel's verifier
 /// have hundreds of lines.
-fn one_line(error: &anyhow::Error) -> String {
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let words = cause.to_string();

@@ -1,6 +1,6 @@
 //! Answers to a mistyped command line: the option of klock that does what a user of perf or bcc has in mind.
 //!
-//! clap's error goes in; one line with the right way comes out, or nothing if clap's own words are better.
+//! clap's error goes in; one line with the right way comes out, or nothing for an error that klock does not know.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use trace_format::LockKind;
@@ -103,78 +103,117 @@ const FEWER_TRACES: &[(&str, &str)] = &[
 /// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `names` those of all
 /// commands and tables.
 pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Option<String> {
-    let text = |kind| match error.get(kind)? {
-        ContextValue::String(text) => Some(text.as_str()),
-        _ => None,
-    };
     match error.kind() {
-        ErrorKind::UnknownArgument => {
-            let option = text(ContextKind::InvalidArg)?;
-            if !option.starts_with('-') {
-                let (_, answer) = FEWER_TRACES.iter().find(|(name, _)| *name == command)?;
-                return Some((*answer).to_owned());
-            }
-            let option = option.split('=').next().unwrap_or(option);
-            let known = OPTIONS.iter().find(|(commands, options, _)| {
-                (commands.contains(&command) || commands.is_empty() && command != "record")
-                    && options.contains(&option)
-            });
-            known.map(|(.., advice)| {
-                format!("cannot use {option} with klock {command}: there is no such option; {advice}")
-            })
-        }
+        ErrorKind::UnknownArgument => unknown_argument(error, command),
         ErrorKind::InvalidSubcommand => {
-            let word = text(ContextKind::InvalidSubcommand)?;
-            let advice = match COMMANDS.iter().find(|(name, _)| *name == word) {
+            let word = text(error, ContextKind::InvalidSubcommand)?;
+            let expected = match COMMANDS.iter().find(|(name, _)| *name == word) {
                 Some((_, advice)) => (*advice).to_owned(),
-                None => format!("did you mean klock {}?", near(word, names)?),
+                None => match near(word, names) {
+                    Some(name) => format!("did you mean klock {name}?"),
+                    None => "klock --help lists all commands".to_owned(),
+                },
             };
-            Some(format!("there is no klock {word}: {advice}"))
+            Some(format!("invalid command '{word}': {expected}"))
         }
         // The parsers of klock name the value and the valid form.
         ErrorKind::ValueValidation => {
             let words = std::error::Error::source(error)?.to_string();
             if let Some((_, range)) = words.split_once(" is not in ") {
-                let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+                let (option, value) =
+                    (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
                 let option = option.split(' ').next().unwrap_or(option);
                 let range = range.replace("..=", " to ");
                 return Some(format!("invalid {option} '{value}': use a number from {range}"));
             }
             words.starts_with("invalid ").then_some(words)
         }
-        ErrorKind::InvalidValue if text(ContextKind::InvalidArg)?.starts_with("--locks") => {
-            let word = text(ContextKind::InvalidValue)?;
-            Some(format!("invalid locks '{word}': {}", locks(word)))
+        ErrorKind::InvalidValue => invalid_value(error, command),
+        ErrorKind::MissingRequiredArgument => {
+            let ContextValue::Strings(missing) = error.get(ContextKind::InvalidArg)? else { return None };
+            let missing = missing.join(" and ");
+            Some(format!("cannot run klock {command}: {missing} is missing; {}", see_help(command)))
         }
-        ErrorKind::InvalidValue => {
-            let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
-            let ContextValue::Strings(known) = error.get(ContextKind::ValidValue)? else { return None };
-            if value.is_empty() || known.is_empty() {
-                return None;
-            }
-            Some(format!("invalid {} '{value}': use one of {}", name_of(option), known.join(", ")))
-        }
-        ErrorKind::ArgumentConflict => {
-            let other = match error.get(ContextKind::PriorArg)? {
-                ContextValue::Strings(others) => others.first()?,
-                ContextValue::String(other) => other,
-                _ => return None,
-            };
-            let one = text(ContextKind::InvalidArg)?;
-            if command == "record"
-                && let Some(answer) = two_targets(one, other)
-            {
-                return Some(answer);
-            }
-            let [one, other] = [one, other].map(|option| match name_of(option) {
-                "AFTER" => "a second trace",
-                name => name,
-            });
-            let verb = if command == "plot" { "draw" } else { "use" };
-            Some(format!("cannot {verb} {one} together with {other}: leave one of them out"))
-        }
+        ErrorKind::ArgumentConflict => conflict(error, command),
         _ => None,
     }
+}
+
+/// Returns a text of the error's context.
+fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.as_str()),
+        _ => None,
+    }
+}
+
+/// Returns the next step if no better one is known.
+fn see_help(command: &str) -> String {
+    let space = if command.is_empty() { "" } else { " " };
+    format!("klock {command}{space}--help shows its options")
+}
+
+/// Returns the answer to an option or argument that the command does not have.
+fn unknown_argument(error: &clap::Error, command: &str) -> Option<String> {
+    let option = text(error, ContextKind::InvalidArg)?;
+    if !option.starts_with('-') {
+        let fewer = FEWER_TRACES.iter().find(|(name, _)| *name == command);
+        let own = || format!("cannot use '{option}' with klock {command}: {}", see_help(command));
+        return Some(fewer.map_or_else(own, |(_, answer)| (*answer).to_owned()));
+    }
+    let option = option.split('=').next().unwrap_or(option);
+    let known = OPTIONS.iter().find(|(commands, options, _)| {
+        (commands.contains(&command) || commands.is_empty() && command != "record")
+            && options.contains(&option)
+    });
+    let similar =
+        text(error, ContextKind::SuggestedArg).filter(|similar| distance(option, similar).is_some());
+    let advice = match (known, similar) {
+        (Some((.., advice)), _) => (*advice).to_owned(),
+        (None, Some(similar)) => format!("did you mean {similar}?"),
+        (None, None) => see_help(command),
+    };
+    let of = format!("klock {command}");
+    Some(format!("cannot use {option} with {}: there is no such option; {advice}", of.trim_end()))
+}
+
+/// Returns the answer to a value that an option or argument does not have, or to an option without its value.
+fn invalid_value(error: &clap::Error, command: &str) -> Option<String> {
+    let (option, value) = (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
+    if value.is_empty() {
+        return Some(format!(
+            "cannot use {} without a value: give {option}; {}",
+            name_of(option),
+            see_help(command)
+        ));
+    }
+    if option.starts_with("--locks") {
+        return Some(format!("invalid locks '{value}': {}", locks(value)));
+    }
+    let ContextValue::Strings(known) = error.get(ContextKind::ValidValue)? else { return None };
+    let name = name_of(option);
+    (!known.is_empty()).then(|| format!("invalid {name} '{value}': use one of {}", known.join(", ")))
+}
+
+/// Returns the answer to two options that exclude each other.
+fn conflict(error: &clap::Error, command: &str) -> Option<String> {
+    let other = match error.get(ContextKind::PriorArg)? {
+        ContextValue::Strings(others) => others.first()?,
+        ContextValue::String(other) => other,
+        _ => return None,
+    };
+    let one = text(error, ContextKind::InvalidArg)?;
+    if command == "record"
+        && let Some(answer) = two_targets(one, other)
+    {
+        return Some(answer);
+    }
+    let [one, other] = [one, other].map(|option| match name_of(option) {
+        "AFTER" => "a second trace",
+        name => name,
+    });
+    let verb = if command == "plot" { "draw" } else { "use" };
+    Some(format!("cannot {verb} {one} together with {other}: leave one of them out"))
 }
 
 /// Returns the name of an option or argument as clap shows it: that of `--width <PIXELS>`, `[AFTER]`.
@@ -192,13 +231,18 @@ fn name_of(shown: &str) -> &str {
 
 /// Returns the known word that was probably meant, if there is one.
 fn near<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
-    let nearest = known.iter().map(|known| (strsim::osa_distance(word, known), known)).min()?;
-    (nearest.0 <= word.len() / 3).then_some(nearest.1.as_str())
+    let near = known.iter().filter_map(|known| Some((distance(word, known)?, known)));
+    near.min().map(|(_, known)| known.as_str())
+}
+
+/// Returns the number of differences between a word and a known one, if it was probably meant.
+fn distance(word: &str, known: &str) -> Option<usize> {
+    Some(strsim::osa_distance(word, known)).filter(|distance| *distance <= word.len() / 3)
 }
 
 /// Returns what to use for a word that `--locks` does not know.
 fn locks(word: &str) -> String {
-    let sources = "use kernel, futex or pthread";
+    let sources = "use kernel, futex, pthread, rust or go";
     match word.parse::<LockKind>() {
         Ok(kind) if kind.is_kernel() => {
             format!(

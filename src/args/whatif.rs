@@ -62,7 +62,7 @@ const OPTIONS: [(ChangeKind, &str, &str); 9] = [
         "LOCK=TIME",
         "Set the time from a release of LOCK to the acquisition of the next waiter: 0, 5us",
     ),
-    (ChangeKind::Fifo, "LOCK", "Let nobody overtake waiters for LOCK"),
+    (ChangeKind::Fifo, "LOCK", "Let no task overtake waiters for LOCK"),
     (ChangeKind::Remove, "LOCK", "Let LOCK never block: no change of it gains more"),
     (ChangeKind::Cpus, "N", "Use N processors"),
 ];

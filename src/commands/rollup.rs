@@ -3,8 +3,7 @@
 use std::{fs, path::Path};
 
 use analyze::rollup::{self, Options};
-use anyhow::Context as _;
-use trace_format::output::OutputOptions;
+use trace_format::output::{OutputError, OutputOptions};
 
 use super::{
     filters::{filter, ns},
@@ -39,6 +38,6 @@ pub(super) fn run(args: &args::Rollup) -> anyhow::Result<Exit> {
 }
 
 fn make_directory(path: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(path)
-        .with_context(|| format!("cannot create {}; choose another directory with -o", path.display()))
+    let failed = |source| OutputError::Io { path: path.to_owned(), source };
+    Ok(fs::create_dir_all(path).map_err(failed)?)
 }
