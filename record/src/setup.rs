@@ -58,11 +58,58 @@ impl Setup {
         options: &Options,
         target: &ResolvedTarget,
     ) -> Result<Self, RecordError> {
-        let off_cpu = options.sched == SchedRows::All;
-        let chosen = options.locks.or(off_cpu.then_some(LockSources::NONE));
+        let mut warnings = Vec::new();
+        let ChosenLocks { mut locks, explicit } = ChosenLocks::new(options, target, &mut warnings)?;
+        if options.lossless && !matches!(options.target, Target::Command(_)) {
+            return Err(RecordError::LosslessOfRunning);
+        }
+        check_uprobes(locks, target)?;
+        let mut pthread = PthreadSetup::default();
+        if locks.pthread {
+            pthread = PthreadSetup::new(options, target, explicit, &mut warnings)?;
+            locks.pthread = !pthread.libcs.is_empty();
+        }
+        let filters = resolved_filters(options)?;
+        let selection = selection(facts, options, target, ChosenLocks { locks, explicit }, &filters);
+        let by_default = !explicit && options.kernel.is_none();
+        let plan = plan(facts, &selection, by_default, &mut pthread, &mut warnings)?;
+        let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
+        let switches = switches(facts, options.sched, preload.is_some(), plan.as_ref())?;
+        let recorded =
+            plan.as_ref().map_or(LockSources { pthread: locks.pthread, ..LockSources::NONE }, |plan| {
+                LockSources { futex: plan.futex, rust: plan.rust, go: plan.go, ..locks }
+            });
+        let mut unseen = Vec::new();
+        if locks.user_locks().is_some() || preload.is_some() {
+            let programs = language_programs(target, recorded, &mut files);
+            unseen = unseen::locks_of(programs.iter().map(|(pid, program)| (*pid, program)), recorded);
+            let found = programs.into_iter().filter_map(|(pid, program)| Some((pid, program.probed?.ok()?)));
+            probed.extend(found);
+        }
+        let has_unseen_locks = !unseen.is_empty();
+        warnings.append(&mut unseen);
+        Ok(Self { plan, preload, switches, probed, files, filters, warnings, has_unseen_locks })
+    }
+}
+
+/// The locks to record.
+#[derive(Clone, Copy)]
+struct ChosenLocks {
+    locks: LockSources,
+    /// The user chose them by name.
+    explicit: bool,
+}
+
+impl ChosenLocks {
+    /// Returns the locks of the options or of the target's default, without those that other options or the target rule out.
+    fn new(
+        options: &Options,
+        target: &ResolvedTarget,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
+        let chosen = options.locks.or((options.sched == SchedRows::All).then_some(LockSources::NONE));
         let explicit = chosen.is_some();
         let mut locks = chosen.unwrap_or_else(|| options.target.default_locks());
-        let mut warnings = Vec::new();
         if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| options.filters.min_wait_ns > 0) {
             if explicit {
                 return Err(RecordError::UprobesMinWait { sources });
@@ -92,93 +139,96 @@ impl Setup {
                 locks = LockSources { kernel: true, ..LockSources::NONE };
             }
         }
-        if options.lossless && !matches!(options.target, Target::Command(_)) {
-            return Err(RecordError::LosslessOfRunning);
-        }
-        check_uprobes(locks, target)?;
-        let mut pthread = PthreadSetup::default();
-        if locks.pthread {
-            pthread = PthreadSetup::new(options, target, explicit, &mut warnings)?;
-            locks.pthread = !pthread.libcs.is_empty();
-        }
-        let filters = resolved_filters(options)?;
-        let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
-            KernelDepth::Holds(ProbePreference::Auto)
-        } else {
-            KernelDepth::Waits
-        });
-        let selection = Selection {
-            kernel: locks.kernel.then_some(depth),
-            filters: filters.clone(),
-            futex: locks.futex,
-            pthread: locks.pthread,
-            rust: locks.rust,
-            go: locks.go,
-            off_cpu,
-            switches: false,
-            target: target.mode,
-            ring_bytes: options.ring_bytes,
-            max_stack: options.max_stack,
-            stack_bytes: options.unwind.stack_bytes(),
-        };
-        // One program does for both tasks of a switch, and costs less than the kernel's own records.
-        let wants_switches = options.sched == SchedRows::Holders;
-        let selection =
-            Selection { switches: wants_switches && Plan::has_switches(facts, &selection), ..selection };
-        let by_default = !explicit && options.kernel.is_none();
-        let plan = match Plan::new(facts, &selection) {
-            Err(error @ PlanError::NoContention { .. }) if by_default => {
-                warnings.push(error.to_string());
-                Plan::new(facts, &Selection { kernel: None, ..selection })
-            }
-            Err(PlanError::Paranoid { .. }) if by_default && !locks.pthread => {
-                Plan::new(facts, &Selection { rust: false, go: false, ..selection })
-            }
-            plan => plan,
-        };
-        let plan = match (plan, &pthread.preload, pthread.unfit) {
-            (Ok(plan), ..) => {
-                warnings.extend(plan.warnings.iter().cloned());
-                Some(plan)
-            }
-            // Only the program's own calls were asked for.
-            (Err(PlanError::Nothing), Some(_), _) => None,
-            (Err(error), Some(_), _) if by_default => {
-                warnings.push(format!(
-                    "only pthread calls are recorded, no kernel locks and no futexes: {error}"
-                ));
-                None
-            }
-            (Err(error), _, Some(unfit)) => return Err(RecordError::NeitherWay { unfit, error }),
-            (Err(error), ..) => return Err(error.into()),
-        };
-        let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
-        let switches = match options.sched {
-            SchedRows::Auto => preload.is_some() && plan.is_none(),
-            SchedRows::Holders if plan.as_ref().is_some_and(|plan| plan.switches) => false,
-            SchedRows::Holders if preload.is_none() => return Err(RecordError::HoldersOfRunning),
-            SchedRows::Holders => true,
-            SchedRows::All | SchedRows::None => false,
-        };
-        let switches = switches.then_some(SwitchesChoice {
-            is_explicit: options.sched == SchedRows::Holders,
-            perf_event_paranoid: facts.perf_event_paranoid,
-        });
-        let recorded =
-            plan.as_ref().map_or(LockSources { pthread: locks.pthread, ..LockSources::NONE }, |plan| {
-                LockSources { futex: plan.futex, rust: plan.rust, go: plan.go, ..locks }
-            });
-        let mut unseen = Vec::new();
-        if locks.user_locks().is_some() || preload.is_some() {
-            let programs = language_programs(target, recorded, &mut files);
-            unseen = unseen::locks_of(programs.iter().map(|(pid, program)| (*pid, program)), recorded);
-            let found = programs.into_iter().filter_map(|(pid, program)| Some((pid, program.probed?.ok()?)));
-            probed.extend(found);
-        }
-        let has_unseen_locks = !unseen.is_empty();
-        warnings.append(&mut unseen);
-        Ok(Self { plan, preload, switches, probed, files, filters, warnings, has_unseen_locks })
+        Ok(Self { locks, explicit })
     }
+}
+
+/// Returns what the plan is made for.
+fn selection(
+    facts: &HostFacts,
+    options: &Options,
+    target: &ResolvedTarget,
+    ChosenLocks { locks, explicit }: ChosenLocks,
+    filters: &Filters,
+) -> Selection {
+    let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
+        KernelDepth::Holds(ProbePreference::Auto)
+    } else {
+        KernelDepth::Waits
+    });
+    let selection = Selection {
+        kernel: locks.kernel.then_some(depth),
+        filters: filters.clone(),
+        futex: locks.futex,
+        pthread: locks.pthread,
+        rust: locks.rust,
+        go: locks.go,
+        off_cpu: options.sched == SchedRows::All,
+        switches: false,
+        target: target.mode,
+        ring_bytes: options.ring_bytes,
+        max_stack: options.max_stack,
+        stack_bytes: options.unwind.stack_bytes(),
+    };
+    // One program does for both tasks of a switch, and costs less than the kernel's own records.
+    let switches = options.sched == SchedRows::Holders && Plan::has_switches(facts, &selection);
+    Selection { switches, ..selection }
+}
+
+/// Plans the recording in the kernel; `None` if only the command records its own calls. A default gives up what is not possible, with a
+/// warning.
+fn plan(
+    facts: &HostFacts,
+    selection: &Selection,
+    by_default: bool,
+    pthread: &mut PthreadSetup,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Plan>, RecordError> {
+    let plan = match Plan::new(facts, selection) {
+        Err(error @ PlanError::NoContention { .. }) if by_default => {
+            warnings.push(error.to_string());
+            Plan::new(facts, &Selection { kernel: None, ..selection.clone() })
+        }
+        Err(PlanError::Paranoid { .. }) if by_default && !selection.pthread => {
+            Plan::new(facts, &Selection { rust: false, go: false, ..selection.clone() })
+        }
+        plan => plan,
+    };
+    match (plan, &pthread.preload, pthread.unfit.take()) {
+        (Ok(plan), ..) => {
+            warnings.extend(plan.warnings.iter().cloned());
+            Ok(Some(plan))
+        }
+        // Only the program's own calls were asked for.
+        (Err(PlanError::Nothing), Some(_), _) => Ok(None),
+        (Err(error), Some(_), _) if by_default => {
+            warnings
+                .push(format!("only pthread calls are recorded, no kernel locks and no futexes: {error}"));
+            Ok(None)
+        }
+        (Err(error), _, Some(unfit)) => Err(RecordError::NeitherWay { unfit, error }),
+        (Err(error), ..) => Err(error.into()),
+    }
+}
+
+/// Returns the way to record the switches of the command's threads; `None` if they are not recorded, or by the plan's program.
+fn switches(
+    facts: &HostFacts,
+    sched: SchedRows,
+    has_preload: bool,
+    plan: Option<&Plan>,
+) -> Result<Option<SwitchesChoice>, RecordError> {
+    let records = match sched {
+        SchedRows::Auto => has_preload && plan.is_none(),
+        SchedRows::Holders if plan.is_some_and(|plan| plan.switches) => false,
+        SchedRows::Holders if !has_preload => return Err(RecordError::HoldersOfRunning),
+        SchedRows::Holders => true,
+        SchedRows::All | SchedRows::None => false,
+    };
+    Ok(records.then_some(SwitchesChoice {
+        is_explicit: sched == SchedRows::Holders,
+        perf_event_paranoid: facts.perf_event_paranoid,
+    }))
 }
 
 /// Checks that the locks that are recorded by uprobes can be recorded of this target.
