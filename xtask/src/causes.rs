@@ -83,7 +83,7 @@ impl Recorder {
 /// A recording, and what `klock why` says of it.
 struct Judged {
     wall_ns: Option<f64>,
-    /// The name of the lock that was waited for longest, and the verdicts on it; none if nobody waited.
+    /// The name of the lock that was waited for longest, and the verdicts on it; none if no task waited.
     lock: String,
     verdicts: Vec<String>,
 }

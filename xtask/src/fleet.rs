@@ -1,4 +1,4 @@
-//! `cargo xtask fleet`: the rollups of an invented fleet, for the walk in docs/fleet.md and for benchmarks.
+//! `cargo xtask fleet`: the rollups of an invented fleet, for the example in docs/fleet.md and for benchmarks.
 //!
 //! Every fifth machine runs version 2 of the program, which holds one of its locks eight times as long. Every fiftieth machine lost more
 //! than 5 % of its events. Of a large fleet, some machines are invented, and their rollups are copied under other names.

@@ -1,6 +1,6 @@
 //! Installs what the tests need: Debian packages, on Debian and as root, and below `target/tools` a Python environment
-//! that opens traces and the npm packages that open exports. Each comes by name and version from its ordinary client
-//! (apt-get, pip, npm). What is already installed stays as it is. A failed installation is a reason to skip the parts
+//! that opens traces and the npm packages that open exports. The ordinary clients (apt-get, pip, npm) fetch each by
+//! name and version. What is already installed stays as it is. A failed installation is a reason to skip the parts
 //! that need it, not an error.
 
 use std::{

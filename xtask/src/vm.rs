@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let known = |name: &String| name == NATIVE || KERNELS.iter().any(|kernel| kernel.name == *name);
     if let Some(unknown) = options.kernels.iter().find(|name| !known(name)) {
-        bail!("invalid kernel '{unknown}': 5.10, 6.1, 6.12, 7.2 or native");
+        bail!("invalid kernel '{unknown}': use 5.10, 6.1, 6.12, 7.2 or native");
     }
     let klock = harness::klock(options.common.klock.as_deref())?;
     let setting = |kernel: Option<Kernel>| Setting {
@@ -80,17 +80,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         short: options.short,
         klock: klock.clone(),
     };
-    let wanted = |name: &str| options.kernels.is_empty() || options.kernels.iter().any(|word| word == name);
+    let selects = |name: &str| options.kernels.is_empty() || options.kernels.iter().any(|word| word == name);
     let chosen = |scenario: &&Scenario| {
         let asked_for = options.only.iter().any(|word| scenario.name.contains(word.as_str()));
         asked_for || options.only.is_empty() && scenario.name != COST
     };
 
-    let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| wanted(kernel.name)).collect();
+    let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| selects(kernel.name)).collect();
     let mut rows =
         if kernels.is_empty() { Vec::new() } else { in_guests(options, &kernels, &setting, &chosen)? };
-    if wanted(NATIVE) && host::is_root() {
-        rows.push((NATIVE, here(&setting(None), &chosen)?));
+    if selects(NATIVE) && host::is_root() {
+        rows.push((NATIVE, on_this_machine(&setting(None), &chosen)?));
     }
     let rows: Vec<Row> =
         rows.into_iter().map(|(kernel, finding)| Row { kernel: kernel.to_owned(), finding }).collect();
@@ -135,7 +135,7 @@ fn in_guests(
     Ok(rows)
 }
 
-/// Prints the table and the faults, and writes the table if wanted.
+/// Prints the table and the faults, and writes the table into the document with `--write`.
 fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
     let alone = ["cost", "soak", "off-cpu"].into_iter().find(|name| options.only == [*name]);
     let how = match (options.short, alone) {
@@ -200,7 +200,7 @@ fn in_guest(
     Ok(())
 }
 
-/// Checks the files of a scenario. A check that cannot be made is a fault; the others go on.
+/// Checks the files of a scenario. A check that fails to run is a fault; the other scenarios are checked nevertheless.
 fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Finding) {
     let mut own = Finding::default();
     if let Err(error) = (scenario.check)(files, setting, &mut own) {
@@ -210,8 +210,8 @@ fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Fi
     finding.faults.extend(own.faults.iter().map(|fault| format!("{}: {fault}", scenario.name)));
 }
 
-/// Runs the scenarios that disturb nothing on the machine itself.
-fn here(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Finding> {
+/// Runs the scenarios that do not disturb the machine on the machine itself.
+fn on_this_machine(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Finding> {
     let mut finding = Finding::default();
     let programs = scratch("vm-native-bin")?;
     for program in initramfs::PROGRAMS {

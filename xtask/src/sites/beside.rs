@@ -92,7 +92,7 @@ impl Beside {
     /// Ends both recorders. Returns perf's waits and klock's.
     pub(super) fn finish(self) -> Result<(Vec<Wait>, Vec<Wait>)> {
         self.perf.signal(libc::SIGINT)?;
-        // perf ends by the signal, which is no success.
+        // perf ends by the signal, which does not count as a success.
         self.perf.end_within(PERF)?;
         self.klock.interrupt()?;
         let fields = ["script", "--ns", "--no-inline", "-F", "tid,time,event,trace,ip,sym,symoff,dso", "-i"];

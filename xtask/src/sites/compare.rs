@@ -150,7 +150,7 @@ fn until_scheduler(frames: &[Frame]) -> &[Frame] {
 
 /// Whether both recorders found the same instruction, and the same function if both have a name for it.
 fn is_same(perf: &Frame, klock: &Frame) -> bool {
-    // The frame below one of a signal handler is no call.
+    // The frame below that of a signal handler is not a call.
     let at_same = perf.offset == klock.offset || perf.offset == klock.offset + 1;
     let names = (perf.functions.last(), klock.functions.last());
     perf.module == klock.module

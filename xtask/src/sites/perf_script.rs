@@ -64,7 +64,7 @@ mod tests {
             \t           8e07e a(int, b (*)())+0xfe (/usr/lib/libc.so.6)\n\
             \t              1f [unknown] (/usr/bin/a b)\n\n";
         let found = waits(text);
-        assert_eq!(found.len(), 1, "a wake is no wait");
+        assert_eq!(found.len(), 1, "a wake is not a wait");
         assert_eq!((found[0].tid, found[0].ts_ns), (3815, 74_253_000_000_007));
         let frame = |module: &str, offset, functions: &[&str]| Frame {
             module: module.to_owned(),

@@ -1,6 +1,6 @@
 //! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it sends. A guest
 //! that hangs is ended by its own kernel or when its time is up; the error has the end of its console. If its kernel hung
-//! outside of BPF programs, it is booted once more: an emulated processor may stop to answer interrupts.
+//! outside of BPF programs, it is booted once more: an emulated processor may stop answering interrupts.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use super::packages::unpacked;
 use crate::process::{Run, say};
 
 /// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. `lpj` replaces the calibration of
-/// delays: an emulator that is preempted meanwhile would make them many times too long. `no_timer_check` leaves out the check that
+/// delays: an emulator that is preempted during it would make delays many times too long. `no_timer_check` leaves out the check that
 /// the timer interrupts in time, which such an emulator fails.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
                             softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000 no_timer_check";
@@ -81,8 +81,8 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots it, again if its kernel hung outside of BPF programs. Returns the directory below `directory` that has a
-    /// directory of files for each script, and the number of boots.
+    /// Boots it, and boots it once more if its kernel hung outside of BPF programs. Returns the directory with a directory of files
+    /// for each script, and the number of boots.
     pub(super) fn run(&self, directory: &Path) -> Result<(PathBuf, u32)> {
         let mut boots = 1;
         loop {
@@ -162,7 +162,7 @@ fn text_of(console: &Path) -> String {
 }
 
 /// Returns whether a kernel waited in vain for a processor (a soft lockup), and no processor was in a BPF program, in the
-/// code that calls one, or in memory of BPF's. klock's own programs then cannot be what hangs. The kernel panics after it
+/// code that calls one, or in BPF's memory functions. Then klock's own programs cannot be the cause. The kernel panics after it
 /// has printed the stacks of all processors that answer an interrupt that cannot be masked; no program stops one of those.
 fn hangs_outside_bpf(console: &str) -> bool {
     const MEMORY_OF_BPF: [&str; 3] = ["ringbuf_", "htab_", "pcpu_freelist_"];

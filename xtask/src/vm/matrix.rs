@@ -23,12 +23,13 @@ pub(super) fn markdown(rows: &[Row]) -> String {
     }
     let mut text = String::new();
     for part in parts {
-        text += &format!("\n### {}\n\n{}", capital(part), one(rows, part));
+        text += &format!("\n### {}\n\n{}", capital(part), table_of(rows, part));
     }
     text
 }
 
-fn one(rows: &[Row], part: &str) -> String {
+/// Returns the table of a subject.
+fn table_of(rows: &[Row], part: &str) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for (of, column, _) in rows.iter().flat_map(|row| &row.finding.figures) {
         if *of == part && !columns.contains(column) {

@@ -1,6 +1,6 @@
-//! The kernels of the matrix, and the Debian packages that bring them and the other programs of a guest. Packages come
-//! by name through apt-get, from the mirror that this machine uses, with lists and downloads of their own below
-//! `target/vm`; they are unpacked, not installed. The machine's package lists stay as they are.
+//! The kernels of the matrix, and the Debian packages that contain them and the other programs of a guest. apt-get downloads packages
+//! by name, from the mirror that this machine uses, with lists of its own below `target/vm`; they are unpacked, not installed. The
+//! machine's package lists stay as they are.
 
 use std::{
     fs,
@@ -24,40 +24,29 @@ pub(super) struct Kernel {
     package: (&'static str, &'static str),
     /// Whether it has `lock:contention_begin`.
     pub(super) contention: bool,
-    /// Whether klockstat of libbpf-tools 0.26 works on it.
-    pub(super) klockstat: bool,
 }
 
-/// The matrix: the kernels of three Debian releases, and the newest.
+/// The matrix: the kernels of three Debian releases, and the newest kernel in Debian.
 pub(super) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "5.10",
         suite: "bullseye",
         package: ("linux-image-5.10.", "-cloud-amd64"),
         contention: false,
-        klockstat: true,
     },
     Kernel {
         name: "6.1",
         suite: "bookworm",
         package: ("linux-image-6.1.", "-cloud-amd64"),
         contention: true,
-        klockstat: true,
     },
     Kernel {
         name: "6.12",
         suite: "trixie",
         package: ("linux-image-6.12.", "-cloud-amd64"),
         contention: true,
-        klockstat: true,
     },
-    Kernel {
-        name: "7.2",
-        suite: "sid",
-        package: ("linux-binary-7.", "-cloud-amd64"),
-        contention: true,
-        klockstat: true,
-    },
+    Kernel { name: "7.2", suite: "sid", package: ("linux-binary-7.", "-cloud-amd64"), contention: true },
 ];
 
 /// Returns the directory of downloads and unpacked packages.
@@ -143,7 +132,7 @@ impl Index {
         Run::new(program, &options.chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Returns the newest package whose name begins and ends so, which excludes those with debug symbols.
+    /// Returns the newest package whose name has this beginning and end; the end excludes packages with debug symbols.
     fn newest(&self, (begin, end): (&str, &str)) -> Result<String> {
         let names = self.apt("apt-cache", &["pkgnames", begin]).read()?;
         let mut fitting: Vec<&str> = names.lines().filter(|name| name.ends_with(end)).collect();

@@ -120,7 +120,7 @@ pub(super) fn last_line(text: &str) -> &str {
 }
 
 /// A shell function that waits until a recorder has attached everything: it has file descriptors of BPF programs, and
-/// their number stays the same. A shell's background programs ignore Ctrl-C unless they ask for it, as both do.
+/// their number stays the same. Background programs of a shell ignore Ctrl-C unless they install a handler, as klock and klockstat do.
 pub(super) const SETTLED: &str = r#"
 settled() {
     before=0; same=0

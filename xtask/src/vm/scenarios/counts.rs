@@ -148,6 +148,37 @@ pub(super) fn lock_of(sums: &ByLock, counts: &[&Count]) -> Option<u32> {
     used.into_iter().max_by_key(|(_, n)| *n).map(|(lock, _)| lock)
 }
 
+/// The records of an operation on its lock, compared with the calls that the program counted.
+struct Compared {
+    /// The sums of the records of all threads.
+    all: Done,
+    /// The sum of the differences between records and calls of each thread.
+    difference: u64,
+    /// Calls without a record.
+    missing: u64,
+    /// The number of calls.
+    expected: u64,
+}
+
+impl Compared {
+    fn of(counts: &[&Count], lock: u32, sums: &ByLock) -> Self {
+        let expected = counts.iter().map(|count| count.calls).sum();
+        let mut compared = Self { all: Done::default(), difference: 0, missing: 0, expected };
+        let Self { all, difference, missing, .. } = &mut compared;
+        for count in counts {
+            let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
+            let [first, second] = done.calls(count.kind);
+            *difference += first.abs_diff(count.calls).max(second.abs_diff(count.calls));
+            *missing += count.calls.saturating_sub(first.min(second));
+            all.acquired += first;
+            all.waits += done.waits;
+            all.wait_ns += done.wait_ns;
+            all.hold_ns += done.hold_ns;
+        }
+        compared
+    }
+}
+
 fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static str) -> Result<()> {
     let status = files.status("record.status")?;
     if status == 3 && setting.kernel.is_none() {
@@ -182,19 +213,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
             finding.faults.push(format!("{name}: no lock of its kind in the trace"));
             continue;
         };
-        let mut all = Done::default();
-        let (mut difference, mut missing) = (0, 0);
-        for count in &own {
-            let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
-            let [first, second] = done.calls(count.kind);
-            difference += first.abs_diff(count.calls).max(second.abs_diff(count.calls));
-            missing += count.calls.saturating_sub(first.min(second));
-            all.acquired += first;
-            all.waits += done.waits;
-            all.wait_ns += done.wait_ns;
-            all.hold_ns += done.hold_ns;
-        }
-        let expected: u64 = own.iter().map(|count| count.calls).sum();
+        let Compared { all, difference, missing, expected } = Compared::of(&own, lock, &sums);
         // A task that gives the consoles back takes them again if there is something to print.
         let may_print = name == "console" && missing == 0 && difference <= printed;
         finding.must(difference == 0 || may_print || (other_ways_loss && difference <= lost), || {
