@@ -50,7 +50,7 @@ const GOLDEN: &[Golden] = &[
     ("futex.chrome", "futex", &["--format", "chrome"]),
 ];
 
-/// Exports that are no text, decoded: compared by the tests of the library, which know their messages.
+/// Binary exports, decoded: compared by the tests of the library, which know their messages.
 const DECODED: &[&str] = &["shop.pprof.txt", "shop.perfetto.txt"];
 
 fn trace(name: &str) -> PathBuf {

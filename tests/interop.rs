@@ -50,7 +50,7 @@ fn rows(text: &str) -> Rows {
 
 #[track_caller]
 fn assert_query_equals_report(python: &Path, trace: &Path) -> Rows {
-    // The query knows no stacks, so it has the futexes that are no locks, too. It has no locks that were only tried.
+    // The query does not use stacks, so it also has futexes that are not locks. It lacks locks that were only tried.
     let idle = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier];
     let kinds: Vec<&str> =
         LockKind::ALL.iter().filter(|kind| !idle.contains(kind)).map(|kind| kind.as_str()).collect();

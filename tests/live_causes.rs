@@ -26,7 +26,7 @@ const MODES: [(&str, &str, &str); 5] = [
 /// A machine may hide the switches of a task. A recording without them is made again, this often at most.
 const RECORDINGS: usize = 4;
 
-/// Returns the name of the lock that was waited for longest and the verdicts that are said of it; none if nobody waited.
+/// Returns the name of the lock that was waited for longest and its verdicts; none if no task waited.
 fn verdicts(trace: &Path) -> (String, Vec<String>) {
     let ended = run(klock().args(["why", "-n", "1", "--format", "json"]).arg(trace));
     if ended.status.code() == Some(1) {

@@ -117,7 +117,7 @@ fn the_last_hold_is_the_end_of_every_chain_while_its_thread_sleeps() {
     let (last, first) = (&locks[0], locks.last().unwrap());
     recorded.assert_waits(number(last, "kept_ns"), 1);
     recorded.assert_waits(number(last, "received_ns"), THREADS - 2);
-    assert_eq!(locks.len() as i64, THREADS - 1, "nobody waits for the first lock");
+    assert_eq!(locks.len() as i64, THREADS - 1, "no task waits for the first lock");
     // The wait for it ends after that of its holder, however late.
     let (passed_ns, caused_ns) = (number(first, "passed_ns"), number(first, "wait_caused_ns"));
     assert!((least(*recorded.each_ns.start())..=caused_ns).contains(&passed_ns), "{first:?}");

@@ -43,7 +43,7 @@ fn times(trace: &Path) -> BTreeMap<String, i64> {
     times
 }
 
-/// Checks that the trust block names the time of all waits that are no locks.
+/// Checks that the trust block names the time of all waits that are not for locks.
 #[track_caller]
 fn assert_left_out(trace: &Path, times: &BTreeMap<String, i64>) {
     let json = run(klock().args(["analyze", "report", "--format", "json"]).arg(trace)).stdout;

@@ -32,7 +32,7 @@ fn compared(flags: &[&str], off_cpu: bool) -> Comparison {
     compared
 }
 
-/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do, so a few are no failure;
+/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do, so a few are not a failure;
 /// without tables nearly all would be marked.
 #[track_caller]
 fn assert_equal(compared: &Comparison) {

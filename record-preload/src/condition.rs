@@ -1,5 +1,5 @@
 //! `pthread_cond_*`. A wait releases the mutex and holds it again at its end, also after a cancellation or an invalid timeout.
-//! Signals and broadcasts are recorded whether anybody waits or not.
+//! Signals and broadcasts are recorded even if no thread waits.
 
 use core::ffi::{c_int, c_void};
 

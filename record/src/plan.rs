@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
-    /// one, locks of Rust and Go are no source.
+    /// one, locks of Rust and Go are not a source.
     pub fn sources(&self, probed: LockSources) -> Vec<Source> {
         let mut sources = Vec::new();
         if self.futex {

@@ -79,7 +79,7 @@ pub(crate) struct FileOwner {
 }
 
 impl FileOwner {
-    /// In place of the user of a process that has ended. Nobody has this id.
+    /// Stands for the user of a process that has ended. No user has this id.
     const UNKNOWN_USER: u32 = u32::MAX;
 
     /// Reads the user of a process.
@@ -104,7 +104,7 @@ pub struct TargetFiles {
     /// Files that the present parser holds, and their size.
     held: FxHashSet<FileId>,
     held_bytes: u64,
-    /// Number of files that went wrong, by what happened.
+    /// Number of files that went wrong, by reason.
     failures: FxHashMap<&'static str, u64>,
     stop: Stop,
 }
@@ -155,12 +155,12 @@ impl Default for TargetFiles {
 }
 
 impl TargetFiles {
-    /// Returns an object whose waits get shorter when the recording shall stop.
+    /// Returns an object that waits for shorter times once the recording is asked to stop.
     pub(crate) fn until(stop: Stop) -> Self {
         Self { stop, ..Self::default() }
     }
 
-    /// Shortens waits from now on when the recording shall stop.
+    /// Waits for shorter times once this request to stop comes.
     pub(crate) fn set_stop(&mut self, stop: Stop) {
         self.stop = stop;
     }
@@ -251,7 +251,7 @@ impl TargetFiles {
         Arc::clone(&self.file(id).descriptor)
     }
 
-    /// Returns the facts of a file; empty if it is no ELF file or went wrong.
+    /// Returns the facts of a file; empty if it is not an ELF file or could not be parsed.
     pub(crate) fn facts(&mut self, id: FileId) -> ElfFacts {
         if self.file(id).facts.is_none() {
             let _ = self.load(id);

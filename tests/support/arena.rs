@@ -1,4 +1,5 @@
-//! A directory of a hostile user whose files are traps for whoever opens or parses them, and a file system that stops answering.
+//! A directory of a hostile user with files that are traps for a program that opens or parses them, and a file system that stops
+//! answering.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -115,7 +116,7 @@ impl Arena {
         ["sizes.so", "number.so", "zstd.so", "zlib.so", "sparse.so", "hole.so", "shrunk.so", "piped.so"]
     }
 
-    /// Changes the files that must be mapped before.
+    /// Changes the files that had to be intact while they were mapped.
     pub fn spring_traps(&self) {
         File::options().write(true).open(self.path("shrunk.so")).unwrap().set_len(100).unwrap();
         make_pipe(&self.path("piped.so"));
@@ -166,7 +167,7 @@ impl HostileFuse {
 
 impl Drop for HostileFuse {
     fn drop(&mut self) {
-        // What waits for the server can then end.
+        // Processes that wait for the server can then end.
         kill(self.server.child.id().cast_signed());
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
     }

@@ -103,7 +103,7 @@ pub fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// A program in the background, of the shared process runner. Every failure is one of the test.
+/// A program in the background, started by the shared process runner. Its failures fail the test.
 #[derive(Debug)]
 pub struct Running(Process);
 
@@ -157,7 +157,7 @@ impl Running {
         passed(self.0.line_after(prefix))
     }
 
-    /// Lets a program that waits for a line on its standard input go on to its `done`.
+    /// Sends the line for which a program waits on its standard input, and waits until it prints `done`.
     #[track_caller]
     pub fn go(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("its standard input is a pipe");
@@ -172,7 +172,7 @@ impl Running {
     }
 }
 
-/// Unwraps a result whose error reads well.
+/// Unwraps a result, and panics with its error.
 #[track_caller]
 fn passed<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error:?}"))
@@ -221,7 +221,7 @@ pub fn refused(ended: &Ended, code: i32, words: &[&str]) {
     }
 }
 
-/// Returns why nothing can be recorded here, in klock's words; `None` if it can.
+/// Returns klock's reason why nothing can be recorded here; `None` if it can record.
 pub fn cannot_record() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
     let answer = ANSWER.get_or_init(|| {
@@ -238,8 +238,7 @@ pub fn cannot_record() -> Option<&'static str> {
 /// Bound on a recording of a program; generous, because the machine may be busy.
 const SESSION: Duration = Duration::from_secs(180);
 
-/// Starts a program that prints `ready PID`, records it from a line on its standard input to its `done`, and returns what it
-/// printed.
+/// Starts a program that prints `ready PID`, records it from the line that lets it go on until its `done`, and returns its output.
 ///
 /// # Panics
 /// If the recording fails.

@@ -37,6 +37,7 @@ pub struct Recorded {
 }
 
 impl Place {
+    /// Creates the folder.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let home = of_nobody().expect("root can write /var/lib");
@@ -47,6 +48,7 @@ impl Place {
         place
     }
 
+    /// Returns the path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -111,11 +113,13 @@ impl Place {
         (self.recorded(), ended)
     }
 
+    /// Reads the recorded trace.
     #[track_caller]
     pub fn recorded(&self) -> Recorded {
         Recorded::read(&self.path("t.parquet"))
     }
 
+    /// Returns the temporary files that are left.
     pub fn left(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("tmp")).expect("a directory");
         entries.map(|entry| entry.expect("an entry").path()).collect()

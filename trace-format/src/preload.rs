@@ -99,7 +99,7 @@ pub struct Record {
     /// [`call`].
     pub head: u64,
     /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, the number of an [`op::STACK`] in this session counted from
-    /// 1; 0 is no stack.
+    /// 1; 0 means that there is none.
     pub body: u64,
 }
 

@@ -46,8 +46,8 @@ pub struct Recovery {
     pub info: RunInfo,
 }
 
-/// Composes the rows of a backlog that follow the first ones, of which the trace has this number. Passes them on in the order of time, adds to the
-/// losses, and returns the rows of the side tables that are new or changed.
+/// Composes the rows of a backlog, without the first ones: the trace has this number of them already. Passes rows on in the order of time, adds
+/// to the losses, and returns the rows of the side tables that are new or changed.
 pub type ComposeBacklog<'a> =
     dyn FnMut(&File, u64, &mut RunInfo, &mut TakeRows<'_>) -> Result<SideRows, FormatError> + 'a;
 

@@ -1,4 +1,4 @@
-//! Who reads which chunk: a link goes in, a claim or a release of its chunk in a set comes out.
+//! The chunks that are being read: a link goes in, a claim or a release of its chunk in a set comes out.
 
 use std::collections::HashSet;
 

@@ -130,7 +130,7 @@ fn has_content(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Writes the file under a random name and renames it, so that nobody sees a part of it. Processes that have mapped a replaced
+/// Writes the file under a random name and renames it, so that no process sees a part of it. Processes that have mapped a replaced
 /// file keep it.
 fn write(directory: &Directory, name: &str) -> io::Result<()> {
     let partial = format!("{}{:016x}", versions::PARTIAL, random());

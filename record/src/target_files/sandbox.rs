@@ -25,7 +25,7 @@ use seccompiler::{
 
 use super::copy::MAX_FILE_BYTES;
 
-/// Where a process finds its own descriptors.
+/// The directory in which a process finds its own descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
 /// Address space of a parser without files. A file adds [`SPACE_PER_BYTE`] times its size, because its copy is mapped twice and its
 /// debug information may be compressed.

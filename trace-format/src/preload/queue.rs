@@ -75,7 +75,7 @@ impl Entries<'_> {
     }
 }
 
-/// Where the records of a session continue: behind a chunk, or at the start of the session.
+/// The place where the records of a session continue: behind a chunk, or at the start of the session.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Link {

@@ -52,7 +52,7 @@ pub(super) struct ChunkWriter {
     layout: Layout,
     is_nullable: bool,
     dictionary: Dictionary,
-    /// The dictionary is full: pages have their values in themselves.
+    /// The dictionary is full: pages contain plain values.
     is_plain: bool,
     /// The word of an index, if the column has words.
     word: Option<fn(u8) -> &'static str>,
@@ -61,7 +61,7 @@ pub(super) struct ChunkWriter {
     nulls: u64,
     /// Rows at the end that are null and in no page yet.
     pending: usize,
-    /// The least and the greatest value, of those that are in no dictionary.
+    /// The least and the greatest of the values outside of the dictionary.
     bounds: Option<(i64, i64)>,
 }
 
@@ -86,9 +86,7 @@ impl Workspace {
     pub(super) fn new(compressor: Compressor<'static>) -> Self {
         Self { compressor, page: Vec::new(), indices: Vec::new(), last: (Vec::new(), Bytes::new()) }
     }
-}
 
-impl Workspace {
     /// Compresses the page. Returns the result, and the size of the page.
     fn compress(&mut self) -> Result<(Bytes, usize), ParquetError> {
         let Self { compressor, page, last, .. } = self;
