@@ -329,7 +329,7 @@ impl Model {
         whole && measures(wait.lock, Mode::Shared) && self.payer(of_lock, &of_nobody, ns).is_none()
     }
 
-    /// Which hold each wait began in.
+    /// The hold in which each wait began.
     fn count_waits(&mut self, segment: &Segment<'_>) {
         for at in segment.first_wait..self.waits.len() {
             let ModelWait { wait, .. } = self.waits[at].clone();

@@ -25,7 +25,7 @@ fn run(events: &[Event], end_ns: i64) -> (Intervals, Counts) {
     (in_order(found), counts)
 }
 
-/// The order in which intervals leave is no promise.
+/// The order in which intervals leave is not guaranteed.
 fn in_order(mut intervals: Intervals) -> Intervals {
     intervals.holds.sort_by_key(|h| {
         let which = (h.lock, h.task, h.start_ns, h.end_ns, h.mode, h.stack);

@@ -254,7 +254,7 @@ impl<'a> Input<'a> {
         let mut trust =
             counter.block(self.trace, (&outcome.stats, &outcome.counts), &self.selection, &self.names);
         trust.deadlocks = self.describe(outcome);
-        // Nobody waits for the selected locks alone.
+        // The cycle may need locks that are not selected.
         if trust.deadlocks.is_empty() && trust.waits_open_at_end > 0 && self.selection.is_of_some_locks() {
             trust.deadlocks = self.describe(&self.all_deadlocks()?);
         }

@@ -26,7 +26,7 @@ pub(crate) struct Events {
     pub(crate) recorded: u64,
     /// Losses by cause.
     pub(crate) lost: [(&'static str, u64); 5],
-    /// Events that are in the trace but in no sum; `None` for a whole trace, of which all events are.
+    /// Events that are in the trace but in no sum; `None` for a whole trace, which has no such events.
     pub(crate) skipped: Option<u64>,
     /// Whether the recording goes on; `None` for a whole trace.
     pub(crate) recording: Option<bool>,

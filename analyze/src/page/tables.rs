@@ -48,7 +48,7 @@ pub(super) fn table<T: Table>(
     Ok(TableData { id, title, sorted_by: sorted_by.to_owned(), columns, rows, hidden })
 }
 
-/// Returns what is said of each lock.
+/// Returns the verdicts on each lock.
 pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Vec<Verdict> {
     let verdict = |lock: &crate::tables::why::Lock| Verdict {
         lock_id: lock.lock_id,

@@ -13,7 +13,7 @@ sums! {
     pub(super) struct MoreSums {
         /// Waits that ended without the lock.
         abandoned: Sum,
-        /// Waits of which the source knows what they were spent with, and their length.
+        /// Waits that the source divides into spinning, sleep and run queue, and their length.
         known_waits: Sum,
         known_wait_ns: Sum,
         blocked_ns: Sum,

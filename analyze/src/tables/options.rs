@@ -1,4 +1,4 @@
-//! The options of tables that charge waits to somebody: the key of a row, the order, the limit, the waits.
+//! The options of tables that charge waits to holders: the key of a row, the order, the limit, the waits.
 
 use crate::input::filter::Filter;
 

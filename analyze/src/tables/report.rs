@@ -55,7 +55,7 @@ pub(crate) type RowStates<'a> = HoldStates<Rows<'a>>;
 /// # Errors
 ///
 /// A trace cannot be read, lost too much, or holds no events, or a filter matches no lock or task in any of them. With several traces,
-/// those in which a filter matches nothing are passed over. A filter that leaves no rows is no error: the report is empty.
+/// those in which a filter matches nothing are passed over. A filter that leaves no rows is not an error: the report is empty.
 pub fn report(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
     let frames = options.by.frames(options.depth);
     let inputs = Input::open_all(traces, frames, &options.filter)?;

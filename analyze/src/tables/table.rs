@@ -186,7 +186,7 @@ pub trait Table: Serialize + Sized {
 }
 
 /// Writes aligned columns of what people see, the name of the row last, then the number of hidden rows. An exclamation mark precedes
-/// the name of a row of which loss took something.
+/// the name of a row that lost something.
 pub(in crate::tables) fn write_table<T: Table>(
     table: &T,
     columns: &[Column<T::Row>],

@@ -229,7 +229,7 @@ fn filters_select_off_cpu_times_as_they_select_waits() {
     assert_eq!(lines(Filter { min_wait_ns: Some(2_000_000), ..Filter::default() }).unwrap(), 0);
     assert_eq!(lines(Filter { to_ns: Some(0), ..Filter::default() }).unwrap(), 0);
     let kinds = vec![trace_format::LockKind::Mutex];
-    assert_eq!(lines(Filter { kinds, ..Filter::default() }).unwrap(), 0, "it is no wait for a mutex");
+    assert_eq!(lines(Filter { kinds, ..Filter::default() }).unwrap(), 0, "it is not a wait for a mutex");
 }
 
 #[test]

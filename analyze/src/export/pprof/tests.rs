@@ -142,7 +142,7 @@ pub(in crate::export) fn decoded(bytes: &[u8]) -> String {
     let profile = Profile::decode(profile.as_slice()).unwrap();
     let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
     let mut lines = vec![format!("from {} for {} ns", profile.time_nanos, profile.duration_nanos)];
-    // Which klock it was is not what is compared.
+    // The version of klock is not compared.
     lines.extend(profile.comment.iter().skip(1).map(|comment| text(*comment).to_owned()));
     lines.extend(shown(&profile));
     for mapping in &profile.mapping {

@@ -171,7 +171,7 @@ fn ranked(
     inputs: &[Input<'_>],
 ) -> PolarsResult<(Vec<HolderRow>, usize)> {
     let [holder, to] = KEYS;
-    // The lock that most is passed on to comes first; of several, the one that was seen first.
+    // The lock to which most is passed on comes first; of several, the one that was seen first.
     let most = SortMultipleOptions::default().with_order_descending_multi([true, false]);
     let lines = all.merge()?.sort(["passed_ns", to], most);
     let columns = [merged::<HolderSums>(), vec![col(to).first()]].concat();

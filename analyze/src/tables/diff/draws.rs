@@ -7,7 +7,7 @@ use crate::choices::choices;
 /// Into how many equal periods a recording is cut.
 pub const PERIODS: usize = 40;
 
-/// The least number of recordings per side of which whole recordings are drawn.
+/// The smallest number of recordings per side with which whole recordings are drawn.
 pub const ENOUGH: usize = 3;
 
 /// The number of times that periods are drawn.

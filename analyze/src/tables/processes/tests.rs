@@ -37,7 +37,7 @@ fn a_process_has_its_threads_locks_waits_and_idling_apart() {
     let found = of(TWO, Filter::default());
     let server = &found.rows[0];
     assert_eq!((server.pid, server.comm.as_str()), (10, "server"));
-    assert_eq!((server.threads, server.locks), (2, 2), "the condition variable is no lock");
+    assert_eq!((server.threads, server.locks), (2, 2), "the condition variable does not count as a lock");
     assert_eq!((server.count, server.waits, server.wait_ns), (3, 2, 600));
     assert_eq!((server.blocked_ns, server.hold_ns), (Some(300), Some(400 + 100)));
     assert_eq!((server.errors, server.wakes), (1, 0));

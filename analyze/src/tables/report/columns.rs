@@ -228,8 +228,8 @@ columns! {
         /// The share of this row and all rows before it.
         CumPct "cum_pct" Ppm;
     }
-    /// Percentiles, and what waits were spent with. Holds are those of which both ends were seen; waits are those that ended in a hold
-    /// and whose begin was seen. A percentile is the smallest time that this share of them does not exceed.
+    /// Percentiles, and the parts of waits. Holds count if both of their ends were seen, waits if they ended in a hold and their begin was
+    /// seen. A percentile is the smallest time that this share of them does not exceed.
     on_request Extra extra {
         /// The shortest hold.
         Min "min" min_ns, Duration, false;

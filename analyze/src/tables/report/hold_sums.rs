@@ -23,7 +23,7 @@ sums! {
         wait_caused_ns: Sum,
         holds_contended: Sum,
         gap_ns: Sum,
-        /// Holds of which it is known how much of the wait is charged to no hold, even if it is 0.
+        /// Holds with a known gap, the part of the wait that is charged to no hold, even if it is 0.
         gaps_known: Sum,
         owner_changes: Sum,
         max_waiters: Max,

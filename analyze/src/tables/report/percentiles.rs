@@ -41,7 +41,7 @@ sums! {
     pub(super) struct ExtraSums {
         min_hold_ns: Min,
         min_wait_ns: Min,
-        /// Waits of which the source knows what they were spent with.
+        /// Waits that the source divides into spinning, sleep and run queue.
         known_waits: Sum,
         known_wait_ns: Sum,
         blocked_ns: Sum,

@@ -92,7 +92,7 @@ impl LockQueue {
     #[inline]
     pub(in crate::tables) fn acquired(&mut self, hold: &Hold) {
         if hold.acquisitions > 1 {
-            // A further acquisition within a hold takes the lock from nobody.
+            // A further acquisition within a hold takes the lock from no task.
             return;
         }
         self.advance(hold.start_ns);
@@ -110,7 +110,7 @@ impl LockQueue {
         self.open_holds -= 1;
     }
 
-    /// Ends a wait. One of which only the end was seen has no begin, and changes nothing.
+    /// Ends a wait. A wait without a seen begin changes nothing.
     pub(in crate::tables) fn wait(&mut self, wait: &Wait) {
         self.advance(wait.end_ns);
         let is_it = |waiting: &Waiting| {
