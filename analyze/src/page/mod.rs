@@ -40,8 +40,10 @@ mod windows;
 pub use options::{INTERVALS, Options};
 
 use data::{About, Data, Picture};
+use levels::Levels;
 use pack::Pack;
 use second::Second;
+use windows::Keep;
 
 /// The rows of a table that a page holds; more than a person reads, and few enough for a small page.
 const MAX_ROWS: usize = 2000;
@@ -83,7 +85,6 @@ pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
 
 /// Computes the page of a trace, in one reading if the trace has at most `most` locks.
 fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, AnalyzeError> {
-    let mut pack = Pack::default();
     let input = Input::open(trace, FRAMES, &Filter::default())?;
     let inputs = std::slice::from_ref(&input);
     let (limit, allow_loss) = (Some(MAX_ROWS), options.allow_loss);
@@ -102,7 +103,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let chains_found = || chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states);
     let selection = &input.selection;
 
-    // Which locks matter is known once tables are made. With few locks, one reading makes the tables and follows all locks.
+    // The locks that matter are known once tables are made. With few locks, one reading makes the tables and follows all locks.
     let mut followed = None;
     if input.names.locks().len() <= most {
         let all = || input.names.locks().iter().map(|lock| lock.id.0);
@@ -147,7 +148,23 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };
     chains::add_totals(&mut totals, &chains.add(0, receiver.chains), has_states, stats);
     let chains = chains.finish(totals, trust)?;
+    assemble(&input, &plan, Computed { report, why, blame, chains, overview, timeline: receiver.timeline })
+}
 
+/// The tables of a trace, and the sums and intervals of its timeline.
+struct Computed {
+    report: report::Report,
+    why: why::Why,
+    blame: blame::Blame,
+    chains: chains::Roots,
+    overview: overview::Overview,
+    timeline: (Levels, Keep),
+}
+
+/// Packs what was computed into a page.
+fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Result<Page, AnalyzeError> {
+    let Computed { report, why, blame, chains, overview, timeline } = computed;
+    let mut pack = Pack::default();
     let mut locks = tables::table("report", "Locks", report::Column::default().as_str(), &report, &mut pack)?;
     for column in &mut locks.columns {
         column.sums = column.heading.parse().is_ok_and(report::Column::adds_up);
@@ -158,14 +175,15 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         tables::table("chains", "Chains", "root_wait", &chains, &mut pack)?,
     ];
     let verdicts = tables::verdicts(&why, &mut pack);
-    let timeline = timeline::timeline(&input, &plan, ranked(), receiver.timeline, &mut pack);
+    let ranked = report.rows.iter().filter_map(|row| row.key.lock_id());
+    let timeline = timeline::timeline(input, plan, ranked, timeline, &mut pack);
     let pictures = pictures(&overview)?;
     let mut notes = Vec::new();
     // Writing to a Vec cannot fail.
     let _ = report.trust.write(&mut notes);
     let warnings: Vec<String> =
         report.trust.deadlocks.iter().cloned().chain(report.trust.warning()).collect();
-    let about = About::of(trace, &warnings, &String::from_utf8_lossy(&notes), &mut pack);
+    let about = About::of(input.trace, &warnings, &String::from_utf8_lossy(&notes), &mut pack);
     let strings = pack.take_strings();
     Ok(Page { data: Data { strings, about, verdicts, tables, timeline, pictures }, pack, warnings })
 }
