@@ -5,13 +5,13 @@
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher as _};
 
-use trace_format::{LockRow, Scope, Stack};
+use trace_format::{LockRow, Scope};
 
 /// Rounds of the permutation: four make it as good as a random one.
 const ROUNDS: u32 = 4;
 
 /// The treatment of kernel addresses in a trace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum KernelAddresses {
     /// They are written as they are.
     Kept,
@@ -25,13 +25,23 @@ impl KernelAddresses {
         if keep { Self::Kept } else { Self::Hidden(RandomState::new()) }
     }
 
-    /// Replaces the addresses of kernel locks and of kernel frames.
-    pub(crate) fn replace(&self, stacks: &mut [Stack], locks: &mut [LockRow]) {
-        let Self::Hidden(key) = self else { return };
-        let frames = stacks.iter_mut().flat_map(|stack| &mut stack.frames).filter(|frame| frame.kernel);
-        let locks = locks.iter_mut().filter(|lock| lock.scope == Scope::Kernel);
-        for address in frames.map(|frame| &mut frame.address).chain(locks.map(|lock| &mut lock.address)) {
-            *address = address.map(|address| permute(key, address));
+    /// Returns the number that stands for a kernel address in the trace.
+    pub(crate) fn shown(&self, address: u64) -> u64 {
+        match self {
+            Self::Kept => address,
+            Self::Hidden(key) => permute(key, address),
+        }
+    }
+
+    /// Replaces kernel addresses.
+    pub(crate) fn replace(&self, addresses: &mut [u64]) {
+        addresses.iter_mut().for_each(|address| *address = self.shown(*address));
+    }
+
+    /// Replaces the addresses of kernel locks.
+    pub(crate) fn replace_locks(&self, locks: &mut [LockRow]) {
+        for lock in locks.iter_mut().filter(|lock| lock.scope == Scope::Kernel) {
+            lock.address = lock.address.map(|address| self.shown(address));
         }
     }
 }
@@ -49,7 +59,7 @@ fn permute(key: &RandomState, number: u64) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use trace_format::{Frame, LockId, LockKind, StackId};
+    use trace_format::{LockId, LockKind};
 
     use super::*;
 
@@ -72,15 +82,18 @@ mod tests {
 
     #[test]
     fn kernel_addresses_become_opaque_numbers_and_user_addresses_stay() {
-        let frame = |kernel| Frame { address: Some(ADDRESS), kernel, ..Frame::default() };
-        let mut stacks = [Stack { id: StackId(0), frames: vec![frame(true), frame(false)] }];
-        let mut locks = [lock(Scope::Kernel), lock(Scope::Process)];
-        KernelAddresses::new(true).replace(&mut stacks, &mut locks);
-        assert_eq!((stacks[0].frames[0].address, locks[0].address), (Some(ADDRESS), Some(ADDRESS)));
-        KernelAddresses::new(false).replace(&mut stacks, &mut locks);
-        assert_ne!(locks[0].address, Some(ADDRESS));
-        assert_eq!(stacks[0].frames[0].address, locks[0].address, "the same number everywhere");
-        assert_eq!((stacks[0].frames[1].address, locks[1].address), (Some(ADDRESS), Some(ADDRESS)));
+        let replaced = |addresses: &KernelAddresses| {
+            let (mut frames, mut locks) = ([ADDRESS], [lock(Scope::Kernel), lock(Scope::Process)]);
+            addresses.replace(&mut frames);
+            addresses.replace_locks(&mut locks);
+            (frames[0], locks.map(|lock| lock.address.unwrap()))
+        };
+        assert_eq!(replaced(&KernelAddresses::new(true)), (ADDRESS, [ADDRESS; 2]));
+        let hidden = KernelAddresses::new(false);
+        let (frame, [kernel, user]) = replaced(&hidden);
+        assert_ne!(frame, ADDRESS);
+        assert_eq!([frame, kernel], [hidden.shown(ADDRESS); 2], "the same number everywhere");
+        assert_eq!(user, ADDRESS);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{
-    SideRows,
+    SharedStack, SideRows, Stack,
     run_info::{Clocks, Host, Loss, RunInfo, Source},
     writer::new_trace_id,
 };
@@ -106,7 +106,9 @@ impl<'a> Session<'a> {
         let failed = |what| move |source| RecordError::System { what, source };
         let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
         let peek = kernel.as_mut().and_then(KernelSide::take_peek);
-        let symbols = Symbols::start(peek, stop.clone()).map_err(failed("start a thread"))?;
+        let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
+        let symbols = Symbols::start(peek, kernel_addresses.clone(), stop.clone());
+        let symbols = symbols.map_err(failed("start a thread"))?;
         let mut variables = Vec::new();
         let preload = match preload {
             Some(loading) => {
@@ -186,7 +188,7 @@ impl<'a> Session<'a> {
             checkpoints: Checkpoints::new(now),
             deferral: Deferral::new(),
             backlog: Backlog::default(),
-            kernel_addresses: KernelAddresses::new(options.kernel_addresses),
+            kernel_addresses,
             terminated: None,
         })
     }
@@ -281,13 +283,14 @@ impl<'a> Session<'a> {
         warnings.extend(resolved.warning);
         let Composer { locks, tasks, .. } = pipeline.composer;
         let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
-        kernel_addresses.replace(&mut resolved.stacks, &mut locks);
+        kernel_addresses.replace_locks(&mut locks);
+        let stacks: Vec<Stack> = resolved.stacks.iter().map(SharedStack::to_stack).collect();
         if let Some(mut observer) = observer {
-            let (stacks, locks) = (resolved.stacks.clone(), locks.clone());
-            observer.end(info.clone(), SideRows { stacks, locks, tasks: Vec::new() });
+            let (stacks, locks) = (resolved.stacks, locks.clone());
+            observer.end(info.clone(), SideRows { stacks, locks, ..SideRows::default() });
         }
         report(RecordPhase::Closing);
-        let written = writer.finish(&info, &resolved.stacks, &locks, &tasks)?;
+        let written = writer.finish(&info, &stacks, &locks, &tasks)?;
         Ok(Summary {
             events: written.events,
             lost: info.loss.events(),
@@ -369,7 +372,7 @@ impl<'a> Session<'a> {
     fn request_lookups(&mut self) {
         let Self { pipeline, kernel, symbols, checkpoints, options, .. } = self;
         let max_stack = options.max_stack.unwrap_or(preload::MAX_STACK) as usize;
-        lookups::request(&mut pipeline.composer, kernel.as_ref(), symbols, checkpoints, max_stack);
+        lookups::request(&mut pipeline.composer, kernel.as_mut(), symbols, checkpoints, max_stack);
     }
 
     /// Waits until the mappings of processes are read, but not long.
@@ -394,7 +397,10 @@ impl<'a> Session<'a> {
         };
         let loss = self.loss_so_far().unwrap_or_default();
         let info = RunInfo { complete: false, ..self.run_info(loss, "", clocks_now()) };
-        self.kernel_addresses.replace(&mut side.stacks, &mut side.locks);
+        for stack in &mut side.bare_stacks {
+            self.kernel_addresses.replace(&mut stack.kernel);
+        }
+        self.kernel_addresses.replace_locks(&mut side.locks);
         sink.checkpoint(info, side)
     }
 

@@ -18,6 +18,7 @@ use std::{
 use trace_format::StackId;
 
 use crate::{
+    kernel_addresses::KernelAddresses,
     locks::{NewLock, Space},
     maps,
     peek::Peek,
@@ -84,7 +85,11 @@ impl MappingReader {
 impl Symbols {
     /// Starts the thread. With `peek`, it also names kernel locks that are not variables. A request to `stop` limits the time for
     /// files that are not examined yet; an urgent one leaves out all further names.
-    pub fn start(peek: Option<Peek>, stop: Stop) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        peek: Option<Peek>,
+        kernel_addresses: KernelAddresses,
+        stop: Stop,
+    ) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let (end, ended) = mpsc::channel();
@@ -92,7 +97,7 @@ impl Symbols {
             let shared = Arc::clone(&shared);
             move || {
                 let _end: Sender<()> = end;
-                Worker::new(peek, stop, shared).run(&inbox)
+                Worker::new(peek, kernel_addresses, stop, shared).run(&inbox)
             }
         })?;
         let reader = Reader::start(requests.clone())?;

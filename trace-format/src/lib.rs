@@ -74,7 +74,7 @@ pub use {
     recover::{Recovery, recover},
     run_info::RunInfo,
     running::open,
-    tables::{Frame, LockKind, LockRow, Scope, Stack, TaskRow},
+    tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, TaskRow},
     writer::TraceWriter,
 };
 

@@ -24,7 +24,7 @@ use crate::{
     paths::{TracePaths, journal_path},
     reader::{self, Trace},
     run_info::{RunInfo, Version},
-    tables::{LockRow, SideTables, Stack, TaskRow},
+    tables::{BareStack, LockRow, SharedStack, SideTables, Stack, TaskRow},
     writer::{self, continued::Continued},
 };
 
@@ -112,7 +112,7 @@ pub fn recover(
     rest.locks.retain(|lock| lock.id.0 as usize >= tables.locks.len());
     let has_frames =
         |id: StackId| tables.stacks.get(id.0 as usize).is_some_and(|known| !known.frames.is_empty());
-    rest.stacks.retain(|stack| !has_frames(stack.id));
+    rest.bare_stacks.retain(|stack| !has_frames(stack.id));
     put_all(&mut tables, rest);
     let paths = TracePaths::of(path);
     write(&tables, &files, &paths, &info)?;
@@ -177,7 +177,8 @@ pub(crate) fn of_checkpoints(checkpoints: Vec<Checkpoint>) -> SideTables {
 
 /// Adds new rows, and replaces older ones.
 fn put_all(tables: &mut SideTables, side: SideRows) {
-    for stack in side.stacks {
+    let stacks = side.bare_stacks.iter().map(BareStack::to_stack);
+    for stack in stacks.chain(side.stacks.iter().map(SharedStack::to_stack)) {
         let id = stack.id.0;
         put(&mut tables.stacks, id, stack, bare_stack);
     }

@@ -90,7 +90,7 @@ mod tests {
     fn side() -> SideRows {
         let lock = LockRow { name: Some("hot".to_owned()), ..LockRow::new(LockId(0), LockKind::Mutex) };
         let task = TaskRow::new(TaskId(0), 1, 1);
-        SideRows { locks: vec![lock], tasks: vec![task], stacks: Vec::new() }
+        SideRows { locks: vec![lock], tasks: vec![task], ..SideRows::default() }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Rows of the three side tables: stacks, locks and tasks. Plain data.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -114,6 +116,46 @@ pub struct Stack {
     pub id: StackId,
     /// The frames; empty if the kernel found none.
     pub frames: Vec<Frame>,
+}
+
+/// A [`Stack`] that shares its frames with other stacks, which have most of them in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedStack {
+    /// Id of the stack.
+    pub id: StackId,
+    /// The frames of each address, leaf first: several if functions were inlined there.
+    pub frames: Vec<Arc<[Frame]>>,
+}
+
+impl SharedStack {
+    /// Returns the stack with frames of its own.
+    pub fn to_stack(&self) -> Stack {
+        Stack { id: self.id, frames: self.frames.iter().flat_map(|frames| frames.iter().cloned()).collect() }
+    }
+}
+
+/// A [`Stack`] whose addresses have not been resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BareStack {
+    /// Id of the stack.
+    pub id: StackId,
+    /// Kernel addresses, leaf first.
+    pub kernel: Vec<u64>,
+    /// User addresses, leaf first.
+    pub user: Vec<u64>,
+    /// Number of user frames that are no guesses, from the leaf on.
+    pub certain: usize,
+}
+
+impl BareStack {
+    /// Returns the stack with frames.
+    pub fn to_stack(&self) -> Stack {
+        let bare =
+            |kernel| move |&address: &u64| Frame { address: Some(address), kernel, ..Frame::default() };
+        let user = self.user.iter().map(bare(false)).enumerate();
+        let user = user.map(|(depth, frame)| Frame { guessed: depth >= self.certain, ..frame });
+        Stack { id: self.id, frames: self.kernel.iter().map(bare(true)).chain(user).collect() }
+    }
 }
 
 /// One incarnation of a lock: from its first event, or its initialisation, to its last.

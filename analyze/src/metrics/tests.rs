@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, slice::from_ref};
 
 use proptest::{prelude::*, test_runner::Config};
-use trace_format::{Event, EventKind, SideRows, StackId};
+use trace_format::{Event, EventKind, StackId};
 
 use super::{DEFAULT_SERIES, Live};
 use crate::{
@@ -158,9 +158,9 @@ proptest! {
             prop_assert!(own.count() <= series);
             before = after;
         }
-        let side = SideRows { locks, stacks: test.trace.stacks().unwrap(), tasks: Vec::new() };
-        live.add_locks(&side.locks);
-        live.add_stacks(&side.stacks);
+        let stacks = test.trace.stacks().unwrap();
+        live.add_locks(&locks);
+        live.add_stacks(&stacks);
         live.end();
         let last = samples(&text_of(|out| live.write(out)));
         let options = Options { format: Format::Prometheus, allow_loss: true, metrics: metrics::Options { series }, ..Options::default() };

@@ -5,7 +5,7 @@ use std::{
     io::{BufReader, Seek as _},
 };
 
-use trace_format::{EventColumns, FormatError, RunInfo, SideRows, Stack, recover::TakeRows};
+use trace_format::{EventColumns, FormatError, RunInfo, SideRows, recover::TakeRows};
 
 use super::{
     frames::{Frame, Reader},
@@ -75,9 +75,10 @@ pub fn replay(
         each(&rows)?;
     }
     preload::set_losses(&merger.stats(), info);
-    let bare = |(id, raw): (_, RawStack)| Stack { id, frames: frames_of(raw).without_names() };
-    let stacks = composer.stacks.take_new().into_iter().map(bare).collect();
-    Ok(SideRows { stacks, locks: composer.locks.rows().to_vec(), tasks: composer.tasks.into_rows() })
+    let bare = |(id, raw): (_, RawStack)| frames_of(raw).without_names(id);
+    let bare_stacks = composer.stacks.take_new().into_iter().map(bare).collect();
+    let (locks, tasks) = (composer.locks.rows().to_vec(), composer.tasks.into_rows());
+    Ok(SideRows { stacks: Vec::new(), bare_stacks, locks, tasks })
 }
 
 /// The rest of a recording.

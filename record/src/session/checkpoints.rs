@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trace_format::{Frame, LockId, SideRows, Stack, StackId, TaskRow};
+use trace_format::{BareStack, LockId, SharedStack, SideRows, StackId, TaskRow};
 
 use crate::{
     locks::Locks,
@@ -33,8 +33,10 @@ pub(super) struct Checkpoints {
     requested: Instant,
     /// Number of results of the symbols thread when they were requested.
     found: u64,
-    /// New stacks, and stacks with new names.
-    stacks: BTreeMap<StackId, Vec<Frame>>,
+    /// New stacks without names.
+    bare_stacks: BTreeMap<StackId, BareStack>,
+    /// Stacks with new names.
+    stacks: Vec<SharedStack>,
     /// Locks with new names.
     named: BTreeSet<LockId>,
     /// Number of locks in earlier checkpoints.
@@ -53,7 +55,8 @@ impl Checkpoints {
             answer: None,
             requested: now,
             found: 0,
-            stacks: BTreeMap::new(),
+            bare_stacks: BTreeMap::new(),
+            stacks: Vec::new(),
             named: BTreeSet::new(),
             locks: 0,
             tasks: Vec::new(),
@@ -78,14 +81,17 @@ impl Checkpoints {
 
     /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
     pub(super) fn see(&mut self, id: StackId, raw: &RawFrames) {
-        self.stacks.insert(id, raw.without_names());
+        self.bare_stacks.insert(id, raw.without_names(id));
     }
 
     /// Collects names that were found, without waiting for them.
     pub(super) fn collect(&mut self, symbols: &Symbols, locks: &mut Locks, now: Instant) {
         match self.answer.as_ref().map(Receiver::try_recv) {
             Some(Ok(found)) => {
-                self.stacks.extend(found.stacks.into_iter().map(|stack| (stack.id, stack.frames)));
+                for stack in &found.stacks {
+                    self.bare_stacks.remove(&stack.id);
+                }
+                self.stacks.extend(found.stacks);
                 for found in found.locks {
                     self.named.insert(found.lock);
                     locks.describe(found);
@@ -141,8 +147,8 @@ impl Checkpoints {
             }
             tasks_now.push(task.clone());
         }
-        let stacks = std::mem::take(&mut self.stacks).into_iter().map(|(id, frames)| Stack { id, frames });
-        SideRows { stacks: stacks.collect(), locks: locks_now, tasks: tasks_now }
+        let bare_stacks = std::mem::take(&mut self.bare_stacks).into_values().collect();
+        SideRows { stacks: std::mem::take(&mut self.stacks), bare_stacks, locks: locks_now, tasks: tasks_now }
     }
 }
 

@@ -54,8 +54,8 @@ pub(super) struct KernelSide {
     attached: FxHashSet<(u32, (u64, u64))>,
     /// Unwinds copies of user stacks, if there are any.
     unwinder: Option<Unwinder>,
-    /// Stacks of the stack map that were walked by frame pointers.
-    by_pointers: FxHashMap<i32, Arc<[u64]>>,
+    /// Stacks that were read from the stack map, where they stay the same.
+    map_stacks: FxHashMap<i32, Arc<[u64]>>,
     /// Number of processes with uprobes.
     probed: usize,
     /// The locks that a program has probes for.
@@ -90,7 +90,7 @@ impl KernelSide {
             unprobed: FileFinder::default(),
             attached: FxHashSet::default(),
             unwinder: None,
-            by_pointers: FxHashMap::default(),
+            map_stacks: FxHashMap::default(),
             probed: 0,
             probed_locks: LockSources::NONE,
         })
@@ -161,11 +161,21 @@ impl KernelSide {
         }
     }
 
+    /// Returns the frames of a stack in the stack map.
+    pub(super) fn map_stack(&mut self, id: i32) -> Arc<[u64]> {
+        map_stack(id, &mut self.map_stacks, &self.loaded)
+    }
+
+    /// Returns whether the frames of a stack in the stack map were read before.
+    pub(super) fn has_map_stack(&self, id: i32) -> bool {
+        self.map_stacks.contains_key(&id)
+    }
+
     /// Drains the rings. Returns the time up to which all records are drained: the start of this call, or the time that the
     /// slowest ring reached, if some rings were not emptied, or the time up to which all user stacks are unwound.
     pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
         let started_ns = monotonic_ns() as u64;
-        let Self { rings, seen, undecodable, reached_ns, unwinder, by_pointers, loaded, .. } = self;
+        let Self { rings, seen, undecodable, reached_ns, unwinder, map_stacks, loaded, .. } = self;
         let mut new_images = Vec::new();
         // The processes of the last events, by the low bits of their PIDs: most events are of one of them.
         let mut recent = [0; RECENT_PIDS];
@@ -191,10 +201,7 @@ impl KernelSide {
                         if let Some(known) = unwinder.known(&header, bytes) {
                             return composer.stacks.announce_known(&header, known);
                         }
-                        let frames = by_pointers
-                            .entry(header.user_stack)
-                            .or_insert_with_key(|&id| loaded.frames(id).unwrap_or_default().into());
-                        let by_pointers = Arc::clone(frames);
+                        let by_pointers = map_stack(header.user_stack, map_stacks, loaded);
                         unwinder.add(UserStack { header, bytes: bytes.into(), by_pointers });
                     }
                     Descriptor::Task(task) => {
@@ -303,4 +310,10 @@ impl KernelSide {
     pub(super) fn lost_by_cpu(&self, stats: &[ProgramStats]) -> Vec<(u32, u64)> {
         (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(stats, cpu))).collect()
     }
+}
+
+/// Returns the frames of a stack in the stack map, which is read only once for each.
+fn map_stack(id: i32, known: &mut FxHashMap<i32, Arc<[u64]>>, loaded: &LoadedPrograms) -> Arc<[u64]> {
+    let read = || loaded.frames(id).unwrap_or_default().into();
+    Arc::clone(known.entry(id).or_insert_with(read))
 }

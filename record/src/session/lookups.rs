@@ -15,15 +15,21 @@ const AT_ONCE: usize = 64;
 /// Requests names for all new stacks and locks. Stacks are cut to `max_stack` frames per half.
 pub(super) fn request(
     composer: &mut Composer,
-    kernel: Option<&KernelSide>,
+    mut kernel: Option<&mut KernelSide>,
     symbols: &Symbols,
     checkpoints: &mut Checkpoints,
     max_stack: usize,
 ) {
     for new in composer.stacks.take_new().chunks(AT_ONCE) {
+        let is_unread = new.iter().flat_map(|(_, raw)| [&raw.kernel, &raw.user]).any(|half| {
+            let Half::Map(id) = half else { return false };
+            kernel.as_ref().is_some_and(|kernel| !kernel.has_map_stack(*id))
+        });
+        let mut read = || {
+            new.iter().map(|(_, raw)| raw_frames(raw, composer, kernel.as_deref_mut(), max_stack)).collect()
+        };
         // Raised once for all look-ups in the stack map.
-        let read = || new.iter().map(|(_, raw)| raw_frames(raw, composer, kernel, max_stack)).collect();
-        let frames: Vec<RawFrames> = if kernel.is_some() { with_raised_priority(read) } else { read() };
+        let frames: Vec<RawFrames> = if is_unread { with_raised_priority(read) } else { read() };
         for (&(id, _), frames) in new.iter().zip(frames) {
             checkpoints.see(id, &frames);
             symbols.resolve_stack(id, frames);
@@ -41,13 +47,13 @@ pub(super) fn request(
 fn raw_frames(
     raw: &RawStack,
     composer: &Composer,
-    kernel: Option<&KernelSide>,
+    mut kernel: Option<&mut KernelSide>,
     max_stack: usize,
 ) -> RawFrames {
-    let half = |half: &Half| {
+    let mut half = |half: &Half| {
         let mut frames = match half {
             Half::Absent => Vec::new(),
-            Half::Map(id) => kernel.and_then(|kernel| kernel.loaded.frames(*id)).unwrap_or_default(),
+            Half::Map(id) => kernel.as_mut().map(|kernel| kernel.map_stack(*id).to_vec()).unwrap_or_default(),
             Half::Inline(frames) | Half::Calls(frames) | Half::Unwound(frames, _) => frames.to_vec(),
         };
         frames.truncate(max_stack);

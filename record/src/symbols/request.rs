@@ -7,7 +7,7 @@ use std::sync::{
 
 #[cfg(doc)]
 use trace_format::LockRow;
-use trace_format::{Frame, LockId, LockKind, Stack, StackId};
+use trace_format::{BareStack, LockId, LockKind, SharedStack, StackId};
 
 use super::maps_text::{MapsText, UnparsedText};
 use crate::tasks::ProcessKey;
@@ -59,13 +59,10 @@ impl Default for CertainFrames {
 }
 
 impl RawFrames {
-    /// Returns frames with addresses only.
-    pub(crate) fn without_names(&self) -> Vec<Frame> {
-        let bare =
-            |kernel| move |&address: &u64| Frame { address: Some(address), kernel, ..Frame::default() };
-        let user = self.user.iter().map(bare(false)).enumerate();
-        let user = user.map(|(depth, frame)| Frame { guessed: depth >= self.certain.at_least(), ..frame });
-        self.kernel.iter().map(bare(true)).chain(user).collect()
+    /// Returns the stack with addresses only.
+    pub(crate) fn without_names(&self, id: StackId) -> BareStack {
+        let certain = self.certain.at_least();
+        BareStack { id, kernel: self.kernel.clone(), user: self.user.clone(), certain }
     }
 }
 
@@ -95,7 +92,7 @@ pub struct FoundLock {
 #[derive(Debug, Default)]
 pub struct Resolved {
     /// Stacks with names; sorted by id at the end.
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<SharedStack>,
     /// Locks of which anything was found.
     pub locks: Vec<FoundLock>,
     /// Mapped files that could not be examined, in a sentence; known at the end.

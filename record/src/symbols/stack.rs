@@ -1,6 +1,6 @@
 //! Building blocks of stacks: frames from symbols, and the frames that belong to the recording itself.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use trace_format::Frame;
 
@@ -8,7 +8,7 @@ use crate::target_files::SymbolFrame;
 
 /// Returns the number of frames at the leaf that belong to the recording: the kernel's path from a tracepoint to klock's
 /// program.
-pub(super) fn recording_frames(frames: &[Rc<[Frame]>]) -> usize {
+pub(super) fn recording_frames(frames: &[Arc<[Frame]>]) -> usize {
     const PREFIXES: [&str; 8] = [
         "bpf_prog_",
         "bpf_trace_run",
@@ -19,7 +19,7 @@ pub(super) fn recording_frames(frames: &[Rc<[Frame]>]) -> usize {
         "syscall_trace_enter",
         "syscall_exit_work",
     ];
-    let is_recording = |frame: &Rc<[Frame]>| {
+    let is_recording = |frame: &Arc<[Frame]>| {
         let symbol = frame.last().and_then(|frame| frame.symbol.as_deref());
         symbol.is_some_and(|symbol| PREFIXES.iter().any(|prefix| symbol.starts_with(prefix)))
     };
@@ -43,9 +43,4 @@ pub(super) fn named(bare: &Frame, functions: Vec<SymbolFrame>, before: u64) -> V
         ..bare.clone()
     };
     functions.into_iter().map(frame).collect()
-}
-
-/// Returns a stack's frames in one list.
-pub(super) fn flat(frames: &[Rc<[Frame]>]) -> Vec<Frame> {
-    frames.iter().flat_map(|frames| frames.iter().cloned()).collect()
 }

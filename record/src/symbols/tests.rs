@@ -1,8 +1,8 @@
 //! Names of this process and of the running kernel, looked up as in a recording.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use trace_format::{Frame, LockId, LockKind, StackId};
+use trace_format::{Frame, LockId, LockKind, Stack, StackId};
 
 use super::{
     CertainFrames::{ByPointers, Unwound},
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     clocks,
+    kernel_addresses::KernelAddresses,
     locks::{NewLock, Space},
     tasks::ProcessKey,
 };
@@ -60,7 +61,7 @@ fn frames_by_frame_pointers_are_certain_as_long_as_each_callee_keeps_one() {
             let raw = RawFrames { user: user.to_vec(), certain, incarnation, ..RawFrames::default() };
             symbols.resolve_stack(StackId(0), raw);
         });
-        resolved.stacks[0].frames.iter().map(|frame| frame.guessed).collect::<Vec<_>>()
+        resolved.stacks[0].to_stack().frames.iter().map(|frame| frame.guessed).collect::<Vec<_>>()
     };
     let stack = [framed, framed, frameless, framed, framed];
     assert_eq!(guessed(&stack, ByPointers(1)), [false, false, false, true, true]);
@@ -82,7 +83,7 @@ fn myself(since_ns: i64) -> Incarnation {
 }
 
 fn resolve(requests: impl FnOnce(&Symbols)) -> Resolved {
-    let symbols = Symbols::start(None, crate::Stop::new()).unwrap();
+    let symbols = Symbols::start(None, KernelAddresses::new(true), crate::Stop::new()).unwrap();
     requests(&symbols);
     symbols.finish(&mut |_, _| ()).unwrap()
 }
@@ -97,7 +98,7 @@ fn a_function_of_this_process_is_found_with_file_and_line() {
             RawFrames { user: vec![leaf, leaf + 1], incarnation: Some(myself(0)), ..RawFrames::default() };
         symbols.resolve_stack(StackId(0), raw);
     });
-    let frames = &resolved.stacks[0].frames;
+    let Stack { frames, .. } = resolved.stacks[0].to_stack();
     // In an optimised build, `black_box` is inlined into `landmark`; the function itself is the outer frame.
     let itself = |address| frames.iter().find(|f| f.address == Some(address) && !f.inlined).unwrap();
     let (first, last) = (itself(leaf), itself(leaf + 1));
@@ -126,13 +127,13 @@ fn mappings_after_an_exec_do_not_apply_to_earlier_frames() {
         symbols.resolve_stack(StackId(0), raw(myself(0)));
         symbols.resolve_stack(StackId(1), raw(Incarnation { process: ProcessKey(1), ..myself(now) }));
     });
-    assert_eq!(resolved.stacks[0].frames[0].module, None);
-    assert!(resolved.stacks[1].frames[0].module.is_some());
+    assert_eq!(resolved.stacks[0].to_stack().frames[0].module, None);
+    assert!(resolved.stacks[1].to_stack().frames[0].module.is_some());
 }
 
 #[test]
 fn frames_between_a_tracepoint_and_klocks_program_are_removed() {
-    let frame = |symbol: Option<&str>| -> Rc<[Frame]> {
+    let frame = |symbol: Option<&str>| -> Arc<[Frame]> {
         [Frame { symbol: symbol.map(str::to_owned), ..Frame::default() }].into()
     };
     let stack = [None, Some("bpf_trace_run2"), Some("mutex_lock"), Some("vfs_write")].map(frame);
@@ -148,7 +149,7 @@ fn frames_of_a_process_that_has_ended_keep_their_addresses() {
         symbols.resolve_stack(StackId(0), raw);
     });
     let bare = Frame { address: Some(0x1234), ..Frame::default() };
-    assert_eq!(resolved.stacks[0].frames, [bare]);
+    assert_eq!(resolved.stacks[0].to_stack().frames, [bare]);
 }
 
 #[test]
@@ -187,7 +188,8 @@ fn code_in_anonymous_memory_has_a_module_and_data_has_none() {
             RawFrames { user, incarnation: Some(myself(0)), ..RawFrames::default() },
         );
     });
-    let modules: Vec<_> = resolved.stacks[0].frames.iter().map(|frame| frame.module.as_deref()).collect();
+    let Stack { frames, .. } = resolved.stacks[0].to_stack();
+    let modules: Vec<_> = frames.iter().map(|frame| frame.module.as_deref()).collect();
     assert_eq!(modules, [Some("[anon]"), None, None, None]);
 }
 

@@ -2,6 +2,7 @@
 //! their process and names do not.
 
 use std::{
+    cell::OnceCell,
     collections::{VecDeque, hash_map::Entry},
     rc::Rc,
     sync::{
@@ -17,15 +18,16 @@ use blazesym::symbolize::{
     source::{Kernel as KernelSource, Source},
 };
 use rustc_hash::FxHashMap;
-use trace_format::{Frame, LockId, LockKind, Stack, StackId};
+use trace_format::{Frame, LockId, LockKind, SharedStack};
 
 use super::{
     kernel::Kernel,
     mappings::Mappings,
     request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared},
-    stack::{flat, named, recording_frames},
+    stack::{named, recording_frames},
 };
 use crate::{
+    kernel_addresses::KernelAddresses,
     names::KernelLockNames,
     peek::Peek,
     priority::raise_priority,
@@ -50,6 +52,8 @@ pub(super) struct Worker {
     symbolizer: Symbolizer,
     kernel: Option<Kernel>,
     kernel_locks: Option<KernelLockNames<Peek>>,
+    /// How frames show their kernel addresses.
+    kernel_addresses: KernelAddresses,
     mappings: Mappings,
     /// Look-ups that are not done yet.
     queue: VecDeque<Request>,
@@ -63,7 +67,7 @@ pub(super) struct Worker {
     frames: FxHashMap<FrameKey, NamedFrames>,
     /// The code at addresses that were looked up together, until their stacks are.
     functions: FxHashMap<FrameKey, NamedCode>,
-    stacks: Vec<(StackId, Vec<Rc<[Frame]>>)>,
+    stacks: Vec<SharedStack>,
     locks: Vec<FoundLock>,
     /// Number of stacks and locks that were sent already.
     sent: (usize, usize),
@@ -78,20 +82,37 @@ struct FrameKey(Option<ProcessKey>, u64, bool);
 /// The frames of an address, leaf first: several if functions were inlined there.
 #[derive(Clone)]
 struct NamedFrames {
-    frames: Rc<[Frame]>,
+    frames: Arc<[Frame]>,
+    /// The same as guesses, once there was such a stack.
+    guesses: Rc<OnceCell<Arc<[Frame]>>>,
     /// Whether its code keeps a frame pointer, which leads to the caller.
     keeps_frame_pointer: bool,
 }
 
 impl NamedFrames {
+    fn new(frames: Vec<Frame>, keeps_frame_pointer: bool) -> Self {
+        Self { frames: frames.into(), guesses: Rc::default(), keeps_frame_pointer }
+    }
+
     /// An address of which no more is known.
     fn bare(frame: Frame) -> Self {
-        Self { frames: [frame].into(), keeps_frame_pointer: false }
+        Self::new(vec![frame], false)
+    }
+
+    /// Returns the frames of the address where it is a guess.
+    fn guesses(&self) -> Arc<[Frame]> {
+        let guess = |frame: &Frame| Frame { guessed: true, ..frame.clone() };
+        Arc::clone(self.guesses.get_or_init(|| self.frames.iter().map(guess).collect()))
     }
 }
 
 impl Worker {
-    pub(super) fn new(peek: Option<Peek>, stop: Stop, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        peek: Option<Peek>,
+        kernel_addresses: KernelAddresses,
+        stop: Stop,
+        shared: Arc<Shared>,
+    ) -> Self {
         // Read now: the first locks come with the first events, and may be freed soon.
         let kernel = peek.is_some().then(Kernel::read);
         let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
@@ -100,6 +121,7 @@ impl Worker {
             symbolizer: Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build(),
             kernel,
             kernel_locks,
+            kernel_addresses,
             mappings: Mappings::new(TargetFiles::until(stop.clone())),
             queue: VecDeque::new(),
             awaited: FxHashMap::default(),
@@ -149,12 +171,11 @@ impl Worker {
         while self.look_up_next() {}
         // They end while the stacks are put into order.
         self.mappings.files.stop_helpers();
-        self.stacks.sort_by_key(|(id, _)| *id);
-        let stacks = self.stacks.iter().map(|(id, frames)| Stack { id: *id, frames: flat(frames) }).collect();
+        self.stacks.sort_by_key(|stack| stack.id);
         let warning = self.mappings.files.describe_failures();
         // The process ends soon. To free all names takes as long as to write them.
-        std::mem::forget((self.frames, self.stacks));
-        Resolved { stacks, locks: self.locks, warning }
+        std::mem::forget(self.frames);
+        Resolved { stacks: self.stacks, locks: self.locks, warning }
     }
 
     /// Returns a time such that all requests about times up to it are in the inbox.
@@ -188,10 +209,8 @@ impl Worker {
             }
             Request::Results(answer) => {
                 let (stacks, locks) = self.sent;
-                let new =
-                    self.stacks[stacks..].iter().map(|(id, frames)| Stack { id: *id, frames: flat(frames) });
-                let found =
-                    Resolved { stacks: new.collect(), locks: self.locks[locks..].to_vec(), warning: None };
+                let (stacks, locks) = (self.stacks[stacks..].to_vec(), self.locks[locks..].to_vec());
+                let found = Resolved { stacks, locks, warning: None };
                 self.sent = (self.stacks.len(), self.locks.len());
                 let _ = answer.send(found);
             }
@@ -236,7 +255,9 @@ impl Worker {
         }
         if self.stop.is_urgent() {
             if let Some(Request::Stack(id, frames)) = self.queue.pop_front() {
-                self.stacks.push((id, vec![frames.without_names().into()]));
+                let mut bare = frames.without_names(id);
+                self.kernel_addresses.replace(&mut bare.kernel);
+                self.stacks.push(SharedStack { id, frames: vec![bare.to_stack().frames.into()] });
             }
             return true;
         }
@@ -246,7 +267,7 @@ impl Worker {
         match self.queue.pop_front() {
             Some(Request::Stack(id, frames)) => {
                 let frames = self.stack(&frames);
-                self.stacks.push((id, frames));
+                self.stacks.push(SharedStack { id, frames });
                 self.shared.named.fetch_add(1, Ordering::Relaxed);
             }
             Some(Request::Lock { lock, incarnation, address }) => {
@@ -302,7 +323,7 @@ impl Worker {
         self.locks.extend((lock.name.is_some() || lock.shared.is_some()).then_some(lock));
     }
 
-    fn stack(&mut self, raw: &RawFrames) -> Vec<Rc<[Frame]>> {
+    fn stack(&mut self, raw: &RawFrames) -> Vec<Arc<[Frame]>> {
         let mut frames = Vec::with_capacity(raw.kernel.len() + raw.user.len());
         for (depth, &address) in raw.kernel.iter().enumerate() {
             frames.push(self.frame(None, address, depth > 0).frames);
@@ -313,7 +334,7 @@ impl Worker {
             let named = self.frame(raw.incarnation, address, depth > 0 || raw.user_returns);
             let is_certain = raw.certain.contains(depth, follows);
             follows = is_certain && named.keeps_frame_pointer;
-            frames.push(if is_certain { named.frames } else { guessed(&named.frames) });
+            frames.push(if is_certain { named.frames } else { named.guesses() });
         }
         frames
     }
@@ -328,9 +349,7 @@ impl Worker {
         let before = u64::from(returns);
         let named = match incarnation {
             Some(incarnation) => self.user_frame(incarnation, address, before),
-            None => {
-                NamedFrames { frames: self.kernel_frame(address, before).into(), keeps_frame_pointer: true }
-            }
+            None => NamedFrames::new(self.kernel_frame(address, before), true),
         };
         // An address without a mapping may get one later.
         if named.frames.iter().any(|frame| frame.module.is_some()) {
@@ -340,7 +359,8 @@ impl Worker {
     }
 
     fn kernel_frame(&mut self, address: u64, before: u64) -> Vec<Frame> {
-        let mut bare = Frame { address: Some(address), kernel: true, ..Frame::default() };
+        let shown = self.kernel_addresses.shown(address);
+        let mut bare = Frame { address: Some(shown), kernel: true, ..Frame::default() };
         if let Some(location) = self.kernel().locate(address) {
             bare.module = Some(location.module);
             bare.build_id = location.build_id.map(str::to_owned);
@@ -375,17 +395,12 @@ impl Worker {
             found.into_iter().next()
         });
         let NamedCode { functions, keeps_frame_pointer } = code.unwrap_or_default();
-        NamedFrames { frames: named(&bare, functions, before).into(), keeps_frame_pointer }
+        NamedFrames::new(named(&bare, functions, before), keeps_frame_pointer)
     }
 
     fn kernel(&mut self) -> &Kernel {
         self.kernel.get_or_insert_with(Kernel::read)
     }
-}
-
-/// Returns the frames of an address that is a guess.
-fn guessed(frames: &[Frame]) -> Rc<[Frame]> {
-    frames.iter().map(|frame| Frame { guessed: true, ..frame.clone() }).collect()
 }
 
 /// Returns the incarnation that a look-up needs.

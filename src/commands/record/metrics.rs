@@ -20,7 +20,9 @@ use std::{
 use analyze::metrics::Live;
 use anyhow::{Context as _, ensure};
 use record::Observer;
-use trace_format::{EventColumns, LockRow, RunInfo, SideRows, output::OutputOptions};
+use trace_format::{
+    BareStack, EventColumns, LockRow, RunInfo, SharedStack, SideRows, Stack, output::OutputOptions,
+};
 
 use crate::files;
 
@@ -198,5 +200,7 @@ fn write_all(
 fn add_side(live: &mut Live, (info, side): (RunInfo, SideRows)) {
     live.set_info(info);
     live.add_locks(&side.locks);
-    live.add_stacks(&side.stacks);
+    let bare = side.bare_stacks.iter().map(BareStack::to_stack);
+    let stacks: Vec<Stack> = bare.chain(side.stacks.iter().map(SharedStack::to_stack)).collect();
+    live.add_stacks(&stacks);
 }

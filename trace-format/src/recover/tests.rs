@@ -26,8 +26,9 @@ fn task(id: i32) -> TaskRow {
     TaskRow::new(TaskId(id), 1, 1 + id)
 }
 
-fn stack(id: i32) -> Stack {
-    Stack { id: StackId(id), frames: vec![Frame { module: Some("a".into()), ..Frame::default() }] }
+fn stack(id: i32) -> SharedStack {
+    let frame = Frame { module: Some("a".into()), ..Frame::default() };
+    SharedStack { id: StackId(id), frames: vec![[frame].into()] }
 }
 
 fn event(ts_ns: i64) -> Event {
@@ -54,6 +55,7 @@ fn killed(path: &Path, seconds: i64) {
                 stacks: vec![stack(1)],
                 locks: (0..3).map(|id| lock(id, id.into())).collect(),
                 tasks: vec![task(0)],
+                ..SideRows::default()
             },
             1 => SideRows { stacks: vec![stack(0), stack(2)], ..SideRows::default() },
             _ => SideRows::default(),
@@ -126,9 +128,10 @@ fn rows_of_the_backlog_follow_those_of_the_journal() {
             info.loss.ring_full = 9;
             let rename = |id| LockRow { name: Some("later".to_owned()), ..lock(id, 40_000) };
             let side = SideRows {
-                stacks: vec![Stack { id: StackId(1), frames: vec![Frame::default()] }],
+                bare_stacks: vec![BareStack { id: StackId(1), kernel: vec![], user: vec![7], certain: 1 }],
                 locks: (0..4).map(rename).collect(),
                 tasks: vec![TaskRow { exit_ns: Some(7), ..task(0) }],
+                ..SideRows::default()
             };
             Ok(side)
         };
