@@ -1,5 +1,7 @@
 //! The machine's clocks, in nanoseconds.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use trace_format::run_info::Clocks;
 
@@ -15,6 +17,11 @@ pub fn clocks_now() -> Clocks {
         realtime_ns: read(ClockId::Realtime),
         boottime_ns: read(ClockId::Boottime),
     }
+}
+
+/// Returns the processor time of the calling thread.
+pub(crate) fn thread_time() -> Duration {
+    Duration::from_nanos(read(ClockId::ThreadCPUTime).unsigned_abs())
 }
 
 fn read(clock: ClockId) -> i64 {

@@ -3,6 +3,7 @@
 //! By hand: the crate `procfs` (0.18) fails on paths that are not UTF-8, trims spaces, and panics on a file named `/SYSV`.
 
 use std::{
+    borrow::Cow,
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     rc::Rc,
@@ -108,7 +109,8 @@ fn parse_line(line: &str, last: Option<&Rc<str>>) -> Option<Mapping> {
     let number = |digits| u32::from_str_radix(digits, 16).ok();
     let original = path.strip_suffix(" (deleted)");
     // The kernel escapes only newlines.
-    let name = original.unwrap_or(path).replace("\\012", "\n");
+    let name = original.unwrap_or(path);
+    let name = if name.contains('\\') { name.replace("\\012", "\n").into() } else { Cow::Borrowed(name) };
     Some(Mapping {
         start: hex(start)?,
         end: hex(end)?,
@@ -117,7 +119,7 @@ fn parse_line(line: &str, last: Option<&Rc<str>>) -> Option<Mapping> {
         shared: permissions.contains('s'),
         device: (number(major)?, number(minor)?),
         inode: inode.parse().ok()?,
-        path: last.filter(|last| ***last == *name).map_or_else(|| name.as_str().into(), Rc::clone),
+        path: last.filter(|last| ***last == *name).map_or_else(|| (*name).into(), Rc::clone),
         deleted: original.is_some(),
     })
 }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::{maps_text::MapsText, modules::Module, request::Incarnation};
 use crate::{
+    clocks::thread_time,
     maps::{self, Mapping},
     target_files::{FileId, FileOwner, TargetFiles},
     tasks::ProcessKey,
@@ -16,8 +17,13 @@ use crate::{
 
 /// First delay before a process whose mappings do not cover an address is read again.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(2);
-/// Maximum delay.
+/// Maximum delay, unless reading takes long.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Minimum delay, in times of the processor time of the last attempt: a process may have tens of thousands of mappings, and change them all the
+/// time.
+const DELAY_PER_READ: u32 = 20;
+/// Maximum delay for a process whose mappings take long to read.
+const MAX_READ_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of snapshots per PID.
 const MAX_SNAPSHOTS: usize = 16;
 /// Maximum size of all snapshots, as text. The process with the most text loses its earlier snapshots first.
@@ -148,14 +154,17 @@ impl Mappings {
         if !is_due || process.end_of(incarnation) < i64::MAX {
             return;
         }
+        let before = thread_time();
         self.read(incarnation.pid);
+        let read_delay = (thread_time().saturating_sub(before) * DELAY_PER_READ).min(MAX_READ_DELAY);
         let helped = covers_all(self);
         let process = self.processes.entry(incarnation.pid).or_default();
-        process.retry_delay = if helped {
+        let delay = if helped {
             Duration::ZERO
         } else {
             (process.retry_delay * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY)
         };
+        process.retry_delay = delay.max(read_delay);
     }
 
     /// Returns the incarnation of a PID at a time.

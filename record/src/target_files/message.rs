@@ -1,4 +1,5 @@
-//! Messages between klock and its helper processes: JSON behind its length, and at most one descriptor.
+//! Messages between klock and its helper processes: MessagePack behind its length, and at most one descriptor. An unwind table has tens of
+//! thousands of numbers, which take too long as text.
 //!
 //! Both ends check the length before they allocate. An answer of a parser may come from a process that a hostile file has
 //! taken over, so its strings and lists are limited again by the code that uses them.
@@ -184,7 +185,7 @@ pub(super) fn send(
     message: &impl Serialize,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
+    let bytes = rmp_serde::to_vec(message).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).ok().filter(|&length| length <= MAX_BYTES);
     let length = length.ok_or(io::ErrorKind::InvalidData)?.to_le_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -219,7 +220,7 @@ pub(super) fn receive<T: DeserializeOwned>(mut socket: &UnixStream) -> io::Resul
     }
     let mut bytes = vec![0; length as usize];
     socket.read_exact(&mut bytes)?;
-    Ok((serde_json::from_slice(&bytes)?, descriptor))
+    Ok((rmp_serde::from_slice(&bytes).map_err(io::Error::other)?, descriptor))
 }
 
 #[cfg(test)]
