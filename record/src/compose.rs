@@ -99,6 +99,12 @@ impl Composer {
         self
     }
 
+    /// Expects no records of functions that acquire and release kernel locks.
+    pub fn without_kernel_calls(mut self) -> Self {
+        self.kernel.only_waits = true;
+        self
+    }
+
     /// Leaves out off-CPU times of tasks that hold no lock of which their own process reports that.
     pub fn with_holders_only(mut self) -> Self {
         self.has_holders_only = true;

@@ -132,15 +132,20 @@ impl<'a> Session<'a> {
         let pid = command.as_ref().map(Launched::pid);
         let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
         let (mut futexes, mut drops_begins, mut only_calls) = (false, false, false);
+        let mut has_kernel_calls = false;
         if let Some(kernel) = &mut kernel {
             let attached = kernel.attach(&target, pid, &probed, &mut warnings);
             attached.map_err(RecordError::or_descriptor_limit)?;
             kernel.find_later_files_in(files);
             futexes = kernel.plan.futex_calls.is_some();
             only_calls = !kernel.plan.futex;
+            has_kernel_calls = kernel.plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some());
             drops_begins = kernel.plan.filters.drops_begins();
         }
         let mut composer = Composer::new(tasks, futexes, drops_begins);
+        if !has_kernel_calls {
+            composer = composer.without_kernel_calls();
+        }
         if only_calls {
             composer = composer.without_futexes();
         }

@@ -103,18 +103,15 @@ impl Tasks {
         if tid == 0 {
             return self.idle_id(cpu);
         }
-        if !self.by_tid.contains_key(&tid) {
-            let unknown = Known { tgid, tid, ..Known::default() };
-            let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
-            self.start(known);
+        match self.by_tid.get(&tid).map(|incarnation| self.ids[incarnation.key.0 as usize]) {
+            Some(Some(id)) => return id,
+            Some(None) => {}
+            None => self.look_up(tgid, tid),
         }
         let Self { by_tid, rows, ids, orphans, .. } = self;
         let Some(Incarnation { key, known, exit_ns, .. }) = by_tid.get(&tid) else {
-            unreachable!("inserted above")
+            unreachable!("looked up above")
         };
-        if let Some(id) = ids[key.0 as usize] {
-            return id;
-        }
         let id = push_row(rows, known, *exit_ns);
         ids[key.0 as usize] = Some(id);
         if let Some(parent) = known.parent {
@@ -127,6 +124,13 @@ impl Tasks {
             rows[child.0 as usize].parent = Some(id);
         }
         id
+    }
+
+    /// Starts a task that no descriptor announced.
+    fn look_up(&mut self, tgid: u32, tid: u32) {
+        let unknown = Known { tgid, tid, ..Known::default() };
+        let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
+        self.start(known);
     }
 
     /// The row of a thread of this process, if it has or had such a thread.

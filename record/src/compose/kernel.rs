@@ -2,7 +2,7 @@
 //! release locks are recorded, too, every acquisition and release ([`functions`]).
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Mode, kernel_functions::KernelFunction};
+use trace_format::{Event, EventKind, LockKind, Mode, kernel_functions::KernelFunction};
 
 use super::{
     context::Context,
@@ -22,6 +22,8 @@ pub(super) struct Waits {
     /// By task and lock: an interrupt may wait for a spinlock inside a task's wait for another lock.
     open: FxHashMap<(TaskKey, u64), (OpenWait, Mode)>,
     functions: Functions,
+    /// No function reports its acquisitions and releases.
+    pub(super) only_waits: bool,
     /// Begins may be left out on purpose, so that an end without one makes no row.
     drops_begins: bool,
 }
@@ -46,20 +48,26 @@ impl Waits {
 
     /// Adds the end of a wait, with the lock or with `errno`.
     pub(super) fn end(&mut self, at: &Header, address: u64, errno: Option<i32>, context: &mut Context<'_>) {
-        let kind = context.locks.kernel_kind(address);
         if let Some((wait, mode)) = self.open.remove(&(at.key, address)) {
-            self.functions.wait_ended((at.key, address), kind, errno);
+            self.wait_ended(at, address, context.locks.kernel_kind(address), errno);
             context.out.push(Event { mode: Some(mode), ..at.end_of(&wait, errno) });
             context.locks.touch(wait.lock, at.ts_ns);
         } else if self.drops_begins {
             // Its begin was left out, and so is the end.
-        } else if let Some(kind) = kind {
-            self.functions.wait_ended((at.key, address), Some(kind), errno);
+        } else if let Some(kind) = context.locks.kernel_kind(address) {
+            self.wait_ended(at, address, Some(kind), errno);
             let lock = context.locks.id(Space::Kernel, address, kind, at.ts_ns);
             context.out.push(at.end_of_unknown(lock, errno));
         } else {
             // The record does not name the kind of lock.
             *context.unpaired += 1;
+        }
+    }
+
+    /// Notes the end of a wait for the function that may report it again.
+    fn wait_ended(&mut self, at: &Header, address: u64, kind: Option<LockKind>, errno: Option<i32>) {
+        if !self.only_waits {
+            self.functions.wait_ended((at.key, address), kind, errno);
         }
     }
 
