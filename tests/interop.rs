@@ -51,7 +51,7 @@ fn rows(text: &str) -> Rows {
 #[track_caller]
 fn assert_query_equals_report(python: &Path, trace: &Path) -> Rows {
     // The query does not use stacks, so it also has futexes that are not locks. It lacks locks that were only tried.
-    let idle = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier];
+    let idle = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier, LockKind::Thread];
     let kinds: Vec<&str> =
         LockKind::ALL.iter().filter(|kind| !idle.contains(kind)).map(|kind| kind.as_str()).collect();
     let options = [

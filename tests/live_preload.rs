@@ -109,11 +109,11 @@ fn records_lost_in_a_very_small_pool_are_counted_where_they_are_missing() {
         recorded.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.count.unwrap()).sum();
     assert_eq!(reported.cast_unsigned(), own.ring_full, "each loss is reported in its place");
     assert!(own.ring_full > 0, "64 kB were enough");
-    // Every acquisition has a release, and every worker an init and a destroy: no thread waits here but for `shared`, whose
-    // waits are one record each.
+    // Every acquisition has a release, and every worker an init and a destroy, and its creation, end and join: no thread waits here but
+    // for `shared` and for workers, whose waits are one record each.
     let pairs: u64 = printed(&ended.stdout).into_values().sum();
     let waits = recorded.events.iter().filter(|e| e.kind == EventKind::Wait).count() as u64;
-    let least = 2 * pairs + 4;
+    let least = 2 * pairs + 4 + 6;
     let attempts = own.delivered + own.ring_full;
     assert!(attempts >= least && attempts <= least + waits + own.ring_full, "{attempts}, {least}, {waits}");
 }
@@ -172,8 +172,12 @@ fn an_acquisition_names_its_task_its_function_and_its_line() {
 fn locks_that_are_initialised_and_destroyed_are_incarnations() {
     let place = Place::new();
     let (recorded, _) = place.run_fixture(&[], "known_pairs", &["4", "100"]);
-    let own: Vec<_> = recorded.locks.iter().filter(|lock| lock.init_stack.is_some()).collect();
-    assert_eq!(own.len(), 4);
+    let (threads, own): (Vec<_>, Vec<_>) = recorded
+        .locks
+        .iter()
+        .filter(|lock| lock.init_stack.is_some())
+        .partition(|lock| lock.kind == LockKind::Thread);
+    assert_eq!((threads.len(), own.len()), (4, 4));
     assert!(own.iter().all(|lock| is_ours(&recorded, lock)), "{own:#?}");
     for kind in [EventKind::Init, EventKind::Destroy] {
         assert_eq!(counts(&recorded, kind).into_values().sum::<u64>(), 4, "{kind}");

@@ -19,7 +19,7 @@ steps AS (
            lead(event) OVER step AS after, lead(ts_ns) OVER step AS after_ns
     FROM events
     WHERE event IN ('wait', 'acquire', 'abandon', 'release')
-      AND kind NOT IN ('condvar', 'user_semaphore', 'barrier')
+      AND kind NOT IN ('condvar', 'user_semaphore', 'barrier', 'thread')
     WINDOW step AS (PARTITION BY lock_id, task_id, epoch ORDER BY seq)
 ),
 acquisitions AS (

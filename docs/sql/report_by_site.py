@@ -14,7 +14,7 @@ import polars as pl
 os.chdir(sys.argv[1])
 begin = time.perf_counter()
 
-idle = ["condvar", "user_semaphore", "barrier"]
+idle = ["condvar", "user_semaphore", "barrier", "thread"]
 locks = (
     pl.scan_parquet("trace.locks.parquet")
     .filter(~pl.col("kind").is_in(idle))

@@ -15,7 +15,7 @@ steps AS (
            lead(CASE WHEN event = 'release' THEN ts_ns END IGNORE NULLS) OVER of_task AS released_ns
     FROM read_parquet('trace.parquet', file_row_number = true)
     WHERE event IN ('wait', 'acquire', 'abandon', 'release')
-      AND lock_id IN (SELECT lock_id FROM 'trace.locks.parquet' WHERE kind NOT IN ('condvar', 'user_semaphore', 'barrier'))
+      AND lock_id IN (SELECT lock_id FROM 'trace.locks.parquet' WHERE kind NOT IN ('condvar', 'user_semaphore', 'barrier', 'thread'))
     WINDOW of_task AS (PARTITION BY lock_id, task_id ORDER BY file_row_number)
 ),
 seen AS (

@@ -1,8 +1,11 @@
-//! `mtx_*` and `cnd_*`. In glibc these are the pthread functions on the same structures with other return values, and so they
+//! `mtx_*`, `cnd_*`, `thrd_create` and `thrd_join`. In glibc these are the pthread functions on the same structures with other return values, and so they
 //! are here. They are interposed because the C library calls its own functions without going through interposable symbols. So do
 //! these: another interposer sees none of these calls.
 
-use core::ffi::c_int;
+use core::{
+    ffi::{c_int, c_void},
+    ptr::null_mut,
+};
 
 use libc::timespec;
 use trace_format::preload::{
@@ -13,7 +16,7 @@ use trace_format::preload::{
 
 use crate::{
     call::{acquire, initialize, release, try_acquire},
-    clock, condition, mutex,
+    clock, condition, join, mutex,
     real::{self, Lock},
     walk::Caller,
 };
@@ -122,4 +125,30 @@ pub(crate) unsafe extern "C-unwind" fn cnd_timedwait(
 ) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { thrd_result(condition::own_timedwait(condition, mutex, until, caller)) }
+}
+
+pub(crate) unsafe extern "C" fn thrd_create(
+    thread: *mut Lock,
+    start: *const c_void,
+    argument: *mut c_void,
+    caller: Caller,
+) -> c_int {
+    // SAFETY: forwarded unchanged.
+    let result = unsafe { real::THRD_CREATE.get()(thread, start, argument) };
+    if result == 0 {
+        join::created(thread, caller);
+    }
+    result
+}
+
+pub(crate) unsafe extern "C-unwind" fn thrd_join(thread: Lock, value: *mut c_int, caller: Caller) -> c_int {
+    let mut own_value = null_mut();
+    // SAFETY: forwarded unchanged; the value of a thread is its integer in a pointer.
+    unsafe {
+        let result = join::own_join(thread, &raw mut own_value, caller);
+        if !value.is_null() {
+            *value = own_value as usize as c_int;
+        }
+        thrd_result(result)
+    }
 }

@@ -3,7 +3,8 @@
 //! not matter how the compiler uses the frame pointer in this library.
 
 use crate::{
-    barrier, c11, condition, exec, lock_memory, mutex, name, real, restrictions, rwlock, semaphore, spin,
+    barrier, c11, condition, exec, join, lock_memory, mutex, name, real, restrictions, rwlock, semaphore,
+    spin,
 };
 
 /// `NAME = FUNCTION, ARGUMENTS;` with one to four arguments, all in registers.
@@ -98,6 +99,12 @@ interpose! {
     sem_clockwait = semaphore::clockwait, 3;
     sem_post = semaphore::post, 1;
 
+    pthread_create = join::create, 4;
+    pthread_join = join::join, 2;
+    pthread_tryjoin_np = join::tryjoin, 2;
+    pthread_timedjoin_np = join::timedjoin, 3;
+    pthread_clockjoin_np = join::clockjoin, 4;
+
     mtx_init = c11::mtx_init, 2;
     mtx_destroy = c11::mtx_destroy, 1;
     mtx_lock = c11::mtx_lock, 1;
@@ -110,6 +117,8 @@ interpose! {
     cnd_broadcast = c11::cnd_broadcast, 1;
     cnd_wait = c11::cnd_wait, 2;
     cnd_timedwait = c11::cnd_timedwait, 3;
+    thrd_create = c11::thrd_create, 3;
+    thrd_join = c11::thrd_join, 2;
 
     pthread_setname_np = name::set, 2;
 }

@@ -1,6 +1,6 @@
 //! The recorder library that klock loads into programs with `LD_PRELOAD`.
 //!
-//! It interposes the lock functions of pthread, C11 threads and POSIX semaphores, and writes a record of each event into shared
+//! It interposes the lock functions of pthread, C11 threads and POSIX semaphores, and those that create and join threads, and writes a record of each event into shared
 //! memory that klock reads (`trace_format::preload`). Calls are forwarded to the C library; return values and errno do not
 //! change. The library needs nothing but the C library. It never prints, allocates from the heap or takes a lock. If klock
 //! cannot be reached, it only forwards.
@@ -8,7 +8,7 @@
 //! The path of a call:
 //!
 //! 1. `entry` captures the caller and jumps to the function of the lock kind (`mutex`, `rwlock`, `spin`, `barrier`, `semaphore`,
-//!    `condition`, `c11`).
+//!    `condition`, `join`, `c11`).
 //! 2. That function tries, waits and forwards to the C library (`real`).
 //! 3. A `call::Call` writes records: the time (`clock`), the stack (`walk`, `table`), through the thread's writer (`writer`).
 //!
@@ -35,6 +35,7 @@ mod condition;
 mod entry;
 mod environment;
 mod exec;
+mod join;
 mod lock_memory;
 mod maps;
 #[cfg(all(panic = "abort", not(test)))]

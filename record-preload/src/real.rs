@@ -144,6 +144,11 @@ type WaitUntilClock = unsafe extern "C-unwind" fn(Lock, clockid_t, *const timesp
 type ConditionWait = unsafe extern "C-unwind" fn(Lock, Lock) -> c_int;
 type ConditionWaitUntil = unsafe extern "C-unwind" fn(Lock, Lock, *const timespec) -> c_int;
 type ConditionWaitUntilClock = unsafe extern "C-unwind" fn(Lock, Lock, clockid_t, *const timespec) -> c_int;
+type Create = unsafe extern "C" fn(*mut Lock, *const c_void, *const c_void, *mut c_void) -> c_int;
+type Join = unsafe extern "C-unwind" fn(Lock, *mut *mut c_void) -> c_int;
+type JoinUntil = unsafe extern "C-unwind" fn(Lock, *mut *mut c_void, *const timespec) -> c_int;
+type JoinUntilClock =
+    unsafe extern "C-unwind" fn(Lock, *mut *mut c_void, clockid_t, *const timespec) -> c_int;
 /// A null-terminated list of strings.
 pub(crate) type Strings = *const *const c_char;
 type Exec = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
@@ -231,6 +236,16 @@ functions! {
     SEM_CLOCKWAIT: WaitUntilClock = c"sem_clockwait";
     SEM_POST: LockOnly = c"sem_post";
 
+    // A thread is a pointer to what the C library has of it.
+    CREATE: Create = c"pthread_create";
+    JOIN: Join = c"pthread_join";
+    TRYJOIN: unsafe extern "C" fn(Lock, *mut *mut c_void) -> c_int = c"pthread_tryjoin_np";
+    TIMEDJOIN: JoinUntil = c"pthread_timedjoin_np";
+    CLOCKJOIN: JoinUntilClock = c"pthread_clockjoin_np";
+    THRD_CREATE: unsafe extern "C" fn(*mut Lock, *const c_void, *mut c_void) -> c_int = c"thrd_create";
+    SELF: unsafe extern "C" fn() -> Lock = c"pthread_self";
+    CPU_CLOCK_OF: unsafe extern "C" fn(Lock, *mut clockid_t) -> c_int = c"pthread_getcpuclockid";
+
     MTX_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"mtx_init";
     MTX_DESTROY: unsafe extern "C" fn(Lock) = c"mtx_destroy";
     CND_INIT: LockOnly = c"cnd_init";
@@ -269,3 +284,4 @@ pub(crate) static OWN_MUTEX_UNLOCK: Real<LockOnly> = Real::own(c"pthread_mutex_u
 pub(crate) static OWN_COND_WAIT: Real<ConditionWait> = Real::own(c"pthread_cond_wait", CONDITION_VERSION);
 pub(crate) static OWN_COND_TIMEDWAIT: Real<ConditionWaitUntil> =
     Real::own(c"pthread_cond_timedwait", CONDITION_VERSION);
+pub(crate) static OWN_JOIN: Real<Join> = Real::own(c"pthread_join", FIRST_VERSION);

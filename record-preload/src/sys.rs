@@ -160,6 +160,18 @@ pub(crate) fn read_file(path: &CStr, bytes: &mut [u8]) -> Option<usize> {
     usize::try_from(count).ok()
 }
 
+/// Reads a word of this process that may not be mapped any more.
+pub(crate) fn read_word(address: usize) -> Option<usize> {
+    let mut word = 0_usize;
+    let bytes = size_of::<usize>();
+    let to = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: bytes };
+    let from = libc::iovec { iov_base: address as *mut _, iov_len: bytes };
+    let (to, from) = (&raw const to as usize, &raw const from as usize);
+    // SAFETY: the kernel checks the address, and writes the word.
+    let count = unsafe { call(libc::SYS_process_vm_readv, [pid() as usize, to, 1, from, 1, 0]) };
+    (count == bytes as isize).then_some(word)
+}
+
 /// Returns a resource limit, `u64::MAX` if there is none.
 pub(crate) fn resource_limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limits = [u64::MAX; 2];

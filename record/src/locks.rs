@@ -56,6 +56,8 @@ const fn bytes_of(kind: LockKind) -> Option<u64> {
         LockKind::PthreadSpin => Some(4),
         LockKind::CondVar => Some(48),
         LockKind::Barrier | LockKind::UserSemaphore => Some(32),
+        // The thread id in glibc's `struct pthread`, on which those who join wait, is in this part of it.
+        LockKind::Thread => Some(1024),
         LockKind::RustMutex => Some(4),
         LockKind::RustRwLock => Some(8),
         _ => None,
@@ -167,6 +169,18 @@ impl Locks {
     ) -> LockId {
         self.live.remove(&(space, address, kind));
         self.recent.forget(&(space, address, kind));
+        self.started(space, address, kind, ts_ns, init_stack)
+    }
+
+    /// Adds the initialisation of a lock whose present incarnation may have been seen before.
+    pub fn started(
+        &mut self,
+        space: Space,
+        address: u64,
+        kind: LockKind,
+        ts_ns: i64,
+        init_stack: Option<StackId>,
+    ) -> LockId {
         let id = self.id(space, address, kind, ts_ns);
         self.rows[id.0 as usize].init_stack = init_stack;
         id

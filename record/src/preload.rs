@@ -316,7 +316,7 @@ pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Sour
         ..Source::default()
     };
     let held = [LockKind::PthreadMutex, LockKind::PthreadRwLock, LockKind::PthreadSpin];
-    let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier];
+    let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier, LockKind::Thread];
     vec![
         source("pthread_preload", &held, true, limits),
         source("pthread_preload_idle", &idled, false, Vec::new()),

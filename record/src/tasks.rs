@@ -242,6 +242,17 @@ impl Tasks {
         }
     }
 
+    /// Adds the creator of a task, unless it is known, and the time by which it had created it.
+    pub fn set_creator(&mut self, task: TaskId, creator: TaskId, ts_ns: i64) {
+        if task == creator {
+            return;
+        }
+        if let Some(row) = self.rows.get_mut(task.0 as usize) {
+            row.parent = row.parent.or(Some(creator));
+            row.start_ns = Some(row.start_ns.map_or(ts_ns, |start_ns| start_ns.min(ts_ns)));
+        }
+    }
+
     /// Ends a thread whose birth was announced, unless its own records have ended it.
     pub fn exit_born(&mut self, tid: u32, ts_ns: i64) {
         if self.by_tid.get(&tid).is_some_and(|incarnation| incarnation.is_born) {

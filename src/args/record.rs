@@ -15,7 +15,7 @@ pub(crate) enum LockSource {
     Kernel,
     /// Futexes: waits and wakes of user locks in any language.
     Futex,
-    /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables, barriers and semaphores.
+    /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables, barriers, semaphores and joins of threads.
     /// A program that klock starts records itself; running programs are probed.
     Pthread,
     /// Mutexes and reader-writer locks of Rust's standard library: waits, by probes in the program.

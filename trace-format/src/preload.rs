@@ -190,7 +190,7 @@ pub mod op {
     pub const ACQUIRED_OWNER_DIED: u8 = 10;
     /// [`WAITED`] for a robust mutex whose owner died (`EOWNERDEAD`).
     pub const WAITED_OWNER_DIED: u8 = 11;
-    /// A semaphore was posted, or a condition variable signalled, to one waiter or to all.
+    /// A semaphore was posted, a condition variable signalled, to one waiter or to all, or the thread is about to end.
     pub const POSTED: u8 = 12;
 
     /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1. `address` is the number
@@ -201,6 +201,9 @@ pub mod op {
     pub const LOST: u8 = 33;
     /// The thread was renamed. One payload: the 16 bytes of the name.
     pub const RENAMED: u8 = 34;
+    /// The session's thread is the one at `address`, a `pthread_t`. The first record of a session, unless its thread is the first one of
+    /// the process, which no thread created.
+    pub const STARTED: u8 = 35;
 }
 
 /// The reasons of an [`op::LOST`].
@@ -229,6 +232,9 @@ pub mod api {
     pub const BARRIER: u8 = 7;
     /// A `sem_t`.
     pub const SEMAPHORE: u8 = 8;
+    /// The end of a thread, at its `pthread_t`: [`op::INIT`](super::op::INIT) by its creator, [`op::POSTED`](super::op::POSTED) by the thread, and
+    /// the other operations by those who join it. No probe records it.
+    pub const THREAD: u8 = 14;
 }
 
 /// The kind of call, in bits of the byte of the [`api`]: none if the call waits without limit, or acquires nothing. The records of a call have
@@ -252,7 +258,7 @@ pub const fn payload_units(record: &Record) -> Option<usize> {
         | op::DESTROY
         | op::ACQUIRED_OWNER_DIED
         | op::WAITED_OWNER_DIED => Some(0),
-        op::POSTED | op::LOST => Some(0),
+        op::POSTED | op::LOST | op::STARTED => Some(0),
         op::WAIT | op::FAILED | op::CONDITION_WAIT | op::CONDITION_WAITED | op::RENAMED => Some(1),
         op::STACK if record.address() >= 1 && record.address() <= MAX_FRAMES as u64 => {
             Some((record.address() as usize).div_ceil(2))

@@ -111,7 +111,7 @@ pub const EVENTS: &[Column] = &[
         "peer_task_id",
         Int32,
         true,
-        "`wait`: the owner; `acquire`, `offcpu`: the task whose wake-up ended the wait",
+        "`wait`: the owner, or the thread that is joined; `acquire`, `offcpu`: the task whose wake-up ended the wait",
     ),
     column("peer_stack_id", Int32, true, "the stack of the peer at that time"),
     column("errno", Int32, true, "`abandon`, `try_fail`: the reason, as a positive errno"),

@@ -40,6 +40,8 @@ named_enum! {
         UserSemaphore = "user_semaphore",
         /// User: barrier. Waiting on it is idling, not contention.
         Barrier = "barrier",
+        /// User: the end of a thread of pthread, which others wait for to join it. Waiting for it is idling, not contention.
+        Thread = "thread",
         /// User: mutex of Rust's standard library, of which only the contended path is seen.
         RustMutex = "rust_mutex",
         /// User: reader-writer lock of Rust's standard library, of which only the contended paths are seen.
@@ -52,7 +54,7 @@ named_enum! {
 impl LockKind {
     /// Whether waiting for it is idling rather than contention. Lock tables leave such waits out by default.
     pub const fn is_idle(self) -> bool {
-        matches!(self, Self::CondVar | Self::UserSemaphore | Self::Barrier)
+        matches!(self, Self::CondVar | Self::UserSemaphore | Self::Barrier | Self::Thread)
     }
 
     /// Whether it is a kernel lock.

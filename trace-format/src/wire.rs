@@ -76,7 +76,7 @@ pub mod code {
 /// the object that the function works on and, for functions that acquire or wait, the variant. C11 functions call these.
 pub mod api {
     pub use crate::preload::api::{
-        BARRIER, CONDITION, MUTEX, RWLOCK, RWLOCK_READ, RWLOCK_WRITE, SEMAPHORE, SPIN,
+        BARRIER, CONDITION, MUTEX, RWLOCK, RWLOCK_READ, RWLOCK_WRITE, SEMAPHORE, SPIN, THREAD,
     };
 
     /// A spinlock, by a function that both initializes and unlocks: glibc has one for both on x86.

@@ -251,7 +251,8 @@ const fn type_of(kind: LockKind) -> Option<&'static str> {
         | LockKind::PthreadSpin
         | LockKind::Futex
         | LockKind::CondVar
-        | LockKind::Barrier => None,
+        | LockKind::Barrier
+        | LockKind::Thread => None,
     }
 }
 

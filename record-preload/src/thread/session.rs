@@ -7,13 +7,13 @@ use core::{
     sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
 
-use trace_format::preload::MAX_FRAMES;
+use trace_format::preload::{MAX_FRAMES, Record, api, op};
 
 use super::{Thread, current, stack_pointer, state};
 use crate::{
     bounds, clock, exec,
     process::{self, Connection},
-    restrictions,
+    real, restrictions,
     slot::{self, Facts},
     sys,
     table::{self, Table},
@@ -197,10 +197,25 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
         };
         slot::start_session(slot, &facts);
         thread.writer = Writer::new(region, slot);
+        let is_active = (*thread.active).load(Ordering::Relaxed) != 0;
+        if is_active && (!may_call || facts.tid != sys::pid()) {
+            put_thread(thread, op::STARTED);
+        }
     }
     prepare_stacks(thread, may_call);
     process::call_at_exit(&raw const *thread as *const c_void);
     state::RECORDING
+}
+
+/// Writes a record about the thread itself.
+unsafe fn put_thread(thread: &mut Thread, op: u8) {
+    // SAFETY: the thread has a session, and nothing else of it writes.
+    unsafe {
+        thread.writer.set_busy();
+        let address = real::SELF.get()() as u64;
+        thread.writer.put(Record::new(clock::now(thread.clock), op, api::THREAD, address, 0));
+        thread.writer.set_idle();
+    }
 }
 
 /// Allocates or clears the stack table and finds the bounds of the stack.
@@ -262,8 +277,12 @@ unsafe extern "C" fn exit(_: *mut c_void) {
             process::call_at_exit(&raw const *thread as *const c_void);
             return;
         }
+        let is_recording = thread.is_recording();
         thread.state = state::EXITED;
         compiler_fence(Ordering::SeqCst);
+        if is_recording {
+            put_thread(thread, op::POSTED);
+        }
         let stacks = core::mem::replace(&mut thread.stacks, null_mut());
         let permit = restrictions::permit();
         end(thread, permit.is_some());

@@ -122,8 +122,10 @@ pub(crate) struct ThreadSession {
     pub(crate) tid: u32,
     pub(crate) comm: String,
     pub(crate) events: Vec<Event>,
+    /// The records of starts, joins and ends of threads.
+    pub(crate) thread_events: Vec<Event>,
     pub(crate) counts: HashMap<(u8, u8, u64), u64>,
-    /// Number of records without stacks and names; with `skim`, of units.
+    /// Number of records of locks; with `skim`, of units.
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
     pub(crate) reported_lost: u64,
@@ -163,6 +165,15 @@ impl Process {
 
     pub(crate) fn delivered(&self) -> u64 {
         self.sessions.iter().map(|session| session.delivered).sum()
+    }
+
+    /// Counts the records of starts, joins and ends of threads.
+    pub(crate) fn thread_records(&self) -> u64 {
+        let counts = self.sessions.iter().flat_map(|session| &session.counts);
+        counts
+            .filter(|((_, api, _), _)| *api == trace_format::preload::api::THREAD)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     pub(crate) fn lost(&self) -> u64 {

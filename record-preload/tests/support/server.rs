@@ -12,7 +12,7 @@ use std::{
 };
 
 use trace_format::preload::{
-    CHUNKS_OFFSET, Hello, MAGIC, Record, Region, SLOTS_OFFSET, Slot, UNIT_BYTES, clock, lost, op,
+    CHUNKS_OFFSET, Hello, MAGIC, Record, Region, SLOTS_OFFSET, Slot, UNIT_BYTES, api, clock, lost, op,
     payload_units,
     pool::{Pool, chunk_offset},
     queue::limit,
@@ -272,7 +272,9 @@ impl ThreadSession {
                 self.names.push(String::from_utf8_lossy(&bytes[..end]).into_owned());
             }
             _ => {
-                self.delivered += 1;
+                // Programs say what they do with locks, not with threads.
+                let of_threads = record.api() == api::THREAD;
+                self.delivered += u64::from(!of_threads);
                 *self.counts.entry((record.op(), record.api(), record.address())).or_default() += 1;
                 let stack = match record.stack() {
                     0 => None,
@@ -280,8 +282,9 @@ impl ThreadSession {
                         Some(self.stacks.get(number as usize - 1).expect("a stack that was written before"))
                     }
                 };
-                if self.events.len() < max_events {
-                    self.events.push(Event {
+                let events = if of_threads { &mut self.thread_events } else { &mut self.events };
+                if events.len() < max_events {
+                    events.push(Event {
                         time: record.time(),
                         op: record.op(),
                         api: record.api(),

@@ -32,6 +32,10 @@ use crate::{
     tasks::{ProcessKey, comm_of},
 };
 
+mod threads;
+
+use threads::Threads;
+
 /// The processes and threads that record themselves.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Sessions {
@@ -57,6 +61,8 @@ struct Image {
     space: Space,
     /// Its threads by the thread ids that the process sees: a lock names its owner by these.
     tasks: FxHashMap<u32, TaskId>,
+    /// Creations and starts of its threads.
+    threads: Threads,
     /// It exceeded a budget.
     is_over: bool,
 }
@@ -73,6 +79,8 @@ struct Session {
     stacks: Vec<StackId>,
     /// The filters select its name.
     is_selected: bool,
+    /// It reported its start.
+    has_started: bool,
     held: Held,
 }
 
@@ -218,7 +226,8 @@ impl Sessions {
                 context.tasks.start_image(pid, image.known.clone(), image.ts_ns as i64, image.new_program);
             }
             let space = Space::Process(context.tasks.process(pid), pid);
-            Image { process: Arc::clone(image), space, tasks: FxHashMap::default(), is_over: false }
+            let (process, tasks) = (Arc::clone(image), FxHashMap::default());
+            Image { process, space, tasks, threads: Threads::default(), is_over: false }
         });
         // A thread that exited before it was seen may claim the id of another process's thread, of which more records come.
         let tid = if *is_seen || !context.tasks.is_of_other(pid, *tid) { *tid } else { pid };
@@ -247,6 +256,7 @@ impl Sessions {
             task,
             stacks: Vec::new(),
             is_selected: self.filters.selects_comm(&comm_of(comm)),
+            has_started: false,
             held: Held::default(),
         });
     }
@@ -332,6 +342,12 @@ impl Sessions {
                     context.tasks.rename_thread(session.tid, &comm);
                 }
             }
+            op::STARTED if session.has_started => {}
+            op::STARTED => {
+                session.has_started = true;
+                let header = header(ts_ns, record, session, image);
+                image.threads.started(&header, record.address(), context);
+            }
             _ if !session.is_selected || !self.filters.selects_address(record.address()) => {}
             op::ACQUIRED | op::RELEASED if is_simple(record) => {
                 is_charged = simple_row(ts_ns, record, session, image, context);
@@ -341,7 +357,15 @@ impl Sessions {
                 if let Some(fact) = fact(record, first, |tid| image.tasks.get(&tid).copied()) {
                     session.held.add(&fact);
                     let before = context.locks.rows().len();
-                    user.add(&header, &fact, context);
+                    match (fact.kind(), fact.action) {
+                        (LockKind::Thread, Action::Initialised) => {
+                            image.threads.created(&header, fact.address, context);
+                        }
+                        _ => user.add(&header, &fact, context),
+                    }
+                    if fact.is_join() {
+                        image.threads.joined(fact.address);
+                    }
                     let new = context.locks.rows().len() - before;
                     is_charged = new == 0 || image.process.account.charge(Item::Locks(new as u64)).is_ok();
                 }

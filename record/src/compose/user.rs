@@ -4,7 +4,7 @@
 //! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
 //! futex; never because it took long. A wait on a condition variable releases the mutex and takes it again: a release, a wait
 //! on the condition variable (idling, not contention), and a new acquisition at the site of the call. Every caller waits at a
-//! barrier, the last one included. Semaphores, barriers and condition variables have no holders. Of locks of Rust and Go, only waits
+//! barrier, the last one included. Semaphores, barriers, condition variables and threads have no holders. Of locks of Rust and Go, only waits
 //! are recorded, so their holders are not known.
 
 use serde::{Deserialize, Serialize};
@@ -212,6 +212,7 @@ impl UserLocks {
             (Ok(call), Outcome::Acquired(errno)) => {
                 self.acquired(at, fact, call.lock, 1);
                 context.out.push(call.acquisition(at, errno));
+                context.joined(at, fact, call.address, call.lock);
             }
             (Ok(call), Outcome::Failed(errno)) => context.out.push(call.failure(at, errno)),
         }
@@ -240,6 +241,7 @@ impl UserLocks {
             Outcome::Failed(errno) => Event { errno, ..at.row(EventKind::TryFail, lock) },
         };
         context.out.push(Event { mode: fact.mode(), call: fact.call(), ..row });
+        context.joined(at, fact, address, lock);
     }
 
     /// Adds the end of a wait on a condition variable. The caller has the mutex after a signal, after a timeout, and after
@@ -337,6 +339,13 @@ impl Context<'_> {
     /// The lock that a fact is about.
     fn lock(&mut self, at: &Header, fact: &Fact) -> LockId {
         self.locks.id(at.space, fact.address, fact.kind(), at.ts_ns)
+    }
+
+    /// Ends the lock of a thread that was joined, unless another thread has its address already.
+    fn joined(&mut self, at: &Header, fact: &Fact, address: u64, lock: LockId) {
+        if fact.is_join() && self.locks.known(at.space, address, LockKind::Thread) == Some(lock) {
+            self.locks.end(at.space, address, LockKind::Thread);
+        }
     }
 
     /// A thread of the record's process, by its id.

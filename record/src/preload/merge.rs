@@ -325,7 +325,7 @@ impl State {
                 }
                 self.count_lost(count, is_nested);
             }
-            op::STACK | op::RENAMED => {}
+            op::STACK | op::RENAMED | op::STARTED => {}
             _ => self.stats.delivered += 1,
         }
         // Starts do not count: a thread notes its start before its slot can be seen.

@@ -20,7 +20,7 @@ pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     let rest = behind.get(..count).ok_or(NoRecord)?;
     let known = match record.op() {
         op::ACQUIRED..=op::DESTROY | op::ACQUIRED_OWNER_DIED..=op::POSTED => {
-            (api::MUTEX..=api::SEMAPHORE).contains(&record.api())
+            matches!(record.api(), api::MUTEX..=api::SEMAPHORE | api::THREAD)
         }
         _ => true,
     };

@@ -164,6 +164,8 @@ const USER_PREFIXES: &[&str] = &[
     "std::lock<",
     "std::condition_variable",
     "std::_V2::condition_variable",
+    "std::thread::join",
+    "std::thread::_M_start_thread",
     // Rust
     "std::sync::",
     "std::sys::sync::",
@@ -171,6 +173,8 @@ const USER_PREFIXES: &[&str] = &[
     "std::sys::pal::unix::sync::",
     "std::sys::unix::futex::",
     "std::sys::unix::locks::",
+    "std::sys::pal::unix::thread::Thread::join",
+    "std::thread::Join",
     "parking_lot::",
     "parking_lot_core::",
     "lock_api::",

@@ -177,6 +177,18 @@ fn idle_waits_are_charged_only_on_request() {
 }
 
 #[test]
+fn a_join_is_an_idle_wait_for_the_thread_that_is_joined() {
+    let text = "lock t thread\n10 A init t\n20 A wait t peer=B\n40 B wake t\n45 A acquire t wait=25\n50 B try_fail m";
+    let blame = blame_of(text, &by(By::Site));
+    assert_eq!((blame.rows.len(), blame.trust.idle_waits), (0, 1));
+    let exits = vec![crate::input::names::purposes::Purpose::Exit];
+    let filter = Filter { purposes: exits, ..Filter::default() };
+    let with_idle = blame_of(text, &Options { filter, ..by(By::Task) });
+    assert_eq!(with_idle.totals.waited_ns, 25);
+    assert_eq!(with_idle.rows.iter().map(|row| row.wait_caused_ns).sum::<i64>(), 25);
+}
+
+#[test]
 fn rows_are_limited_and_the_sum_is_of_all() {
     let blame = blame_of(T1, &Options { limit: Some(1), ..by(By::Pair) });
     assert_eq!((blame.rows.len(), blame.rows_total, blame.totals.waited_ns), (1, 4, 2_108_000));

@@ -43,7 +43,7 @@ pub(in crate::compose) enum Action {
     },
     Initialised,
     Destroyed,
-    /// A semaphore was posted, or a condition variable signalled.
+    /// A semaphore was posted, a condition variable signalled, or a thread is about to end.
     Posted,
     /// This goroutine waits from now on.
     GoroutineWaits(u64),
@@ -112,6 +112,11 @@ impl Fact {
         if self.is_condition_wait() { None } else { call_of(self.function) }
     }
 
+    /// Whether a thread was joined. Its address may belong to another one from now on.
+    pub(in crate::compose) fn is_join(&self) -> bool {
+        matches!(self.action, Action::Returned(_, Outcome::Acquired(_))) && self.kind() == LockKind::Thread
+    }
+
     fn is_condition_wait(&self) -> bool {
         matches!(self.action, Action::ConditionWait(_) | Action::ConditionReturned(..))
     }
@@ -125,6 +130,7 @@ fn kind_of(object: u8) -> LockKind {
         api::CONDITION => LockKind::CondVar,
         api::BARRIER => LockKind::Barrier,
         api::SEMAPHORE => LockKind::UserSemaphore,
+        api::THREAD => LockKind::Thread,
         api::RUST_MUTEX => LockKind::RustMutex,
         api::RUST_RWLOCK_READ | api::RUST_RWLOCK_WRITE => LockKind::RustRwLock,
         api::GO_MUTEX => LockKind::GoMutex,
@@ -145,7 +151,7 @@ pub(in crate::compose) fn call_of(function: u8) -> Option<CallKind> {
 pub(in crate::compose) fn mode_of(object: u8) -> Option<Mode> {
     match object {
         api::RWLOCK_READ | api::RUST_RWLOCK_READ => Some(Mode::Shared),
-        api::RWLOCK | api::CONDITION | api::BARRIER | api::SEMAPHORE => None,
+        api::RWLOCK | api::CONDITION | api::BARRIER | api::SEMAPHORE | api::THREAD => None,
         _ => Some(Mode::Exclusive),
     }
 }

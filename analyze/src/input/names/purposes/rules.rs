@@ -50,6 +50,7 @@ impl Purpose {
             LockKind::CondVar => Self::CondVar,
             LockKind::UserSemaphore => Self::Semaphore,
             LockKind::Barrier => Self::Barrier,
+            LockKind::Thread => Self::Exit,
             _ => Self::Lock,
         }
     }
