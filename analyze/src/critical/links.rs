@@ -93,6 +93,7 @@ impl Forward<'_> {
             let lock = self.locks.get(wait.lock);
             if is_idle {
                 // A time-out is no signal.
+                let since_ns = if lock.is_thread { i64::MIN } else { since_ns };
                 let woke = lock.has_rare()?.woke.of_another(task, since_ns);
                 let woke = woke.filter(|_| row.kind() == EventKind::Acquire)?;
                 let mutex = wait.mutex.map(|mutex| self.locks.get(mutex));

@@ -80,6 +80,8 @@ pub(super) struct Locks {
 pub(super) struct Lock {
     pub(super) is_condition: bool,
     pub(super) is_barrier: bool,
+    /// Whether it is the end of a thread, which comes once: a wait for it may begin when the thread has said so.
+    pub(super) is_thread: bool,
     /// Whether an exclusive hold can only begin when all others have ended.
     pub(super) is_exclusive: bool,
     measures: [bool; 2],
@@ -121,6 +123,7 @@ impl Locks {
         self.all.push(Lock {
             is_condition: kind == Some(LockKind::CondVar),
             is_barrier: kind == Some(LockKind::Barrier),
+            is_thread: kind == Some(LockKind::Thread),
             is_exclusive: rules.excludes(id, Mode::Exclusive),
             measures: [Mode::Exclusive, Mode::Shared].map(|mode| rules.measures(id, mode)),
             losses: self.losses,

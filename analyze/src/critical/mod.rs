@@ -26,6 +26,6 @@ mod walk;
 
 pub(crate) use read::{Seen, walk};
 pub(crate) use rows::settle;
-pub(crate) use step::{Part, Path, Root, Step};
+pub(crate) use step::{Part, Path, Root, Step, TaskStart};
 #[cfg(test)]
 use {context::Context, forward::Forward};

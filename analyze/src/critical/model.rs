@@ -182,7 +182,7 @@ impl History<'_> {
         let lock = row.lock?;
         let excludes =
             |mode: Option<Mode>| self.context.rules.excludes(lock, mode.unwrap_or(Mode::Exclusive));
-        let last = |is_it: &dyn Fn(&Event) -> bool| {
+        let last_since = |since_ns: i64, is_it: &dyn Fn(&Event) -> bool| {
             (self.epoch(at)..at).rev().find(|by| {
                 let by = &self.rows[*by];
                 by.lock == Some(lock)
@@ -192,8 +192,12 @@ impl History<'_> {
                     && is_it(by)
             })
         };
+        let last = |is_it: &dyn Fn(&Event) -> bool| last_since(since_ns, is_it);
         if is_idle {
-            let woke = last(&|by| by.kind == EventKind::Wake).filter(|_| row.kind == EventKind::Acquire)?;
+            let is_thread = self.context.kind(lock) == Some(LockKind::Thread);
+            let woke =
+                last_since(if is_thread { i64::MIN } else { since_ns }, &|by| by.kind == EventKind::Wake);
+            let woke = woke.filter(|_| row.kind == EventKind::Acquire)?;
             let freed = self.mutex(at).and_then(|mutex| {
                 (woke + 1..at).rev().find(|by| {
                     let by = &self.rows[*by];

@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     causes::properties::{off_cpu, with_off_cpu},
-    engine::histories::{self, TASKS, history, nested_history, orderly_history, reordered},
+    engine::histories::{
+        self, TASKS, history, joins, nested_history, orderly_history, reordered, with_joins,
+    },
     testing::{cases, task_row},
 };
 
@@ -92,6 +94,16 @@ proptest! {
         window in window(),
     ) {
         assert_is_the_model(&events, &off_cpu, &window);
+    }
+
+    #[test]
+    fn a_path_is_that_of_the_model_where_tasks_join_others(
+        events in orderly_history(),
+        joins in joins(),
+        off_cpu in off_cpu(),
+        window in window(),
+    ) {
+        assert_is_the_model(&with_joins(&events, &joins), &off_cpu, &window);
     }
 
     #[test]

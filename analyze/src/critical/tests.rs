@@ -172,6 +172,34 @@ fn all_tasks_leave_a_barrier_by_the_last_that_came() {
 }
 
 #[test]
+fn a_join_goes_on_at_the_thread_that_ended_and_that_at_its_creator() {
+    let text = "lock t thread\nlock u thread\ntask M\ntask W start=6 parent=M\ntask X start=8 parent=M
+        2 M acquire m\n3 M release m\n5 M init t\n7 M init u\n9 M wait t peer=W\n10 W acquire m\n30 W release m
+        32 X wake u\n40 W wake t\n42 M acquire t wait=33\n44 M acquire u wait=0\n50 M try_fail m";
+    let expected = [
+        "M 44..50 running",
+        "M 42..44 running",
+        "M 40..42 wake-up by t",
+        "W 30..40 running",
+        "W 10..30 m",
+        "W 6..10 running",
+        "M 5..6 running",
+        "M 3..5 running",
+        "M 2..3 m",
+        "M 0..2 before",
+    ];
+    assert_eq!(path(text, "M", 0, 50), expected);
+    // The thread was on its way out when the other one began to wait.
+    let late =
+        text.replace("9 M wait t peer=W\n", "").replace("42 M acquire t", "41 M wait t\n42 M acquire t");
+    assert_eq!(path(&late, "M", 0, 50)[2..4], ["M 40..42 wake-up by t", "W 30..40 running"]);
+    let unrecorded = text.replace("40 W wake t\n", "");
+    assert_eq!(path(&unrecorded, "M", 0, 50)[2], "M 9..42 waits for t");
+    let timed_out = text.replace("42 M acquire t", "42 M abandon t errno=110");
+    assert_eq!(path(&timed_out, "M", 0, 50)[2], "M 9..42 waits for t");
+}
+
+#[test]
 fn a_condition_wait_ends_at_the_signal_or_when_its_mutex_is_free_and_a_time_out_at_neither() {
     let text =
         "lock c condvar\n0 B acquire m\n2 B release m\n2 B wait c\n5 A acquire m\n10 A wake c\n20 A release m

@@ -8,8 +8,8 @@ use trace_format::{
 
 use super::Rules;
 
-/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, and two for chains.
-pub(crate) const KINDS: [LockKind; 8] = [
+/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, two for chains, and two threads.
+pub(crate) const KINDS: [LockKind; 10] = [
     LockKind::RwSem,
     LockKind::RwSem,
     LockKind::Mutex,
@@ -18,7 +18,11 @@ pub(crate) const KINDS: [LockKind; 8] = [
     LockKind::CondVar,
     LockKind::RwSem,
     LockKind::RwSem,
+    LockKind::Thread,
+    LockKind::Thread,
 ];
+/// The first of the threads.
+const FIRST_THREAD: i32 = 8;
 /// Locks of orderly histories that exclude.
 const CHAINED: [i32; 4] = [0, 1, 6, 7];
 pub(crate) const TASKS: i32 = 4;
@@ -200,6 +204,45 @@ impl Orderly {
             Some(_) => None,
         }
     }
+}
+
+/// A join: the thread, who joins it and who is it, the places of the end, the wait and the return, and whether it waits and gives up.
+pub(crate) type Join = (i32, [i32; 2], [Index; 3], bool, bool);
+
+/// Joins, most of them as in correct programs.
+pub(crate) fn joins() -> impl Strategy<Value = Vec<Join>> {
+    let places = [any::<Index>(), any::<Index>(), any::<Index>()];
+    let waits = (prop::bool::weighted(0.8), prop::bool::weighted(0.1));
+    let join = (0..2i32, [0..TASKS, 0..TASKS], places, waits);
+    vec(
+        join.prop_map(|(thread, tasks, places, (waits, gives_up))| (thread, tasks, places, waits, gives_up)),
+        0..6,
+    )
+}
+
+/// Inserts the rows of joins, each at the time of the row before it.
+pub(crate) fn with_joins(events: &[Event], joins: &[Join]) -> Vec<Event> {
+    let mut all = events.to_vec();
+    for (thread, [joiner, joined], [wake, wait, end], waits, gives_up) in joins {
+        let place = |index: &Index| index.index(events.len() + 1);
+        let (first, last) = (place(wait).min(place(end)), place(wait).max(place(end)));
+        let end = if *gives_up { EventKind::Abandon } else { EventKind::Acquire };
+        let mut rows = vec![(place(wake), EventKind::Wake, *joined), (last, end, *joiner)];
+        if *waits {
+            rows.push((first, EventKind::Wait, *joiner));
+        }
+        // The last one first, so that it moves no other.
+        rows.sort_by_key(|(at, kind, _)| std::cmp::Reverse((*at, *kind != EventKind::Wait)));
+        for (at, kind, task) in rows {
+            let ts_ns = at.checked_sub(1).map_or(990, |before| all[before].ts_ns);
+            let mut event = Event::new(ts_ns, kind, 0);
+            (event.lock, event.task) = (Some(LockId(FIRST_THREAD + thread)), Some(TaskId(task)));
+            event.stack = Some(StackId(0));
+            event.wait_ns = (kind == end && !waits).then_some(0);
+            all.insert(at, event);
+        }
+    }
+    all
 }
 
 /// Reorders events of equal time. The events of one task keep their order, and so do all events around one that has no task.
