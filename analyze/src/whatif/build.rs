@@ -11,12 +11,15 @@ use super::{
     others::{self, Life, OffCpu},
     program::{Action, Facts, Program, SLICE_NS, TaskProgram},
 };
-use crate::engine::Rules;
+use crate::{critical::TaskStart, engine::Rules};
 
+mod births;
 mod holds;
 mod lock;
 mod time;
 
+use births::Birth;
+pub(crate) use births::Births;
 use lock::Lock;
 
 /// Facts about a trace that its rows do not have.
@@ -28,7 +31,9 @@ pub(crate) struct Context<'a> {
     /// Returns the number of the acquisition site of a stack.
     pub(crate) site: Box<dyn Fn(LockId, Option<StackId>) -> u32 + 'a>,
     /// Returns the start of a task, if it is known.
-    pub(crate) start_ns: Box<dyn Fn(TaskId) -> Option<i64> + 'a>,
+    pub(crate) start: Box<dyn Fn(TaskId) -> Option<TaskStart> + 'a>,
+    /// The threads that each task created.
+    pub(crate) births: Births,
     pub(crate) covers: Covers,
     pub(crate) cpus: u32,
     /// Whether a sleep without a known cause ends at its recorded time.
@@ -47,6 +52,10 @@ struct OpenWait {
 #[derive(Debug)]
 struct Task {
     start_ns: i64,
+    /// The signal by which its creator starts it.
+    birth: Option<Birth>,
+    /// The number of threads that it has created.
+    created: usize,
     actions: Vec<Action>,
     /// The end of the last step.
     at_ns: i64,
@@ -70,6 +79,8 @@ pub(crate) struct Builder<'a> {
     locks: Vec<Lock>,
     lock_ids: FxHashMap<LockId, u32>,
     links: IdleLinks,
+    /// The signals by which threads start.
+    signals: FxHashMap<TaskId, Birth>,
     facts: Facts,
 }
 
@@ -84,6 +95,7 @@ impl<'a> Builder<'a> {
             locks: Vec::new(),
             lock_ids: FxHashMap::default(),
             links: IdleLinks::default(),
+            signals: FxHashMap::default(),
             facts: Facts::default(),
         }
     }
@@ -93,6 +105,7 @@ impl<'a> Builder<'a> {
         self.facts.rows += 1;
         let Some(id) = row.task.filter(|_| row.kind != EventKind::Lost) else { return };
         let task = self.task(id, row.ts_ns);
+        self.create_until(task, id, row.ts_ns);
         match (row.kind, row.lock) {
             (EventKind::OffCpu, _) => self.off_cpu(task, row),
             (EventKind::Wait, Some(lock)) => self.begin_wait(task, lock, row),
@@ -121,7 +134,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the program.
-    pub(crate) fn finish(self) -> Program {
+    pub(crate) fn finish(mut self) -> Program {
+        self.create_all();
         let Self { context, from_ns, tasks, task_ids, locks, links, mut facts, .. } = self;
         let mut ids: Vec<(TaskId, usize)> = task_ids.into_iter().collect();
         ids.sort_unstable();
@@ -140,18 +154,20 @@ impl<'a> Builder<'a> {
         let mut by_index: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
         for (id, at) in ids {
             let Some(task) = by_index[at].take().filter(|task| task.end.0 > 0) else { continue };
-            let Task { start_ns, mut actions, end: (steps, ns), sleep_ns, .. } = task;
+            let Task { start_ns, birth, mut actions, end: (steps, ns), sleep_ns, .. } = task;
             actions.truncate(steps);
             end_ns = end_ns.max(ns);
             facts.lives_ns = facts.lives_ns.saturating_add(ns - start_ns);
             facts.sleep_ns = facts.sleep_ns.saturating_add(sleep_ns);
-            facts.later_tasks += u64::from(start_ns > begin_ns);
+            let is_later = birth.is_none() && start_ns > begin_ns;
+            facts.later_tasks += u64::from(is_later);
             for action in &mut actions {
                 if let Action::SleepUntil(ns) = action {
                     *ns -= begin_ns;
                 }
             }
-            programs.push(TaskProgram { task: id, start_ns: start_ns - begin_ns, actions });
+            let start_ns = if is_later { start_ns - begin_ns } else { 0 };
+            programs.push(TaskProgram { task: id, start_ns, actions });
         }
         others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
         facts.others_ns = others::sum_ns(&others, end_ns - begin_ns);
@@ -183,12 +199,17 @@ impl<'a> Builder<'a> {
         if let Some(at) = self.task_ids.get(&id) {
             return *at;
         }
-        let is_known = |start_ns: &i64| (self.from_ns..=ns).contains(start_ns);
-        let start_ns = (self.context.start_ns)(id).filter(is_known).unwrap_or(self.from_ns.min(ns));
+        let is_known = |start: &TaskStart| (self.from_ns..=ns).contains(&start.ns);
+        let start = (self.context.start)(id).filter(is_known);
+        let start_ns = start.map_or(self.from_ns.min(ns), |start| start.ns);
+        let birth = start.and_then(|start| start.creator).map(|_| self.birth(id));
+        let wait = |Birth { signal, object }: Birth| Action::Await { signal, object };
         let at = self.tasks.len();
         self.tasks.push(Task {
             start_ns,
-            actions: Vec::new(),
+            birth,
+            created: 0,
+            actions: birth.map(wait).into_iter().collect(),
             at_ns: start_ns,
             last_row_ns: start_ns,
             wait: None,

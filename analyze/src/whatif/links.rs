@@ -1,4 +1,5 @@
-//! The ends of idle waits: wake-ups and arrivals at barriers enter, and for each wait the signal or the round that ended it leaves.
+//! The ends of idle waits: wake-ups and arrivals at barriers enter, and for each wait the signal or the round that ended it leaves. The start of
+//! a thread is the end of a wait, too, for the task that creates it.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
@@ -26,9 +27,11 @@ pub(super) struct IdleLinks {
     /// The number of members of each round.
     rounds: Vec<u32>,
     latencies_ns: Vec<Vec<i64>>,
+    /// The object that threads wait for until they start.
+    start_object: Option<u32>,
 }
 
-/// A condition variable, semaphore or barrier.
+/// A condition variable, semaphore, barrier or thread.
 #[derive(Debug)]
 struct Object {
     index: u32,
@@ -51,10 +54,24 @@ impl IdleLinks {
         })
     }
 
+    /// Returns the number of a new signal.
+    fn signal(&mut self) -> u32 {
+        self.signals += 1;
+        self.signals - 1
+    }
+
+    /// Returns the number of the signal by which a thread starts, and that of the object that it waits for until then. It starts at once.
+    pub(super) fn start(&mut self) -> (u32, u32) {
+        let object = *self.start_object.get_or_insert_with(|| {
+            self.latencies_ns.push(Vec::new());
+            u32::try_from(self.latencies_ns.len() - 1).unwrap_or(u32::MAX)
+        });
+        (self.signal(), object)
+    }
+
     /// Adds a wake-up, and returns the number of its signal.
     pub(super) fn wakes(&mut self, lock: LockId, task: usize, ns: i64) -> u32 {
-        let signal = self.signals;
-        self.signals += 1;
+        let signal = self.signal();
         let object = self.object(lock);
         if object.woke[0].is_some_and(|(last, ..)| last != task) {
             object.woke[1] = object.woke[0];
@@ -100,6 +117,19 @@ impl IdleLinks {
         let woke = object.woke.iter().flatten().find(|(waker, ns, _)| *waker != task && *ns >= since_ns);
         let Some((_, woke_ns, signal)) = woke.copied() else { return IdleEnd::Unknown };
         self.latencies_ns[index as usize].push((ns - woke_ns).max(0));
+        IdleEnd::Signal { signal, object: index }
+    }
+
+    /// Returns the cause of the end of a join. A thread ends once, and may have ended before the join.
+    pub(super) fn joined(&mut self, lock: LockId, task: usize, since_ns: i64, ns: i64) -> IdleEnd {
+        let object = self.object(lock);
+        let woke = object.woke.iter().flatten().find(|(waker, ..)| *waker != task);
+        let (Some((_, woke_ns, signal)), index) = (woke.copied(), object.index) else {
+            return IdleEnd::Unknown;
+        };
+        if woke_ns >= since_ns {
+            self.latencies_ns[index as usize].push((ns - woke_ns).max(0));
+        }
         IdleEnd::Signal { signal, object: index }
     }
 

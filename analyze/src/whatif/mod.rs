@@ -26,7 +26,7 @@ pub(crate) mod tests;
 mod variant;
 
 #[cfg(test)]
-use build::{Builder, Context};
+use build::{Births, Builder, Context};
 pub(crate) use change::{Changes, MILLION, Readers, ShardBy};
 pub(crate) use predict::{Baseline, MOST_FIT, MOST_WAITS_FIT, Prediction, Refusal, Times};
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Replays against the slow model, on programs of random histories; and what makes no difference.
 
-use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
-use trace_format::{Event, run_info::Covers};
+use proptest::{collection::vec, option, prelude::*, sample::Index, test_runner::Config};
+use trace_format::{Event, EventKind, LockId, LockKind, LockRow, RunInfo, TaskId, TaskRow, run_info::Covers};
 
 use super::{
     Action, Changes, MILLION, Program, Readers, ShardBy, Variant, model, replay,
@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     causes::properties::{off_cpu, with_off_cpu},
-    engine::histories::{self, TASKS, history, nested_history, orderly_history, reordered},
+    engine::histories::{
+        self, TASKS, history, joins, nested_history, orderly_history, reordered, with_joins,
+    },
     testing::{cases, task_row},
 };
 
@@ -48,8 +50,19 @@ fn changes(program: &Program, all: &[AnyChange]) -> Changes {
 }
 
 fn program(events: &[Event], covers: Covers) -> Program {
+    program_with(events, covers, &[(None, None), (Some(1003), None)])
+}
+
+/// The start of a task and its creator.
+type AnyStart = (Option<i64>, Option<i32>);
+
+fn program_with(events: &[Event], covers: Covers, starts: &[AnyStart]) -> Program {
     let (info, locks) = histories::context();
-    let tasks: Vec<_> = (0..TASKS).map(|id| task_row(id, ((id == 1).then_some(1003), None))).collect();
+    let task = |id: i32| {
+        let (start_ns, parent) = starts.get(id.unsigned_abs() as usize).copied().unwrap_or_default();
+        TaskRow { parent: parent.map(TaskId), ..task_row(id, (start_ns, None)) }
+    };
+    let tasks: Vec<_> = (0..TASKS).map(task).collect();
     let mut program = build(events, &context(&info, &locks, &tasks, covers), 990);
     // Short, so that slices end.
     program.slice_ns = 6;
@@ -79,6 +92,57 @@ fn assert_is_the_model(program: &Program, all: &[AnyChange]) {
 
 fn covers() -> impl Strategy<Value = Covers> {
     prop_oneof![Just(Covers::All), Just(Covers::ContendedHolds), Just(Covers::None)]
+}
+
+/// Threads of a phase: work, a hold of a lock of its own, and work. The main thread creates one after the other, one ns apart, and joins them in that order.
+type Phase = Vec<[i64; 3]>;
+
+fn phase() -> impl Strategy<Value = Phase> {
+    vec([0..50i64, 0..50i64, 0..50i64], 1..5)
+}
+
+/// The length of phases whose holds take so many times as long.
+fn phases_length(phases: &[Phase], factor: i64) -> i64 {
+    phases.iter().fold(0, |now, phase| {
+        let end = |(at, [before, hold, after]): (i64, &[i64; 3])| now + at + before + hold * factor + after;
+        // The main thread takes a ns to create each thread.
+        (1..).zip(phase).map(end).max().unwrap_or(now).max(now + phase.len() as i64)
+    })
+}
+
+/// The program of a recording of these phases. A join of a thread that has ended does not wait.
+fn phases_program(phases: &[Phase]) -> Program {
+    let (mut events, mut tasks, mut locks) = (Vec::new(), vec![task_row(0, (Some(0), None))], Vec::new());
+    let mut now = 0;
+    for phase in phases {
+        let main_ns = now + phase.len() as i64;
+        let mut joined_ns = main_ns;
+        for (at, [before, hold, after]) in (1..).zip(phase) {
+            let (start_ns, id) = (now + at, tasks.len() as i32);
+            tasks.push(TaskRow { parent: Some(TaskId(0)), ..task_row(id, (Some(start_ns), None)) });
+            let (lock, thread) = (LockId(locks.len() as i32), LockId(locks.len() as i32 + 1));
+            locks
+                .extend([LockRow::new(lock, LockKind::PthreadMutex), LockRow::new(thread, LockKind::Thread)]);
+            let (acquired_ns, released_ns) = (start_ns + before, start_ns + before + hold);
+            let end_ns = released_ns + after;
+            let mut row = |ts_ns, kind, task: i32, lock, wait_ns| {
+                let (task, lock) = (Some(TaskId(task)), Some(lock));
+                events.push(Event { task, lock, wait_ns, ..Event::new(ts_ns, kind, 0) });
+            };
+            row(start_ns, EventKind::Init, 0, thread, None);
+            row(acquired_ns, EventKind::Acquire, id, lock, Some(0));
+            row(released_ns, EventKind::Release, id, lock, None);
+            row(end_ns, EventKind::Wake, id, thread, None);
+            if joined_ns < end_ns {
+                row(joined_ns, EventKind::Wait, 0, thread, None);
+            }
+            row(joined_ns.max(end_ns), EventKind::Acquire, 0, thread, Some((end_ns - joined_ns).max(0)));
+            joined_ns = joined_ns.max(end_ns);
+        }
+        now = joined_ns;
+    }
+    events.sort_by_key(|event| event.ts_ns);
+    build(&events, &context(&RunInfo::default(), &locks, &tasks, Covers::None), 0)
 }
 
 proptest! {
@@ -112,6 +176,29 @@ proptest! {
         changes in any_changes(),
     ) {
         assert_is_the_model(&program(&with_off_cpu(&events, &off_cpu), covers), &changes);
+    }
+
+    #[test]
+    fn a_replay_is_that_of_the_model_where_tasks_create_and_join_others(
+        events in orderly_history(),
+        joins in joins(),
+        starts in vec((option::of(985..1030i64), option::of(0..TASKS)), usize::try_from(TASKS).unwrap()),
+        covers in covers(),
+        changes in any_changes(),
+    ) {
+        let events = with_off_cpu(&with_joins(&events, &joins), &[]);
+        assert_is_the_model(&program_with(&events, covers, &starts), &changes);
+    }
+
+    #[test]
+    fn phases_of_threads_take_as_long_as_the_longest_thread_of_each(phases in vec(phase(), 1..5), factor in 0..3i64) {
+        let program = phases_program(&phases);
+        prop_assert_eq!((program.facts.later_tasks, program.facts.unknown_wakers), (0, 0));
+        let mut changes = Changes::none(&program);
+        changes.locks.iter_mut().for_each(|change| change.scaled.push((None, factor * MILLION)));
+        let replayed = replay(&program, &changes, Variant::MAIN, &[]);
+        prop_assert_eq!(replayed.ns, phases_length(&phases, factor));
+        prop_assert_eq!(program.recorded_ns, phases_length(&phases, 1));
     }
 
     #[test]
@@ -162,7 +249,7 @@ proptest! {
     #[test]
     fn a_recording_of_one_task_is_replayed_as_it_was(events in nested_history()) {
         let alone: Vec<Event> = events.into_iter().filter(|event| event.task.is_some_and(|task| task.0 == 0)).collect();
-        let is_waiting = alone.iter().any(|event| event.kind == trace_format::EventKind::Wait);
+        let is_waiting = alone.iter().any(|event| event.kind == EventKind::Wait);
         let program = program(&alone, Covers::None);
         let replayed = replay(&program, &Changes::none(&program), Variant::MAIN, &[]);
         if !is_waiting {

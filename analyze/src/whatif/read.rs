@@ -5,10 +5,14 @@ use std::ops::ControlFlow;
 use trace_format::{EventKind, run_info::Covers};
 
 use super::{
-    build::{Builder, Context},
+    build::{Births, Builder, Context},
     program::Program,
 };
-use crate::{critical::settle, error::AnalyzeError, input::Input};
+use crate::{
+    critical::{TaskStart, settle},
+    error::AnalyzeError,
+    input::Input,
+};
 
 /// The part of a trace that a program was made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,12 +95,14 @@ pub(crate) fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, Ana
 /// Returns the facts about a trace that a program needs.
 fn context<'a>(input: &'a Input<'_>, idle_open: bool) -> Result<Context<'a>, AnalyzeError> {
     let names = &input.names;
+    let start = |task| TaskStart::of(task, |task| names.task(task));
     Ok(Context {
         rules: input.rules(),
         kind: Box::new(|lock| names.lock(lock).map(|row| row.kind)),
         idle: Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle()),
         site: Box::new(|lock, stack| names.point_number(lock, stack)),
-        start_ns: Box::new(|task| names.task(task).and_then(|row| row.start_ns)),
+        start: Box::new(start),
+        births: Births::of(names.tasks().iter().map(|task| task.id), start),
         covers: if input.has_off_cpu()? {
             Covers::All
         } else if input.has_holder_states()? {

@@ -3,10 +3,14 @@
 use trace_format::{Event, LockRow, Mode, RunInfo, TaskRow, run_info::Covers};
 
 use super::{
-    Action, Baseline, Builder, Changes, Context, MILLION, Prediction, Program, Readers, Refusal, ShardBy,
-    Variant, replay,
+    Action, Baseline, Births, Builder, Changes, Context, MILLION, Prediction, Program, Readers, Refusal,
+    ShardBy, Variant, replay,
 };
-use crate::{critical::settle, engine::Rules, testing::Parts};
+use crate::{
+    critical::{TaskStart, settle},
+    engine::Rules,
+    testing::Parts,
+};
 
 /// Three tasks, each twice 10 of work and m for 20, with hand-offs of 3.
 pub(crate) const V6: &str = "task T1 start=0\ntask T2 start=0\ntask T3 start=0
@@ -22,12 +26,15 @@ pub(super) fn context<'a>(
     covers: Covers,
 ) -> Context<'a> {
     let lock = |id: trace_format::LockId| locks.get(usize::try_from(id.0).ok()?);
+    let row = |task: trace_format::TaskId| tasks.get(usize::try_from(task.0).ok()?);
+    let start = move |task| TaskStart::of(task, row);
     Context {
         rules: Rules::new(info, locks),
         kind: Box::new(move |id| lock(id).map(|row| row.kind)),
         idle: Box::new(move |id, _| lock(id).is_some_and(|row| row.kind.is_idle())),
         site: Box::new(|_, stack| stack.map_or(0, |stack| stack.0.unsigned_abs())),
-        start_ns: Box::new(move |task| tasks.get(usize::try_from(task.0).ok()?)?.start_ns),
+        start: Box::new(start),
+        births: Births::of(tasks.iter().map(|task| task.id), start),
         covers,
         cpus: 2,
         idle_open: false,
@@ -204,6 +211,53 @@ fn a_task_that_was_signalled_goes_on_when_it_is_signalled() {
     let program = self::program(&unknown);
     assert_eq!(program.facts.unknown_wakers, 1);
     assert_eq!(changed(&program, |changes| changes.locks[0].scaled.push((None, 500_000))).0, 65);
+}
+
+const PHASES: &str =
+    "lock t thread\nlock u thread\ntask M start=0\ntask A start=10 parent=M\ntask B start=80 parent=M
+    10 M init t\n15 M wait t\n20 A acquire x\n60 A release x\n70 A wake t\n72 M acquire t wait=57
+    80 M init u\n85 M wait u\n90 B acquire y\n100 B release y\n110 B wake u\n111 M acquire u wait=26";
+
+#[test]
+fn a_phase_begins_when_the_threads_of_the_one_before_are_joined() {
+    let program = program(PHASES);
+    let run = |name: &str, factor: i64| {
+        let lock = program.lock_index(parts(PHASES).lock_id(name)).unwrap();
+        changed(&program, |changes| changes.locks[lock].scaled.push((None, factor))).0
+    };
+    assert_eq!((program.recorded_ns, program.facts.later_tasks, program.facts.unknown_wakers), (111, 0, 0));
+    assert_eq!(run("x", MILLION), 111);
+    assert_eq!(run("x", 500_000), 91, "the second phase begins 20 earlier");
+    assert_eq!([run("x", 0), run("y", 0), run("x", 2 * MILLION)], [71, 101, 151]);
+    // Without the creator of B, it starts when it did.
+    let unknown = program_with(&PHASES.replace("start=80 parent=M", "start=80"), Covers::None);
+    assert_eq!(unknown.facts.later_tasks, 1);
+    assert_eq!(changed(&unknown, |changes| changes.locks[0].scaled.push((None, 500_000))).0, 111);
+}
+
+#[test]
+fn a_join_of_a_thread_that_has_ended_waits_for_it_if_it_ends_later() {
+    let text =
+        "lock t thread\nlock u thread\ntask M start=0\ntask A start=10 parent=M\ntask B start=12 parent=M
+        15 M wait t\n20 A acquire x\n60 A release x\n60 A wake t\n12 B acquire y\n40 B release y\n40 B wake u
+        62 M acquire t wait=47\n63 M acquire u wait=0";
+    let program = program(text);
+    let x = program.lock_index(parts(text).lock_id("x")).unwrap();
+    assert_eq!(changed(&program, |_| {}).0, 63);
+    assert_eq!(changed(&program, |changes| changes.locks[x].scaled.push((None, 0))).0, 40, "B ends at 40");
+}
+
+#[test]
+fn a_thread_may_hold_a_lock_from_its_start_and_its_creator_may_have_no_rows() {
+    let text = "task M start=0\ntask A start=10 parent=M\n5 M acquire z\n8 M release z\n20 A release x\n30 A try_fail x";
+    let held = program(text);
+    let a = &held.tasks[1];
+    assert!(matches!(a.actions[..2], [Action::Await { .. }, Action::Acquire { .. }]), "{a:?}");
+    assert_eq!(changed(&held, |_| {}).0, 20);
+    let alone = program("task M start=0\ntask A start=10 parent=M\n20 A acquire x\n30 A release x");
+    assert_eq!((alone.tasks[0].start_ns, alone.recorded_ns), (0, 20));
+    assert_eq!(alone.tasks[0].actions[0], Action::Work(10));
+    assert_eq!(changed(&alone, |_| {}).0, 20);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Waits and holds in a program that is being built: rows of waits, acquisitions and releases enter, the steps of their tasks leave.
 
-use trace_format::{Event, LockId, Mode};
+use trace_format::{Event, LockId, LockKind, Mode};
 
 use super::{Builder, OpenWait};
 use crate::whatif::{links::IdleEnd, program::Action};
@@ -29,9 +29,15 @@ impl Builder<'_> {
             _ => None,
         };
         let stack = open.and_then(|wait| wait.stack).or(row.stack);
+        if (self.context.kind)(lock) == Some(LockKind::Thread) {
+            let since_ns = since_ns.unwrap_or(row.ts_ns);
+            let end = self.links.joined(lock, task, since_ns, row.ts_ns);
+            return self.idle_wait(task, end, since_ns, row.ts_ns);
+        }
         if (self.context.idle)(lock, stack) {
             if let Some(since_ns) = since_ns {
-                self.idle_wait(task, lock, since_ns, row.ts_ns);
+                let end = self.links.ended(lock, task, since_ns, row.ts_ns);
+                self.idle_wait(task, end, since_ns, row.ts_ns);
             }
             return;
         }
@@ -100,10 +106,10 @@ impl Builder<'_> {
         of.woken = of.woken.filter(|(woken, _)| *woken != task);
     }
 
-    fn idle_wait(&mut self, task: usize, lock: LockId, since_ns: i64, ns: i64) {
-        let action = match self.links.ended(lock, task, since_ns, ns) {
+    fn idle_wait(&mut self, task: usize, end: IdleEnd, since_ns: i64, ns: i64) {
+        let action = match end {
             IdleEnd::Unknown => {
-                self.facts.unknown_wakers += 1;
+                self.facts.unknown_wakers += u64::from(since_ns < ns);
                 return self.sleep(task, since_ns, ns);
             }
             IdleEnd::Signal { signal, object } => Action::Await { signal, object },
@@ -136,7 +142,9 @@ impl Builder<'_> {
             // It was held at the start, unless another task held it since.
             None if !of.was_held => {
                 let site = u32::MAX;
-                self.tasks[task].actions.insert(0, Action::Acquire { lock: index, site, mode });
+                let task = &mut self.tasks[task];
+                task.actions
+                    .insert(usize::from(task.birth.is_some()), Action::Acquire { lock: index, site, mode });
                 mode
             }
             None => return,

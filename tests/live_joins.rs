@@ -1,0 +1,100 @@
+//! Records a program whose phases end with joins (`fixtures/programs/known_joins.c`), as an ordinary user may: the path of the main thread leads through the
+//! longest thread of each phase, for as long as the program measured, and a replay starts the next phase when the threads of the one before have ended.
+//!
+//! needs: gcc
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{collections::BTreeMap, path::Path};
+
+use support::{cannot_record, csv_rows, fixture, klock, number, skip};
+
+const PHASES: i64 = 8;
+const US: i64 = 20_000;
+
+/// Records the program into a file, and returns the numbers that it prints.
+fn recorded(trace: &Path) -> BTreeMap<String, i64> {
+    let mut record = klock();
+    record.args(["record", "--sched", "none", "-o"]).arg(trace).arg("--").arg(fixture("known_joins"));
+    let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let pair = |line: &str| {
+        let (name, number) = line.split_once(' ')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    ended.stdout.lines().filter_map(pair).collect()
+}
+
+fn table(trace: &Path, words: &[&str]) -> String {
+    let ended = support::run(klock().args(words).arg(trace));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    ended.stdout
+}
+
+fn json(trace: &Path, words: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&table(trace, &[words, &["--format", "json"]].concat())).unwrap()
+}
+
+/// Checks that a number is within 2 % of the truth, and a time that others took of the processors.
+#[track_caller]
+fn assert_near(found: i64, truth: i64, others_ns: i64, document: &impl std::fmt::Debug) {
+    assert!((found - truth).abs() <= truth / 50 + others_ns, "{found} is not {truth}: {document:?}");
+}
+
+/// Returns the time from ends of threads until those who waited for them had joined them: others had the processors then.
+fn wake_ups_ns(trace: &Path) -> i64 {
+    let rows =
+        csv_rows(&table(trace, &["analyze", "events", "--idle", "--kind", "thread", "--format", "csv"]));
+    let mut woke = BTreeMap::new();
+    let mut sum = 0;
+    for row in &rows {
+        match &*row["event"] {
+            "wake" => drop(woke.insert(&row["lock_id"], number(row, "time_ns"))),
+            "acquire" if row["wait_ns"] != "0" => sum += number(row, "time_ns") - woke[&row["lock_id"]],
+            _ => {}
+        }
+    }
+    sum
+}
+
+#[test]
+#[ignore = "needs gcc; run by cargo xtask test"]
+fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
+    if let Some(why) = cannot_record() {
+        return skip(why);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("t.parquet");
+    let truth = recorded(&trace);
+
+    let rows = csv_rows(&table(&trace, &["critical", "--format", "csv"]));
+    let path = |name: &str| rows.iter().find(|row| row["name"].contains(name)).expect(name);
+    assert_near(number(path(" slow "), "path_ns"), truth["slow"], 0, &rows);
+    assert_eq!(number(path(" slow "), "waited_ns"), 0, "{rows:?}");
+    let document = json(&trace, &["critical"]);
+    let part = |name: &str| document["totals"][name].as_i64().unwrap();
+    // Beside the longest threads, the path has the start of the process and the main thread, which only creates and joins.
+    let (start_ns, wake_up_ns) = (part("path_ns") - truth["wall"], part("wake_up_ns"));
+    assert!(start_ns >= 0, "{document}");
+    let threads_ns = part("in_locks_ns") + part("no_lock_ns") - start_ns;
+    assert_near(threads_ns, truth["longest"], wake_up_ns, &document);
+    assert_eq!([part("idle_ns"), part("waiting_ns"), part("before_ns")], [0, 0, 0], "{document}");
+
+    // A join is no contention.
+    let report = csv_rows(&table(&trace, &["report", "--format", "csv"]));
+    assert!(report.iter().all(|row| !row["name"].contains("(thread)")), "{report:?}");
+    let joins = csv_rows(&table(&trace, &["report", "--kind", "thread", "--by", "kind", "--format", "csv"]));
+    assert_eq!(number(&joins[0], "count"), 3 * PHASES, "{joins:?}");
+
+    // A phase begins when the longest thread of the one before has ended.
+    let run_ns = |factor: &str| {
+        let document = json(&trace, &["whatif", "--hold", factor]);
+        document["rows"][0]["run_ns"].as_i64().unwrap()
+    };
+    let (unchanged_ns, wake_ups_ns) = (run_ns("slow=1"), wake_ups_ns(&trace));
+    for (factor, gain) in [("slow=0.5", "half"), ("slow=0", "none")] {
+        assert_near(run_ns(factor), unchanged_ns - truth[gain], wake_ups_ns, &(factor, &truth));
+    }
+}
