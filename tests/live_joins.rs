@@ -17,7 +17,11 @@ const US: i64 = 20_000;
 /// Records the program into a file, and returns the numbers that it prints.
 fn recorded(trace: &Path) -> BTreeMap<String, i64> {
     let mut record = klock();
-    record.args(["record", "--sched", "none", "-o"]).arg(trace).arg("--").arg(fixture("known_joins"));
+    record
+        .args(["record", "--locks", "pthread", "--sched", "none", "-o"])
+        .arg(trace)
+        .arg("--")
+        .arg(fixture("known_joins"));
     let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
     assert!(ended.status.success(), "{}", ended.stderr);
     let pair = |line: &str| {
