@@ -74,7 +74,7 @@ pub use {
     recover::{Recovery, recover},
     run_info::RunInfo,
     running::open,
-    tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, TaskRow},
+    tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, StackCounts, TaskRow},
     writer::TraceWriter,
 };
 

@@ -26,7 +26,7 @@ use crate::{
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
     schema::{self, Column},
-    tables::{LockRow, SideTables, Stack, TaskRow},
+    tables::{LockRow, SideTables, Stack, StackCounts, TaskRow},
 };
 
 mod batch;
@@ -218,6 +218,20 @@ impl Trace {
         self.side_rows(&self.paths.stacks, "stacks", schema::STACKS, rows::stacks)
     }
 
+    /// Counts the stacks and their frames. Of the frames, reads the functions alone.
+    pub fn stack_counts(&self) -> Result<StackCounts, FormatError> {
+        let mut counts = StackCounts::default();
+        if let Some(side) = &self.side {
+            side.stacks.iter().for_each(|stack| counts.add(stack));
+            return Ok(counts);
+        }
+        let is_function = |parts: &[String]| parts.last().is_some_and(|name| name == "symbol");
+        self.side_batches(&self.paths.stacks, "stacks", schema::STACKS, is_function, |source| {
+            rows::count_frames(source, &mut counts)
+        })?;
+        Ok(counts)
+    }
+
     /// Reads all rows of the locks table, in id order. A lock in memory that processes share has a row for each process, and all of them have
     /// the id of the first, as its events do.
     pub fn locks(&self) -> Result<Vec<LockRow>, FormatError> {
@@ -264,16 +278,33 @@ impl Trace {
         columns: &[Column],
         read: impl Fn(&rows::Source<'_>, &mut Vec<T>) -> Result<(), FormatError>,
     ) -> Result<Vec<T>, FormatError> {
+        let mut all = Vec::new();
+        self.side_batches(path, table, columns, |_| true, |source| read(source, &mut all))?;
+        Ok(all)
+    }
+
+    /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected.
+    fn side_batches(
+        &self,
+        path: &Path,
+        table: &str,
+        columns: &[Column],
+        selects: impl Fn(&[String]) -> bool,
+        read: impl FnMut(&rows::Source<'_>) -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
         let metadata = self.load_side_table(path, table)?;
         check_columns(path, metadata.schema(), columns, self.info.format.minor)?;
         let location = format!("the {table} table");
+        let descriptor = metadata.metadata().file_metadata().schema_descr();
+        let values = descriptor.columns().iter().enumerate();
+        let selected = values.filter(|(_, value)| selects(value.path().parts())).map(|(index, _)| index);
+        let projection = ProjectionMask::leaves(descriptor, selected);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
+            .with_projection(projection)
             .with_batch_size(BATCH_ROWS)
             .build()
             .map_err(|source| cannot_decode(path, &location, source))?;
-        let mut all = Vec::new();
-        each_batch(path, reader, &location, |source| read(source, &mut all))?;
-        Ok(all)
+        each_batch(path, reader, &location, read)
     }
 }
 

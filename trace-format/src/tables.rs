@@ -160,6 +160,26 @@ impl BareStack {
     }
 }
 
+/// The number of stacks and of their frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    /// Stacks.
+    pub stacks: usize,
+    /// Frames of all stacks.
+    pub frames: usize,
+    /// Frames with the name of their function.
+    pub named: usize,
+}
+
+impl StackCounts {
+    /// Adds a stack.
+    pub(crate) fn add(&mut self, stack: &Stack) {
+        self.stacks += 1;
+        self.frames += stack.frames.len();
+        self.named += stack.frames.iter().filter(|frame| frame.symbol.is_some()).count();
+    }
+}
+
 /// One incarnation of a lock: from its first event, or its initialisation, to its last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRow {

@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 use trace_format::{
-    FormatError, Trace,
+    FormatError, StackCounts, Trace,
     run_info::{Clocks, Host, Loss, NamedValue, Source},
 };
 
@@ -129,8 +129,7 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
         *locks.entry(lock.kind).or_default() += 1;
     }
     let tasks = trace.tasks()?;
-    let stacks = trace.stacks()?;
-    let frames = || stacks.iter().flat_map(|stack| &stack.frames);
+    let StackCounts { stacks, frames, named } = trace.stack_counts()?;
     Ok(Info {
         columns: columns.collect(),
         files,
@@ -142,9 +141,9 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
         locks_by_kind: counts(locks.into_iter().map(|(kind, n)| (kind.as_str(), n))),
         tasks: tasks.len(),
         processes: tasks.iter().map(|task| task.pid).collect::<BTreeSet<_>>().len(),
-        stacks: stacks.len(),
-        frames: frames().count(),
-        frames_named: frames().filter(|frame| frame.symbol.is_some()).count(),
+        stacks,
+        frames,
+        frames_named: named,
         format: format!("{}.{}", run.format.major, run.format.minor),
         trace_id: run.trace_id.clone(),
         klock: run.klock.clone(),

@@ -12,7 +12,7 @@ use super::batch::{Batch, int32, int64};
 use crate::{
     FormatError,
     event::{CallKind, EventKind, LockId, Mode, StackId, TaskId, TaskState},
-    tables::{Frame, LockRow, Stack, TaskRow},
+    tables::{Frame, LockRow, Stack, StackCounts, TaskRow},
 };
 
 /// A record batch and its position in the file.
@@ -197,6 +197,18 @@ pub(super) fn stacks(source: &Source<'_>, into: &mut Vec<Stack>) -> Result<(), F
         let frames = frames.ok_or_else(|| source.invalid(row, "frames", "not a list of frames"))?;
         into.push(Stack { id, frames: frames_of(source, row, frames)? });
     }
+    Ok(())
+}
+
+/// Adds the stacks and their frames, of which only the functions are read.
+pub(super) fn count_frames(source: &Source<'_>, counts: &mut StackCounts) -> Result<(), FormatError> {
+    let lists: ListArray = source.required("frames")?;
+    let frames = lists.values().as_any().downcast_ref::<StructArray>();
+    let symbols = frames.and_then(|frames| frames.column_by_name("symbol"));
+    let symbols = symbols.ok_or_else(|| source.invalid(0, "frames", "not a list of frames"))?;
+    counts.stacks += lists.len();
+    counts.frames += symbols.len();
+    counts.named += symbols.len() - symbols.null_count();
     Ok(())
 }
 
