@@ -1,4 +1,4 @@
-//! The reading of a trace that paths are walked through: an opened trace and roots enter, steps leave.
+//! The reading of a trace that paths are walked through: an opened trace and roots enter, steps leave, and the selected intervals.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{StackId, TaskId};
@@ -11,18 +11,31 @@ use super::{
     walk::walk_back,
 };
 use crate::{
+    engine::Sink,
     error::AnalyzeError,
-    input::{Detail, Input},
+    input::{Detail, Input, ReadOutcome},
 };
 
 /// The times of the first and the last row of each task.
 pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;
 
-/// Walks the paths of the roots that `choose` returns, into the receiver that it returns. It gets the tasks that have rows in the window, and
-/// the end of the window.
-pub(crate) fn walk<P: Path>(
+/// What was read of a trace.
+pub(crate) struct Read<S> {
+    /// The tasks that have rows in the window.
+    pub(crate) seen: Seen,
+    /// The end of the window.
+    pub(crate) end_ns: i64,
+    /// The sink of the selected intervals, and the outcome for them.
+    pub(crate) sink: S,
+    pub(crate) outcome: ReadOutcome,
+}
+
+/// Reads a trace, sends the selected intervals into `sink`, and walks the paths of the roots that `choose` returns, into the receiver that it
+/// returns.
+pub(crate) fn walk<S: Sink, P: Path>(
     input: &Input<'_>,
-    choose: impl FnOnce(&Seen, i64) -> (Vec<Root>, P),
+    mut sink: S,
+    choose: impl FnOnce(Read<S>) -> Result<(Vec<Root>, P), AnalyzeError>,
 ) -> Result<P, AnalyzeError> {
     let names = &input.names;
     let idle = Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle());
@@ -31,10 +44,11 @@ pub(crate) fn walk<P: Path>(
     let start = |task| TaskStart::of(task, |task| names.task(task));
     let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
     let (mut forward, mut in_order) = (Forward::new(&context, &start), InOrder::until(to_ns));
-    input.all_batches(Detail::Paths, |batch| in_order.batch(batch, &mut forward))?;
+    let each = |batch: &_| in_order.batch(batch, &mut forward);
+    let outcome = input.run_beside(Detail::CausesAndPeers, &mut sink, each)?;
     in_order.settle(&mut forward);
     let end_ns = in_order.now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
-    let (roots, path) = choose(&forward.seen(), end_ns);
+    let (roots, path) = choose(Read { seen: forward.seen(), end_ns, sink, outcome })?;
     Ok(walk_back(forward, &roots, path))
 }
 

@@ -124,15 +124,6 @@ impl<'a> Input<'a> {
         self.reader().batches(detail, each)
     }
 
-    /// Calls `each` with every batch, in the window or not, in the order of the file, until it breaks.
-    pub(crate) fn all_batches(
-        &self,
-        detail: Detail,
-        each: impl FnMut(&Batch) -> ControlFlow<()>,
-    ) -> Result<(), AnalyzeError> {
-        self.reader().all_batches(detail, each)
-    }
-
     /// Returns the number of row groups.
     pub(crate) fn row_group_count(&self) -> usize {
         self.events.row_groups()
@@ -164,6 +155,17 @@ impl<'a> Input<'a> {
     /// Sends the intervals of the selected locks into `sink`, in the order of the file.
     pub(crate) fn run(&self, detail: Detail, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
         self.reader().run(self.rules(), detail, sink)
+    }
+
+    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, to `each` until it breaks; both in the
+    /// order of the file.
+    pub(crate) fn run_beside(
+        &self,
+        detail: Detail,
+        sink: &mut impl Sink,
+        each: impl FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().run_beside(self.rules(), detail, sink, each)
     }
 
     /// Sends the intervals of the selected locks into `sink`, in the order of the file, until `to_ns` if it is given: later row groups

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use trace_format::{Batch, BatchRow, Event, FormatError};
+use trace_format::{Batch, BatchRow, Event, EventRow as _, FormatError};
 
 use crate::{
     engine::{
@@ -57,17 +57,15 @@ pub(crate) enum Detail {
     All,
     /// The columns by which the payer of a wait is followed. Only for readings of rows.
     Causes,
-    /// These, and all columns that intervals are made of. Only for readings of rows.
+    /// These, and all columns that intervals are made of or paths are followed by. Only for readings of rows.
     CausesAndPeers,
-    /// The columns by which a path is followed. Only for readings of rows.
-    Paths,
     /// The length of the wait alone. Only for readings of rows.
     Lengths,
 }
 
 impl Detail {
     fn columns(self) -> &'static [&'static str] {
-        /// In an order in which the columns of each detail but the paths are next to each other.
+        /// In an order in which the columns of each detail are next to each other.
         const COLUMNS: [&str; 13] = [
             "state",
             "count",
@@ -90,19 +88,6 @@ impl Detail {
             Self::All => &COLUMNS[1..],
             Self::Causes => &COLUMNS[..10],
             Self::CausesAndPeers => &COLUMNS[..12],
-            // Without the call and the count, which lie within the others.
-            Self::Paths => &[
-                "mode",
-                "lock_id",
-                "task_id",
-                "stack_id",
-                "wait_ns",
-                "blocked_ns",
-                "runq_ns",
-                "peer_task_id",
-                "peer_stack_id",
-                "state",
-            ],
             Self::Lengths => &COLUMNS[9..10],
         }
     }
@@ -165,27 +150,33 @@ impl Reader<'_> {
         detail: Detail,
         mut each: impl FnMut(&Batch, usize),
     ) -> Result<ReadOutcome, AnalyzeError> {
+        let stats = self.all_batches(detail, |batch, used| {
+            each(batch, used);
+            if used < batch.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
+    }
+
+    /// The same with the batches behind the window, until `each` breaks.
+    fn all_batches(
+        &self,
+        detail: Detail,
+        mut each: impl FnMut(&Batch, usize) -> ControlFlow<()>,
+    ) -> Result<ReadStats, AnalyzeError> {
         let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
         in_order::batches(self.events, detail.columns(), |group, batch| {
+            if stats.cut_short {
+                return Ok(each(batch, 0));
+            }
             let end = self.selection.window.end_in(batch.times());
             let used = end.unwrap_or(batch.len());
             stats.add_times(&batch.times()[..used]);
             losses.of(group, batch, used)?.iter().for_each(|(_, event)| stats.add_loss(event));
             stats.merge_left_out(decode::left_out(batch, used, self.selection));
-            each(batch, used);
             stats.cut_short = end.is_some();
-            Ok(if stats.cut_short { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            Ok(each(batch, used))
         })?;
-        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
-    }
-
-    /// Calls `each` with every batch, in the window or not, in the order of the file, until it breaks.
-    pub(super) fn all_batches(
-        &self,
-        detail: Detail,
-        mut each: impl FnMut(&Batch) -> ControlFlow<()>,
-    ) -> Result<(), AnalyzeError> {
-        Ok(in_order::batches(self.events, detail.columns(), |_, batch| Ok(each(batch)))?)
+        Ok(stats)
     }
 
     /// Calls `each` with the index and all rows of each row group, selected or not, forward or backward, until it breaks.
@@ -220,6 +211,28 @@ impl Reader<'_> {
             None => Vec::new(),
         })?;
         Ok(outcome)
+    }
+
+    /// Sends the intervals into `sink`, and every batch, in the window or not, to `each` until it breaks; both in the order of the file.
+    pub(super) fn run_beside(
+        &self,
+        rules: Rules,
+        detail: Detail,
+        sink: &mut impl Sink,
+        mut each: impl FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let mut engine = Engine::new(rules);
+        let stats = self.all_batches(detail, |batch, used| {
+            for row in (0..used).map(|index| batch.row(index)) {
+                if row.lock().is_none_or(|lock| self.selection.selects_lock(lock.0)) {
+                    engine.push(&row, sink);
+                }
+            }
+            each(batch)
+        })?;
+        let end_ns = self.end_ns(&stats);
+        let deadlocks = engine.open_locks().deadlocks();
+        Ok(ReadOutcome { stats, counts: engine.finish(end_ns, sink), end_ns, deadlocks })
     }
 
     /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.

@@ -28,9 +28,8 @@ use crate::{
     critical::walk,
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Input,
         filter::Filter,
-        readers,
         selection::Selection,
         trust::{About, Trust},
     },
@@ -108,51 +107,25 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
     let mut filter = options.filter.clone();
     let task = filter.task.take();
     let inputs = Input::open_all(traces, 0, &filter)?;
-    let mut waited = vec![FxHashMap::default(); inputs.len()];
-    let how = (Detail::Times, readers(), options.allow_loss);
-    let trust = Input::read_all(
-        &inputs,
-        how,
-        |at| Waited::new(&inputs[at].selection),
-        |at, sink| {
-            // Each lock is in one sink.
-            waited[at].extend(sink.by_lock);
-            sink.counter.trust
-        },
-    )?;
-    let (mut totals, mut ids) = (Totals::new(), RowIds::apart(inputs.len()));
+    let (mut totals, mut ids, mut trusts) = (Totals::new(), RowIds::apart(inputs.len()), Vec::new());
     let mut all = Lines::new(KEYS);
     for (at, input) in inputs.iter().enumerate() {
-        let sums = match &options.spans {
-            Some(spans) => {
-                let mut counts = (0, 0);
-                let sums = walk(input, |_, end_ns| {
-                    let (roots, others) = spans.roots(input, end_ns);
-                    counts = (roots.len(), others);
-                    totals.path_ns = roots.iter().fold(totals.path_ns, |sum, (root, _)| {
-                        sum.saturating_add(root.to_ns.saturating_sub(root.from_ns))
-                    });
-                    let (roots, groups) = roots.into_iter().unzip();
-                    (roots, PathSums::of_spans(groups))
-                })?;
-                totals.add_spans(counts);
-                sums
-            }
-            None => {
-                let choice = root::Choice::of(input, task.as_ref())?;
-                let mut root = None;
-                let sums = walk(input, |seen, end_ns| {
-                    root = choice.root(seen, end_ns);
-                    (root.into_iter().collect(), PathSums::default())
-                })?;
-                if let Some(root) = root {
-                    totals.add_task(input, root);
-                }
-                sums
-            }
-        };
+        let mut waited = FxHashMap::default();
+        let sums = walk(input, Waited::new(&input.selection), |read| {
+            waited = read.sink.by_lock;
+            trusts.push(input.trust(read.sink.counter.trust, &read.outcome, options.allow_loss)?);
+            let Some(spans) = &options.spans else {
+                let root = root::Choice::of(input, task.as_ref())?.root(&read.seen, read.end_ns);
+                root.iter().for_each(|root| totals.add_task(input, *root));
+                return Ok((root.into_iter().collect(), PathSums::default()));
+            };
+            let (roots, others) = spans.roots(input, read.end_ns);
+            totals.add_spans(&roots, others);
+            let (roots, groups) = roots.into_iter().unzip();
+            Ok((roots, PathSums::of_spans(groups)))
+        })?;
         totals.add(&sums.parts, input.has_off_cpu()?);
-        for ((span, lock), sums) in rows_of(&sums, &waited[at], &input.selection, options.spans.is_some()) {
+        for ((span, lock), sums) in rows_of(&sums, &waited, &input.selection, options.spans.is_some()) {
             all.push([span, ids.id(at, RowKey::Lock(lock), &inputs)], &sums);
         }
     }
@@ -162,7 +135,7 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
         NamedRow { key: (key, span(of)), name, trace }
     };
     let (rows, rows_total) = ranked(all, &order, options.limit, name).map_err(failed)?;
-    Ok(CriticalPath { traces: inputs.len(), rows, rows_total, totals, trust })
+    Ok(CriticalPath { traces: inputs.len(), rows, rows_total, totals, trust: Trust::merged(trusts) })
 }
 
 /// Returns the sums of each selected lock that is on the path, by the group of the spans; without spans, also of those that were waited for.

@@ -71,10 +71,12 @@ impl Totals {
         self.path_ns = self.path_ns.saturating_add(root.to_ns - root.from_ns);
     }
 
-    /// Adds numbers of spans: those with a path, and others.
-    pub(super) fn add_spans(&mut self, (spans, others): (usize, usize)) {
-        self.spans = Some(self.spans.unwrap_or_default() + spans);
+    /// Adds the paths of spans, and a number of spans without one.
+    pub(super) fn add_spans(&mut self, paths: &[(Root, usize)], others: usize) {
+        self.spans = Some(self.spans.unwrap_or_default() + paths.len());
         self.spans_left_out += others;
+        let lengths = paths.iter().map(|(root, _)| root.to_ns.saturating_sub(root.from_ns));
+        self.path_ns = lengths.fold(self.path_ns, i64::saturating_add);
     }
 
     /// Adds the parts of the paths of a trace.
