@@ -22,7 +22,7 @@ use parquet::{
 use tempfile::TempDir;
 use trace_format::{
     CallKind, Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo,
-    Scope, Stack, StackId, TaskId, TaskRow, TaskState, Trace, TraceWriter,
+    Scope, Stack, StackId, Syscall, TaskId, TaskRow, TaskState, Trace, TraceWriter,
     output::OutputError,
     paths::TracePaths,
     run_info::{KEY, Version},
@@ -66,6 +66,8 @@ fn event_at_extremes(index: usize) -> Event {
         count: long(4),
         state: [None, Some(TaskState::Runnable), Some(TaskState::Uninterruptible)][index % 3],
         call: [Some(CallKind::Try), None, Some(CallKind::Timed)][index % 3],
+        syscall: [Some(-1), None, Some((index % 40_000) as i32), Some(32_767)][index % 4]
+            .and_then(Syscall::of_number),
     }
 }
 
@@ -210,6 +212,7 @@ fn write_events_in_minor(minor: u32, path: &Path, change: impl Fn(&str, ArrayRef
             ("mode", _) => text("exclusive"),
             ("state", _) => text("runnable"),
             ("call", _) => text("try"),
+            ("syscall", _) => text("read"),
             (_, "int32") => int(),
             _ => long(),
         };
@@ -377,6 +380,7 @@ fn a_column_of_a_later_minor_version_is_null_in_older_traces_and_required_in_oth
         let value = match column.name {
             "state" => events[0].state.map(TaskState::as_str),
             "call" => events[0].call.map(CallKind::as_str),
+            "syscall" => events[0].syscall.map(|_| "a call"),
             other => panic!("this test does not read the column {other}"),
         };
         assert_eq!((events.len(), value), (1, None), "{}", column.name);

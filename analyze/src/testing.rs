@@ -8,7 +8,7 @@
 //! 1_200_000 B wait m shared leaf<b.c:20:work<main          a stack has its leaf first: file:line[:function] or name
 //! 1_300_000 B abandon m wait=100 errno=110                 wait=, blocked=, runq=, count=, errno= and peer=TASK
 //! 1_400_000 - lost count=3
-//! 1_500_000 B offcpu leaf wait=100 state=idle peer=A at=x<y  an off-CPU time, its waker, and the waker's stack
+//! 1_500_000 B offcpu leaf wait=100 state=idle syscall=read peer=A at=x<y  an off-CPU time, its waker, and the waker's stack
 //! ```
 //!
 //! `k:` marks a kernel frame. `#` begins a comment. An acquire without `wait=` is uncontended; `wait=?` is a wait whose begin was not
@@ -243,6 +243,7 @@ impl Parts {
                 Some(("peer", task)) => event.peer_task = Some(self.task_id(task)),
                 Some(("at", place)) => event.peer_stack = Some(self.stack_id(place)),
                 Some(("call", call)) => event.call = Some(call.parse().unwrap()),
+                Some(("syscall", call)) => event.syscall = Some(call.parse().unwrap()),
                 Some(("state", state)) => event.state = Some(state.parse().unwrap()),
                 Some((key, _)) => panic!("an event has no {key}"),
                 None => match word.parse() {
@@ -315,6 +316,7 @@ impl Key {
             Self::Host { .. } => By::Host,
             Self::Purpose { .. } => By::Purpose,
             Self::Comm { .. } => By::Comm,
+            Self::Syscall { .. } => panic!("no table has columns of system calls"),
         };
         let text = |column: Column<Self>| match column.cell(self) {
             Cell::Null => String::new(),

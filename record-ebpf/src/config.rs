@@ -100,6 +100,14 @@ globals! {
     KLOCK_TASK_FLAGS: u32 = ABSENT, task_flags_offset;
     /// Offset of `task_struct.stack`, the kernel stack.
     KLOCK_TASK_STACK: u32 = ABSENT, task_stack_offset;
+    /// Offset of `task_struct.thread_info.status` (x86-64).
+    KLOCK_TASK_STATUS: u32 = ABSENT, task_status_offset;
+    /// Offset of the number of the system call in `struct pt_regs`. [`ABSENT`] if the kernel has no helper that finds the registers.
+    KLOCK_REGISTERS_SYSCALL: u32 = ABSENT, registers_syscall_offset;
+    /// Offset of the interrupted code's privileges in `struct pt_regs`: `cs` (x86-64) or `pstate` (aarch64).
+    KLOCK_REGISTERS_MODE: u32 = ABSENT, registers_mode_offset;
+    /// Offset of the instruction pointer in `struct pt_regs` (x86-64).
+    KLOCK_REGISTERS_IP: u32 = ABSENT, registers_ip_offset;
     /// Number of bytes of user stacks that are copied for unwinding. 0 copies none.
     KLOCK_STACK_BYTES: u32 = 0, stack_bytes;
 }

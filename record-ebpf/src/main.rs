@@ -2,7 +2,7 @@
 //! uprobes on pthread functions into records of `trace_format::wire` in per-CPU ring buffers. The recorder interprets them.
 //!
 //! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
-//! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `calls`, `owner`), and writes a
+//! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`, `calls`, `owner`), and writes a
 //! record (`emit`) with its stacks (`stacks`). Each BPF map is in the module that uses it; `config` holds the settings
 //! that the loader writes.
 
@@ -25,6 +25,7 @@ mod owner;
 mod probes;
 mod sampling;
 mod stacks;
+mod syscall;
 mod user_stack;
 mod waiting;
 

@@ -5,7 +5,7 @@
 //! known only at its end.
 
 use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
-use trace_format::wire::{WireEvent, flag, stack};
+use trace_format::wire::{WireEvent, departure, flag, stack};
 
 use crate::{filter::Task, guard::Run};
 
@@ -39,7 +39,17 @@ pub(crate) struct OffCpu {
     peer_user_stack: i32,
     /// 1 if a task or an interrupt woke it.
     woken: u32,
-    padding: u32,
+    /// The system call in which it left its CPU, as in [`departure`].
+    syscall: i32,
+}
+
+/// How a task leaves its CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Departure {
+    /// Task state; 0 if runnable.
+    pub(crate) state: u32,
+    /// The system call, as in [`departure`].
+    pub(crate) syscall: i32,
 }
 
 /// The kernel and user stack of a task.
@@ -73,7 +83,7 @@ impl OffCpu {
         peer_kernel_stack: stack::NONE,
         peer_user_stack: stack::NONE,
         woken: 0,
-        padding: 0,
+        syscall: departure::UNKNOWN_SYSCALL,
     };
 
     /// Returns the state of a task, if there is one.
@@ -104,9 +114,17 @@ impl OffCpu {
 
     /// Records that the task leaves its CPU. `being_woken` if it is being woken since it decided to sleep.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, task: Task, state: u32, being_woken: bool, stacks: Stacks, now_ns: u64) {
+    pub(crate) fn leave(
+        &mut self,
+        task: Task,
+        departure: Departure,
+        being_woken: bool,
+        stacks: Stacks,
+        now_ns: u64,
+    ) {
         self.tgid = task.tgid;
-        self.state = state;
+        self.state = departure.state;
+        self.syscall = departure.syscall;
         self.kernel_stack = stacks.kernel;
         self.user_stack = stacks.user;
         self.stack_key = stacks.key;
@@ -175,7 +193,7 @@ impl OffCpu {
     #[inline(always)]
     pub(crate) fn describe_plainly(&self, event: &mut WireEvent) {
         event.extra = self.off_ns;
-        event.value = i64::from(self.state);
+        event.value = departure::pack(self.state, self.syscall);
         if self.state == 0 {
             event.runq_ns = event.ts_ns.saturating_sub(self.off_ns);
         } else {
@@ -193,7 +211,7 @@ impl OffCpu {
             _ => self.ready_ns,
         };
         event.extra = self.off_ns;
-        event.value = i64::from(self.state);
+        event.value = departure::pack(self.state, self.syscall);
         event.blocked_ns = ready_ns.saturating_sub(self.off_ns);
         event.runq_ns = event.ts_ns.saturating_sub(ready_ns);
         event.kernel_stack = self.kernel_stack;

@@ -18,6 +18,8 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 pub struct KernelTypes {
     /// Offsets into a task.
     pub task: TaskOffsets,
+    /// Offsets into the registers of a task at its entry to the kernel.
+    pub registers: RegisterOffsets,
     /// Offsets into locks.
     pub locks: LockOffsets,
     /// The [functions that klock may probe](probed_functions) that BTF describes. fentry and fexit need that.
@@ -39,6 +41,19 @@ pub struct TaskOffsets {
     pub flags: Option<u32>,
     /// `stack`, the kernel stack.
     pub stack: Option<u32>,
+    /// `thread_info.status`, which marks system calls of 32-bit code on x86-64.
+    pub status: Option<u32>,
+}
+
+/// Offsets in bytes into `struct pt_regs`; none if BPF programs cannot find that of a task (`bpf_task_pt_regs`, 5.15).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterOffsets {
+    /// The number of the system call: `orig_ax` (x86-64) or `syscallno` (aarch64).
+    pub syscall: Option<u32>,
+    /// The privileges of the interrupted code: `cs` or `pstate`.
+    pub mode: Option<u32>,
+    /// `ip`, the instruction pointer on x86-64.
+    pub ip: Option<u32>,
 }
 
 /// Offsets in bytes of the owner field in each type of lock.
@@ -58,6 +73,8 @@ impl KernelTypes {
         let types = TypeInfo::read(path)?;
         let offset = |structure: &str, member: &str| u32::try_from(types.offset(structure, member)?).ok();
         let task = |member: &str| offset("task_struct", member);
+        let has_registers = types.enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs").is_some();
+        let register = |member: &str| offset("pt_regs", member).filter(|_| has_registers);
         if types.size("task_struct").is_none() {
             return Err("no struct task_struct".to_owned());
         }
@@ -69,6 +86,13 @@ impl KernelTypes {
                 state: task("__state").or_else(|| task("state")),
                 flags: task("flags"),
                 stack: task("stack"),
+                status: task("thread_info")
+                    .and_then(|start| start.checked_add(offset("thread_info", "status")?)),
+            },
+            registers: RegisterOffsets {
+                syscall: register("orig_ax").or_else(|| register("syscallno")),
+                mode: register("cs").or_else(|| register("pstate")),
+                ip: register("ip"),
             },
             locks: LockOffsets {
                 mutex_owner: offset("mutex", "owner"),
@@ -94,6 +118,12 @@ mod tests {
             types.task.pid.is_some() && types.task.state.is_some() && types.task.flags.is_some(),
             "{types:?}"
         );
+        if cfg!(target_arch = "x86_64") {
+            // `arch/x86/include/asm/ptrace.h`
+            let registers = RegisterOffsets { syscall: Some(120), mode: Some(136), ip: Some(128) };
+            assert!(types.registers == registers || types.registers == RegisterOffsets::default());
+            assert!(types.task.status.is_some(), "{types:?}");
+        }
         assert_eq!(types.locks.mutex_owner, Some(0));
         assert!(types.locks.rwsem_owner.is_some(), "{types:?}");
         assert!(types.functions.contains("mutex_unlock"), "{types:?}");

@@ -146,7 +146,7 @@ Examples:
   klock analyze offcpu --by stack --state uninterruptible     I/O and the like
   klock export --format offwaketime                           folded stacks, for flame graphs"))]
 pub(crate) struct OffCpu {
-    /// The key of a row: pair (task and waker with their stacks), stack, waker, task or state.
+    /// The key of a row: pair (task and waker with their stacks), stack, waker, task, state or syscall.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<offcpu::By>)]
     pub(crate) by: offcpu::By,
     /// Select tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.

@@ -118,6 +118,9 @@ fn a_damaged_footer_is_one_line_and_never_a_panic() {
         fs::write(&path, damaged).unwrap();
         let outcome = folder.klock(&["analyze", "report"]);
         assert!(matches!(outcome.code, Some(0..=2)), "byte {at}: {}", outcome.stderr);
-        assert!(outcome.stderr.lines().count() <= 1, "byte {at}: {}", outcome.stderr);
+        // Without its name, the mark of a finished recording is missing: then the trust line has a note of that.
+        let unfinished = "  the recording was not finished";
+        let lines = outcome.stderr.lines().filter(|line| !line.starts_with(unfinished)).count();
+        assert!(lines <= 1, "byte {at}: {}", outcome.stderr);
     }
 }

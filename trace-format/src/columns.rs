@@ -3,7 +3,12 @@
 //! The columns follow the fields of [`Event`], which are in the order of [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit
 //! of its row's word, and no place in its column.
 
-use crate::event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields};
+use std::borrow::Cow;
+
+use crate::{
+    event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields},
+    syscall::Syscall,
+};
 
 /// The values of a column that are not null.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +19,8 @@ pub(crate) enum Values<'a> {
     Int64(&'a [i64]),
     /// Of an `Enum` column: the indices of words, and the words.
     Words(&'a [u8], fn(u8) -> &'static str),
+    /// The same, of more words than a byte can number.
+    ManyWords(&'a [u16], fn(u16) -> Cow<'static, str>),
 }
 
 /// A type that a field of an event can have.
@@ -140,6 +147,22 @@ macro_rules! word_fields {
 
 word_fields!(Mode TaskState CallKind);
 
+impl Field for Option<Syscall> {
+    type Value = u16;
+
+    fn value(self) -> Option<u16> {
+        self.map(Syscall::index)
+    }
+
+    fn of(value: Option<u16>) -> Self {
+        value.map(Syscall::at)
+    }
+
+    fn values(values: &[u16]) -> Values<'_> {
+        Values::ManyWords(values, |index| Syscall::at(index).name())
+    }
+}
+
 /// Declares the columns.
 macro_rules! columns {
     ($($field:ident: $type:ty,)+) => {
@@ -263,7 +286,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schema;
+    use crate::{schema, syscall::tests::any_syscall};
 
     /// Any event: most fields are null, small, or the same as in other events, as in a recording.
     pub(crate) fn any_event() -> impl Strategy<Value = Event> {
@@ -278,10 +301,11 @@ pub(crate) mod tests {
             prop::option::of(prop::sample::select(Mode::ALL)),
             prop::option::weighted(0.01, prop::sample::select(TaskState::ALL)),
             prop::option::weighted(0.05, prop::sample::select(CallKind::ALL)),
+            prop::option::weighted(0.05, any_syscall()),
         );
         let ids = (int(), int(), int(), int(), int(), int(), int());
         (times, kind, words, ids, long(), long(), long(), long()).prop_map(
-            |(ts_ns, kind, (mode, state, call), ids, wait_ns, blocked_ns, runq_ns, count)| Event {
+            |(ts_ns, kind, (mode, state, call, syscall), ids, wait_ns, blocked_ns, runq_ns, count)| Event {
                 mode,
                 lock: ids.0.map(LockId),
                 task: ids.1.map(TaskId),
@@ -296,6 +320,7 @@ pub(crate) mod tests {
                 count,
                 state,
                 call,
+                syscall,
                 ..Event::new(ts_ns, kind, 0)
             },
         )
@@ -310,7 +335,7 @@ pub(crate) mod tests {
             .map(|values| match values {
                 Values::Int32(_) => "int32",
                 Values::Int64(_) => "int64",
-                Values::Words(..) => "string",
+                Values::Words(..) | Values::ManyWords(..) => "string",
             })
             .collect();
         let declared: Vec<&str> = schema::EVENTS.iter().map(|column| column.column_type.name()).collect();

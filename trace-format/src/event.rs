@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::syscall::Syscall;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -208,6 +210,8 @@ pub struct Event {
     pub state: Option<TaskState>,
     /// For wait, acquire and try_fail, the kind of the call; `None` if it waits without limit, or if that is not known.
     pub call: Option<CallKind>,
+    /// For offcpu, the system call in which the task left the CPU; `None` if that is not known.
+    pub syscall: Option<Syscall>,
 }
 
 impl Event {
@@ -231,6 +235,7 @@ impl Event {
             count: None,
             state: None,
             call: None,
+            syscall: None,
         }
     }
 }
@@ -269,6 +274,8 @@ pub trait EventRow {
     fn state(&self) -> Option<TaskState>;
     /// [`Event::call`].
     fn call(&self) -> Option<CallKind>;
+    /// [`Event::syscall`].
+    fn syscall(&self) -> Option<Syscall>;
 
     /// Copies all fields.
     fn to_event(&self) -> Event {
@@ -289,6 +296,7 @@ pub trait EventRow {
             count: self.count(),
             state: self.state(),
             call: self.call(),
+            syscall: self.syscall(),
         }
     }
 }
@@ -313,6 +321,7 @@ macro_rules! with_event_fields {
             count: Option<i64>,
             state: Option<TaskState>,
             call: Option<CallKind>,
+            syscall: Option<Syscall>,
         }
     };
 }

@@ -58,6 +58,8 @@ pub mod running;
 #[cfg(feature = "std")]
 pub mod schema;
 #[cfg(feature = "std")]
+pub mod syscall;
+#[cfg(feature = "std")]
 pub mod tables;
 #[cfg(feature = "std")]
 pub mod text;
@@ -74,6 +76,7 @@ pub use {
     recover::{Recovery, recover},
     run_info::RunInfo,
     running::open,
+    syscall::Syscall,
     tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, StackCounts, TaskRow},
     writer::TraceWriter,
 };

@@ -133,6 +133,12 @@ pub const EVENTS: &[Column] = &[
         Enum,
         "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit, or if that is not known, as for `wait` of kernel locks and futexes",
     ),
+    added(
+        4,
+        "syscall",
+        Enum,
+        "`offcpu`: the system call in which the task left the CPU, also in a page fault inside it; `-` in none (a page fault of the program's own code, or preempted there), `syscall_NUMBER` if it has no name here; null if that is not known, as in 32-bit code",
+    ),
 ];
 
 /// `trace.stacks.parquet`: one row per stack.

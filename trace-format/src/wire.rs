@@ -50,8 +50,8 @@ pub mod code {
     /// The task acquired the user lock at `address` by the function in `detail`. Ends the wait of the function's [`CALL`] if
     /// there is one; otherwise the function was called just now.
     pub const TAKEN: u8 = 14;
-    /// A task runs again after being off-CPU. `extra` is the time when it left its CPU, `value` its state then
-    /// (`task_struct.__state`; 0 if runnable), `blocked_ns` and `runq_ns` cover the time between. The stacks were taken when
+    /// A task runs again after being off-CPU. `extra` is the time when it left its CPU, `value` [how it did](super::departure),
+    /// `blocked_ns` and `runq_ns` cover the time between. The stacks were taken when
     /// it left. For inline stacks, `address` is the task's [`stack_key`](super::stack_key), and `caller` the peer's.
     pub const OFF_CPU: u8 = 15;
     /// The last code of a [`WireEvent`](super::WireEvent).
@@ -161,6 +161,29 @@ pub mod mutex_state {
     /// Returns `__nusers`.
     pub const fn users(state: u64) -> u32 {
         (state >> 32) as u32
+    }
+}
+
+/// How a task left its CPU: its state and its system call.
+pub mod departure {
+    /// The task was in no system call.
+    pub const NO_SYSCALL: i32 = -1;
+    /// The call is not known.
+    pub const UNKNOWN_SYSCALL: i32 = -2;
+
+    /// Packs the state (`task_struct.__state`; 0 if runnable) into the low half and the number of the call into the high half.
+    pub const fn pack(state: u32, syscall: i32) -> i64 {
+        state as i64 | (syscall as i64) << 32
+    }
+
+    /// Returns the state.
+    pub const fn state(departure: i64) -> u32 {
+        departure as u32
+    }
+
+    /// Returns the number of the call in the table of the machine's architecture, or [`NO_SYSCALL`] or [`UNKNOWN_SYSCALL`].
+    pub const fn syscall(departure: i64) -> i32 {
+        (departure >> 32) as i32
     }
 }
 

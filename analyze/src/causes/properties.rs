@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::{collection::vec, option, prelude::*, sample::Index, test_runner::Config};
 use trace_format::{
-    Event, EventKind, LockId, RunInfo, StackId, TaskId, TaskState,
+    Event, EventKind, LockId, RunInfo, StackId, Syscall, TaskId, TaskState,
     run_info::{SCHED, Source},
 };
 
@@ -67,10 +67,11 @@ pub(crate) fn off_cpu() -> impl Strategy<Value = Vec<(Index, Event)>> {
     // The models divide no time by a share.
     let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| *state != TaskState::Mixed).collect();
     let state = option::of(proptest::sample::select(states));
-    let row = (any::<Index>(), 0..TASKS, 0..30i64, option::of(0..30i64), state);
+    let left = (state, option::of((-1..2).prop_map(|number| Syscall::of_number(number).unwrap())));
+    let row = (any::<Index>(), 0..TASKS, 0..30i64, option::of(0..30i64), left);
     vec(row, 0..20).prop_map(|rows| {
-        let event = |(at, task, wait, blocked, state): (Index, i32, i64, Option<i64>, Option<TaskState>)| {
-            let mut event = Event::new(0, EventKind::OffCpu, 0);
+        let event = |(at, task, wait, blocked, (state, syscall)): (Index, i32, i64, Option<i64>, _)| {
+            let mut event = Event { syscall, ..Event::new(0, EventKind::OffCpu, 0) };
             (event.task, event.state, event.stack) = (Some(TaskId(task)), state, Some(StackId(0)));
             (event.wait_ns, event.blocked_ns) = (Some(wait), blocked.map(|ns| ns.min(wait)));
             (at, event)

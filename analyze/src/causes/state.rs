@@ -1,6 +1,6 @@
 //! The states of a task that makes others wait, and the parts of the time between two of its rows.
 
-use trace_format::{EventKind, EventRow, LockId, StackId, TaskState};
+use trace_format::{EventKind, EventRow, LockId, StackId, Syscall, TaskState};
 
 use super::Payer;
 use crate::choices::choices;
@@ -38,8 +38,8 @@ pub(crate) enum Detail {
     None,
     /// The lock that the task waits for, and the stack of that wait.
     Lock(LockId, Option<StackId>),
-    /// The stack at which the task left the CPU.
-    Stack(Option<StackId>),
+    /// The system call in which the task left the CPU, and the stack.
+    Asleep(Option<Syscall>, Option<StackId>),
 }
 
 /// Waiting time with one payer in one state; of chains, the payer is the root.
@@ -120,7 +120,10 @@ impl Part {
             Some(blocked_ns) => left_ns.saturating_add(blocked_ns.max(0)).min(ts_ns),
             None => ts_ns,
         };
-        let stack = row.stack().map_or(Detail::None, |stack| Detail::Stack(Some(stack)));
+        let asleep = match (row.syscall(), row.stack()) {
+            (None, None) => Detail::None,
+            (syscall, stack) => Detail::Asleep(syscall, stack),
+        };
         let (state, detail) = match row.state() {
             Some(TaskState::Runnable) => {
                 let preempted = Self::new(ts_ns, State::Preempted, Detail::None);
@@ -136,9 +139,9 @@ impl Part {
                     Self::EMPTY,
                 ];
             }
-            Some(TaskState::Uninterruptible) => (State::Uninterruptible, stack),
+            Some(TaskState::Uninterruptible) => (State::Uninterruptible, asleep),
             Some(TaskState::Stopped | TaskState::Traced) => (State::Stopped, Detail::None),
-            _ => (State::Asleep, stack),
+            _ => (State::Asleep, asleep),
         };
         let blocked = Self::new(woken_ns, state, detail);
         let ready = Self::new(ts_ns, State::Ready, Detail::None);

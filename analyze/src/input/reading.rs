@@ -66,7 +66,8 @@ pub(crate) enum Detail {
 impl Detail {
     fn columns(self) -> &'static [&'static str] {
         /// In an order in which the columns of each detail are next to each other.
-        const COLUMNS: [&str; 13] = [
+        const COLUMNS: [&str; 14] = [
+            "syscall",
             "state",
             "count",
             "peer_task_id",
@@ -82,13 +83,13 @@ impl Detail {
             "errno",
         ];
         match self {
-            Self::Times => &COLUMNS[4..10],
-            Self::States => &COLUMNS[3..11],
-            Self::Peers => &COLUMNS[2..12],
-            Self::All => &COLUMNS[1..],
-            Self::Causes => &COLUMNS[..10],
-            Self::CausesAndPeers => &COLUMNS[..12],
-            Self::Lengths => &COLUMNS[9..10],
+            Self::Times => &COLUMNS[5..11],
+            Self::States => &COLUMNS[4..12],
+            Self::Peers => &COLUMNS[3..13],
+            Self::All => &COLUMNS[2..],
+            Self::Causes => &COLUMNS[..11],
+            Self::CausesAndPeers => &COLUMNS[..13],
+            Self::Lengths => &COLUMNS[10..11],
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Row keys with names: a `RowKey` in the ids of its trace enters, a [`Key`] and its label leave.
 
 use serde::Serialize;
-use trace_format::{LockId, LockKind, LockRow, TaskId};
+use trace_format::{LockId, LockKind, LockRow, Syscall, TaskId};
 
 use crate::{
     input::names::{Names, UNKNOWN, printable, purposes::Purpose, shorten},
@@ -124,6 +124,22 @@ pub enum Key {
         /// The name.
         comm: Option<String>,
     },
+    /// A system call, and the functions that made it.
+    Syscall {
+        /// The call.
+        syscall: Syscall,
+        /// The functions, the innermost first; empty if the stack is not known.
+        stack: Vec<String>,
+    },
+}
+
+/// Returns the name of a system call with the functions that made it; safe to print.
+pub(crate) fn syscall_label(syscall: Syscall, stack: &[String]) -> String {
+    let call = if syscall == Syscall::NONE { "no system call".into() } else { syscall.name() };
+    match stack {
+        [] => call.into_owned(),
+        functions => format!("{call} ({})", printable(&functions.join(STACK_SEPARATOR))),
+    }
 }
 
 impl Key {
@@ -207,6 +223,9 @@ impl Key {
                 let comm = pid.and_then(|pid| names.process_comm(pid));
                 Self::Process { pid: pid.filter(|pid| *pid >= 0), comm: comm.map(str::to_owned) }
             }
+            RowKey::Syscall(syscall, chain) => {
+                Self::Syscall { syscall, stack: names.chain_of_number(chain).to_vec() }
+            }
             RowKey::Comm(comm) => {
                 let comm = comm.and_then(|comm| names.comm_of_number(comm));
                 Self::Comm { comm: comm.map(str::to_owned) }
@@ -246,6 +265,7 @@ impl Key {
             Self::Stack { stack, kind, lock_name } => {
                 format!("{} ({})", printable(&stack.join(STACK_SEPARATOR)), class(kind, lock_name))
             }
+            Self::Syscall { syscall, stack } => syscall_label(*syscall, stack),
             Self::Purpose { purpose } => purpose.to_string(),
             Self::Cgroup { cgroup: name } | Self::Host { host: name } => comm(name),
         }

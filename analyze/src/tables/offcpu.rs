@@ -1,4 +1,4 @@
-//! `klock analyze offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task or state.
+//! `klock analyze offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task, state or system call.
 //!
 //! Off-CPU times enter, sums leave. Text shows pairs as blocks, in the manner of bcc's offwaketime, the longest first. The folded stacks are an
 //! [export](crate::export::offwaketime). Memory grows with the number of distinct pairs of stacks.
@@ -10,7 +10,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::{Event, EventKind, Stack, StackId, TaskId, TaskState, Trace, run_info::Source};
+use trace_format::{Event, EventKind, Stack, StackId, Syscall, TaskId, TaskState, Trace, run_info::Source};
 
 use super::{
     Table,
@@ -66,6 +66,7 @@ struct IdKey {
     waker: Option<TaskId>,
     waker_stack: Option<StackId>,
     state: Option<TaskState>,
+    syscall: Option<Syscall>,
 }
 
 impl IdKey {
@@ -77,12 +78,13 @@ impl IdKey {
                 stack: event.stack,
                 waker: event.peer_task,
                 waker_stack: event.peer_stack,
-                state: None,
+                ..none
             },
             By::Stack => Self { stack: event.stack, ..none },
             By::Waker => Self { waker: event.peer_task, ..none },
             By::Task => Self { target: event.task, ..none },
             By::State => Self { state: event.state, ..none },
+            By::Syscall => Self { syscall: event.syscall, ..none },
         }
     }
 }
@@ -144,13 +146,14 @@ impl Naming<'_> {
             By::Pair => (true, true),
             By::Stack | By::Task => (true, false),
             By::Waker => (false, true),
-            By::State => (false, false),
+            By::State | By::Syscall => (false, false),
         };
-        let is_of_trace = !matches!(self.by, By::Stack | By::State);
+        let is_of_trace = !matches!(self.by, By::Stack | By::State | By::Syscall);
         Key {
             target: has_target.then(|| self.side(key.target, key.stack)),
             waker: has_waker.then(|| self.side(key.waker, key.waker_stack)),
             state: key.state,
+            syscall: key.syscall,
             trace: (self.several && is_of_trace).then(|| self.input.label.clone()),
         }
     }

@@ -14,9 +14,9 @@ use crate::{
     filter::Task,
     guard::{Outcome, Run, guarded_or_nested_of, if_free_or_nested, unguarded},
     memory::task_field,
-    off_cpu::{OffCpu, Stacks},
+    off_cpu::{Departure, OffCpu, Stacks},
     stacks::{self, Inline, Side},
-    user_stack,
+    syscall, user_stack,
 };
 
 /// `__state` of a task that never runs again (`include/linux/sched.h`, 4.14).
@@ -75,7 +75,8 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
         }
         let Some(off) = OffCpu::of_or_new(task.tid) else { return Outcome::NoPlace };
         let stacks = take_stacks(run, &ctx, task, Inline::OfTask);
-        off.leave(task, state, state == TASK_WAKING, stacks, now);
+        let departure = Departure { state, syscall: syscall::of_current() };
+        off.leave(task, departure, state == TASK_WAKING, stacks, now);
         Outcome::Filtered
     })
 }

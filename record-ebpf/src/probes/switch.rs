@@ -14,47 +14,50 @@ use crate::{
     filter::Task,
     guard::{Outcome, guarded_or_nested_of, is_active, unguarded},
     memory::task_field,
-    off_cpu::{OffCpu, Stacks},
+    off_cpu::{Departure, OffCpu, Stacks},
+    syscall,
 };
 
 /// A departure that needs the guard, because it changes which tasks the map has. All fields are set in any case, so that the verifier finds none
 /// unset.
 #[derive(Clone, Copy)]
-struct Departure {
+struct Change {
     /// The task left for the first time.
     is_first: bool,
     /// The task never runs again.
     is_last: bool,
-    state: u32,
+    departure: Departure,
 }
 
-impl Departure {
-    const NONE: Self = Self { is_first: false, is_last: false, state: 0 };
+impl Change {
+    const NONE: Self =
+        Self { is_first: false, is_last: false, departure: Departure { state: 0, syscall: 0 } };
 }
 
 /// Notes that the current task leaves its CPU, if it left one before.
 #[inline(always)]
-fn leave(task: Task, previous: u64, preempted: bool, now_ns: u64) -> Departure {
+fn leave(task: Task, previous: u64, preempted: bool, now_ns: u64) -> Change {
     if task.tid == 0 {
-        return Departure::NONE;
+        return Change::NONE;
     }
     let known = OffCpu::of(task.tid);
     // A known task was recorded, and has the name that it had then unless tasks are selected by name.
     let is_recorded =
         (known.is_some() && config::comms() == 0) || task.is_recorded() && selects_thread(previous);
     if !is_recorded {
-        return Departure::NONE;
+        return Change::NONE;
     }
     let task_state = task_field(previous, config::task_state_offset()).unwrap_or(0);
     let state = if preempted { 0 } else { task_state };
     if task_state & TASK_DEAD != 0 {
-        return Departure { is_last: known.is_some(), ..Departure::NONE };
+        return Change { is_last: known.is_some(), ..Change::NONE };
     }
+    let departure = Departure { state, syscall: syscall::of_current() };
     if let Some(off) = known {
-        off.leave(task, state, false, Stacks::NONE, now_ns);
-        return Departure::NONE;
+        off.leave(task, departure, false, Stacks::NONE, now_ns);
+        return Change::NONE;
     }
-    Departure { is_first: true, state, ..Departure::NONE }
+    Change { is_first: true, departure, ..Change::NONE }
 }
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
@@ -65,15 +68,15 @@ fn switch(ctx: RawTracePointContext) -> u32 {
     if !is_active() {
         return unguarded(program::SWITCH, || {});
     }
-    let departure = leave(task, previous, preempted & 1 == 1, now);
-    if departure.is_first || departure.is_last {
-        guarded_or_nested_of(departure.is_first, program::SWITCH, |run| {
-            if departure.is_last {
+    let change = leave(task, previous, preempted & 1 == 1, now);
+    if change.is_first || change.is_last {
+        guarded_or_nested_of(change.is_first, program::SWITCH, |run| {
+            if change.is_last {
                 OffCpu::forget(run, task.tid);
                 return Outcome::Filtered;
             }
             let Some(off) = OffCpu::of_or_new(task.tid) else { return Outcome::NoPlace };
-            off.leave(task, departure.state, false, Stacks::NONE, now);
+            off.leave(task, change.departure, false, Stacks::NONE, now);
             Outcome::Filtered
         });
     }

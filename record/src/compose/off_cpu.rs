@@ -1,7 +1,10 @@
 //! Off-CPU time: a record when a task returns to a CPU in, one row of the same time out. It concerns no lock and no wait: if a
 //! task waited for a lock, other records report that.
 
-use trace_format::{Event, EventKind, TaskState, wire::WireEvent};
+use trace_format::{
+    Event, EventKind, Syscall, TaskState,
+    wire::{WireEvent, departure},
+};
 
 use super::header::Header;
 
@@ -16,23 +19,24 @@ pub(super) fn row(at: &Header, event: &WireEvent) -> Event {
         runq_ns: at.times.map(|times| times.runq_ns),
         peer_task: at.waker.map(|(task, _)| task),
         peer_stack: at.waker.and_then(|(_, stack)| stack),
-        state: state_of(event.value),
+        state: state_of(departure::state(event.value)),
+        syscall: Syscall::of_number(departure::syscall(event.value)),
         ..Event::new(at.ts_ns, EventKind::OffCpu, 0)
     }
 }
 
 /// The meaning of `task_struct.__state` (`include/linux/sched.h`, 5.10 to 7.2). `None` if the task was being woken when it left
 /// the CPU: its state before is not known then.
-fn state_of(state: i64) -> Option<TaskState> {
-    const INTERRUPTIBLE: i64 = 0x1;
-    const UNINTERRUPTIBLE: i64 = 0x2;
-    const STOPPED: i64 = 0x4;
-    const TRACED: i64 = 0x8;
-    const PARKED: i64 = 0x40;
-    const NOLOAD: i64 = 0x400;
+fn state_of(state: u32) -> Option<TaskState> {
+    const INTERRUPTIBLE: u32 = 0x1;
+    const UNINTERRUPTIBLE: u32 = 0x2;
+    const STOPPED: u32 = 0x4;
+    const TRACED: u32 = 0x8;
+    const PARKED: u32 = 0x40;
+    const NOLOAD: u32 = 0x400;
     /// PREEMPT_RT (5.16): waits for a spinlock, which sleeps there.
-    const RTLOCK_WAIT: i64 = 0x1000;
-    let has = |bits: i64| state & bits != 0;
+    const RTLOCK_WAIT: u32 = 0x1000;
+    let has = |bits: u32| state & bits != 0;
     match state {
         0 => Some(TaskState::Runnable),
         _ if has(STOPPED) => Some(TaskState::Stopped),
@@ -47,7 +51,11 @@ fn state_of(state: i64) -> Option<TaskState> {
 
 #[cfg(test)]
 mod tests {
-    use trace_format::{EventKind::OffCpu, TaskState};
+    use trace_format::{
+        EventKind::OffCpu,
+        TaskState,
+        wire::departure::{NO_SYSCALL, UNKNOWN_SYSCALL},
+    };
 
     use super::state_of;
     use crate::compose::script::{Script, row};
@@ -70,6 +78,20 @@ mod tests {
         let mut s = Script::new();
         s.at(5_000).task(11).stack(3).sums(0, 4_000).off_cpu(1_000, 0);
         s.expect([row(5_000, OffCpu).task(11).stack(3).waited(4_000, 0, 4_000).state(TaskState::Runnable)]);
+    }
+
+    #[test]
+    fn a_return_has_the_system_call_in_which_the_task_left_unless_that_is_not_known() {
+        let mut s = Script::new();
+        let numbers = [libc::SYS_fsync as i32, NO_SYSCALL, 400, UNKNOWN_SYSCALL];
+        for (ts_ns, number) in (1_000..).zip(numbers) {
+            s.at(ts_ns).task(11).off_cpu_in(number, 990, 0x402);
+        }
+        let rows = (1_000..).zip(numbers).map(|(ts_ns, number)| {
+            row(ts_ns, OffCpu).task(11).waited(ts_ns - 990, 0, 0).state(TaskState::Idle).syscall(number)
+        });
+        s.expect::<4>(rows.collect::<Vec<_>>().try_into().unwrap());
+        assert_eq!(s.syscalls(), ["fsync", "-", "syscall_400", ""]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use trace_format::{
-    CallKind, Event, EventColumns, EventKind, LockKind, Mode, TaskState,
-    wire::{WireEvent, WireTask, api, code, flag, lock_words, mutex_state, stack, stack_key},
+    CallKind, Event, EventColumns, EventKind, LockKind, Mode, Syscall, TaskState,
+    wire::{WireEvent, WireTask, api, code, departure, flag, lock_words, mutex_state, stack, stack_key},
 };
 
 use super::Composer;
@@ -51,6 +51,7 @@ pub(super) struct Row {
     count: Option<i64>,
     state: Option<TaskState>,
     call: Option<CallKind>,
+    syscall: Option<Syscall>,
 }
 
 /// The rows that `compose` adds.
@@ -78,6 +79,7 @@ pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
         count: None,
         state: None,
         call: None,
+        syscall: None,
     }
 }
 
@@ -125,6 +127,9 @@ impl Row {
     /// By a try-lock.
     pub(super) fn by_try(self) -> Self {
         Self { call: Some(CallKind::Try), ..self }
+    }
+    pub(super) fn syscall(self, number: i32) -> Self {
+        Self { syscall: Syscall::of_number(number), ..self }
     }
     /// By a call with a time-out.
     pub(super) fn timed(self) -> Self {
@@ -205,6 +210,7 @@ impl Script {
                 count: e.count,
                 state: e.state,
                 call: e.call,
+                syscall: e.syscall,
             })
             .collect()
     }
@@ -235,6 +241,12 @@ impl Script {
         let tasks = self.composer.tasks.rows();
         let peers = self.rows.iter().filter_map(|e| e.peer_task);
         peers.map(|id| tasks[id.0 as usize].comm.as_deref()).collect()
+    }
+
+    /// The names of the system calls in which tasks left the CPU; empty if not known.
+    pub(super) fn syscalls(&self) -> Vec<String> {
+        let rows = self.rows.iter().filter(|e| e.kind == EventKind::OffCpu);
+        rows.map(|e| e.syscall.map_or_else(String::new, |call| call.to_string())).collect()
     }
 
     /// The time, CPU and count of every loss.
@@ -339,9 +351,13 @@ impl Line<'_> {
         self
     }
     /// The task runs again; it left the CPU at `left_ns` in this state.
-    pub(super) fn off_cpu(mut self, left_ns: u64, state: i64) {
+    pub(super) fn off_cpu(self, left_ns: u64, state: u32) {
+        self.off_cpu_in(departure::UNKNOWN_SYSCALL, left_ns, state);
+    }
+    /// The same in the system call of this number.
+    pub(super) fn off_cpu_in(mut self, syscall: i32, left_ns: u64, state: u32) {
         self.event.extra = left_ns;
-        self.is(code::OFF_CPU, 0, 0, state);
+        self.is(code::OFF_CPU, 0, 0, departure::pack(state, syscall));
     }
     pub(super) fn futex_wait(self, word: u64) {
         self.futex_command(word, 0);

@@ -48,7 +48,9 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let (task, locks) = (plan.types.task, plan.types.locks);
     let (pid, tgid) = (offset(task.pid), offset(task.tgid));
     let (comm, state, flags) = (offset(task.comm), offset(task.state), offset(task.flags));
-    let (stack, stack_bytes) = (offset(task.stack), plan.stack_bytes);
+    let (stack, stack_bytes, status) = (offset(task.stack), plan.stack_bytes, offset(task.status));
+    let registers = plan.types.registers;
+    let (syscall, mode_of, ip) = (offset(registers.syscall), offset(registers.mode), offset(registers.ip));
     let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
     let rtmutex = offset(locks.rtmutex_owner);
     let Filters { kinds, min_wait_ns, min_block_ns, max_block_ns, .. } = &plan.filters;
@@ -94,6 +96,10 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TASK_STATE", &state, true)
         .override_global("KLOCK_TASK_FLAGS", &flags, true)
         .override_global("KLOCK_TASK_STACK", &stack, true)
+        .override_global("KLOCK_TASK_STATUS", &status, true)
+        .override_global("KLOCK_REGISTERS_SYSCALL", &syscall, true)
+        .override_global("KLOCK_REGISTERS_MODE", &mode_of, true)
+        .override_global("KLOCK_REGISTERS_IP", &ip, true)
         .override_global("KLOCK_STACK_BYTES", &stack_bytes, true)
         .load(object_for(plan))
         .map_err(|e| LoadError::Load(Box::new(e)))

@@ -24,6 +24,7 @@ fn machine() -> HostFacts {
                 state: Some(4),
                 flags: Some(5),
                 stack: Some(6),
+                status: Some(7),
             },
             functions: ["mutex_lock", "mutex_unlock", "down_read"].into(),
             ..KernelTypes::default()

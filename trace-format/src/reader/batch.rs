@@ -3,7 +3,10 @@
 use arrow_array::{Array as _, Int32Array, Int64Array};
 
 use super::shared::SharedLocks;
-use crate::event::{CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState};
+use crate::{
+    event::{CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
+    syscall::Syscall,
+};
 
 /// A batch of events, stored column by column. A column that was not requested is `None`.
 #[derive(Clone, Debug)]
@@ -24,6 +27,7 @@ pub struct Batch {
     pub(super) count: Option<Int64Array>,
     pub(super) state: Option<Vec<Option<TaskState>>>,
     pub(super) call: Option<Vec<Option<CallKind>>>,
+    pub(super) syscall: Option<Vec<Option<Syscall>>>,
 }
 
 impl Batch {
@@ -113,6 +117,7 @@ impl FromIterator<Event> for Batch {
             count: column(&events, |event| event.count),
             state: column(&events, |event| event.state),
             call: column(&events, |event| event.call),
+            syscall: column(&events, |event| event.syscall),
         }
     }
 }
@@ -213,6 +218,10 @@ impl EventRow for BatchRow<'_> {
 
     fn call(&self) -> Option<CallKind> {
         self.batch.call.as_ref().and_then(|call| call[self.index])
+    }
+
+    fn syscall(&self) -> Option<Syscall> {
+        self.batch.syscall.as_ref().and_then(|syscall| syscall[self.index])
     }
 }
 

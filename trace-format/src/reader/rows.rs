@@ -12,6 +12,7 @@ use super::batch::{Batch, int32, int64};
 use crate::{
     FormatError,
     event::{CallKind, EventKind, LockId, Mode, StackId, TaskId, TaskState},
+    syscall::Syscall,
     tables::{Frame, LockRow, Stack, StackCounts, TaskRow},
 };
 
@@ -149,6 +150,7 @@ pub(super) fn events(source: &Source<'_>) -> Result<Batch, FormatError> {
         count: source.optional("count", |name| source.column(name))?,
         state: source.optional("state", |name| source.values::<TaskState>(name))?,
         call: source.optional("call", |name| source.values::<CallKind>(name))?,
+        syscall: source.optional("syscall", |name| source.values::<Syscall>(name))?,
     })
 }
 

@@ -78,7 +78,7 @@ pub struct StateRow {
     pub state: Option<State>,
     /// The time, in ns.
     pub wait_caused_ns: i64,
-    /// The lock that the task waited for and where, or the functions in which it slept; safe to print.
+    /// The lock that the task waited for and where, or the system call and the functions in which it slept; safe to print.
     pub on: Option<String>,
     /// The name; safe to print.
     pub name: String,
@@ -175,7 +175,8 @@ pub(in crate::tables) fn on_key(detail: Detail, names: &Names) -> Option<RowKey>
         Detail::Lock(lock, stack) => {
             Some(RowKey::Site(names.point_number(lock, stack), names.class_number(lock)))
         }
-        Detail::Stack(stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
+        Detail::Asleep(None, stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
+        Detail::Asleep(Some(call), stack) => Some(RowKey::Syscall(call, names.chain_number(user, stack))),
     }
 }
 
@@ -255,7 +256,7 @@ pub fn columns(waited_ns: i64, several: bool) -> Vec<Column<StateRow>> {
         Of::text(
             "on",
             |row| row.on.as_deref().into(),
-            "The lock that it waited for and where, or the functions in which it slept.",
+            "The lock that it waited for and where, or the system call and the functions in which it slept.",
         )
         .programs(),
         Of::name("held at (lock)", |row| row.name.as_str().into()),

@@ -76,7 +76,7 @@ pub struct RootRow {
     pub deepest: i64,
     /// The most waits whose chains ended here at one time.
     pub max_waiters: i64,
-    /// The functions in which the holder slept, or the idle lock that it waited for and where; safe to print.
+    /// The system call and the functions in which the holder slept, or the idle lock that it waited for and where; safe to print.
     pub on: Option<String>,
     /// The name; safe to print.
     pub name: String,

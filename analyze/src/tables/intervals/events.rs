@@ -43,6 +43,12 @@ pub(super) fn columns() -> Vec<Column<Row<Event>>> {
             "Kind of the call: `try` does not wait, `timed` gives up at some time.",
         )
         .programs(),
+        Of::text(
+            "syscall",
+            |row| row.item.syscall.map(|call| call.to_string()).into(),
+            "System call in which a task left the CPU; `-` if in none.",
+        )
+        .programs(),
         site_column("Site of the call."),
     ]);
     columns

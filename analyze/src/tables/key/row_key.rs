@@ -1,6 +1,6 @@
 //! Row keys by ids: a hold, a wait or a failed attempt enters, a small key in the ids of its trace leaves.
 
-use trace_format::{LockId, LockKind, StackId, TaskId};
+use trace_format::{LockId, LockKind, StackId, Syscall, TaskId};
 
 use super::by::By;
 use crate::{
@@ -71,6 +71,8 @@ pub(crate) enum RowKey {
     Comm(Option<u32>),
     Cgroup(Option<u32>),
     Purpose(Purpose),
+    /// A system call, and the part of a stack that is shown.
+    Syscall(Syscall, u32),
 }
 
 impl RowKey {

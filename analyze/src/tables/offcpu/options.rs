@@ -18,6 +18,8 @@ choices! {
         Task = "task",
         /// One state of tasks.
         State = "state",
+        /// One system call in which tasks left the CPU.
+        Syscall = "syscall",
     }
 }
 

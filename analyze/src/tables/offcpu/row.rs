@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use trace_format::TaskState;
+use trace_format::{Syscall, TaskState};
 
 use super::options::By;
 use crate::{
     TextStyle,
     input::names::UNKNOWN,
     output::{Column, Kind, layout, units},
-    tables::{frame::sums, key_columns::folded, trace_column},
+    tables::{frame::sums, key::syscall_label, key_columns::folded, trace_column},
 };
 
 /// The name of rows without a waker.
@@ -57,6 +57,8 @@ pub struct Key {
     pub waker: Option<Side>,
     /// Its state.
     pub state: Option<TaskState>,
+    /// The system call in which it left the CPU.
+    pub syscall: Option<Syscall>,
     /// The trace, if there are several and the row belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -88,7 +90,11 @@ impl Key {
                 frames => frames.join(layout::STACK_SEPARATOR),
             },
             (None, Some(side)) => waker(side),
-            (None, None) => self.state.map_or(UNKNOWN, TaskState::as_str).to_owned(),
+            (None, None) => match (self.state, self.syscall) {
+                (Some(state), _) => state.to_string(),
+                (None, Some(call)) => syscall_label(call, &[]),
+                (None, None) => UNKNOWN.to_owned(),
+            },
         };
         self.trace.as_ref().map_or_else(|| of.clone(), |trace| format!("{trace}: {of}"))
     }
@@ -111,6 +117,7 @@ pub fn columns(by: By, total_ns: i64, several: bool) -> Vec<Column<Row>> {
         By::Waker => "waker",
         By::Task => "task",
         By::State => "state",
+        By::Syscall => "system call",
     };
     let mut columns = vec![
         Of::duration("off_cpu", |row| row.sums.off_ns, "Time off-CPU: asleep and in the run queue.").sum(),

@@ -13,8 +13,8 @@ const THREE: &str = "source off_cpu kinds=none
     task A pid=10 tid=11 comm=waiter\ntask B pid=10 tid=12 comm=waker\ntask C pid=20 tid=20 comm=sleeper
     1_000 A offcpu k:__schedule<k:futex_wait<await_turn<main wait=400 blocked=300 runq=100 state=interruptible peer=B at=k:try_to_wake_up<k:futex_wake<hand_over
     2_000 A offcpu k:__schedule<k:futex_wait<await_turn<main wait=600 blocked=600 runq=0 state=interruptible peer=B at=k:try_to_wake_up<k:futex_wake<hand_over
-    2_500 C offcpu k:__schedule<k:do_nanosleep<sleep_here wait=900 blocked=890 runq=10 state=interruptible peer=B at=k:try_to_wake_up<k:hrtimer_wakeup
-    2_600 C offcpu k:__schedule<spin wait=50 blocked=0 runq=50 state=runnable";
+    2_500 C offcpu k:__schedule<k:do_nanosleep<sleep_here wait=900 blocked=890 runq=10 state=interruptible syscall=nanosleep peer=B at=k:try_to_wake_up<k:hrtimer_wakeup
+    2_600 C offcpu k:__schedule<spin wait=50 blocked=0 runq=50 state=runnable syscall=-";
 
 fn of(text: &str, options: &Options) -> OffCpu {
     offcpu(&[testing::trace(text).trace], options).unwrap()
@@ -40,6 +40,8 @@ fn each_key_adds_up_the_same_times() {
     assert_eq!(figures(By::Task), [row(a, 1000, 2), row(c, 950, 2)]);
     assert_eq!(figures(By::Waker), [row(b, 1900, 3), row(NO_WAKER, 50, 1)]);
     assert_eq!(figures(By::State), [row("interruptible", 1900, 3), row("runnable", 50, 1)]);
+    let calls = [row("(unknown)", 1000, 2), row("nanosleep", 900, 1), row("no system call", 50, 1)];
+    assert_eq!(figures(By::Syscall), calls);
     let stacks = ["futex_wait < await_turn < main", "do_nanosleep < sleep_here", "spin"];
     assert_eq!(figures(By::Stack), [row(stacks[0], 1000, 2), row(stacks[1], 900, 1), row(stacks[2], 50, 1)]);
 }
@@ -103,14 +105,14 @@ fn a_trace_without_off_cpu_times_says_how_to_record_them() {
     assert_eq!(limited.nothing(), None);
 }
 
-/// An off-CPU time: task, stack, waker, stack of the waker, state, length.
-type Time = (i32, Option<i32>, Option<i32>, Option<i32>, Option<usize>, i64);
+/// An off-CPU time: task, stack, waker, stack of the waker, state and system call, length.
+type Time = (i32, Option<i32>, Option<i32>, Option<i32>, (Option<usize>, Option<i32>), i64);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(200)))]
     #[test]
     fn the_sums_of_each_key_are_those_of_a_slow_model(
-        times in vec((0..3_i32, option::of(0..3_i32), option::of(0..3_i32), option::of(0..3_i32), option::of(0..3_usize), 1..5000_i64), 1..60),
+        times in vec((0..3_i32, option::of(0..3_i32), option::of(0..3_i32), option::of(0..3_i32), (option::of(0..3_usize), option::of(-1..3_i32)), 1..5000_i64), 1..60),
     ) {
         // Stacks 0 and 2 have the same functions.
         let mut parts = Parts::parse(
@@ -119,25 +121,27 @@ proptest! {
         );
         parts.stacks[2].frames.truncate(2);
         parts.events.clear();
-        for (at, (task, stack, waker, waker_stack, state, ns)) in (0..).zip(&times) {
+        for (at, (task, stack, waker, waker_stack, (state, syscall), ns)) in (0..).zip(&times) {
             let mut event = Event::new(100_000 + at, EventKind::OffCpu, 0);
             event.task = Some(TaskId(*task));
             event.stack = stack.map(StackId);
             event.peer_task = waker.map(TaskId);
             event.peer_stack = waker_stack.map(StackId);
             event.state = state.map(|at| TaskState::ALL[at]);
+            event.syscall = syscall.and_then(Syscall::of_number);
             event.wait_ns = Some(*ns);
             parts.events.push(event);
         }
         let test = parts.write();
         let same = |stack: Option<i32>| stack.map(|stack| stack % 2);
         for by in By::ALL {
-            let key = |(task, stack, waker, waker_stack, state, _): &Time| match by {
+            let key = |(task, stack, waker, waker_stack, (state, syscall), _): &Time| match by {
                 By::Pair => format!("{task:?} {:?} {waker:?} {:?}", same(*stack), same(*waker_stack)),
                 By::Stack => format!("{:?}", same(*stack)),
                 By::Waker => format!("{waker:?}"),
                 By::Task => format!("{task:?}"),
                 By::State => format!("{state:?}"),
+                By::Syscall => format!("{syscall:?}"),
             };
             let mut model: Vec<(i64, i64, i64)> = Vec::new();
             let mut keys: Vec<String> = times.iter().map(key).collect();

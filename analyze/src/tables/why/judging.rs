@@ -1,6 +1,6 @@
 //! Judges one lock: its use and the parts of its waits enter; facts for the rules are made of them, and findings with sentences leave.
 
-use trace_format::{LockId, LockKind, TaskId, text::shell_word};
+use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 
 use super::{
     parts::{LockParts, SiteParts, most},
@@ -17,6 +17,7 @@ use crate::{
         names::{self, printable},
     },
     output::{layout::STACK_SEPARATOR, units},
+    tables::key::syscall_label,
 };
 
 /// Returns the lock as a word of a command: its name if no other lock has it, otherwise its id.
@@ -98,7 +99,13 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         hog_caused_ns: hog.and_then(|task| parts.by_task.get(&task)).copied().unwrap_or(0),
         all_held_ns: held.values().copied().fold(0, i64::saturating_add),
     };
-    let functions = |number| printable(&names.chain_of_number(number).join(STACK_SEPARATOR)).into_owned();
+    let place = |(syscall, chain): (Option<Syscall>, u32)| {
+        let functions = names.chain_of_number(chain);
+        match syscall {
+            Some(syscall) => syscall_label(syscall, functions),
+            None => printable(&functions.join(STACK_SEPARATOR)).into_owned(),
+        }
+    };
     let slept = |site: &SiteParts| {
         [State::Asleep, State::Uninterruptible, State::Stopped, State::Idle]
             .map(|state| site.caused[state as usize])
@@ -113,7 +120,7 @@ pub(super) fn lock(input: &Input<'_>, used: &Used, parts: &LockParts, is_covered
         source: names.lock(used.lock).map_or("pthread", |lock| source(lock.kind)),
         has_no_holds: names.lock(used.lock).is_some_and(|lock| lock.kind.is_idle()),
         sites: sites.iter().map(|(site, _)| names.point_of_number(*site).label()).collect(),
-        slept_in: most(&parts.slept_in).map(functions).filter(|functions| !functions.is_empty()),
+        slept_in: most(&parts.slept_in).map(place).filter(|place| !place.is_empty()),
         slept_at: slept_at.filter(|at| slept(&sites[*at].1) > 0),
         nested_in: nested.map(|(lock, site)| {
             format!("{} at {}", names.lock_label(lock), names.point_of_number(site).label())

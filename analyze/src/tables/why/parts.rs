@@ -3,7 +3,7 @@
 use std::mem;
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, TaskId};
+use trace_format::{LockId, StackId, Syscall, TaskId};
 
 use crate::{
     causes::{Caused, Detail, Payer, Receiver, State},
@@ -41,8 +41,8 @@ pub(super) struct LockParts {
     pub(super) free_ns: i64,
     /// The holder was not seen.
     pub(super) nobody_ns: i64,
-    /// Where the holders slept: by the number of the functions.
-    pub(super) slept_in: FxHashMap<u32, i64>,
+    /// Where the holders slept: by the system call, and the number of the functions.
+    pub(super) slept_in: FxHashMap<(Option<Syscall>, u32), i64>,
     /// The locks that the holders waited for, and the site at which they did.
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
 }
@@ -149,10 +149,11 @@ impl Receiver for Parts<'_> {
                 let site = names.point_number(lock, stack);
                 add(parts.nested_in.entry((lock, site)).or_default(), caused.ns);
             }
-            Detail::Stack(stack) => {
+            Detail::Asleep(syscall, stack) => {
                 // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
                 let user = LockId(-1);
-                add(parts.slept_in.entry(names.chain_number(user, stack)).or_default(), caused.ns);
+                let place = (syscall, names.chain_number(user, stack));
+                add(parts.slept_in.entry(place).or_default(), caused.ns);
             }
         }
     }

@@ -261,6 +261,21 @@ also: holders without a CPU 1 % (a cause from 20 %)
 }
 
 #[test]
+fn text_names_the_system_call_in_which_the_holder_slept() {
+    for (departure, place) in [
+        ("syscall=fsync", "fsync"),
+        ("k:schedule<write_all<flush<log_line syscall=fsync", "fsync (write_all < flush < log_line)"),
+        ("syscall=-", "no system call"),
+        ("syscall=syscall_600", "syscall_600"),
+    ] {
+        let text = TEXT.replace("k:schedule<fsync<flush<log_line", departure);
+        let table = why(&[testing::trace(&text).trace], &Options::default()).unwrap();
+        let text = written(&table, Text, None);
+        assert!(text.contains(&format!("its holder slept, most in {place}; it had taken")), "{text}");
+    }
+}
+
+#[test]
 fn a_lock_of_the_programs_own_has_no_holders_to_record() {
     let text = "lock c condvar name=monitor\n\
                 100 B wait c p.c:1:park<take_gil<run\n900 B acquire c p.c:1:park<take_gil<run wait=800\n1_000 B wake c";

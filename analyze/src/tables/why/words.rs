@@ -19,7 +19,7 @@ pub(super) struct Names {
     pub(super) has_no_holds: bool,
     /// By site, as in the facts.
     pub(super) sites: Vec<String>,
-    /// The functions in which its holders slept.
+    /// The system call and the functions in which its holders slept.
     pub(super) slept_in: Option<String>,
     /// The lock that its holders waited for, and where.
     pub(super) nested_in: Option<String>,
@@ -110,7 +110,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
             )
         }
         Verdict::HolderAsleep => {
-            let place = names.slept_in.as_deref().map(|functions| format!(", most in {functions}"));
+            let place = names.slept_in.as_deref().map(|place| format!(", most in {place}"));
             let place = place.unwrap_or_default();
             let site = names.slept_at.and_then(|at| names.sites.get(at));
             let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trace_format::{
     Event, EventKind, TaskState,
     preload::{Record as LibraryRecord, op},
-    wire::{WireEvent, api, code, flag, stack},
+    wire::{WireEvent, api, code, departure, flag, stack},
 };
 
 use crate::{
@@ -151,7 +151,7 @@ fn returns_that_a_program_reports_are_rows_of_holders_only_unless_others_hold_lo
             tgid: 1,
             tid,
             extra: ts_ns - 4,
-            value: state,
+            value: departure::pack(state, departure::UNKNOWN_SYSCALL),
             flags,
             runq_ns: if state == 0 { 4 } else { 0 },
             kernel_stack: none,

@@ -1,6 +1,8 @@
 //! One column of a row group: the values of batches in, a column chunk out. Each batch is a page; batches without values are pages
 //! of nulls, joined until a value comes.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use parquet::{
     basic::{Compression, Encoding},
@@ -54,8 +56,8 @@ pub(super) struct ChunkWriter {
     dictionary: Dictionary,
     /// The dictionary is full: pages contain plain values.
     is_plain: bool,
-    /// The word of an index, if the column has words.
-    word: Option<fn(u8) -> &'static str>,
+    /// The words of the indices, if the column has words.
+    words: Option<Words>,
     pages: Pages,
     rows: u64,
     nulls: u64,
@@ -63,6 +65,30 @@ pub(super) struct ChunkWriter {
     pending: usize,
     /// The least and the greatest of the values outside of the dictionary.
     bounds: Option<(i64, i64)>,
+}
+
+/// The word of each index.
+#[derive(Clone, Copy, Debug)]
+enum Words {
+    Few(fn(u8) -> &'static str),
+    Many(fn(u16) -> Cow<'static, str>),
+}
+
+impl Words {
+    /// The greatest number of different words.
+    const fn count(self) -> usize {
+        match self {
+            Self::Few(_) => 1 << u8::BITS,
+            Self::Many(_) => 1 << u16::BITS,
+        }
+    }
+
+    fn word(self, index: i64) -> Cow<'static, str> {
+        match self {
+            Self::Few(word) => Cow::Borrowed(word(index as u8)),
+            Self::Many(word) => word(index as u16),
+        }
+    }
 }
 
 /// The pages of a chunk, and their sums.
@@ -123,7 +149,7 @@ impl ChunkWriter {
             layout,
             dictionary: Dictionary::default(),
             is_plain: false,
-            word: None,
+            words: None,
             pages: Pages::default(),
             rows: 0,
             nulls: 0,
@@ -149,7 +175,11 @@ impl ChunkWriter {
             Values::Int32(values) => values.len(),
             Values::Int64(values) => values.len(),
             Values::Words(values, word) => {
-                self.word = Some(word);
+                self.words = Some(Words::Few(word));
+                values.len()
+            }
+            Values::ManyWords(values, word) => {
+                self.words = Some(Words::Many(word));
                 values.len()
             }
         };
@@ -188,6 +218,9 @@ impl ChunkWriter {
             Values::Words(values, _) => {
                 self.add_indices(values.iter().map(|&value| value.into()), workspace);
             }
+            Values::ManyWords(values, _) => {
+                self.add_indices(values.iter().map(|&value| value.into()), workspace);
+            }
         }
         self.add_page(present.len(), workspace)
     }
@@ -206,7 +239,7 @@ impl ChunkWriter {
     fn add_indices(&mut self, values: impl ExactSizeIterator<Item = i64> + Clone, workspace: &mut Workspace) {
         let Workspace { page, indices, .. } = workspace;
         // Words are never in pages themselves.
-        let distinct = if self.word.is_some() { 1 << u8::BITS } else { usize::MAX };
+        let distinct = self.words.map_or(usize::MAX, Words::count);
         self.is_plain = self.is_plain || !self.dictionary.indices(values.clone(), distinct, indices);
         if self.is_plain {
             self.bounds = bounds(self.bounds, values.clone());
@@ -297,9 +330,9 @@ impl ChunkWriter {
         let page = &mut workspace.page;
         page.clear();
         for &value in self.dictionary.values() {
-            match self.word {
-                Some(word) => {
-                    let word = word(value as u8);
+            match self.words {
+                Some(words) => {
+                    let word = words.word(value);
                     page.extend_from_slice(&(word.len() as u32).to_le_bytes());
                     page.extend_from_slice(word.as_bytes());
                 }
@@ -324,9 +357,10 @@ impl ChunkWriter {
         let (least, greatest) = all.unzip();
         let nulls = Some(self.nulls);
         let physical = self.descr.physical_type();
-        if let Some(word) = self.word {
-            let words = || self.dictionary.values().iter().map(|&value| word(value as u8));
-            let (least, greatest) = (words().min().map(ByteArray::from), words().max().map(ByteArray::from));
+        if let Some(words) = self.words {
+            let words = || self.dictionary.values().iter().map(|&value| words.word(value));
+            let bytes = |word: Cow<'static, str>| ByteArray::from(&*word);
+            let (least, greatest) = (words().min().map(bytes), words().max().map(bytes));
             Statistics::ByteArray(ValueStatistics::new(least, greatest, None, nulls, false))
         } else if physical == Int64Type::get_physical_type() {
             let statistics = ValueStatistics::new(least, greatest, None, nulls, false);

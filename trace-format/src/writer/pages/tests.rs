@@ -68,6 +68,7 @@ fn any_groups() -> impl Strategy<Value = Vec<Vec<Vec<Event>>>> {
                 event.blocked_ns = event.blocked_ns.filter(|_| has(5));
                 event.count = event.count.filter(|_| has(6));
                 event.state = event.state.filter(|_| has(7));
+                event.syscall = event.syscall.filter(|_| has(8));
             }
             events
         },

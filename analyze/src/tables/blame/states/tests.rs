@@ -67,6 +67,30 @@ wait_caused  percent    state  held at (lock)
     assert!(written(&table, Csv, None).starts_with("charged_to,wait_caused_ns,part_ppm,state,on,name,"));
 }
 
+/// A holder of m that sleeps in system calls, in a page fault, and somewhere.
+const CALLS: &str = "
+    source sched kinds=none\nsource preload kinds=pthread_mutex holds=yes
+    1_000 A acquire m\n1_100 B wait m
+    1_300 A offcpu k:schedule<fsync<flush<log_line wait=100 state=uninterruptible syscall=fsync
+    1_500 A offcpu wait=90 state=asleep syscall=nanosleep
+    1_600 A offcpu wait=3 blocked=0 state=runnable syscall=nanosleep
+    1_700 A offcpu wait=80 state=uninterruptible syscall=-
+    1_800 A offcpu wait=70 state=asleep
+    2_000 A release m\n2_000 B acquire m wait=900";
+
+#[test]
+fn a_sleep_has_the_system_call_and_the_functions_that_are_known() {
+    let table = states(&[testing::trace(CALLS).trace], &by_state()).unwrap();
+    let slept: Vec<_> = table
+        .rows
+        .iter()
+        .filter(|row| row.state != Some(State::Running))
+        .map(|row| (row.wait_caused_ns, row.on.as_deref()))
+        .collect();
+    let calls = ["fsync (fsync < flush)", "nanosleep", "no system call"].map(Some);
+    assert_eq!(slept, [(100, calls[0]), (90, calls[1]), (80, calls[2]), (70, None), (3, None)]);
+}
+
 #[test]
 fn the_report_has_the_states_of_the_holders_on_request() {
     let test = testing::trace(TEXT);
