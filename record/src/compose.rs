@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{
-    Event, EventColumns, EventKind,
+    Event, EventColumns, EventKind, Syscall,
     kernel_functions::FUNCTIONS,
     user_functions::is_slow_path,
     wire::{WireEvent, WireTask, code, flag, stack_key},
@@ -40,6 +40,7 @@ mod user;
 
 use context::Context;
 use header::{Header, OffCpuTimes, Source, TaskKey, errno_of};
+pub(crate) use switches::Sleeper;
 
 /// Turns records into rows.
 #[derive(Debug, Serialize, Deserialize)]
@@ -151,6 +152,21 @@ impl Composer {
                 self.switch(&Switch { ts_ns, ..*switch }, out);
             }
         }
+    }
+
+    /// Returns the threads that have slept since `before_ns` with a lock for which others have waited since then, each once in a sleep.
+    pub(crate) fn sleepers(&mut self, before_ns: i64) -> Vec<Sleeper> {
+        let awaited = self.user.awaited(before_ns);
+        if awaited.is_empty() {
+            Vec::new()
+        } else {
+            self.switches.sleepers(before_ns, &awaited, &self.sessions)
+        }
+    }
+
+    /// A thread of [`sleepers`](Self::sleepers) was in this call at this time, if it still slept.
+    pub(crate) fn add_call(&mut self, tid: u32, ts_ns: i64, call: Syscall) {
+        self.switches.add_call(tid, ts_ns, call);
     }
 
     /// The counts so far.

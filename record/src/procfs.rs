@@ -4,12 +4,13 @@
 //! are a few lines each.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Component, Path, PathBuf},
 };
 
-use trace_format::run_info::Host;
+use trace_format::{Syscall, run_info::Host};
 
 use crate::{clocks, tasks::Known};
 
@@ -95,6 +96,34 @@ pub fn asleep_in_futexes(processes: &[u32]) -> usize {
     };
     let asleep = |pid: &u32| threads(*pid).into_iter().filter(|tid| is_asleep(*pid, *tid)).count();
     processes.iter().map(asleep).sum()
+}
+
+/// Returns the system call in which a thread sleeps; `None` if it does not sleep any more, or if that is not known.
+///
+/// # Errors
+///
+/// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which the user's processes have of those that they started.
+pub fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
+    // "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running" (`fs/proc/base.c`).
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))?;
+    let number = text.split(' ').next().and_then(|word| word.parse().ok());
+    let Some(call) = number.and_then(Syscall::of_number) else { return Ok(None) };
+    let pc = text.trim_end().rsplit("0x").next().and_then(|word| u64::from_str_radix(word, 16).ok());
+    let is_known = call == Syscall::NONE || pc.is_some_and(|pc| is_syscall_before(pid, pc));
+    Ok(Some(call).filter(|_| is_known))
+}
+
+/// Returns whether the instruction before `pc` is one that makes 64-bit system calls. On x86-64, `int $0x80` has other numbers.
+fn is_syscall_before(pid: u32, pc: u64) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    if !cfg!(target_arch = "x86_64") {
+        return true;
+    }
+    let mut bytes = [0; SYSCALL.len()];
+    let memory = File::open(format!("/proc/{pid}/mem"));
+    let before = pc.wrapping_sub(SYSCALL.len() as u64);
+    let read = memory.and_then(|memory| memory.read_exact_at(&mut bytes, before));
+    read.is_ok() && bytes == SYSCALL
 }
 
 /// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
@@ -237,6 +266,28 @@ mod tests {
             parse_stat(stat).map(|stat| (stat.comm, stat.state, stat.flags, stat.start_ticks, stat.env_end));
         assert_eq!(parsed, Some(("a) b (c".to_owned(), 'S', 4_194_560, 98765, 51)));
         assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    #[test]
+    fn the_call_in_which_a_thread_sleeps_has_its_name_and_a_thread_that_ended_has_none() {
+        let me = std::process::id();
+        // A thread that asks for its own call is in the reading of the file.
+        let own = syscall(me, rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+        assert_eq!(own.map(|call| call.to_string()).as_deref(), Some("read"));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        });
+        let tid = receiver.recv().unwrap();
+        let asleep = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            syscall(me, tid).unwrap()
+        });
+        let name = asleep.take(400).flatten().map(|call| call.to_string()).find(|name| name != "futex");
+        assert_eq!(name.as_deref(), Some("clock_nanosleep"));
+        sleeper.join().unwrap();
+        assert!(syscall(me, u32::MAX).is_err());
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod lookups;
 mod losses;
 mod pipeline;
 mod progress;
+mod sleepers;
 mod waiting;
 
 use checkpoints::Checkpoints;
@@ -48,6 +49,7 @@ use deferral::Deferral;
 use kernel::KernelSide;
 use pipeline::Pipeline;
 use progress::ProgressReporter;
+use sleepers::SleeperCalls;
 
 /// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.
 const ROUND: Duration = Duration::from_millis(20);
@@ -86,6 +88,7 @@ pub(crate) struct Session<'a> {
     checkpoints: Checkpoints,
     deferral: Deferral,
     backlog: Backlog,
+    sleeper_calls: SleeperCalls,
     kernel_addresses: KernelAddresses,
     /// Time of the SIGTERM to the command.
     terminated: Option<Instant>,
@@ -193,6 +196,7 @@ impl<'a> Session<'a> {
             checkpoints: Checkpoints::new(now),
             deferral: Deferral::new(),
             backlog: Backlog::default(),
+            sleeper_calls: SleeperCalls::default(),
             kernel_addresses,
             terminated: None,
         })
@@ -223,6 +227,10 @@ impl<'a> Session<'a> {
                 return reason;
             }
             self.update_deferral();
+            if self.switches.is_some() {
+                let Pipeline { composer, composed_ns, .. } = &mut self.pipeline;
+                self.sleeper_calls.read(*composed_ns, composer);
+            }
             if !self.has_more() || !sink.has_room() {
                 let rest = ROUND.saturating_sub(started.elapsed());
                 match &self.command {

@@ -169,6 +169,7 @@ pub(crate) fn source(filters: &Filters, refusal: Option<&str>) -> Source {
                  counts as asleep"
                     .to_owned(),
             );
+            limits.push("system calls: of sleeps for which others wait, by samples".to_owned());
             limits.extend(filters.limits_of_off_cpu());
         }
     }

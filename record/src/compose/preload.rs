@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use trace_format::{
     CallKind, Event, EventKind, LockKind, Mode, StackId, TaskId,
@@ -266,6 +266,15 @@ impl Sessions {
         let number = *self.by_task.get(&TaskKey::of_thread(tid))?;
         let session = self.sessions.get(number as usize)?.as_ref()?;
         session.held.has_any().then_some(session.task)
+    }
+
+    /// Returns the process of the thread with this id if it records itself and holds one of these locks.
+    pub(super) fn process_of_holder(&self, tid: u32, locks: &FxHashSet<(Space, u64)>) -> Option<u32> {
+        let number = *self.by_task.get(&TaskKey::of_thread(tid))?;
+        let session = self.sessions.get(number as usize)?.as_ref()?;
+        let image = self.images.get(session.image as usize)?.as_ref()?;
+        let holds_one = session.held.locks.iter().any(|&lock| locks.contains(&(image.space, lock)));
+        holds_one.then_some(image.process.pid)
     }
 
     fn exit(

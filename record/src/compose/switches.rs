@@ -1,15 +1,17 @@
-//! Switches of tasks that the kernel reports to any user: a leave and a return in, one row of off-CPU time out.
+//! Switches of tasks that the kernel reports to any user: a leave and a return in, one row of off-CPU time out. The system call in which a
+//! task left is asked for only while others wait for it, so most rows have none.
 //!
 //! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has none. It cannot have taken or
 //! released a lock meanwhile. With a kernel side, which may know of other holds, every return is a row.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
-use trace_format::{Event, EventKind, TaskState};
+use trace_format::{Event, EventKind, Syscall, TaskState};
 
 use super::preload::Sessions;
 use crate::{
     filters::{Filters, ThreadSpace},
+    locks::Space,
     switches::records::{Switch, SwitchAction},
     tasks::Tasks,
 };
@@ -29,6 +31,19 @@ pub(super) struct Switches {
 struct Left {
     ts_ns: i64,
     is_runnable: bool,
+    /// Whether its system call was asked for.
+    is_asked: bool,
+    /// The call, and a time at which the task was in it.
+    call: Option<(i64, Syscall)>,
+}
+
+/// A thread that is asleep with a lock for which others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sleeper {
+    /// The process, as klock sees it.
+    pub(crate) pid: u32,
+    /// The thread, as klock sees it.
+    pub(crate) tid: u32,
 }
 
 impl Switches {
@@ -48,11 +63,11 @@ impl Switches {
         let ts_ns = switch.ts_ns as i64;
         match switch.action {
             SwitchAction::Left { is_runnable } => {
-                self.left.insert(switch.tid, Left { ts_ns, is_runnable });
+                self.left.insert(switch.tid, Left { ts_ns, is_runnable, is_asked: false, call: None });
                 None
             }
             SwitchAction::Returned => {
-                let Left { ts_ns: left_ns, is_runnable } = self.left.remove(&switch.tid)?;
+                let Left { ts_ns: left_ns, is_runnable, call, .. } = self.left.remove(&switch.tid)?;
                 let off_ns = (ts_ns - left_ns).max(0);
                 if off_ns < self.min_ns || off_ns > self.max_ns {
                     return None;
@@ -68,6 +83,8 @@ impl Switches {
                     blocked_ns: is_runnable.then_some(0),
                     runq_ns: is_runnable.then_some(off_ns),
                     state: Some(state),
+                    // Later, the task may have been in another call.
+                    syscall: call.filter(|(in_ns, _)| *in_ns <= ts_ns).map(|(_, call)| call),
                     ..Event::new(ts_ns, EventKind::OffCpu, 0)
                 })
             }
@@ -76,6 +93,34 @@ impl Switches {
                 None
             }
             SwitchAction::Born { .. } | SwitchAction::Lost(_) => None,
+        }
+    }
+
+    /// Returns the threads that have slept since `before_ns` with a lock of `awaited`, each once in a sleep.
+    pub(super) fn sleepers(
+        &mut self,
+        before_ns: i64,
+        awaited: &FxHashSet<(Space, u64)>,
+        sessions: &Sessions,
+    ) -> Vec<Sleeper> {
+        let asleep = self
+            .left
+            .iter_mut()
+            .filter(|(_, left)| !left.is_runnable && !left.is_asked && left.ts_ns <= before_ns);
+        let mut found = Vec::new();
+        for (&tid, left) in asleep {
+            if let Some(pid) = sessions.process_of_holder(tid, awaited) {
+                left.is_asked = true;
+                found.push(Sleeper { pid, tid });
+            }
+        }
+        found
+    }
+
+    /// A thread that slept was in this call at this time, if it still slept.
+    pub(super) fn add_call(&mut self, tid: u32, ts_ns: i64, call: Syscall) {
+        if let Some(left) = self.left.get_mut(&tid) {
+            left.call = Some((ts_ns, call));
         }
     }
 

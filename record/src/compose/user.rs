@@ -7,6 +7,7 @@
 //! barrier, the last one included. Semaphores, barriers, condition variables and threads have no holders. Of locks of Rust and Go, only waits
 //! are recorded, so their holders are not known.
 
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use trace_format::{
     Event, EventKind, LockId, LockKind, Mode, TaskId, user_functions::is_slow_path, wire::api,
@@ -98,6 +99,11 @@ impl UserLocks {
             Action::GoroutineAcquired(goroutine) => self.goroutines.acquired(at, goroutine, context),
             Action::GoroutineReleased(goroutine) => self.goroutines.released(at, fact, goroutine, context),
         }
+    }
+
+    /// Returns the locks for which tasks have waited since `before_ns`.
+    pub(super) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
+        self.open.awaited(before_ns)
     }
 
     /// Forgets the open calls of a task that exited. Returns how many there are.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use trace_format::{
-    Event, EventKind, TaskState,
+    Event, EventKind, Syscall, TaskState,
     preload::{Record as LibraryRecord, op},
     wire::{WireEvent, api, code, departure, flag, stack},
 };
 
 use crate::{
-    compose::Composer,
     compose::script::rows_of,
+    compose::{Composer, Sleeper},
     filters::Filters,
     order::Record,
     preload::{
@@ -37,18 +37,23 @@ impl History {
         let tasks = Tasks::new([], Box::new(|_, _| None));
         let composer = Composer::new(tasks, false, false).with_preload(has_kernel_side, filters);
         let mut history = Self { composer, rows: Vec::new() };
+        history.start(1);
+        history
+    }
+
+    /// Starts a thread of the process, whose session has the number of the thread.
+    fn start(&mut self, tid: u32) {
         let image = Arc::new(ProcessImage { pid: 1, new_program: true, ts_ns: 1, ..fake::image() });
         let session = ThreadSession {
             image,
-            tid: 1,
+            tid,
             is_seen: true,
-            own_tid: 1,
+            own_tid: tid,
             start_ns: 2,
             comm: *b"thread\0\0\0\0\0\0\0\0\0\0",
         };
-        let Self { composer, rows } = &mut history;
-        rows.extend(rows_of(|out| composer.step(2, 1, &Step::Start(&session), out)));
-        history
+        let Self { composer, rows } = self;
+        rows.extend(rows_of(|out| composer.step(2, tid, &Step::Start(&session), out)));
     }
 
     fn of_holders() -> Self {
@@ -56,9 +61,21 @@ impl History {
     }
 
     fn call(&mut self, ts_ns: u64, op: u8, object: u8, address: u64, rest: &[[u64; 2]]) -> &mut Self {
+        self.call_of(1, ts_ns, op, object, address, rest)
+    }
+
+    fn call_of(
+        &mut self,
+        tid: u32,
+        ts_ns: u64,
+        op: u8,
+        object: u8,
+        address: u64,
+        rest: &[[u64; 2]],
+    ) -> &mut Self {
         let record = LibraryRecord::new(ts_ns, op, object, address, 0);
         let Self { composer, rows } = self;
-        rows.extend(rows_of(|out| composer.step(ts_ns, 1, &Step::Record(record, rest), out)));
+        rows.extend(rows_of(|out| composer.step(ts_ns, tid, &Step::Record(record, rest), out)));
         self
     }
 
@@ -219,4 +236,50 @@ fn a_thread_with_too_many_locks_to_remember_keeps_its_rows() {
     }
     history.switch(30, 1, LEFT).switch(40, 1, RETURNED);
     assert_eq!(history.off_cpu().len(), 1);
+}
+
+/// A history in which thread 1 has a mutex for which thread 2 waits since 15.
+fn awaited() -> History {
+    let mut history = History::of_holders();
+    history.start(2);
+    history.mutex(10, op::ACQUIRED).call_of(2, 15, op::WAIT, api::MUTEX, 0x1000, &[[1, 0]]);
+    history
+}
+
+/// Returns the names of the calls of the off-CPU rows; empty if not known.
+fn calls(history: &History) -> Vec<String> {
+    let rows = history.rows.iter().filter(|row| row.kind == EventKind::OffCpu);
+    rows.map(|row| row.syscall.map_or_else(String::new, |call| call.to_string())).collect()
+}
+
+#[test]
+fn the_call_of_a_sleeper_is_asked_for_once_and_only_while_others_wait_for_it() {
+    let sleeper = [Sleeper { pid: 1, tid: 1 }];
+    let mut history = awaited();
+    history.switch(20, 1, LEFT).switch(21, 2, LEFT);
+    assert_eq!(history.composer.sleepers(14), [], "nobody waited yet");
+    assert_eq!(history.composer.sleepers(19), [], "it did not sleep yet");
+    assert_eq!(history.composer.sleepers(20), sleeper);
+    assert_eq!(history.composer.sleepers(30), [], "asked already");
+    history.switch(50, 1, RETURNED).switch(60, 1, PREEMPTED);
+    assert_eq!(history.composer.sleepers(90), [], "preempted");
+    history.switch(100, 1, RETURNED).switch(110, 1, LEFT);
+    assert_eq!(history.composer.sleepers(110), sleeper, "another sleep");
+    let mut other = awaited();
+    other.mutex(16, op::RELEASED).call(17, op::ACQUIRED, api::MUTEX, 0x2000, &[]).switch(20, 1, LEFT);
+    assert_eq!(other.composer.sleepers(30), [], "it has another lock");
+}
+
+#[test]
+fn a_row_has_the_call_that_was_read_before_the_task_returned() {
+    let [nanosleep, read] = ["nanosleep", "read"].map(|name| name.parse::<Syscall>().unwrap());
+    let mut history = awaited();
+    history.switch(20, 1, LEFT);
+    history.composer.add_call(1, 40, nanosleep);
+    history.switch(50, 1, RETURNED).switch(60, 1, LEFT);
+    history.composer.add_call(1, 80, read);
+    history.switch(70, 1, RETURNED);
+    history.composer.add_call(1, 85, read);
+    history.switch(90, 1, LEFT).switch(95, 1, RETURNED);
+    assert_eq!(calls(&history), ["nanosleep", "", ""]);
 }

@@ -101,6 +101,11 @@ impl Call {
         has_word(self.kind, self.address, word).then_some(WaitTarget::Lock)
     }
 
+    /// The address of its lock, with its address space.
+    pub(super) fn address(&self) -> (Space, u64) {
+        (self.space, self.address)
+    }
+
     /// The mode in which it takes the lock.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.mode

@@ -1,6 +1,6 @@
 //! The calls that are open, by task.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{call::Call, fact::Fact};
@@ -8,6 +8,7 @@ use crate::compose::{
     context::Context,
     header::{Header, Source, TaskKey},
 };
+use crate::locks::Space;
 
 /// The open calls of all tasks: usually one per task; a signal handler may call inside a call.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -64,6 +65,12 @@ impl OpenCalls {
             }
             (true, address) => Err(address),
         }
+    }
+
+    /// Returns the locks for which calls have waited since `before_ns`.
+    pub(super) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
+        let waits = |call: &&Call| call.waits_since.is_some_and(|since_ns| since_ns <= before_ns);
+        self.by_task.values().flatten().filter(waits).map(Call::address).collect()
     }
 
     /// Forgets the calls of a task. Returns how many there are.
