@@ -1,9 +1,12 @@
-//! `cargo xtask pictures`: measures pictures, the page, and the tables that follow chains, against a report of the same invented trace.
+//! `cargo xtask pictures`: measures pictures, the page, and the tables that follow states, chains and paths, against a report of the same
+//! invented trace, and these tables also with rows of off-CPU times.
 //!
 //! Two pages are opened in Chromium: how long it takes to the first paint, and whether the timeline moves in 60 frames a second.
 //!
 //! Time is processor time of the whole program, which other programs move less than wall time; wall time and peak memory are beside it.
 //! Every round runs each command once; the least processor time of each counts.
+
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +16,7 @@ mod page;
 
 use crate::{
     bench::{Timed, fastest},
-    generate,
+    generate::{self, Machine},
     harness::{Common, Harness, rounds, verdict},
     process::scratch,
     table,
@@ -52,6 +55,10 @@ const COMMANDS: [(&str, u32); 12] = [
     ("critical", 30),
     ("html", 30),
 ];
+/// Tables that follow states, chains and paths: these are also measured with rows of off-CPU times.
+const FOLLOWING: [&str; 4] = ["chains", "blame --by state", "critical", "why"];
+/// The greatest processor time of these, in ns per event.
+const MAX_NS: f64 = 150.0;
 /// The greatest peak memory.
 const MAX_MIB: f64 = 286.0;
 
@@ -59,24 +66,13 @@ const MAX_MIB: f64 = 286.0;
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let harness = Harness::new("pictures", &options.common, &["python3", "node", "chromium"])?;
     let directory = scratch("pictures-trace")?;
-    let path = directory.join("trace.parquet");
-    generate::run(&path, options.events, 1, false)?;
-    let events = Trace::open(&path)?.event_count();
-    let (trace, output) = (path.display().to_string(), directory.join("output").display().to_string());
-    let klock = harness.klock.display().to_string();
-    let measured = rounds(options.rounds.max(1), &COMMANDS, |(command, _)| {
-        let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
-        let format: &[&str] = match name {
-            "plot" => &["--format", "svg"],
-            "html" => &[],
-            _ => &["--format", "csv"],
-        };
-        let mut words = vec![klock.as_str(), name, "-f", "-o", &output];
-        words.extend((command != TWO).then_some(trace.as_str()));
-        words.extend(
-            arguments.split_whitespace().map(|word| if word == "TRACE" { trace.as_str() } else { word }),
-        );
-        fastest(&[&words, format].concat(), 1)
+    let [trace, off_cpu] = ["trace.parquet", "off-cpu.parquet"].map(|name| directory.join(name));
+    generate::run(&trace, options.events, 1, false)?;
+    generate::run_on(&off_cpu, options.events, 1, &Machine { off_cpu: true, ..Machine::default() })?;
+    let plain = COMMANDS.map(|(command, _)| (command, trace.as_path()));
+    let ways = [&plain[..], &FOLLOWING.map(|command| (command, off_cpu.as_path()))].concat();
+    let measured = rounds(options.rounds.max(1), &ways, |(command, trace)| {
+        measure(&harness, command, trace, &directory.join("output"))
     })?;
     let least = |runs: &Vec<Timed>| {
         let by_processor = |a: &&Timed, b: &&Timed| a.processor_s.total_cmp(&b.processor_s);
@@ -84,6 +80,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
     let best: Vec<Timed> = measured.iter().filter_map(least).collect();
     let report_s = best.first().map_or(f64::INFINITY, |report| report.processor_s);
+    let event_ns = |trace: &Path, timed: &Timed| -> Result<f64> {
+        Ok(timed.processor_s * 1e9 / Trace::open(trace)?.event_count().max(1) as f64)
+    };
     let (mut rows, mut verdicts) = (Vec::new(), Vec::new());
     for ((command, tenths), timed) in COMMANDS.into_iter().zip(&best) {
         let (ratio, most) = (timed.processor_s / report_s, f64::from(tenths) / 10.0);
@@ -91,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             format!("klock {command}"),
             format!("{:.2}", timed.processor_s),
             format!("{:.2}", timed.seconds),
-            format!("{:.0}", timed.processor_s * 1e9 / events.max(1) as f64),
+            format!("{:.0}", event_ns(&trace, timed)?),
             format!("{ratio:.2}"),
             format!("{:.0}", timed.mib),
         ]);
@@ -101,6 +100,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             verdicts.push(verdict(command, found, budget, ratio <= most && timed.mib <= MAX_MIB));
         }
     }
+    let following = ways.iter().zip(&best).filter(|((command, _), _)| FOLLOWING.contains(command));
+    for ((command, path), timed) in following {
+        let rows = if *path == off_cpu { ", with off-CPU rows" } else { "" };
+        let ns = event_ns(path, timed)?;
+        let budget = format!("{MAX_NS:.0} ns, {MAX_MIB:.0} MiB");
+        let found = format!("{ns:.0} ns, {:.0} MiB", timed.mib);
+        let reached = ns <= MAX_NS && timed.mib <= MAX_MIB;
+        verdicts.push(verdict(&format!("an event, {command}{rows}"), found, budget, reached));
+    }
     let head = [
         "command",
         "processor seconds",
@@ -109,11 +117,28 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         "times the report's",
         "peak MiB",
     ];
-    let (pages, page_verdicts) = page::measure(&harness, &path)?;
+    let (pages, page_verdicts) = page::measure(&harness, &trace)?;
     verdicts.extend(page_verdicts);
     let budgets = table::markdown(&["what", "measured", "budget", "reached"], &verdicts);
     let text = format!("{}\n{pages}\n{budgets}", table::markdown(&head, &rows));
     let command = format!("pictures --events {} --rounds {}", options.events, options.rounds);
     harness.publish(&command, "benchmarks.md", "pictures", &text)?;
     Ok(verdicts.iter().all(|verdict| verdict[3] == "yes"))
+}
+
+/// Runs a command for a trace once.
+fn measure(harness: &Harness, command: &str, trace: &Path, output: &Path) -> Result<Timed> {
+    let (klock, trace, output) = (harness.klock.display(), trace.display(), output.display());
+    let [klock, trace, output] = [&klock, &trace, &output].map(ToString::to_string);
+    let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let format: &[&str] = match name {
+        "plot" => &["--format", "svg"],
+        "html" => &[],
+        _ => &["--format", "csv"],
+    };
+    let mut words = vec![klock.as_str(), name, "-f", "-o", &output];
+    words.extend((command != TWO).then_some(trace.as_str()));
+    let with_trace = |word| if word == "TRACE" { trace.as_str() } else { word };
+    words.extend(arguments.split_whitespace().map(with_trace));
+    fastest(&[&words, format].concat(), 1)
 }
