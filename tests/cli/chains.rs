@@ -1,8 +1,8 @@
 //! Checks the tables of chains of a known trace: a holds x, b holds y and waits for x, c waits for y.
 
-use trace_format::{Event, EventKind, LockId, LockRow, SideRows, TaskId, TaskRow};
+use trace_format::{Event, EventKind, LockId, LockRow, TaskId, TaskRow};
 
-use crate::support::{Folder, Outcome, begin_trace, one_wait, run_info, side_rows};
+use crate::support::{Folder, Outcome, Rows, begin_trace, one_wait, run_info, side_rows};
 
 /// Returns the events: b waits for x from 1.1 ms to 2 ms, and c for y from 1.2 ms to 2.5 ms. a holds x until 2 ms, and b holds y until 2.5 ms.
 fn chain() -> Vec<Event> {
@@ -31,7 +31,7 @@ fn chain() -> Vec<Event> {
 }
 
 fn folder(events: &[Event]) -> Folder {
-    let mut rows: SideRows = side_rows();
+    let mut rows = side_rows();
     let lock: LockRow = rows.locks[0].clone();
     rows.locks.push(LockRow {
         id: LockId(1),
@@ -43,7 +43,7 @@ fn folder(events: &[Event]) -> Folder {
     rows.tasks.push(TaskRow { id: TaskId(2), tid: 12, comm: Some("c".to_owned()), ..task });
     let folder = Folder::new();
     let info = run_info("0123456789abcdef0123456789abcdef");
-    let SideRows { stacks, locks, tasks } = rows;
+    let Rows { stacks, locks, tasks } = rows;
     begin_trace(&folder.path("trace.parquet"), events).finish(&info, &stacks, &locks, &tasks).unwrap();
     folder
 }

@@ -1,10 +1,10 @@
 //! Checks `klock analyze order`: its text and rows, its options and its exit codes.
 
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, SideRows, Stack, StackId, TaskId, TraceWriter,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, Stack, StackId, TaskId, TraceWriter,
 };
 
-use crate::support::{Folder, one_wait, run_info, side_rows};
+use crate::support::{Folder, Rows, one_wait, run_info, side_rows};
 
 const CACHE: i32 = 0;
 const LOG: i32 = 1;
@@ -39,7 +39,7 @@ fn folder(calls: &[Call]) -> Folder {
             0,
         )
     };
-    let SideRows { locks, tasks, .. } = side_rows();
+    let Rows { locks, tasks, .. } = side_rows();
     let lock = |(id, name): (i32, &str)| LockRow {
         id: LockId(id),
         address: Some(0x6093_8000 + 0x40 * u64::try_from(id).unwrap()),
@@ -207,7 +207,7 @@ fn filters_select_cycles_and_change_no_order() {
 #[test]
 fn without_releases_the_answer_names_the_way_to_record_them() {
     let folder = Folder::new();
-    let SideRows { stacks, locks, tasks } = side_rows();
+    let Rows { stacks, locks, tasks } = side_rows();
     let mut info = run_info("0123456789abcdef0123456789abcdef");
     info.sources[0].holds = false;
     let mut writer = TraceWriter::create(&folder.path("trace.parquet"), true).unwrap();

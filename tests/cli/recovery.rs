@@ -2,16 +2,19 @@
 
 use std::fs;
 
-use trace_format::RunInfo;
+use trace_format::{RunInfo, SharedStack, SideRows, Stack};
 
-use crate::support::{Folder, begin_trace, one_wait, run_info, side_rows};
+use crate::support::{Folder, Rows, begin_trace, one_wait, run_info, side_rows};
 
 /// Returns a folder with the files of a recorder that was killed after a checkpoint.
 fn killed() -> Folder {
     let folder = Folder::new();
     let mut writer = begin_trace(&folder.path("trace.parquet"), &one_wait());
     let info = RunInfo { complete: false, stop_reason: String::new(), ..run_info("ab") };
-    writer.checkpoint(&info, &side_rows()).unwrap();
+    let Rows { stacks, locks, tasks } = side_rows();
+    let shared = |Stack { id, frames }: Stack| SharedStack { id, frames: vec![frames.into()] };
+    let stacks = stacks.into_iter().map(shared).collect();
+    writer.checkpoint(&info, &SideRows { stacks, locks, tasks, ..SideRows::default() }).unwrap();
     // Without its end: the footer and the side tables are missing.
     drop(writer);
     folder

@@ -7,8 +7,8 @@ use std::{
 
 use tempfile::TempDir;
 use trace_format::{
-    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, SideRows, Stack, StackId, TaskId,
-    TaskRow, TraceWriter,
+    Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, RunInfo, Stack, StackId, TaskId, TaskRow,
+    TraceWriter,
     run_info::{Clocks, Source},
 };
 
@@ -118,8 +118,15 @@ pub(crate) fn run_info(trace_id: &str) -> RunInfo {
     }
 }
 
+/// Rows of the side tables.
+pub(crate) struct Rows {
+    pub(crate) stacks: Vec<Stack>,
+    pub(crate) locks: Vec<LockRow>,
+    pub(crate) tasks: Vec<TaskRow>,
+}
+
 /// Returns the rows of the side tables.
-pub(crate) fn side_rows() -> SideRows {
+pub(crate) fn side_rows() -> Rows {
     let frame = Frame {
         module: Some("/bin/app".to_owned()),
         symbol: Some("work".to_owned()),
@@ -137,7 +144,7 @@ pub(crate) fn side_rows() -> SideRows {
     };
     let task =
         |id, comm: &str| TaskRow { comm: Some(comm.to_owned()), ..TaskRow::new(TaskId(id), 10, 10 + id) };
-    SideRows {
+    Rows {
         stacks: vec![Stack { id: StackId(0), frames: vec![frame] }],
         locks: vec![lock],
         tasks: vec![task(0, "a"), task(1, "b")],
@@ -154,6 +161,6 @@ pub(crate) fn begin_trace(path: &Path, events: &[Event]) -> TraceWriter {
 }
 
 pub(crate) fn write_trace(path: &Path, trace_id: &str, events: &[Event]) {
-    let SideRows { stacks, locks, tasks } = side_rows();
+    let Rows { stacks, locks, tasks } = side_rows();
     begin_trace(path, events).finish(&run_info(trace_id), &stacks, &locks, &tasks).unwrap();
 }
