@@ -124,8 +124,8 @@ fn calls_without_a_clock_are_counted() {
     assert_eq!(missing, 200);
     let trace = assert_same(&place, &[], &script(&program, &["no_counter"]), |_| ());
     let (_, missing) = counts(&trace);
-    // 100 pairs, two threads with 1001 pairs and a broadcast each, and the child's 100 pairs.
-    assert_eq!(missing, 2 * (100 + 2 * 1001 + 100) + 2);
+    // 100 pairs, two threads with 1001 pairs and a broadcast each, which are created and joined, and the child's 100 pairs.
+    assert_eq!(missing, 2 * (100 + 2 * 1001 + 100) + 2 + 4);
 }
 
 #[test]

@@ -229,4 +229,47 @@ impl<'a> Builder<'a> {
             u32::try_from(self.locks.len() - 1).unwrap_or(u32::MAX)
         })
     }
+
+    /// Returns the signal by which a thread starts.
+    fn birth(&mut self, id: TaskId) -> Birth {
+        let Self { signals, links, .. } = self;
+        *signals.entry(id).or_insert_with(|| {
+            let (signal, object) = links.start();
+            Birth { signal, object }
+        })
+    }
+
+    /// Adds the threads that a task created until a time.
+    fn create_until(&mut self, task: usize, id: TaskId, to_ns: i64) {
+        let context = self.context;
+        let births = context.births.of_task(id);
+        while let Some((ns, child)) = births.get(self.tasks[task].created).filter(|(ns, _)| *ns <= to_ns) {
+            self.tasks[task].created += 1;
+            if *ns >= self.from_ns {
+                let birth = self.birth(*child);
+                self.step(task, *ns, Action::Signal(birth.signal));
+            }
+        }
+    }
+
+    /// Adds the threads that tasks created after their last rows. A thread whose creator has no rows starts when it did.
+    fn create_all(&mut self) {
+        let mut ids: Vec<(TaskId, usize)> = self.task_ids.iter().map(|(id, at)| (*id, *at)).collect();
+        ids.sort_unstable();
+        for &(id, _) in &ids {
+            let Some(creator) = (self.context.start)(id).and_then(|start| start.creator) else { continue };
+            let (child, creator) = (self.task_ids[&id], self.task_ids.get(&creator).map(|at| (*at, creator)));
+            match creator {
+                Some((at, creator)) => {
+                    let start_ns = self.tasks[child].start_ns;
+                    self.create_until(at, creator, start_ns);
+                }
+                None if self.tasks[child].birth.take().is_some() => {
+                    self.tasks[child].actions.remove(0);
+                    self.tasks[child].end.0 = self.tasks[child].end.0.saturating_sub(1);
+                }
+                None => {}
+            }
+        }
+    }
 }

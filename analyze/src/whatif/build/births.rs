@@ -1,10 +1,10 @@
-//! Births in a program that is being built: a thread starts when its creator has come to the time at which it created it.
+//! Births of threads: the starts of tasks and their creators in, the threads that each task created out. In the program that is built
+//! from them a thread starts when its creator has come to the time at which it created it.
 
 use rustc_hash::FxHashMap;
 use trace_format::TaskId;
 
-use super::Builder;
-use crate::{critical::TaskStart, whatif::program::Action};
+use crate::critical::TaskStart;
 
 /// The threads that each task created, in the order of their starts.
 #[derive(Debug, Default)]
@@ -32,49 +32,9 @@ impl Births {
         births.values_mut().for_each(|births| births.sort_unstable());
         Self(births)
     }
-}
 
-impl Builder<'_> {
-    /// Returns the signal by which a thread starts.
-    pub(super) fn birth(&mut self, id: TaskId) -> Birth {
-        let Self { signals, links, .. } = self;
-        *signals.entry(id).or_insert_with(|| {
-            let (signal, object) = links.start();
-            Birth { signal, object }
-        })
-    }
-
-    /// Adds the threads that a task created until a time.
-    pub(super) fn create_until(&mut self, task: usize, id: TaskId, to_ns: i64) {
-        let context = self.context;
-        let Some(births) = context.births.0.get(&id) else { return };
-        while let Some((ns, child)) = births.get(self.tasks[task].created).filter(|(ns, _)| *ns <= to_ns) {
-            self.tasks[task].created += 1;
-            if *ns >= self.from_ns {
-                let birth = self.birth(*child);
-                self.step(task, *ns, Action::Signal(birth.signal));
-            }
-        }
-    }
-
-    /// Adds the threads that tasks created after their last rows. A thread whose creator has no rows starts when it did.
-    pub(super) fn create_all(&mut self) {
-        let mut ids: Vec<(TaskId, usize)> = self.task_ids.iter().map(|(id, at)| (*id, *at)).collect();
-        ids.sort_unstable();
-        for &(id, _) in &ids {
-            let Some(creator) = (self.context.start)(id).and_then(|start| start.creator) else { continue };
-            let (child, creator) = (self.task_ids[&id], self.task_ids.get(&creator).map(|at| (*at, creator)));
-            match creator {
-                Some((at, creator)) => {
-                    let start_ns = self.tasks[child].start_ns;
-                    self.create_until(at, creator, start_ns);
-                }
-                None if self.tasks[child].birth.take().is_some() => {
-                    self.tasks[child].actions.remove(0);
-                    self.tasks[child].end.0 = self.tasks[child].end.0.saturating_sub(1);
-                }
-                None => {}
-            }
-        }
+    /// Returns the threads that a task created, with the times of their starts.
+    pub(super) fn of_task(&self, creator: TaskId) -> &[(i64, TaskId)] {
+        self.0.get(&creator).map_or(&[], Vec::as_slice)
     }
 }
