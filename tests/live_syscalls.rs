@@ -31,6 +31,10 @@ const CALLS: [(&str, Option<&str>); 7] = [
 /// The length of a sleep whose call klock should have read, without root.
 const LONG_NS: i64 = 100_000_000;
 
+fn name_of(name: &str) -> &'static str {
+    CALLS.iter().find(|(of, _)| *of == name).unwrap().0
+}
+
 /// Returns the name, the begin and the end of each call of the program, and the thread that made them.
 fn calls(printed: &str) -> (i32, Vec<(&str, i64, i64)>) {
     let lines: Vec<Vec<&str>> = printed.lines().map(|line| line.split(' ').collect()).collect();
@@ -39,11 +43,7 @@ fn calls(printed: &str) -> (i32, Vec<(&str, i64, i64)>) {
         [name, begin, end] => Some((name_of(name), begin.parse().unwrap(), end.parse().unwrap())),
         _ => None,
     };
-    return (tid, lines.iter().filter_map(|words| call(words)).collect());
-
-    fn name_of(name: &str) -> &'static str {
-        CALLS.iter().find(|(of, _)| *of == name).unwrap().0
-    }
+    (tid, lines.iter().filter_map(call).collect())
 }
 
 /// Returns the sleeps of a thread that lie within a time.
