@@ -98,7 +98,8 @@ fn covers() -> impl Strategy<Value = Covers> {
 type Phase = Vec<[i64; 3]>;
 
 fn phase() -> impl Strategy<Value = Phase> {
-    vec([0..50i64, 0..50i64, 0..50i64], 1..5)
+    // A hold of no length at a thread's end would have the release, the end and the join in one ns, whose order no row tells.
+    vec([0..50i64, 1..50i64, 0..50i64], 1..5)
 }
 
 /// The length of phases whose holds take so many times as long.
