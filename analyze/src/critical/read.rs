@@ -19,7 +19,7 @@ use crate::{
 /// The times of the first and the last row of each task.
 pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;
 
-/// What was read of a trace.
+/// The rows read of a trace.
 pub(crate) struct Read<S> {
     /// The tasks that have rows in the window.
     pub(crate) seen: Seen,

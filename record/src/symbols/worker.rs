@@ -52,7 +52,7 @@ pub(super) struct Worker {
     symbolizer: Symbolizer,
     kernel: Option<Kernel>,
     kernel_locks: Option<KernelLockNames<Peek>>,
-    /// How frames show their kernel addresses.
+    /// The form in which frames show their kernel addresses.
     kernel_addresses: KernelAddresses,
     mappings: Mappings,
     /// Look-ups that are not done yet.
