@@ -4,8 +4,24 @@
 //! are those of the crate linux-raw-sys 0.12, which has them from `arch/x86/entry/syscalls/syscall_64.tbl` and `scripts/syscall.tbl` of the kernel;
 //! 470 and 471 came with 6.19 and 7.0. Calls of the x32 ABI are left out.
 
+/// Calls from 424, which all architectures count alike since 5.1 (`Documentation/process/adding-syscalls.rst`).
+macro_rules! from_424 {
+    () => {
+        "
+@424 pidfd_send_signal io_uring_setup io_uring_enter
+io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2
+pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset
+landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
+fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr
+lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr listns
+rseq_slice_yield
+"
+    };
+}
+
 /// Calls of x86-64, from 0.
-pub(super) const X86_64: &str = "
+pub(super) const X86_64: &str = concat!(
+    "
 read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn
 ioctl pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise shmget shmat shmctl
 dup dup2 pause nanosleep getitimer alarm setitimer getpid sendfile socket connect accept sendto recvfrom sendmsg
@@ -34,17 +50,14 @@ accept4 signalfd4 eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv pwritev
 recvmmsg fanotify_init fanotify_mark prlimit64 name_to_handle_at open_by_handle_at clock_adjtime syncfs sendmmsg setns
 getcpu process_vm_readv process_vm_writev kcmp finit_module sched_setattr sched_getattr renameat2 seccomp getrandom
 memfd_create kexec_file_load bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect
-pkey_alloc pkey_free statx io_pgetevents rseq uretprobe @424 pidfd_send_signal io_uring_setup io_uring_enter
-io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2
-pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset
-landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
-fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr
-lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr listns
-rseq_slice_yield
-";
+pkey_alloc pkey_free statx io_pgetevents rseq uretprobe
+",
+    from_424!()
+);
 
 /// Calls of 64-bit ARM, from 0.
-pub(super) const AARCH64: &str = "
+pub(super) const AARCH64: &str = concat!(
+    "
 io_setup io_destroy io_submit io_cancel io_getevents setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr
 listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr getcwd lookup_dcookie eventfd2 epoll_create1
 epoll_ctl epoll_pwait dup dup3 fcntl inotify_init1 inotify_add_watch inotify_rm_watch ioctl ioprio_set ioprio_get
@@ -69,11 +82,7 @@ remap_file_pages mbind get_mempolicy set_mempolicy migrate_pages move_pages rt_t
 recvmmsg @260 wait4 prlimit64 fanotify_init fanotify_mark name_to_handle_at open_by_handle_at clock_adjtime syncfs
 setns sendmmsg process_vm_readv process_vm_writev kcmp finit_module sched_setattr sched_getattr renameat2 seccomp
 getrandom memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect
-pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load @424 pidfd_send_signal io_uring_setup io_uring_enter
-io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2
-pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset
-landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
-fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr
-lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr listns
-rseq_slice_yield
-";
+pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load
+",
+    from_424!()
+);
