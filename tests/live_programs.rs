@@ -240,7 +240,8 @@ fn mutexes_of_a_rust_program_are_not_locks_of_the_c_library() {
     let Some(program) = known_rust(&place) else { return };
     let (recorded, ended) = unharmed(&place, &program, &["4", "5000"], as_it_is);
     assert!(ended.stdout.contains("COUNT HOT 20000"), "{}", ended.stdout);
-    assert_eq!(recorded.events.len(), 0, "{:?}", recorded.locks);
+    let counted = recorded.locks.iter().filter(|lock| !lock.kind.is_idle()).collect::<Vec<_>>();
+    assert!(counted.is_empty(), "{counted:?}");
     let output = place.path("said.parquet");
     let mut recorder = klock();
     recorder
