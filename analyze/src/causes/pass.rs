@@ -73,6 +73,7 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     /// Adds a row at the time of the clock.
     #[inline]
     fn add(&mut self, row: &impl EventRow) {
+        self.queues.receiver.row(row);
         if row.kind() == EventKind::Lost {
             self.settle();
             self.queues.end();

@@ -1,5 +1,7 @@
 //! Receivers of waiting time by cause. A pass sends time, holds and waits as they become known.
 
+use trace_format::EventRow;
+
 use super::{Caused, Passed};
 use crate::{
     engine::{Hold, Share, TryFailure, Wait},
@@ -19,6 +21,11 @@ pub(crate) trait Receiver {
 
     /// The columns that it needs.
     const DETAIL: input::Detail = input::Detail::Causes;
+
+    /// The next row, before its effect on waits and holds.
+    fn row(&mut self, row: &impl EventRow) {
+        let _ = row;
+    }
 
     /// Time of waits. The time that a hold causes may arrive after its end, at the next row of its task.
     fn caused(&mut self, caused: &Caused);
@@ -61,6 +68,11 @@ pub(crate) trait Receiver {
     /// A hold ended.
     fn hold(&mut self, hold: &Hold) {
         let _ = hold;
+    }
+
+    /// Plain holds that ended some time ago, in a reading that sends them together, as in [`Sink`](crate::engine::Sink::plain_holds).
+    fn plain_holds(&mut self, holds: &[Hold]) {
+        holds.iter().for_each(|hold| self.hold(hold));
     }
 
     /// A wait ended.

@@ -1,22 +1,22 @@
 //! The page of `klock html`: one HTML file with the verdicts, tables and pictures of a trace and an explorable timeline.
 //!
 //! A trace and [`Options`] enter, a [`Page`] leaves, which [`Page::write`] writes. `activity` finds the busiest windows in the rows of the
-//! trace. One more reading (`second`) makes the rest, or two if the trace has many locks: `tables` turns every table into columns, `levels`
-//! adds up how long each lock was held and waited for, `windows` keeps the intervals of the windows one by one, `pack` stores columns of
-//! numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.
+//! trace. One more reading makes the rest, or two if the trace has many locks: `causes` follows who pays for waits, `tables` turns every table
+//! into columns, `levels` adds up how long each lock was held and waited for, `windows` keeps the intervals of the windows one by one, `pack`
+//! stores columns of numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.
 
 use std::io::Write;
 
 use trace_format::Trace;
 
 use crate::{
-    causes::{self, Followed},
+    causes::Followed,
     error::AnalyzeError,
     input::{Input, filter::Filter, readers},
     plot::{self, Theme, overview},
     tables::{
-        blame, chains,
-        gather::{self, Finish as _, Gather as _},
+        beside, blame, chains,
+        gather::{self, Finish as _},
         report,
         timeline::window,
         why,
@@ -24,12 +24,12 @@ use crate::{
 };
 
 mod activity;
+mod causes;
 mod data;
 mod html;
 mod levels;
 mod options;
 mod pack;
-mod second;
 mod slices;
 mod tables;
 #[cfg(test)]
@@ -39,10 +39,10 @@ mod windows;
 
 pub use options::{INTERVALS, Options};
 
+use causes::Causes;
 use data::{About, Data, Picture};
 use levels::Levels;
 use pack::Pack;
-use second::Second;
 use windows::Keep;
 
 /// The rows of a table that a page holds; more than a person reads, and few enough for a small page.
@@ -98,57 +98,56 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let has_states = input.has_holder_states()?;
     let plan = timeline::Plan::of(&input, window(&input)?, options)?;
 
-    let tables = (report::gather(inputs, &report_options), why::gather(inputs, &why_options));
-    let mut gathered = (tables, (blame::gather(inputs, &blame_options)?, overview.gather(inputs)?));
-    let chains_found = || chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states);
-    let selection = &input.selection;
+    let (blame, over_time) = (blame::gather(inputs, &blame_options)?, overview.gather(inputs)?);
+    let tables = (report::gather(inputs, &report_options), (blame, over_time));
+    let mut gathered = (why::gather(inputs, &why_options), tables);
+    let causes = |states, locks: Vec<i32>| {
+        let (levels, keep) = plan.sinks(&input, locks.into_iter(), options);
+        Causes {
+            selection: &input.selection,
+            chains: chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states),
+            why: why::Parts::new(&input.names),
+            states,
+            levels,
+            keep,
+        }
+    };
 
     // The locks that matter are known once tables are made. With few locks, one reading makes the tables and follows all locks.
+    let how = (readers(), allow_loss);
     let mut followed = None;
     if input.names.locks().len() <= most {
-        let all = || input.names.locks().iter().map(|lock| lock.id.0);
-        let second = || {
-            let (tables, why) = (gathered.sink(0), why::Parts::of_all(&input.names));
-            let states = has_states.then(|| gathered.0.0.states(0));
-            Second::new(selection, tables, chains_found(), why, states, plan.sinks(&input, all(), options))
-        };
-        let one = causes::of_waits(&input, allow_loss, second)?;
-        // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
-        if one.stats.late_rows == 0 {
-            let (tables, receiver) = one.receiver.finish();
-            gathered.add(0, vec![tables], &one.outcome)?;
-            followed = Some(Followed { receiver, stats: one.stats, trust: one.trust, outcome: one.outcome });
-        }
+        let all = || input.names.locks().iter().map(|lock| lock.id.0).collect();
+        followed = Some(beside::follow((inputs, 0), how, &mut gathered, |(_, (report, _))| {
+            causes(has_states.then(|| report.states(0)), all())
+        })?);
+    } else {
+        gather::read(inputs, readers(), &mut gathered.1)?;
     }
-    if followed.is_none() {
-        gather::read(inputs, readers(), &mut gathered)?;
-    }
-    let ((report_found, why), (blame, over_time)) = gathered;
-    let report = report_found.report(&report_options, false, None)?;
-    let blame = blame.finish()?;
+    let report = gathered.1.0.report(&report_options, false, None)?;
     let ranked = || report.rows.iter().filter_map(|row| row.key.lock_id());
-    let mut why = why.choose();
     let Followed { receiver, stats, trust, .. } = match followed {
         Some(followed) => followed,
         None => {
-            let second = || {
-                let timeline = plan.sinks(&input, ranked().take(timeline::MAX_LOCKS), options);
-                let states = has_states.then(|| report_found.states(0));
-                Second::new(selection, (), chains_found(), why.receiver(0), states, timeline)
-            };
-            let Followed { receiver, stats, trust, outcome } = causes::of_waits(&input, allow_loss, second)?;
-            Followed { receiver: receiver.finish().1, stats, trust, outcome }
+            let (why, (report, _)) = &mut gathered;
+            beside::follow((inputs, 0), how, why, |_| {
+                let most = ranked().take(timeline::MAX_LOCKS).collect();
+                causes(has_states.then(|| report.states(0)), most)
+            })?
         }
     };
-    why.judge(0, receiver.why)?;
-    let why = why.finish()?;
+    let (mut why, (report_found, (blame, over_time))) = gathered;
+    let blame = blame.finish()?;
+    why.add_parts(0, receiver.why);
+    let why = why.judge()?.finish()?;
     let states = receiver.states.map(|states| vec![states.found]);
     let overview = overview.finish(&report_found, states, over_time)?;
     let mut chains = chains::RootsGathered::new(&chains_inputs, &chains_options)?;
     let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };
     chains::add_totals(&mut totals, &chains.add(0, receiver.chains), has_states, stats);
     let chains = chains.finish(totals, trust)?;
-    assemble(&input, &plan, Computed { report, why, blame, chains, overview, timeline: receiver.timeline })
+    let timeline = (receiver.levels, receiver.keep);
+    assemble(&input, &plan, Computed { report, why, blame, chains, overview, timeline })
 }
 
 /// The tables of a trace, and the sums and intervals of its timeline.

@@ -45,13 +45,6 @@ impl<V: Default> ByRow<V> {
         self.number(key).checked_sub(1).unwrap_or_else(|| self.of_unnumbered(key))
     }
 
-    /// Returns the value of a row that was added.
-    #[inline(always)]
-    pub(crate) fn find(&mut self, key: RowKey) -> Option<&mut V> {
-        let at = self.find_index(key)?;
-        Some(self.at(at))
-    }
-
     /// Returns the index of a row that was added.
     #[inline(always)]
     pub(crate) fn find_index(&self, key: RowKey) -> Option<u32> {
@@ -125,7 +118,8 @@ mod tests {
         fn every_row_has_one_value_whatever_its_lock(keys in prop::collection::vec(key(), 0..60), known in 0..8_usize) {
             let (mut by_row, mut counts, mut order) = (ByRow::<u32>::new(known), HashMap::new(), Vec::new());
             for key in keys {
-                prop_assert_eq!(by_row.find(key).copied(), counts.get(&key).copied());
+                let found = by_row.find_index(key).map(|at| *by_row.at(at));
+                prop_assert_eq!(found, counts.get(&key).copied());
                 *by_row.of(key) += 1;
                 if !order.contains(&key) {
                     order.push(key);

@@ -38,11 +38,21 @@ pub(crate) fn read(
     readers: usize,
     gather: &mut impl Gather,
 ) -> Result<(), AnalyzeError> {
-    for (at, input) in inputs.iter().enumerate() {
-        let (sinks, outcome) = input.run_apart(gather.detail(), readers, || gather.sink(at))?;
-        gather.add(at, sinks, &outcome)?;
-    }
-    Ok(())
+    (0..inputs.len()).try_for_each(|at| read_one((inputs, at), readers, gather))
+}
+
+/// Reads one of the inputs.
+///
+/// # Errors
+///
+/// As [`read`].
+pub(crate) fn read_one(
+    (inputs, at): (&[Input<'_>], usize),
+    readers: usize,
+    gather: &mut impl Gather,
+) -> Result<(), AnalyzeError> {
+    let (sinks, outcome) = inputs[at].run_apart(gather.detail(), readers, || gather.sink(at))?;
+    gather.add(at, sinks, &outcome)
 }
 
 /// Makes a table of what was gathered.

@@ -16,6 +16,7 @@ pub mod timeline;
 pub mod whatif;
 pub mod why;
 
+pub(crate) mod beside;
 pub(crate) mod buckets;
 pub(crate) mod by_pair;
 pub(crate) mod by_row;

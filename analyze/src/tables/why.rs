@@ -1,8 +1,7 @@
 //! `klock analyze why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
 //!
-//! The first reading of each trace adds up how every lock was used and chooses the worst ones; two more choose the waits for these and
-//! follow their causes. Rules judge the sums of each lock; text says the verdicts whose rule holds, all other formats have every rule
-//! with its value and its limit.
+//! One reading of each trace adds up how every lock was used and follows the causes of the waits for it. The worst locks are chosen then; rules
+//! judge their sums; text says the verdicts whose rule holds, all other formats have every rule with its value and its limit.
 
 use std::{
     borrow::Borrow,
@@ -14,14 +13,8 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{LockId, Trace};
 
-use super::{
-    Table,
-    gather::{self, Gather},
-    table, trace_column,
-    whatif::Change,
-};
+use super::{Table, beside, gather::Gather, table, trace_column, whatif::Change};
 use crate::{
-    causes,
     error::AnalyzeError,
     input::{
         Detail, Input, ReadOutcome,
@@ -47,6 +40,7 @@ mod text;
 mod usage;
 mod words;
 
+use herds::Herds;
 use judging::lock;
 pub(crate) use parts::Parts;
 pub use predictions::Prediction;
@@ -111,29 +105,29 @@ pub(crate) fn of_inputs(
     readers: usize,
 ) -> Result<Why, AnalyzeError> {
     let mut gathered = gather(inputs, options);
-    gather::read(inputs, readers, &mut gathered)?;
-    let mut chosen = gathered.choose();
     for (at, input) in inputs.iter().enumerate() {
-        if chosen.of_input(at).next().is_some() {
-            let followed = causes::of_waits(input, options.allow_loss, || chosen.receiver(at))?;
-            chosen.judge(at, followed.receiver)?;
-            chosen.predict(at)?;
-        }
+        let how = (readers, options.allow_loss);
+        let followed = beside::follow((inputs, at), how, &mut gathered, |_| Parts::new(&input.names))?;
+        gathered.add_parts(at, followed.receiver);
     }
-    chosen.finish()
+    let mut judged = gathered.judge()?;
+    judged.predict()?;
+    judged.finish()
 }
 
-/// Gathers the use of all locks.
+/// Gathers the use of all locks, and the parts of the waits for them.
 pub(crate) struct Gathered<'a> {
     inputs: &'a [Input<'a>],
     options: &'a Options,
     used: Vec<Used>,
     trusts: Vec<Trust>,
+    /// By input.
+    parts: Vec<Parts<'a>>,
 }
 
 /// Gathers the use of all locks, from which those that are judged are chosen.
 pub(crate) fn gather<'a>(inputs: &'a [Input<'a>], options: &'a Options) -> Gathered<'a> {
-    Gathered { inputs, options, used: Vec::new(), trusts: Vec::new() }
+    Gathered { inputs, options, used: Vec::new(), trusts: Vec::new(), parts: Vec::new() }
 }
 
 impl<'a> Gather for Gathered<'a> {
@@ -156,94 +150,86 @@ impl<'a> Gather for Gathered<'a> {
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
         let deadlocked = deadlocked(input, outcome, &trust)?;
-        let mut herds = herds::of(input)?;
-        let used = found.into_iter().map(|(lock, of_lock): (LockId, LockUse)| Used {
+        self.used.extend(found.into_iter().map(|(lock, of_lock): (LockId, LockUse)| Used {
             input: at,
             lock,
             of_lock,
-            herds: herds.remove(&lock).unwrap_or_default(),
+            herds: Herds::default(),
             is_deadlocked: deadlocked.contains(&lock),
             end_ns: outcome.end_ns,
-        });
-        self.used.extend(used.filter(|used| used.lost_ns() > 0 || used.is_deadlocked));
+        }));
         self.trusts.push(trust);
         Ok(())
     }
 }
 
 impl<'a> Gathered<'a> {
-    /// Chooses the locks that are judged.
-    pub(crate) fn choose(self) -> Chosen<'a> {
-        let Self { inputs, options, mut used, trusts } = self;
+    /// Adds the parts of the waits of the next input, whose locks are added.
+    pub(crate) fn add_parts(&mut self, at: usize, mut parts: Parts<'a>) {
+        let mut herds = parts.herds();
+        for used in self.used.iter_mut().filter(|used| used.input == at) {
+            used.herds = herds.remove(&used.lock).unwrap_or_default();
+        }
+        self.used.retain(|used| used.lost_ns() > 0 || used.is_deadlocked);
+        self.parts.push(parts);
+    }
+
+    /// Chooses the locks that are judged, and judges them by the causes of their waits.
+    pub(crate) fn judge(self) -> Result<Judged<'a>, AnalyzeError> {
+        let Self { inputs, options, mut used, trusts, mut parts } = self;
         let order = |used: &Used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock);
         used.sort_by_key(order);
         let locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
-        let locks = used.iter().map(|_| None).collect();
-        Chosen { inputs, options, used, trusts, locks_total, locks }
+        for (at, parts) in parts.iter_mut().enumerate() {
+            parts.finish(used.iter().filter(|used| used.input == at).map(|used| used.lock));
+        }
+        let are_covered = inputs.iter().map(Input::has_holder_states).collect::<Result<Vec<_>, _>>()?;
+        let judge = |used: &Used| {
+            let (at, input) = (used.input, &inputs[used.input]);
+            let trace = (inputs.len() > 1).then(|| input.label.clone());
+            let of_lock = parts[at].of_lock(used.lock);
+            (at, Lock { trace, ..lock(input, used, of_lock, are_covered[at]) })
+        };
+        let locks = used.iter().map(judge).collect();
+        Ok(Judged { inputs, options, trusts, locks_total, locks })
     }
 }
 
 /// The locks that are judged.
-pub(crate) struct Chosen<'a> {
+pub(crate) struct Judged<'a> {
     inputs: &'a [Input<'a>],
     options: &'a Options,
-    used: Vec<Used>,
     trusts: Vec<Trust>,
     locks_total: usize,
-    locks: Vec<Option<Lock>>,
+    /// With the index of their input.
+    locks: Vec<(usize, Lock)>,
 }
 
-impl<'a> Chosen<'a> {
-    fn of_input(&self, at: usize) -> impl Iterator<Item = (usize, &Used)> {
-        self.used.iter().enumerate().filter(move |(_, used)| used.input == at)
-    }
-
-    /// Returns a receiver for the waits of the chosen locks of an input.
-    pub(crate) fn receiver(&self, at: usize) -> Parts<'a> {
-        Parts::of(self.of_input(at).map(|(_, used)| used.lock), &self.inputs[at].names)
-    }
-
-    /// Judges the locks of an input by the causes of their waits.
-    pub(crate) fn judge(&mut self, at: usize, mut parts: Parts<'_>) -> Result<(), AnalyzeError> {
-        parts.finish();
-        let input = &self.inputs[at];
-        let is_covered = input.has_holder_states()?;
-        let trace = (self.inputs.len() > 1).then(|| input.label.clone());
-        let judge = |(index, used): (usize, &Used)| {
-            let of_lock = parts.of_lock(used.lock)?;
-            Some((index, Lock { trace: trace.clone(), ..lock(input, used, of_lock, is_covered) }))
-        };
-        let judged: Vec<_> = self.of_input(at).filter_map(judge).collect();
-        judged.into_iter().for_each(|(index, lock)| self.locks[index] = Some(lock));
-        Ok(())
-    }
-
-    /// Predicts what the changes would gain that the verdicts on the locks of an input ask for.
-    fn predict(&mut self, at: usize) -> Result<(), AnalyzeError> {
-        let indexes: Vec<usize> = self.of_input(at).map(|(index, _)| index).collect();
-        let is_asked = |finding: &&mut Finding| finding.change.is_some();
-        let mut findings: Vec<&mut Finding> = Vec::new();
-        let locks = self.locks.iter_mut().enumerate().filter(|(index, _)| indexes.contains(index));
-        for (_, lock) in locks {
-            findings.extend(lock.iter_mut().flat_map(|lock| &mut lock.findings).filter(is_asked));
+impl Judged<'_> {
+    /// Predicts what the changes would gain that the verdicts ask for.
+    fn predict(&mut self) -> Result<(), AnalyzeError> {
+        for (at, input) in self.inputs.iter().enumerate() {
+            let locks = self.locks.iter_mut().filter(|(of, _)| *of == at);
+            let findings = locks.flat_map(|(_, lock)| &mut lock.findings);
+            let (changes, findings): (Vec<Change>, Vec<&mut Finding>) =
+                findings.filter_map(|finding| Some((finding.change.clone()?, finding))).unzip();
+            let predicted = predictions::predict(input, &changes)?;
+            findings
+                .into_iter()
+                .zip(predicted)
+                .for_each(|(finding, prediction)| finding.prediction = Some(prediction));
         }
-        let changes: Vec<Change> = findings.iter().filter_map(|finding| finding.change.clone()).collect();
-        let predicted = predictions::predict(&self.inputs[at], &changes)?;
-        findings
-            .into_iter()
-            .zip(predicted)
-            .for_each(|(finding, prediction)| finding.prediction = Some(prediction));
         Ok(())
     }
 
     /// Returns the table.
     pub(crate) fn finish(self) -> Result<Why, AnalyzeError> {
-        let Self { inputs, options, trusts, locks_total, locks, .. } = self;
+        let Self { inputs, options, trusts, locks_total, locks } = self;
         let has_off_cpu = inputs.iter().map(Input::has_off_cpu).collect::<Result<Vec<_>, _>>()?;
         Ok(Why {
             traces: inputs.len(),
-            locks: locks.into_iter().flatten().collect(),
+            locks: locks.into_iter().map(|(_, lock)| lock).collect(),
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu: has_off_cpu.contains(&true),

@@ -6,10 +6,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, LockKind, TaskId};
 
-use crate::{
-    error::AnalyzeError,
-    input::{Detail, Input},
-};
+use crate::input::names::Names;
 
 /// A signal or broadcast wakes a herd if it ends this many waits.
 const HERD: u32 = 3;
@@ -32,18 +29,11 @@ pub(super) struct Herds {
     pub(super) by_task: FxHashMap<TaskId, i64>,
 }
 
-/// Returns the herds by mutex. Reads the trace if it has condition variables.
-pub(super) fn of(input: &Input<'_>) -> Result<FxHashMap<LockId, Herds>, AnalyzeError> {
-    let locks = input.names.locks();
-    if !locks.iter().any(|lock| lock.kind == LockKind::CondVar) {
-        return Ok(FxHashMap::default());
-    }
-    let is_condition = |lock: LockId| input.names.lock(lock).is_some_and(|row| row.kind == LockKind::CondVar);
-    let mut finder = Finder::new(is_condition);
-    input.rows(Detail::Times, |row| finder.push(row))?;
-    let mut found = finder.finish();
-    found.retain(|_, herds| herds.wakes > 0 && herds.wakes * RARE >= herds.signals);
-    Ok(found)
+/// Returns a finder for a trace with these locks; `None` if it has no condition variables.
+pub(super) fn finder(names: &Names) -> Option<Finder<'_>> {
+    let has_some = names.locks().iter().any(|lock| lock.kind == LockKind::CondVar);
+    let is_condition = |lock: LockId| names.lock(lock).is_some_and(|row| row.kind == LockKind::CondVar);
+    has_some.then(|| Finder::new(Box::new(is_condition)))
 }
 
 /// A condition wait that is open.
@@ -88,8 +78,8 @@ struct Wake {
 type LastWakes = [Option<(TaskId, i64, u64)>; 2];
 
 /// Finds herds.
-struct Finder<F> {
-    is_condition: F,
+pub(super) struct Finder<'a> {
+    is_condition: Box<dyn Fn(LockId) -> bool + 'a>,
     now_ns: i64,
     tasks: FxHashMap<TaskId, Task>,
     last: FxHashMap<LockId, LastWakes>,
@@ -98,8 +88,8 @@ struct Finder<F> {
     found: FxHashMap<LockId, Herds>,
 }
 
-impl<F: Fn(LockId) -> bool> Finder<F> {
-    fn new(is_condition: F) -> Self {
+impl<'a> Finder<'a> {
+    fn new(is_condition: Box<dyn Fn(LockId) -> bool + 'a>) -> Self {
         Self {
             is_condition,
             now_ns: i64::MIN,
@@ -112,7 +102,7 @@ impl<F: Fn(LockId) -> bool> Finder<F> {
     }
 
     /// Adds the next row.
-    fn push(&mut self, row: &impl EventRow) {
+    pub(super) fn push(&mut self, row: &impl EventRow) {
         self.now_ns = self.now_ns.max(row.ts_ns());
         if row.kind() == EventKind::Lost {
             return self.end();
@@ -132,8 +122,15 @@ impl<F: Fn(LockId) -> bool> Finder<F> {
         }
     }
 
-    /// Returns the herds.
-    fn finish(mut self) -> FxHashMap<LockId, Herds> {
+    /// Returns the herds by mutex, where they are not rare.
+    pub(super) fn finish(self) -> FxHashMap<LockId, Herds> {
+        let mut found = self.all();
+        found.retain(|_, herds| herds.wakes > 0 && herds.wakes * RARE >= herds.signals);
+        found
+    }
+
+    /// Returns all herds.
+    fn all(mut self) -> FxHashMap<LockId, Herds> {
         self.end();
         self.found
     }
@@ -269,9 +266,9 @@ mod tests {
     };
 
     fn of_events(events: &[Event], is_condition: impl Fn(LockId) -> bool) -> FxHashMap<LockId, Herds> {
-        let mut finder = Finder::new(is_condition);
+        let mut finder = Finder::new(Box::new(is_condition));
         events.iter().for_each(|event| finder.push(event));
-        finder.finish()
+        finder.all()
     }
 
     /// A wait that a wake-up ended: whether it was in vain, its task, and the time.

@@ -1,10 +1,11 @@
-//! The second reading, which splits the waits for the chosen locks by cause. Causes of waits enter; parts of each lock's waits leave.
+//! The parts of the waits for each lock: rows and the causes of waits enter; parts by cause leave, and the herds that came for each mutex.
 
 use std::mem;
 
-use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, Syscall, TaskId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{EventRow, LockId, StackId, Syscall, TaskId};
 
+use super::herds::{self, Herds};
 use crate::{
     causes::{Caused, Detail, Payer, Receiver, State},
     engine::Hold,
@@ -47,11 +48,10 @@ pub(super) struct LockParts {
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
 }
 
-/// The parts of the chosen locks.
+/// The parts of all locks.
 pub(crate) struct Parts<'a> {
     names: &'a Names,
-    /// Whether every lock is chosen.
-    is_of_all: bool,
+    herds: Option<herds::Finder<'a>>,
     by_lock: ByRow<LockParts>,
     /// The holds from each stack, which are not in `by_lock` yet, and their index by lock and stack.
     by_pair: ByPair,
@@ -70,26 +70,25 @@ struct HoldParts {
 }
 
 impl<'a> Parts<'a> {
-    pub(super) fn of(locks: impl Iterator<Item = LockId>, names: &'a Names) -> Self {
-        let mut parts = Self { is_of_all: false, ..Self::of_all(names) };
-        for lock in locks {
-            parts.by_lock.of(RowKey::Lock(lock));
-        }
-        parts
-    }
-
-    /// The parts of all locks, from which those that are judged are chosen later.
-    pub(crate) fn of_all(names: &'a Names) -> Self {
+    pub(crate) fn new(names: &'a Names) -> Self {
         let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
-        Self { names, is_of_all: true, by_lock, by_pair, holds: Vec::new(), sites: Vec::new() }
+        Self { names, herds: herds::finder(names), by_lock, by_pair, holds: Vec::new(), sites: Vec::new() }
     }
 
-    /// Adds the holds to the parts of their locks: no more follow.
-    pub(super) fn finish(&mut self) {
+    /// Returns the herds by mutex: no more rows follow.
+    pub(super) fn herds(&mut self) -> FxHashMap<LockId, Herds> {
+        self.herds.take().map(herds::Finder::finish).unwrap_or_default()
+    }
+
+    /// Adds the holds to the parts of these locks, once: no more follow.
+    pub(super) fn finish(&mut self, locks: impl Iterator<Item = LockId>) {
+        let locks: FxHashSet<LockId> = locks.collect();
         let holds = mem::take(&mut self.holds);
         for ((lock, site), of_stack) in mem::take(&mut self.sites).into_iter().zip(holds) {
-            let Some(parts) = self.of_lock(lock) else { continue };
-            let of_site = parts.sites.entry(site).or_default();
+            if !locks.contains(&lock) {
+                continue;
+            }
+            let of_site = self.of_lock(lock).sites.entry(site).or_default();
             of_site.holds += of_stack.holds;
             add(&mut of_site.hold_ns, of_stack.hold_ns);
             of_site.awaited += of_stack.awaited;
@@ -97,38 +96,40 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Returns the parts of a chosen lock.
+    /// Returns the parts of a lock.
     #[inline]
-    pub(super) fn of_lock(&mut self, lock: LockId) -> Option<&mut LockParts> {
-        let key = RowKey::Lock(lock);
-        if self.is_of_all { Some(self.by_lock.of(key)) } else { self.by_lock.find(key) }
+    pub(super) fn of_lock(&mut self, lock: LockId) -> &mut LockParts {
+        self.by_lock.of(RowKey::Lock(lock))
     }
 
-    /// Returns the holds of a chosen lock from a stack.
+    /// Returns the holds of a lock from a stack.
     #[inline]
-    fn holds(&mut self, lock: LockId, stack: Option<StackId>) -> Option<&mut HoldParts> {
-        let at = match self.by_pair.get(lock, stack) {
-            Some(at) => at,
-            None => self.add_stack(lock, stack)?,
-        };
-        Some(&mut self.holds[at as usize])
+    fn holds(&mut self, lock: LockId, stack: Option<StackId>) -> &mut HoldParts {
+        let at = self.by_pair.get(lock, stack).unwrap_or_else(|| self.add_stack(lock, stack));
+        &mut self.holds[at as usize]
     }
 
-    fn add_stack(&mut self, lock: LockId, stack: Option<StackId>) -> Option<u32> {
-        self.of_lock(lock)?;
+    fn add_stack(&mut self, lock: LockId, stack: Option<StackId>) -> u32 {
         // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
         let at = self.holds.len() as u32;
         self.holds.push(HoldParts::default());
         self.sites.push((lock, self.names.point_number(lock, stack)));
         self.by_pair.set(lock, stack, at);
-        Some(at)
+        at
     }
 }
 
 impl Receiver for Parts<'_> {
+    #[inline]
+    fn row(&mut self, row: &impl EventRow) {
+        if let Some(herds) = &mut self.herds {
+            herds.push(row);
+        }
+    }
+
     fn caused(&mut self, caused: &Caused) {
         let names = self.names;
-        let Some(parts) = self.of_lock(caused.lock) else { return };
+        let parts = self.of_lock(caused.lock);
         let state = caused.state.unwrap_or_default();
         add(
             match caused.payer {
@@ -162,7 +163,7 @@ impl Receiver for Parts<'_> {
         if !hold.is_credited() {
             return;
         }
-        let Some(site) = self.holds(hold.lock, hold.stack) else { return };
+        let site = self.holds(hold.lock, hold.stack);
         site.holds += 1;
         let ns = hold.end_ns.saturating_sub(hold.start_ns);
         add(&mut site.hold_ns, ns);

@@ -1,4 +1,4 @@
-//! The first reading: how every lock was used. Holds and waits enter; sums by lock leave.
+//! The use of every lock: holds and waits enter; sums by lock leave.
 //!
 //! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
 

@@ -158,7 +158,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
             )
         }
         Verdict::Convoy | Verdict::Handoff => format!(
-            "nobody had it for {} of the waiting: {} for each acquisition that waited",
+            "no task held it during {} of the waiting: {} for each acquisition that waited",
             share(parts.handoff_ns),
             mean(parts.handoff_ns, facts.contended)
         ),
