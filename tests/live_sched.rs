@@ -168,15 +168,39 @@ fn threads_that_hold_no_lock_have_no_rows_and_no_rows_are_recorded_on_request() 
 #[ignore = "records a program; run by cargo xtask test"]
 fn a_holder_that_sleeps_with_the_lock_is_asleep_for_those_who_wait() {
     let place = Place::new();
+    assert_sleepers_are_asleep(&place, || place.run_fixture(&[], "known_chain", &["4", "200"]).0);
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn as_root_a_holder_that_sleeps_is_asleep_too_beside_kernel_locks_and_futexes() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let place = Place::new();
+    let program = place.program("known_chain");
+    assert_sleepers_are_asleep(&place, || {
+        let mut record = klock();
+        record.args(["record", "-f", "-o"]).arg(place.path("t.parquet")).arg("--").arg(&program);
+        record_whole(record.args(["4", "200"]));
+        let recorded = place.recorded();
+        let sources: Vec<_> = recorded.trace.info().sources.iter().map(|source| &*source.name).collect();
+        assert!(["contention", "futex"].iter().all(|name| sources.contains(name)), "{sources:?}");
+        recorded
+    });
+}
+
+/// Asserts that the holders of known_chain, which this records by default, are asleep or wait for the next one.
+fn assert_sleepers_are_asleep(place: &Place, record: impl Fn() -> Recorded) {
     // A machine may hide the switches of a task: the recording is made again then.
     let found = (0..8).any(|_| {
-        let (recorded, _) = place.run_fixture(&[], "known_chain", &["4", "200"]);
+        let recorded = record();
         if let Some(reason) = refused(&recorded.trace) {
             skip(reason);
             return true;
         }
         let path = place.path("t.parquet");
-        let blame = ["blame", "--by", "state", "--format", "csv"];
+        let blame = ["blame", "--by", "state", "--kind", "pthread_mutex", "--format", "csv"];
         let ended = support::run(klock().args(blame).arg(&path).stdin(Stdio::null()));
         assert!(ended.status.success(), "{}", ended.stderr);
         let rows = csv_rows(&ended.stdout);

@@ -68,7 +68,7 @@ impl Default for Options {
 /// The off-CPU times to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedRows {
-    /// Those of holders, if the command records its own calls, nothing else is recorded in the kernel, and the kernel permits it.
+    /// Those of holders, if klock starts the program, holders of locks are recorded, and the kernel permits it.
     #[default]
     Auto,
     /// Those of all recorded tasks, with stacks and wakers, by BPF programs, which need root.

@@ -194,7 +194,8 @@ impl Plan {
             let limits = if source.is_sched() { &off_cpu_limits } else { &user_limits };
             source.limits.extend_from_slice(limits);
         }
-        sources.extend(self.switches.then(|| switches::source(&self.filters, None)));
+        let rows = switches::Rows::OfProgram { holders_only: self.has_holders_only() };
+        sources.extend(self.switches.then(|| switches::source(&self.filters, &rows)));
         let kernel = self.kernel.iter().flat_map(|kernel| kernel.sources(&self.filters));
         kernel.chain(sources).collect()
     }
@@ -235,14 +236,7 @@ impl Plan {
 }
 
 fn check_requirements(facts: &HostFacts, selection: &Selection) -> Result<(), PlanError> {
-    if !(selection.kernel.is_some()
-        || selection.futex
-        || selection.pthread
-        || selection.rust
-        || selection.go
-        || selection.off_cpu
-        || selection.switches)
-    {
+    if selection.is_empty() {
         return Err(PlanError::Nothing);
     }
     if facts.arch != "x86_64" {

@@ -457,11 +457,14 @@ fn open_switches(
         _ => Switches::open(pid, choice.perf_event_paranoid, options.ring_bytes),
     };
     let refusal = match opened {
-        Ok(opened) => return Ok((Some(opened), Some(switches::source(&options.filters, None)))),
+        Ok(opened) => {
+            return Ok((Some(opened), Some(switches::source(&options.filters, &switches::Rows::OfRecords))));
+        }
         Err(error) if choice.is_explicit => return Err(error.into()),
         Err(error) => error.to_string(),
     };
-    Ok((None, Some(switches::source(&options.filters, Some(&refusal)))))
+    let missing = switches::Rows::Missing(&refusal);
+    Ok((None, Some(switches::source(&options.filters, &missing))))
 }
 
 /// Returns the tasks that exist at the start of the recording.

@@ -70,7 +70,9 @@ impl Setup {
             locks.pthread = !pthread.libcs.is_empty();
         }
         let filters = resolved_filters(options)?;
-        let selection = selection(facts, options, target, ChosenLocks { locks, explicit }, &filters);
+        let has_holders = locks.kernel || locks.pthread || pthread.preload.is_some();
+        let chosen = ChosenLocks { locks, explicit };
+        let selection = selection(facts, options, target, (chosen, has_holders), &filters);
         let by_default = !explicit && options.kernel.is_none();
         let plan = plan(facts, &selection, by_default, &mut pthread, &mut warnings)?;
         let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
@@ -148,7 +150,7 @@ fn selection(
     facts: &HostFacts,
     options: &Options,
     target: &ResolvedTarget,
-    ChosenLocks { locks, explicit }: ChosenLocks,
+    (ChosenLocks { locks, explicit }, has_holders): (ChosenLocks, bool),
     filters: &Filters,
 ) -> Selection {
     let depth = options.kernel.unwrap_or(if explicit && options.filters.min_wait_ns == 0 {
@@ -171,7 +173,16 @@ fn selection(
         stack_bytes: options.unwind.stack_bytes(),
     };
     // One program does for both tasks of a switch, and costs less than the kernel's own records.
-    let switches = options.sched == SchedRows::Holders && Plan::has_switches(facts, &selection);
+    let is_wanted = match options.sched {
+        SchedRows::Auto => {
+            let is_command = matches!(options.target, Target::Command(_));
+            // Without other programs, the kernel's switch records need none to be loaded.
+            is_command && has_holders && !options.lossless && !selection.is_empty()
+        }
+        SchedRows::Holders => true,
+        SchedRows::All | SchedRows::None => false,
+    };
+    let switches = is_wanted && Plan::has_switches(facts, &selection);
     Selection { switches, ..selection }
 }
 

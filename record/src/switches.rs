@@ -158,22 +158,40 @@ pub fn check(paranoid: Option<i64>) -> Result<(), SwitchesError> {
     Ring::new(event, RING_BYTES).map(drop).map_err(SwitchesError::Memory)
 }
 
+/// The origin of the rows that become of switches.
+pub(crate) enum Rows<'a> {
+    /// A BPF program.
+    OfProgram {
+        /// Only threads that hold a lock have rows.
+        holders_only: bool,
+    },
+    /// The kernel's switch records.
+    OfRecords,
+    /// There are none, for this reason.
+    Missing(&'a str),
+}
+
 /// Returns the source of the rows that become of switches, for the trace, or of their absence.
-pub(crate) fn source(filters: &Filters, refusal: Option<&str>) -> Source {
-    let mut limits = Vec::new();
-    match refusal {
-        Some(refusal) => limits.push(format!("off-CPU time is not recorded: {refusal}")),
-        None => {
-            limits.push(
-                "off-CPU time: of threads while they hold a lock, without stacks and wakers; time in the run queue after a sleep \
-                 counts as asleep"
-                    .to_owned(),
-            );
-            limits.push("system calls: of sleeps for which others wait, by samples".to_owned());
-            limits.extend(filters.limits_of_off_cpu());
+pub(crate) fn source(filters: &Filters, rows: &Rows) -> Source {
+    let of = |tasks: &str| {
+        format!(
+            "off-CPU time: of {tasks}, without stacks and wakers; time in the run queue after a sleep counts as asleep"
+        )
+    };
+    let of_holders = || of("threads while they hold a lock");
+    let mut limits = match rows {
+        Rows::Missing(refusal) => vec![format!("off-CPU time is not recorded: {refusal}")],
+        Rows::OfRecords => {
+            vec![of_holders(), "system calls: of sleeps for which others wait, by samples".to_owned()]
         }
+        Rows::OfProgram { holders_only: true } => vec![of_holders()],
+        Rows::OfProgram { holders_only: false } => vec![of("recorded tasks")],
+    };
+    let is_missing = matches!(rows, Rows::Missing(_));
+    if !is_missing {
+        limits.extend(filters.limits_of_off_cpu());
     }
-    let covers = if refusal.is_some() { Covers::None } else { Covers::ContendedHolds };
+    let covers = if is_missing { Covers::None } else { Covers::ContendedHolds };
     Source {
         name: SCHED.to_owned(),
         limits,
@@ -205,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_source_of_a_refusal_covers_nothing_and_says_why() {
-        let source = source(&Filters::default(), Some("no"));
+        let source = source(&Filters::default(), &Rows::Missing("no"));
         assert_eq!(
             (source.covers, source.limits[0].as_str()),
             (Some(Covers::None), "off-CPU time is not recorded: no")

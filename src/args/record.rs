@@ -49,7 +49,7 @@ pub(crate) enum KernelProbes {
 /// The off-CPU times to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sched {
-    /// holders for a COMMAND of an ordinary user, if the kernel permits it; none otherwise.
+    /// holders for a COMMAND, if the kernel permits it; none for what runs already.
     Auto,
     /// All recorded tasks, with their stacks and the stacks of their wakers, as root. Locks are then recorded only with --locks.
     All,

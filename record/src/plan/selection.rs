@@ -50,6 +50,17 @@ impl Selection {
         }
     }
 
+    /// Returns whether nothing of the kernel's is selected.
+    pub fn is_empty(&self) -> bool {
+        !(self.kernel.is_some()
+            || self.futex
+            || self.pthread
+            || self.rust
+            || self.go
+            || self.off_cpu
+            || self.switches)
+    }
+
     /// Leaves out all locks.
     pub fn without_locks(self) -> Self {
         Self { kernel: None, futex: false, pthread: false, rust: false, go: false, ..self }

@@ -5,7 +5,8 @@
 //!
 //! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`), which
 //! is chance: addresses differ from boot to boot. If the load's lock is not in its tables, both record again while the load
-//! takes it by another system call, so from another stack.
+//! takes it by another system call, so from another stack. It prints only as many sites as it is told to, and the start of threads alone
+//! has some hundred: it is told to print all.
 
 use anyhow::{Context as _, Result};
 use trace_format::{LockKind, Trace};
@@ -34,7 +35,7 @@ fn script(setting: &Setting) -> String {
          exec 3> go\n\
          until grep -q ready known; do sleep 0.1; done\n\
          pid=$(sed -n 's/^ready //p' known)\n\
-         klockstat -p $pid -n 100 -s 1 > klockstat 2> klockstat.log &\n\
+         klockstat -p $pid -n 100000 -s 1 > klockstat 2> klockstat.log &\n\
          theirs=$!\n\
          settled $theirs\n\
          klock record -p $pid --locks kernel -f -o t.parquet > record 2>&1 &\n\
