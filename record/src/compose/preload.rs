@@ -13,17 +13,14 @@ use trace_format::{
 
 use super::{
     context::Context,
-    header::{Header, Source, TaskKey},
-    user::{
-        UserLocks,
-        fact::{Action, Begin, Fact, Outcome, mode_of},
-    },
+    header::TaskKey,
+    user::{UserLocks, fact::Action},
 };
 use crate::{
     filters::Filters,
     locks::Space,
     preload::{
-        batch::{Chunk, ProcessImage, ThreadExit, ThreadSession, shared},
+        batch::{Chunk, ProcessImage, ThreadExit, ThreadSession},
         budget::{Excess, Item},
         merge::Step,
         records::{self, Unit},
@@ -32,8 +29,12 @@ use crate::{
     tasks::{ProcessKey, comm_of},
 };
 
+mod facts;
+mod session;
 mod threads;
 
+use facts::fact;
+use session::{Held, Image, Session, header};
 use threads::Threads;
 
 /// The processes and threads that record themselves.
@@ -50,94 +51,6 @@ pub(super) struct Sessions {
     filters: Filters,
     /// The images of thread sessions that were seen and wait to be composed.
     coming: FxHashMap<u32, u32>,
-}
-
-/// A process that records itself.
-#[derive(Debug, Serialize, Deserialize)]
-struct Image {
-    /// The process, with its account.
-    #[serde(with = "shared")]
-    process: Arc<ProcessImage>,
-    space: Space,
-    /// Its threads by the thread ids that the process sees: a lock names its owner by these.
-    tasks: FxHashMap<u32, TaskId>,
-    /// Creations and starts of its threads.
-    threads: Threads,
-    /// It exceeded a budget.
-    is_over: bool,
-}
-
-/// A thread that records itself.
-#[derive(Debug, Serialize, Deserialize)]
-struct Session {
-    image: u32,
-    tid: u32,
-    /// The thread id that its process sees.
-    own_tid: u32,
-    task: TaskId,
-    /// Its stacks, in the order in which it reported them.
-    stacks: Vec<StackId>,
-    /// The filters select its name.
-    is_selected: bool,
-    /// It reported its start.
-    has_started: bool,
-    held: Held,
-}
-
-impl Session {
-    /// The stack of a record.
-    #[inline]
-    fn stack(&self, record: &Record) -> Option<StackId> {
-        let index = usize::from(record.stack()).checked_sub(1)?;
-        self.stacks.get(index).copied()
-    }
-}
-
-/// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Held {
-    /// Their addresses, in the order in which they were taken; one for each time.
-    locks: Vec<u64>,
-    /// It held too many to be remembered.
-    is_unknown: bool,
-}
-
-impl Held {
-    /// The maximum number of locks.
-    const MAX: usize = 64;
-
-    fn add(&mut self, fact: &Fact) {
-        match fact.action {
-            Action::Returned(_, Outcome::Acquired(_)) | Action::ConditionReturned(..)
-                if fact.mode().is_some() =>
-            {
-                self.take(fact.address);
-            }
-            Action::Released { .. } | Action::ConditionWait(_) => self.release(fact.address),
-            Action::Destroyed => self.locks.retain(|&lock| lock != fact.address),
-            _ => {}
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, address: u64) {
-        if self.locks.len() == Self::MAX {
-            self.is_unknown = true;
-        } else {
-            self.locks.push(address);
-        }
-    }
-
-    #[inline]
-    fn release(&mut self, address: u64) {
-        if let Some(at) = self.locks.iter().rposition(|&lock| lock == address) {
-            self.locks.swap_remove(at);
-        }
-    }
-
-    fn has_any(&self) -> bool {
-        self.is_unknown || !self.locks.is_empty()
-    }
 }
 
 impl Sessions {
@@ -401,22 +314,6 @@ fn stack_of(
     (id, if is_new { process.account.charge(Item::Stack(count)) } else { Ok(()) })
 }
 
-/// The fields of a record that do not depend on its kind.
-fn header(ts_ns: i64, record: &Record, session: &Session, image: &Image) -> Header {
-    Header {
-        ts_ns,
-        cpu: None,
-        source: Source::Library,
-        key: TaskKey::of_thread(session.tid),
-        task: session.task,
-        space: image.space,
-        stack: session.stack(record),
-        waker: None,
-        owner: None,
-        times: None,
-    }
-}
-
 /// Whether [`simple_row`] adds the row of an acquisition or a release: the lock is a mutex, or of another kind whose holders
 /// need not be known.
 #[inline]
@@ -462,39 +359,6 @@ fn simple_row(
         session.held.release(address);
     }
     new == 0 || image.process.account.charge(Item::Locks(new as u64)).is_ok()
-}
-
-/// The fact that a record reports, given the unit behind it.
-fn fact(record: &Record, rest: Unit, task: impl Fn(u32) -> Option<TaskId>) -> Option<Fact> {
-    const DEAD: Option<i32> = Some(libc::EOWNERDEAD);
-    let returned = |begin, outcome| Action::Returned(begin, outcome);
-    let action = match record.op() {
-        op::ACQUIRED => returned(Begin::NotReported, Outcome::Acquired(None)),
-        op::ACQUIRED_OWNER_DIED => returned(Begin::NotReported, Outcome::Acquired(DEAD)),
-        op::WAIT => Action::Waits { owner: u32::try_from(rest[0]).ok().and_then(task) },
-        op::WAITED => returned(Begin::Reported, Outcome::Acquired(None)),
-        op::WAITED_OWNER_DIED => returned(Begin::Reported, Outcome::Acquired(DEAD)),
-        op::FAILED => returned(Begin::ReportedIfContended, Outcome::Failed(errno(rest[0]))),
-        op::CONDITION_WAIT => Action::ConditionWait(rest[0]),
-        op::CONDITION_WAITED => Action::ConditionReturned(Some(rest[0]), errno(rest[1])),
-        op::RELEASED => Action::Released { mode: mode_of(record.api()), only_owner: None },
-        op::INIT => Action::Initialised,
-        op::DESTROY => Action::Destroyed,
-        op::POSTED => Action::Posted,
-        _ => return None,
-    };
-    let variant = match record.call() {
-        call::TRY => api::TRY,
-        call::TIMED => api::TIMED,
-        _ => api::NONE,
-    };
-    Some(Fact { function: api::pack(record.api(), variant), address: record.address(), action })
-}
-
-/// A positive errno; `None` if the word cannot be one.
-fn errno(word: u64) -> Option<i32> {
-    const LAST: u64 = 4095;
-    (1..=LAST).contains(&word).then_some(word as i32)
 }
 
 /// The row of missing records of a task.
