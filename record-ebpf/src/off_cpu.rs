@@ -43,7 +43,7 @@ pub(crate) struct OffCpu {
     syscall: i32,
 }
 
-/// How a task leaves its CPU.
+/// The state and the system call in which a task leaves its CPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Departure {
     /// Task state; 0 if runnable.

@@ -4,37 +4,26 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use trace_format::{
-    SharedStack, SideRows, Stack,
-    run_info::{Clocks, Host, Loss, RunInfo, Source},
-    writer::new_trace_id,
-};
+use trace_format::run_info::{Clocks, Host, Loss, RunInfo, Source};
 
 use crate::{
     backlog::Backlog,
     clocks::clocks_now,
-    compose::Composer,
-    error::RecordError,
     kernel_addresses::KernelAddresses,
     launch::Launched,
-    options::{Options, Progress, RecordPhase, Summary, Target},
-    plan::TargetMode,
-    preload::{self, Preload, PreloadOptions, library::Library},
-    priority::raise_priority,
-    procfs,
-    setup::{Setup, SwitchesChoice},
+    options::{Options, Progress},
+    preload::{self, Preload},
     sink::Sink,
     stop::Stop,
-    switches::{self, Switches, SwitchesError},
-    symbols::{Resolved, Symbols},
+    switches::Switches,
+    symbols::Symbols,
     target::ResolvedTarget,
-    tasks::{Known, Tasks},
 };
 
 mod checkpoints;
 mod command;
 mod deferral;
+mod finish;
 mod kernel;
 mod later;
 mod lookups;
@@ -42,6 +31,7 @@ mod losses;
 mod pipeline;
 mod progress;
 mod sleepers;
+mod start;
 mod waiting;
 
 use checkpoints::Checkpoints;
@@ -53,10 +43,6 @@ use sleepers::SleeperCalls;
 
 /// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.
 const ROUND: Duration = Duration::from_millis(20);
-/// Maximum time to wait for the mappings of processes to be read.
-const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time after a request to stop for all that hostile processes can delay.
-const TIMEOUT_AFTER_STOP: Duration = Duration::from_millis(100);
 /// Maximum time of a round, so that the kernel's rings are drained and requests to stop are noticed in time.
 const MAX_COMPOSING: Duration = Duration::from_millis(50);
 /// Number of a process's own records composed at once.
@@ -95,113 +81,6 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Loads and attaches everything, and starts the command. Events are recorded from here on.
-    pub(crate) fn start(
-        options: &'a Options,
-        setup: Setup,
-        target: ResolvedTarget,
-        stop: &'a Stop,
-    ) -> Result<Self, RecordError> {
-        let Setup { plan, preload, switches, probed, mut files, filters, mut warnings, has_unseen_locks } =
-            setup;
-        files.set_stop(stop.clone());
-        raise_descriptor_limit();
-        let failed = |what| move |source| RecordError::System { what, source };
-        let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
-        let peek = kernel.as_mut().and_then(KernelSide::take_peek);
-        let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
-        let symbols = Symbols::start(peek, kernel_addresses.clone(), stop.clone());
-        let symbols = symbols.map_err(failed("start a thread"))?;
-        let mut variables = Vec::new();
-        let preload = match preload {
-            Some(loading) => {
-                let preload_options = PreloadOptions {
-                    pool_bytes: options.ring_bytes.map(|bytes| bytes as u64),
-                    max_stack: options.max_stack,
-                    lossless: options.lossless,
-                };
-                let reader = symbols.mapping_reader(kernel.is_none());
-                let preload = Preload::start(Library::install()?, &preload_options, reader)
-                    .map_err(failed("serve the command's library"))?;
-                variables = preload.environment(&loading);
-                Some(preload)
-            }
-            None => None,
-        };
-        let mut command = match &options.target {
-            Target::Command(words) => Some(Launched::start(words, &variables)?),
-            _ => None,
-        };
-        let pid = command.as_ref().map(Launched::pid);
-        let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
-        let (mut futexes, mut drops_begins, mut only_calls) = (false, false, false);
-        let mut has_kernel_calls = false;
-        if let Some(kernel) = &mut kernel {
-            let attached = kernel.attach(&target, pid, &probed, &mut warnings);
-            attached.map_err(RecordError::or_descriptor_limit)?;
-            kernel.find_later_files_in(files);
-            futexes = kernel.plan.futex_calls.is_some();
-            only_calls = !kernel.plan.futex;
-            has_kernel_calls = kernel.plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some());
-            drops_begins = kernel.plan.filters.drops_begins();
-        }
-        let mut composer = Composer::new(tasks, futexes, drops_begins);
-        if !has_kernel_calls {
-            composer = composer.without_kernel_calls();
-        }
-        if only_calls {
-            composer = composer.without_futexes();
-        }
-        if preload.is_some() && kernel.as_ref().is_some_and(|kernel| kernel.plan.has_holders_only()) {
-            composer = composer.with_holders_only();
-        }
-        composer.stacks.unwinds = kernel.as_ref().is_some_and(|kernel| kernel.plan.stack_bytes > 0);
-        let clocks_start = clocks_now();
-        if let Some(kernel) = &mut kernel {
-            kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
-            kernel.loaded.resume()?;
-            for &pid in &target.processes {
-                kernel.read_mappings(pid, &symbols);
-            }
-            // A process and its mappings may disappear at any moment from now on. Nothing is drained meanwhile, so the wait must be short: it does
-            // not include the kernel's names.
-            symbols.wait_until_read(MAPPINGS_TIMEOUT);
-        }
-        let (switches, switches_source) = match (switches, pid) {
-            (Some(choice), Some(pid)) => open_switches(choice, pid, options)?,
-            _ => (None, None),
-        };
-        if let Some(command) = &mut command {
-            command.run()?;
-        }
-        let now = Instant::now();
-        Ok(Self {
-            options,
-            stop,
-            pipeline: Pipeline::new(composer.with_preload(kernel.is_some(), filters)),
-            target,
-            kernel,
-            preload,
-            switches,
-            switches_source,
-            symbols,
-            command,
-            warnings,
-            has_unseen_locks,
-            clocks_start,
-            drained_ns: 0,
-            progress: ProgressReporter::new(now),
-            trace_id: new_trace_id(),
-            host: procfs::host_now(),
-            checkpoints: Checkpoints::new(now),
-            deferral: Deferral::new(),
-            backlog: Backlog::default(),
-            sleeper_calls: SleeperCalls::default(),
-            kernel_addresses,
-            terminated: None,
-        })
-    }
-
     /// Records until there is a reason to stop, and returns that reason.
     pub(crate) fn run(&mut self, sink: &Sink, progress: &mut dyn FnMut(&Progress)) -> String {
         self.backlog = Backlog::new(sink.backlog());
@@ -239,81 +118,6 @@ impl<'a> Session<'a> {
                 }
             }
         }
-    }
-
-    /// Detaches the programs, drains what is left, and writes the rest of the trace.
-    pub(crate) fn finish(
-        mut self,
-        sink: Sink,
-        stop_reason: String,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Summary, RecordError> {
-        let mut last = self.progress.report(self.events(), None, sink.bytes());
-        let mut report = |phase| {
-            last.phase = phase;
-            progress(&last);
-        };
-        if let Some(preload) = &self.preload {
-            preload.stop();
-        }
-        self.stop.set_ended();
-        // Processes that keep the machine busy must not delay the end.
-        raise_priority();
-        sink.raise_priority();
-        self.symbols.raise_priority();
-        let exit = self.end_command(&sink);
-        // Detaching takes long, so the end of the recording is here.
-        if let Some(kernel) = &mut self.kernel {
-            kernel.loaded.pause()?;
-        }
-        if let Some(switches) = &self.switches {
-            switches.stop();
-        }
-        let clocks_end = clocks_now();
-        if let Some(kernel) = &mut self.kernel {
-            report(RecordPhase::Detaching);
-            kernel.loaded.detach();
-        }
-        report(RecordPhase::Draining);
-        self.compose_remaining(&sink);
-        self.wait_for_mappings();
-        let loss = self.final_loss()?;
-        self.pipeline.flush(&sink);
-        let info = self.run_info(loss, &stop_reason, clocks_end);
-        let (writer, observer) = sink.finish();
-        if self.options.locks.is_some() && !self.has_unseen_locks {
-            self.warnings.extend(self.kernel.as_ref().and_then(KernelSide::unprobed_locks));
-        }
-        let Self { pipeline, symbols, preload, kernel_addresses, mut warnings, has_unseen_locks, .. } = self;
-        if let Some(preload) = preload {
-            preload.finish();
-        }
-        let named = symbols.finish(&mut |done, total| report(RecordPhase::Naming { done, total }));
-        let mut resolved = named.unwrap_or_else(|| {
-            warnings.push("the search for symbols failed: frames have addresses only".to_owned());
-            Resolved::default()
-        });
-        warnings.extend(resolved.warning);
-        let Composer { locks, tasks, .. } = pipeline.composer;
-        let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
-        kernel_addresses.replace_locks(&mut locks);
-        let stacks: Vec<Stack> = resolved.stacks.iter().map(SharedStack::to_stack).collect();
-        if let Some(mut observer) = observer {
-            let (stacks, locks) = (resolved.stacks, locks.clone());
-            observer.end(info.clone(), SideRows { stacks, locks, ..SideRows::default() });
-        }
-        report(RecordPhase::Closing);
-        let written = writer.finish(&info, &stacks, &locks, &tasks)?;
-        Ok(Summary {
-            events: written.events,
-            lost: info.loss.events(),
-            bytes: written.total_bytes,
-            exit,
-            warnings,
-            has_unseen_locks,
-            stop_reason,
-            kept: None,
-        })
     }
 
     /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
@@ -356,41 +160,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Composes all remaining records after the end of the recording, or drops them if it must end at once.
-    fn compose_remaining(&mut self, sink: &Sink) {
-        self.round(sink);
-        if let Some(kernel) = &mut self.kernel {
-            kernel.finish_unwinding(&mut self.pipeline.composer, self.stop);
-        }
-        while let Some(done) = self.preload.as_ref().map(Preload::is_done) {
-            let some = self.add_batches();
-            let Some(preload) = &mut self.preload else { break };
-            if self.stop.is_urgent() {
-                preload.abandon();
-            }
-            let mut steps = STEPS;
-            self.pipeline.compose(Some(preload), self.drained_ns, &mut steps, sink);
-            self.request_lookups();
-            if steps > 0 && done && !some {
-                break;
-            }
-            if steps > 0 && !some {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        self.pipeline.compose(self.preload.as_mut(), u64::MAX, &mut { usize::MAX }, sink);
-        self.request_lookups();
-    }
-
     fn request_lookups(&mut self) {
         let Self { pipeline, kernel, symbols, checkpoints, options, .. } = self;
         let max_stack = options.max_stack.unwrap_or(preload::MAX_STACK) as usize;
         lookups::request(&mut pipeline.composer, kernel.as_mut(), symbols, checkpoints, max_stack);
-    }
-
-    /// Waits until the mappings of processes are read, but not long.
-    fn wait_for_mappings(&self) {
-        self.symbols.wait_for_mappings(self.stop.shortened(MAPPINGS_TIMEOUT, TIMEOUT_AFTER_STOP));
     }
 
     /// Writes a checkpoint if one is due. Returns `false` if the trace cannot be written.
@@ -444,44 +217,4 @@ impl<'a> Session<'a> {
             ..RunInfo::default()
         }
     }
-}
-
-/// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.
-fn open_switches(
-    choice: SwitchesChoice,
-    pid: u32,
-    options: &Options,
-) -> Result<(Option<Switches>, Option<Source>), RecordError> {
-    let opened = match options.lossless {
-        true if !choice.is_explicit => Err(SwitchesError::Lossless),
-        _ => Switches::open(pid, choice.perf_event_paranoid, options.ring_bytes),
-    };
-    let refusal = match opened {
-        Ok(opened) => {
-            return Ok((Some(opened), Some(switches::source(&options.filters, &switches::Rows::OfRecords))));
-        }
-        Err(error) if choice.is_explicit => return Err(error.into()),
-        Err(error) => error.to_string(),
-    };
-    let missing = switches::Rows::Missing(&refusal);
-    Ok((None, Some(switches::source(&options.filters, &missing))))
-}
-
-/// Returns the tasks that exist at the start of the recording.
-fn existing_tasks(target: &ResolvedTarget, command: Option<u32>) -> Vec<Known> {
-    match target.mode {
-        TargetMode::All | TargetMode::Cgroup { .. } => procfs::tasks(None),
-        TargetMode::Processes | TargetMode::Threads => {
-            let mut processes = target.processes.clone();
-            processes.extend(command);
-            procfs::tasks(Some(&processes))
-        }
-    }
-}
-
-/// Raises the limit on open files to its maximum: probes and files of processes take many descriptors.
-fn raise_descriptor_limit() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    // If this fails, the lower limit may still be enough.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

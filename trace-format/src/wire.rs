@@ -164,7 +164,7 @@ pub mod mutex_state {
     }
 }
 
-/// How a task left its CPU: its state and its system call.
+/// The state and the system call in which a task left its CPU.
 pub mod departure {
     /// The task was in no system call.
     pub const NO_SYSCALL: i32 = -1;

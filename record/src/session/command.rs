@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Session, TIMEOUT_AFTER_STOP};
+use super::{Session, finish::TIMEOUT_AFTER_STOP};
 use crate::{
     clocks::monotonic_ns,
     launch::{Launched, Phase},

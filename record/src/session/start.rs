@@ -1,0 +1,185 @@
+//! The start of a recording: the decisions of [`Setup`] enter, a running [`Session`] leaves.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use trace_format::{run_info::Source, writer::new_trace_id};
+
+use super::{
+    Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide, pipeline::Pipeline,
+    progress::ProgressReporter, sleepers::SleeperCalls,
+};
+use crate::{
+    backlog::Backlog,
+    clocks::clocks_now,
+    compose::Composer,
+    error::RecordError,
+    kernel_addresses::KernelAddresses,
+    launch::Launched,
+    options::{Options, Target},
+    plan::{Plan, TargetMode},
+    preload::{Preload, PreloadOptions, library::Library},
+    procfs,
+    setup::{Setup, SwitchesChoice},
+    stop::Stop,
+    switches::{self, Switches, SwitchesError},
+    symbols::Symbols,
+    target::ResolvedTarget,
+    tasks::{Known, Tasks},
+};
+
+/// Maximum time to wait for the mappings of processes to be read.
+pub(super) const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(2);
+impl<'a> Session<'a> {
+    /// Loads and attaches everything, and starts the command. Events are recorded from here on.
+    pub(crate) fn start(
+        options: &'a Options,
+        setup: Setup,
+        target: ResolvedTarget,
+        stop: &'a Stop,
+    ) -> Result<Self, RecordError> {
+        let Setup { plan, preload, switches, probed, mut files, filters, mut warnings, has_unseen_locks } =
+            setup;
+        files.set_stop(stop.clone());
+        raise_descriptor_limit();
+        let failed = |what| move |source| RecordError::System { what, source };
+        let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
+        let peek = kernel.as_mut().and_then(KernelSide::take_peek);
+        let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
+        let symbols = Symbols::start(peek, kernel_addresses.clone(), stop.clone());
+        let symbols = symbols.map_err(failed("start a thread"))?;
+        let (preload, variables) = match preload {
+            Some(loading) => {
+                let reader = symbols.mapping_reader(kernel.is_none());
+                let preload = Preload::start(Library::install()?, &preload_options(options), reader)
+                    .map_err(failed("serve the command's library"))?;
+                let variables = preload.environment(&loading);
+                (Some(preload), variables)
+            }
+            None => (None, Vec::new()),
+        };
+        let mut command = match &options.target {
+            Target::Command(words) => Some(Launched::start(words, &variables)?),
+            _ => None,
+        };
+        let pid = command.as_ref().map(Launched::pid);
+        let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
+        if let Some(kernel) = &mut kernel {
+            let attached = kernel.attach(&target, pid, &probed, &mut warnings);
+            attached.map_err(RecordError::or_descriptor_limit)?;
+            kernel.find_later_files_in(files);
+        }
+        let composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
+        let clocks_start = clocks_now();
+        if let Some(kernel) = &mut kernel {
+            kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
+            kernel.loaded.resume()?;
+            for &pid in &target.processes {
+                kernel.read_mappings(pid, &symbols);
+            }
+            // A process and its mappings may disappear at any moment from now on. Nothing is drained meanwhile, so the wait must be short: it does
+            // not include the kernel's names.
+            symbols.wait_until_read(MAPPINGS_TIMEOUT);
+        }
+        let (switches, switches_source) = match (switches, pid) {
+            (Some(choice), Some(pid)) => open_switches(choice, pid, options)?,
+            _ => (None, None),
+        };
+        if let Some(command) = &mut command {
+            command.run()?;
+        }
+        let now = Instant::now();
+        Ok(Self {
+            options,
+            stop,
+            pipeline: Pipeline::new(composer.with_preload(kernel.is_some(), filters)),
+            target,
+            kernel,
+            preload,
+            switches,
+            switches_source,
+            symbols,
+            command,
+            warnings,
+            has_unseen_locks,
+            clocks_start,
+            drained_ns: 0,
+            progress: ProgressReporter::new(now),
+            trace_id: new_trace_id(),
+            host: procfs::host_now(),
+            checkpoints: Checkpoints::new(now),
+            deferral: Deferral::new(),
+            backlog: Backlog::default(),
+            sleeper_calls: SleeperCalls::default(),
+            kernel_addresses,
+            terminated: None,
+        })
+    }
+}
+
+fn preload_options(options: &Options) -> PreloadOptions {
+    PreloadOptions {
+        pool_bytes: options.ring_bytes.map(|bytes| bytes as u64),
+        max_stack: options.max_stack,
+        lossless: options.lossless,
+    }
+}
+
+/// Returns a composer for what the programs of this plan, if any, and the command itself report.
+fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
+    let futexes = plan.is_some_and(|plan| plan.futex_calls.is_some());
+    let drops_begins = plan.is_some_and(|plan| plan.filters.drops_begins());
+    let mut composer = Composer::new(tasks, futexes, drops_begins);
+    let reports_calls = |plan: &Plan| plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some());
+    if !plan.is_some_and(reports_calls) {
+        composer = composer.without_kernel_calls();
+    }
+    if plan.is_some_and(|plan| !plan.futex) {
+        composer = composer.without_futexes();
+    }
+    if has_preload && plan.is_some_and(Plan::has_holders_only) {
+        composer = composer.with_holders_only();
+    }
+    composer.stacks.unwinds = plan.is_some_and(|plan| plan.stack_bytes > 0);
+    composer
+}
+
+/// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.
+fn open_switches(
+    choice: SwitchesChoice,
+    pid: u32,
+    options: &Options,
+) -> Result<(Option<Switches>, Option<Source>), RecordError> {
+    let opened = match options.lossless {
+        true if !choice.is_explicit => Err(SwitchesError::Lossless),
+        _ => Switches::open(pid, choice.perf_event_paranoid, options.ring_bytes),
+    };
+    let refusal = match opened {
+        Ok(opened) => {
+            return Ok((Some(opened), Some(switches::source(&options.filters, &switches::Rows::OfRecords))));
+        }
+        Err(error) if choice.is_explicit => return Err(error.into()),
+        Err(error) => error.to_string(),
+    };
+    let missing = switches::Rows::Missing(&refusal);
+    Ok((None, Some(switches::source(&options.filters, &missing))))
+}
+
+/// Returns the tasks that exist at the start of the recording.
+fn existing_tasks(target: &ResolvedTarget, command: Option<u32>) -> Vec<Known> {
+    match target.mode {
+        TargetMode::All | TargetMode::Cgroup { .. } => procfs::tasks(None),
+        TargetMode::Processes | TargetMode::Threads => {
+            let mut processes = target.processes.clone();
+            processes.extend(command);
+            procfs::tasks(Some(&processes))
+        }
+    }
+}
+
+/// Raises the limit on open files to its maximum: probes and files of processes take many descriptors.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // If this fails, the lower limit may still be enough.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
