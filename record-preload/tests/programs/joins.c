@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -133,5 +134,15 @@ int main(void)
 	SAY("waits", simple, thrd_join(simple, &number));
 	printf("number %d\n", number);
 	fflush(stdout);
+
+	/* A child has threads of its own, at the addresses of its parent's. */
+	pid_t child = fork();
+	if (child == 0) {
+		thread = start(lasts, (void *)20);
+		SAY("waits", thread, pthread_join(thread, &value));
+		fflush(stdout);
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
 	return 0;
 }
