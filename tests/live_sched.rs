@@ -182,10 +182,13 @@ fn as_root_a_holder_that_sleeps_is_asleep_too_beside_kernel_locks_and_futexes() 
     assert_sleepers_are_asleep(&place, || {
         let mut record = klock();
         record.args(["record", "-f", "-o"]).arg(place.path("t.parquet")).arg("--").arg(&program);
-        record_whole(record.args(["4", "200"]));
+        let ended = support::run(record.args(["4", "200"]));
+        assert!(ended.status.success(), "{}", ended.stderr);
         let recorded = place.recorded();
         let sources: Vec<_> = recorded.trace.info().sources.iter().map(|source| &*source.name).collect();
-        assert!(["contention", "futex"].iter().all(|name| sources.contains(name)), "{sources:?}");
+        assert!(["kernel_contended", "futex"].iter().all(|name| sources.contains(name)), "{sources:?}");
+        let mains = recorded.tasks.iter().filter(|task| task.tid == task.pid).count();
+        assert_eq!(mains, 1, "the time before the program is klock's: {:?}", recorded.tasks);
         recorded
     });
 }

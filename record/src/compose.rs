@@ -61,6 +61,8 @@ pub struct Composer {
     drops_begins: bool,
     /// Whether threads that record themselves and hold no lock have no off-CPU rows.
     has_holders_only: bool,
+    /// The process that klock starts, until it executes its program.
+    launching: Option<u32>,
     stats: ComposerStats,
 }
 
@@ -90,6 +92,7 @@ impl Composer {
             switches: switches::Switches::default(),
             drops_begins,
             has_holders_only: false,
+            launching: None,
             stats: ComposerStats::default(),
         }
     }
@@ -109,6 +112,12 @@ impl Composer {
     /// Leaves out off-CPU times of tasks that hold no lock of which their own process reports that.
     pub fn with_holders_only(mut self) -> Self {
         self.has_holders_only = true;
+        self
+    }
+
+    /// Leaves out off-CPU times of this process until it executes its program: they are those of klock.
+    pub fn without_launch_of(mut self, pid: Option<u32>) -> Self {
+        self.launching = pid;
         self
     }
 
@@ -194,6 +203,9 @@ impl Composer {
         if event.lost_before > 0 {
             self.lost(event, out);
         }
+        if event.code == code::OFF_CPU && self.launching == Some(event.tid) {
+            return;
+        }
         let header = self.header(event);
         let unpaired_before = self.stats.unpaired;
         let Self { tasks, locks, stacks, stats, kernel, futex, user, .. } = self;
@@ -263,6 +275,7 @@ impl Composer {
 
     fn task(&mut self, task: &WireTask) {
         self.tasks.apply(task);
+        self.launching = self.launching.filter(|&pid| task.code != code::TASK_EXEC || task.tid != pid);
         // Whatever the former owner of these thread ids had begun does not end.
         let gone = match task.code {
             code::TASK_FORK => &[task.tid][..],

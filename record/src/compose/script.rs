@@ -153,6 +153,12 @@ impl Script {
         Self { composer: script.composer.without_futexes(), ..script }
     }
 
+    /// A recording of a command in this process, which klock starts.
+    pub(super) fn of_launch(pid: u32) -> Self {
+        let script = Self::new();
+        Self { composer: script.composer.without_launch_of(Some(pid)), ..script }
+    }
+
     /// A recording that leaves begins out on purpose.
     pub(super) fn with_filters() -> Self {
         Self::with(true, true)

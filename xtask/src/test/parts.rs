@@ -217,6 +217,9 @@ fn chore(arguments: &[&str], minutes: u32) -> Result<Tally> {
     Ok(Tally::of_chore(&outcome, &arguments.join(" "), minutes))
 }
 
+/// Maximum time of the guests: half of it on a machine with two processors and nothing else to do.
+const VM_MINUTES: u32 = 55;
+
 /// Runs the matrix on these kernels for the shortest useful time, at a lower priority than the live tests. The machine's
 /// own kernel is a part of the main lane: recordings of the whole machine do not run beside each other.
 fn vm(context: &Context, kernels: &[&str]) -> Result<Tally> {
@@ -231,7 +234,7 @@ fn vm(context: &Context, kernels: &[&str]) -> Result<Tally> {
         .args(kernels)
         .args(["--short", "--klock"])
         .arg(klock);
-    Ok(Tally::of_chore(&matrix.minutes(45).stream()?, "vm --short", 45))
+    Ok(Tally::of_chore(&matrix.minutes(VM_MINUTES).stream()?, "vm --short", VM_MINUTES))
 }
 
 /// Runs the README's first command in an empty directory. Its picture must be XML, and drawable where librsvg is.
