@@ -158,16 +158,20 @@ fn is_same(perf: &Frame, klock: &Frame) -> bool {
         && names.0.is_none_or(|a| names.1.is_none_or(|b| bare(a) == bare(b)))
 }
 
-/// Returns a function's name without its arguments, and without the suffixes of compilers.
+/// Returns a function's name without its arguments, the suffixes of compilers, and the prefixes by which the C library tells the names of
+/// one function apart: `madvise` is `__madvise` and `__GI_madvise`, too, and each recorder chooses among the symbols of an address.
 fn bare(function: &str) -> &str {
     let function = function.split_once('(').map_or(function, |(name, _)| name);
     let function =
         function.rsplit_once("::h").filter(|(_, hash)| hash.len() == 16).map_or(function, |(name, _)| name);
-    [".abi0", ".part", ".cold", ".constprop", ".isra", "@"]
+    let function = [".abi0", ".part", ".cold", ".constprop", ".isra", "@"]
         .iter()
         .filter_map(|suffix| function.find(suffix))
         .min()
-        .map_or(function, |end| &function[..end])
+        .map_or(function, |end| &function[..end]);
+    let function = function.strip_prefix("__GI_").unwrap_or(function);
+    let function = function.trim_start_matches('_');
+    function.strip_prefix("libc_").unwrap_or(function)
 }
 
 fn describe(perf: &Wait, klock: &Wait) -> String {
@@ -238,6 +242,15 @@ mod tests {
         let klock = [wait(1_000, &stack), wait(52_000, &stack), wait(60_000, &stack), wait(900_000, &stack)];
         let compared = compare(&perf, &klock);
         assert_eq!((compared.waits, compared.paired), (4, 2));
+    }
+
+    #[test]
+    fn names_of_one_function_of_the_c_library_are_equal() {
+        let names = ["madvise", "__madvise", "__GI_madvise", "__GI___madvise", "__libc_madvise"];
+        assert!(names.iter().all(|name| bare(name) == "madvise"));
+        let of = |name: &str| [frame("/lib/libc.so.6", 8, name), frame("/lib/libc.so.6", 32, "clone3")];
+        assert_eq!(counts(&of("__madvise"), &of("__GI_madvise")), [1, 0, 0, 0]);
+        assert_eq!(counts(&of("__madvise"), &of("__GI_munmap")), [0, 0, 1, 0]);
     }
 
     #[test]
