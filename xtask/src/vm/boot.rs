@@ -1,9 +1,11 @@
 //! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it sends. A guest
 //! that hangs is ended by its own kernel or when its time is up; the error has the end of its console. If its kernel hung
-//! outside of BPF programs, it is booted once more: an emulated processor may stop answering interrupts.
+//! outside of BPF programs, it is booted once more: an emulated processor may stop answering interrupts. So is a guest whose
+//! emulator crashed, whatever ran in it.
 
 use std::{
-    fs,
+    error::Error,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -12,16 +14,19 @@ use anyhow::{Context, Result, bail};
 use super::packages::unpacked;
 use crate::process::{Run, say};
 
-/// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. `lpj` replaces the calibration of
+/// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. Emulated processors that share two real ones
+/// with other work are some hundred times slower than those for which the kernel's limits were chosen: a processor hangs if it does not
+/// answer for two minutes (twice `watchdog_thresh`), not 20 s, and so does one that RCU waits for. `lpj` replaces the calibration of
 /// delays: an emulator that is preempted during it would make delays many times too long. `no_timer_check` leaves out the check that
 /// the timer interrupts in time, which such an emulator fails.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
-                            softlockup_all_cpu_backtrace=1 nopvspin lpj=2500000 no_timer_check";
+                            softlockup_all_cpu_backtrace=1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 \
+                            nopvspin lpj=2500000 no_timer_check";
 
 /// Number of lines of a console in an error: the stacks of four processors.
 const CONSOLE_LINES: usize = 160;
 
-/// Number of boots of a guest whose kernel hangs outside of BPF programs.
+/// Number of boots of a guest whose kernel hangs outside of BPF programs, or whose emulator crashes.
 const BOOTS: u32 = 2;
 
 /// Number of processors of a guest.
@@ -67,6 +72,18 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
+/// The emulator crashed. With the end of the guest's console.
+#[derive(Debug)]
+struct Crashed(String);
+
+impl fmt::Display for Crashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the emulator crashed; {}", self.0)
+    }
+}
+
+impl Error for Crashed {}
+
 /// A guest to boot.
 #[derive(Debug)]
 pub(super) struct Guest<'a> {
@@ -81,14 +98,16 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots it, and boots it once more if its kernel hung outside of BPF programs. Returns the directory with a directory of files
+    /// Boots it, and boots it once more if its kernel hung outside of BPF programs or its emulator crashed. Returns the directory with a directory of files
     /// for each script, and the number of boots.
     pub(super) fn run(&self, directory: &Path) -> Result<(PathBuf, u32)> {
         let mut boots = 1;
         loop {
             let console = directory.join(format!("console.{boots}"));
             match self.boot(directory, &console) {
-                Err(error) if boots < BOOTS && hangs_outside_bpf(&text_of(&console)) => {
+                Err(error)
+                    if boots < BOOTS && (error.is::<Crashed>() || hangs_outside_bpf(&text_of(&console))) =>
+                {
                     say(&format!("booting again: {error:#}"));
                     boots += 1;
                 }
@@ -135,14 +154,15 @@ impl Guest<'_> {
             .stream()?;
         let text = text_of(console);
         if outcome.timed_out {
-            bail!(
-                "the guest did not end within {} minutes; its console: {}",
-                self.minutes,
-                console_end(&text)
-            );
+            bail!("the guest did not end within {} minutes: {}", self.minutes, console_end(&text));
         }
-        if !text.contains("klock-vm: done") {
-            bail!("the guest ended early; its console: {}", console_end(&text));
+        let is_done = text.contains("klock-vm: done");
+        // The emulator ends with success however its guest ends.
+        if !is_done && !outcome.ok {
+            return Err(Crashed(console_end(&text)).into());
+        }
+        if !is_done {
+            bail!("the guest ended early: {}", console_end(&text));
         }
         let out = directory.join("out");
         fs::create_dir_all(&out)?;
@@ -177,7 +197,7 @@ fn hangs_outside_bpf(console: &str) -> bool {
     is_whole && !is_bpf && !MEMORY_OF_BPF.iter().any(|name| stacks.contains(name))
 }
 
-/// Returns the lines of a console from the first error on, without registers, or the last lines.
+/// Returns the first error of a console, for summaries of one line, and the lines from there on, without registers; or the last lines.
 fn console_end(console: &str) -> String {
     const REGISTERS: [&str; 10] =
         ["RSP: ", "RAX: ", "RDX: ", "RBP: ", "R10: ", "R13: ", "FS:  ", "CS:  ", "CR2: ", "PKRU: "];
@@ -185,8 +205,11 @@ fn console_end(console: &str) -> String {
         |line: &&str| REGISTERS.iter().any(|name| line.contains(name)) || line.contains("Code: ");
     let lines: Vec<&str> = console.lines().filter(|line| !is_register(line)).collect();
     let wrong = |line: &&str| ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| line.contains(word));
-    let from = lines.iter().position(wrong).unwrap_or(lines.len().saturating_sub(12));
-    lines[from..].iter().take(CONSOLE_LINES).map(|line| format!("\n   {line}")).collect()
+    let error = lines.iter().position(wrong);
+    let from = error.unwrap_or(lines.len().saturating_sub(12));
+    let first = error.map_or("no error on its console", |at| lines[at]);
+    let rest: String = lines[from..].iter().take(CONSOLE_LINES).map(|line| format!("\n   {line}")).collect();
+    format!("{first}; its console:{rest}")
 }
 
 #[cfg(test)]
@@ -202,7 +225,8 @@ mod tests {
     #[test]
     fn a_console_is_shown_from_its_first_error_without_registers() {
         let text = console_end("a\n[1.0] BUG: soft lockup\n[1.0] RAX: 0000000000000011 RBX: 0\nb\n");
-        assert_eq!(text, "\n   [1.0] BUG: soft lockup\n   b");
+        assert_eq!(text, "[1.0] BUG: soft lockup; its console:\n   [1.0] BUG: soft lockup\n   b");
+        assert_eq!(console_end("a"), "no error on its console; its console:\n   a");
     }
 
     /// A console of a kernel that waits for its second processor, which is in the last of these functions.
