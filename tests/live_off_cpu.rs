@@ -380,3 +380,23 @@ fn rows_lost_in_a_small_ring_are_counted_and_the_rest_are_whole() {
         assert!(begin_of(pair[1]) >= pair[0].ts_ns, "a task is off once at a time: {pair:?}");
     }
 }
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn no_stack_of_a_command_has_frames_of_klock_which_starts_and_wakes_it() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut command = klock();
+    command.args(["record", "--off-cpu", "-o"]).arg(&path).args(["--", "sh", "-c"]);
+    let ended = support::run(command.arg("for i in 1 2 3 4 5; do sleep 0.02; done"));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let trace = Trace::open(&path).unwrap();
+    assert!(trace.events().unwrap().any(|batch| batch.unwrap().iter().any(|e| e.peer_stack.is_some())));
+    let stacks = trace.stacks().unwrap();
+    let modules = stacks.iter().flat_map(|stack| &stack.frames).filter_map(|frame| frame.module.as_deref());
+    let own = klock().get_program().to_owned();
+    assert_eq!(modules.filter(|module| *module == own.to_str().unwrap()).count(), 0);
+}

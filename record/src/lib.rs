@@ -48,6 +48,7 @@ mod observer;
 pub mod options;
 pub mod order;
 mod ordered;
+mod own_processes;
 pub mod peek;
 pub mod plan;
 mod preemption;

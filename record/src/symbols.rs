@@ -34,6 +34,7 @@ mod request;
 mod stack;
 mod worker;
 
+pub(crate) use kernel::ReadingKernel;
 pub(crate) use mappings::Mappings;
 use maps_text::MapsText;
 use reader::Reader;
@@ -83,11 +84,12 @@ impl MappingReader {
 }
 
 impl Symbols {
-    /// Starts the thread. With `peek`, it also names kernel locks that are not variables. A request to `stop` limits the time for
-    /// files that are not examined yet; an urgent one leaves out all further names.
+    /// Starts the thread. With `peek`, it also names kernel locks that are not variables. Without `kernel`, the kernel's names are read when
+    /// they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
     pub(crate) fn start(
         peek: Option<Peek>,
         kernel_addresses: KernelAddresses,
+        kernel: Option<ReadingKernel>,
         stop: Stop,
     ) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
@@ -97,7 +99,7 @@ impl Symbols {
             let shared = Arc::clone(&shared);
             move || {
                 let _end: Sender<()> = end;
-                Worker::new(peek, kernel_addresses, stop, shared).run(&inbox)
+                Worker::new(peek, kernel_addresses, kernel, stop, shared).run(&inbox)
             }
         })?;
         let reader = Reader::start(requests.clone())?;

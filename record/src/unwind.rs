@@ -223,11 +223,6 @@ impl Worker {
         let header = copy.header;
         let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = header;
         let (registers, stack) = (Registers { ip, sp, bp }, StackCopy { start: sp, bytes: &copy.bytes });
-        if tgid == std::process::id() {
-            // A recorded task that klock woke would wait for klock's own file to be read, which is large.
-            let (frames, used) = walk::unwind(registers, stack, &copy.by_pointers, |_| Code::Unknown);
-            return UnwoundStack { header, frames, used, changes: 0, is_known: true };
-        }
         let incarnation = self.mappings.incarnation_at(tgid, ts_ns.cast_signed());
         self.mappings.ensure_covered(incarnation, &[ip]);
         let mut is_known = true;
@@ -268,20 +263,5 @@ impl Worker {
             Some(self.mappings.files.unwind_table(file)?).filter(|table| !table.is_empty()).map(Rc::new);
         self.tables.insert(module, table.clone());
         table
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stack_of_klock_itself_is_that_of_its_frame_pointers_and_its_file_is_not_read() {
-        let ip = Worker::new as *const () as u64;
-        let header = WireUserStack { tgid: std::process::id(), ip, ..Default::default() };
-        let copy = UserStack { header, bytes: Box::default(), by_pointers: Arc::new([ip, ip + 1]) };
-        let mut worker = Worker::new(Stop::new());
-        assert_eq!(worker.unwind(&copy).frames.addresses, [ip, ip + 1]);
-        assert!(worker.tables.is_empty());
     }
 }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn mappings_are_read_again_only_after_a_change() {
-        let symbols = Symbols::start(None, KernelAddresses::new(true), crate::Stop::new()).unwrap();
+        let symbols = Symbols::start(None, KernelAddresses::new(true), None, crate::Stop::new()).unwrap();
         let mut process = Process { pid: std::process::id(), pages: 0 };
         assert!(process.read_if_changed(&symbols));
         assert!(process.pages > 0);

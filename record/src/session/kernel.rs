@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{
     run_info::{Loss, Source},
-    wire::{WireTask, code, flag},
+    wire::{WireTask, code, flag, stack},
 };
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     load::LoadedPrograms,
     options::LockSources,
     order::{Orderer, Record},
+    own_processes,
     peek::Peek,
     plan::{Plan, TargetMode},
     ring::{Item, Rings},
@@ -54,12 +55,21 @@ pub(super) struct KernelSide {
     attached: FxHashSet<(u32, (u64, u64))>,
     /// Unwinds copies of user stacks, if there are any.
     unwinder: Option<Unwinder>,
+    /// The command, until it has executed its program.
+    launching: Option<Launching>,
     /// Stacks that were read from the stack map, where they stay the same.
     map_stacks: FxHashMap<i32, Arc<[u64]>>,
     /// Number of processes with uprobes.
     probed: usize,
     /// The locks that a program has probes for.
     probed_locks: LockSources,
+}
+
+/// A command that has not executed its program yet, as far as is known: its stacks are those of klock, which have no rows.
+struct Launching {
+    pid: u32,
+    /// Copies of stacks that may be later than the execution, which another CPU reports.
+    copies: Vec<UserStack>,
 }
 
 impl KernelSide {
@@ -90,6 +100,7 @@ impl KernelSide {
             unprobed: FileFinder::default(),
             attached: FxHashSet::default(),
             unwinder: None,
+            launching: None,
             map_stacks: FxHashMap::default(),
             probed: 0,
             probed_locks: LockSources::NONE,
@@ -127,6 +138,7 @@ impl KernelSide {
         for id in target.ids.iter().copied().chain(command) {
             self.loaded.add_target(id)?;
         }
+        self.launching = command.map(|pid| Launching { pid, copies: Vec::new() });
         self.loaded.attach_lifetimes()?;
         for (pid, file) in files {
             if let Some(pid) = pid.or(command) {
@@ -175,17 +187,21 @@ impl KernelSide {
     /// slowest ring reached, if some rings were not emptied, or the time up to which all user stacks are unwound.
     pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
         let started_ns = monotonic_ns() as u64;
-        let Self { rings, seen, undecodable, reached_ns, unwinder, map_stacks, loaded, .. } = self;
+        let Self { rings, seen, undecodable, reached_ns, unwinder, launching, map_stacks, loaded, .. } = self;
         let mut new_images = Vec::new();
         // The processes of the last events, by the low bits of their PIDs: most events are of one of them.
         let mut recent = [0; RECENT_PIDS];
         let unfinished = rings.drain(&mut |item| {
             let decoded = match item {
-                Item::Event(bytes) => decode::event(bytes).map(|event| {
+                Item::Event(bytes) => decode::event(bytes).map(|mut event| {
                     if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
                         *reached = event.ts_ns;
                     }
-                    let waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
+                    let mut waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
+                    if waker != 0 && own_processes::contains(waker) {
+                        event.peer_user_stack = stack::NONE;
+                        waker = 0;
+                    }
                     for pid in [event.tgid, waker] {
                         let recent = &mut recent[pid as usize % RECENT_PIDS];
                         if std::mem::replace(recent, pid) != pid && pid != 0 && seen.insert(pid) {
@@ -196,15 +212,31 @@ impl KernelSide {
                 }),
                 Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
                     Descriptor::Stack(stack) => composer.stacks.announce(&stack),
+                    Descriptor::UserStack(header, _)
+                        if header.peer != 0 && own_processes::contains(header.tgid) => {}
                     Descriptor::UserStack(header, bytes) => {
                         let Some(unwinder) = unwinder else { return };
-                        if let Some(known) = unwinder.known(&header, bytes) {
+                        let launching = launching.as_mut().filter(|command| command.pid == header.tgid);
+                        if launching.is_none()
+                            && let Some(known) = unwinder.known(&header, bytes)
+                        {
                             return composer.stacks.announce_known(&header, known);
                         }
                         let by_pointers = map_stack(header.user_stack, map_stacks, loaded);
-                        unwinder.add(UserStack { header, bytes: bytes.into(), by_pointers });
+                        let copy = UserStack { header, bytes: bytes.into(), by_pointers };
+                        match launching {
+                            Some(command) => command.copies.push(copy),
+                            None => unwinder.add(copy),
+                        }
                     }
                     Descriptor::Task(task) => {
+                        if task.code == code::TASK_EXEC
+                            && let Some(command) = launching.take_if(|command| command.pid == task.tgid)
+                            && let Some(unwinder) = unwinder
+                        {
+                            let is_own = |copy: &UserStack| copy.header.ts_ns >= task.ts_ns;
+                            command.copies.into_iter().filter(is_own).for_each(|copy| unwinder.add(copy));
+                        }
                         if task.code == code::TASK_EXEC
                             || task.code == code::TASK_FORK && task.tid == task.tgid
                         {
@@ -218,6 +250,9 @@ impl KernelSide {
         });
         let reached = unfinished.iter().filter_map(|&cpu| reached_ns.get(cpu as usize));
         let complete_ns = reached.copied().fold(started_ns, u64::min);
+        if let Some(command) = &mut self.launching {
+            command.copies.retain(|copy| copy.header.ts_ns > complete_ns);
+        }
         for task in new_images {
             self.follow(&task, composer, symbols);
         }

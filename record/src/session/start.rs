@@ -23,7 +23,7 @@ use crate::{
     setup::{Setup, SwitchesChoice},
     stop::Stop,
     switches::{self, Switches, SwitchesError},
-    symbols::Symbols,
+    symbols::{ReadingKernel, Symbols},
     target::ResolvedTarget,
     tasks::{Known, Tasks},
 };
@@ -43,10 +43,14 @@ impl<'a> Session<'a> {
         files.set_stop(stop.clone());
         raise_descriptor_limit();
         let failed = |what| move |source| RecordError::System { what, source };
+        // Beside the loading of programs: a command would share its processors with a later reading.
+        let has_kernel_frames = plan.as_ref().is_some_and(|plan| plan.kernel.is_some() || plan.off_cpu);
+        let kernel_names = has_kernel_frames.then(ReadingKernel::start).transpose();
+        let kernel_names = kernel_names.map_err(failed("start a thread"))?;
         let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
         let peek = kernel.as_mut().and_then(KernelSide::take_peek);
         let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
-        let symbols = Symbols::start(peek, kernel_addresses.clone(), stop.clone());
+        let symbols = Symbols::start(peek, kernel_addresses.clone(), kernel_names, stop.clone());
         let symbols = symbols.map_err(failed("start a thread"))?;
         let (preload, variables) = match preload {
             Some(loading) => {

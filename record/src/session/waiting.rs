@@ -45,10 +45,13 @@ impl Session<'_> {
         })
     }
 
-    /// Returns whether another round would find records at once.
+    /// Returns whether another round would find records at once. What is later than the kernel's complete records is not among them: these
+    /// may take as long as their stacks are unwound.
     pub(super) fn has_more(&self) -> bool {
-        let backpressure = self.preload.as_ref().is_some_and(Preload::has_backpressure);
-        !self.deferral.is_on() && !backpressure && !self.is_caught_up()
+        let is = |of: fn(&Preload) -> bool| self.preload.as_ref().is_some_and(of);
+        let waits_for_kernel = self.pipeline.composed_ns >= self.drained_ns && !is(Preload::has_more);
+        let waits = self.deferral.is_on() || is(Preload::has_backpressure) || waits_for_kernel;
+        !waits && !self.is_caught_up()
     }
 
     /// Returns whether everything that was drained and that can be composed is composed.

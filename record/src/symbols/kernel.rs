@@ -2,7 +2,10 @@
 //!
 //! blazesym names functions, but not variables, and static kernel locks are variables.
 
-use std::fs;
+use std::{
+    fs, io,
+    thread::{self, JoinHandle},
+};
 
 use object::{Endianness, elf, read::elf::NoteIterator};
 
@@ -37,6 +40,23 @@ pub(super) struct Location<'a> {
     pub(super) build_id: Option<&'a str>,
     /// Offset from the start of the kernel's text, or of the module.
     pub(super) offset: u64,
+}
+
+/// A [`Kernel`] that a thread of its own reads.
+#[derive(Debug)]
+pub(crate) struct ReadingKernel(JoinHandle<Kernel>);
+
+impl ReadingKernel {
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let thread = thread::Builder::new().name("klock-kernel".to_owned());
+        thread.spawn(Kernel::read).map(Self)
+    }
+
+    /// Waits for the thread. Returns `None` if it has panicked.
+    pub(super) fn finish(self) -> Option<Kernel> {
+        self.0.join().ok()
+    }
 }
 
 impl Kernel {

@@ -83,7 +83,7 @@ fn myself(since_ns: i64) -> Incarnation {
 }
 
 fn resolve(requests: impl FnOnce(&Symbols)) -> Resolved {
-    let symbols = Symbols::start(None, KernelAddresses::new(true), crate::Stop::new()).unwrap();
+    let symbols = Symbols::start(None, KernelAddresses::new(true), None, crate::Stop::new()).unwrap();
     requests(&symbols);
     symbols.finish(&mut |_, _| ()).unwrap()
 }

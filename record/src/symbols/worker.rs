@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{Frame, LockId, LockKind, SharedStack};
 
 use super::{
-    kernel::Kernel,
+    kernel::{Kernel, ReadingKernel},
     mappings::Mappings,
     request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared},
     stack::{named, recording_frames},
@@ -110,11 +110,12 @@ impl Worker {
     pub(super) fn new(
         peek: Option<Peek>,
         kernel_addresses: KernelAddresses,
+        kernel: Option<ReadingKernel>,
         stop: Stop,
         shared: Arc<Shared>,
     ) -> Self {
-        // Read now: the first locks come with the first events, and may be freed soon.
-        let kernel = peek.is_some().then(Kernel::read);
+        // Needed now for kernel locks: the first ones come with the first events, and may be freed soon.
+        let kernel = kernel.and_then(ReadingKernel::finish).or_else(|| peek.is_some().then(Kernel::read));
         let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
         let kernel_locks = peek.and_then(|peek| KernelLockNames::find(peek, find));
         Self {

@@ -17,7 +17,7 @@ use super::{
     message::{receive, send},
     opener, parser, sandbox,
 };
-use crate::stop::Stop;
+use crate::{own_processes, stop::Stop};
 
 /// First argument of a helper process.
 pub(super) const ARGUMENT: &str = "__target-files";
@@ -139,7 +139,13 @@ impl Helper {
             let _ = child.kill();
             self.killed.push(child);
         }
-        self.killed.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        self.killed.retain_mut(|child| {
+            let is_left = matches!(child.try_wait(), Ok(None));
+            if !is_left {
+                own_processes::remove(child.id());
+            }
+            is_left
+        });
     }
 }
 
@@ -173,6 +179,7 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        own_processes::add(child.id());
         // A helper reads each request to its end before it answers, so this is only for one that is stopped.
         socket.set_write_timeout(Some(START_LIMIT))?;
         socket.set_read_timeout(Some(START_LIMIT))?;
@@ -182,6 +189,7 @@ impl Running {
         if running.wait_for_answer(&limit).is_err() || receive::<()>(&running.socket).is_err() {
             let _ = running.child.kill();
             let _ = running.child.wait();
+            own_processes::remove(running.child.id());
             return Err(io::Error::other("it does not start"));
         }
         Ok(running)

@@ -31,7 +31,7 @@ fn served_with(
 ) -> (Vec<Batch>, Arc<DrainQueue>) {
     let server = Server::listen().unwrap();
     let (handle, name) = (server.handle(), server.variable());
-    let symbols = Symbols::start(None, KernelAddresses::new(true), crate::Stop::new()).unwrap();
+    let symbols = Symbols::start(None, KernelAddresses::new(true), None, crate::Stop::new()).unwrap();
     let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::with_room(1 << 20)));
     let mappings = symbols.mapping_reader(true);
     let (shared, out) = (Arc::clone(&queue), Arc::clone(&spool));
