@@ -181,7 +181,8 @@ impl Round<'_> {
             if facts.state != state::LIVE && facts.state != state::EXITED {
                 continue;
             }
-            let exit_ns = facts.exit_ns.min(self.now_ns);
+            // The thread may have ended after this round began. A time in the future is not its own.
+            let exit_ns = facts.exit_ns.min(monotonic_ns() as u64);
             let exit = ThreadExit { exit_ns, comm: facts.comm, lost: facts.lost, nested: facts.nested };
             if slot.session.is_some_and(|session| session.count != facts.session) {
                 // The slot was taken again before it was freed.
