@@ -2,7 +2,13 @@
 //!
 //! Reads `/proc` and `/sys`; [`plan`](crate::plan) draws the conclusions. `None` means "unknown", which is not "no".
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    panic::resume_unwind,
+    path::Path,
+    thread::{self, ScopedJoinHandle},
+};
 
 use aya::{
     programs::{ProgramError, ProgramType},
@@ -123,13 +129,19 @@ impl HostFacts {
         }
     }
 
-    /// Adds the facts of the kernel's types and symbols.
+    /// Adds the facts of the kernel's types and symbols. Reads the types, which takes longest, on a thread of its own.
     fn gather_kernel(&mut self) {
-        let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-        self.types = KernelTypes::read(Path::new(KERNEL_BTF)).ok();
-        self.fentry = fentry();
-        self.functions = functions(&symbols);
-        self.contention = self.contention.or_else(|| contention_by_symbol(&symbols));
+        let read_types = || KernelTypes::read(Path::new(KERNEL_BTF)).ok();
+        self.types = thread::scope(|scope| {
+            let reader =
+                thread::Builder::new().name("klock-types".to_owned()).spawn_scoped(scope, read_types);
+            let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+            self.fentry = fentry();
+            self.functions = functions(&symbols);
+            self.contention = self.contention.or_else(|| contention_by_symbol(&symbols));
+            let read = reader.map(ScopedJoinHandle::join);
+            read.map_or_else(|_| read_types(), |types| types.unwrap_or_else(|panic| resume_unwind(panic)))
+        });
     }
 
     /// Returns the kernel's major and minor version.
