@@ -181,7 +181,8 @@ impl Stacks {
     pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
         let kernel_there = is_there(at.kernel);
         let (cpu, seq) = at.event;
-        let unwound = if at.user == stack::NONE { None } else { self.unwound.take((cpu, seq, at.peer)) };
+        let may_be_unwound = at.copied && at.user != stack::NONE;
+        let unwound = if may_be_unwound { self.unwound.take((cpu, seq, at.peer)) } else { None };
         let user_there = is_there(at.user) || unwound.is_some();
         self.not_unwound += u64::from(self.unwinds && at.copied && is_there(at.user) && unwound.is_none());
         if !kernel_there && !user_there {
