@@ -170,7 +170,8 @@ fn root_follows_no_link_that_is_planted_during_a_recording() {
     assert!(attack(&directory, "rm -f *").status().unwrap().success());
     let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
     let recorder = Running::start(&mut as_root(&record));
-    soon(LIMIT, "the journal", || directory.join("t.parquet.journal").exists());
+    // The last file that klock makes.
+    soon(LIMIT, "the table of tasks", || directory.join("t.tasks.parquet").exists());
     let once = format!("for n in {}; do rm -f $n; ln -s {} $n; done", names.join(" "), victim.display());
     assert!(attack(&directory, &once).status().unwrap().success());
     let ended = recorder.end_within(LIMIT);
@@ -194,7 +195,8 @@ fn root_records_into_a_directory_like_tmp_and_another_user_can_only_refuse_names
     );
     let record = ["record", "-q", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
     let recorder = Running::start(&mut as_root(&record));
-    soon(LIMIT, "the journal", || directory.join("t.parquet.journal").exists());
+    // The last file that klock makes.
+    soon(LIMIT, "the table of tasks", || directory.join("t.tasks.parquet").exists());
     let attacker = Attack::start(&directory, &script);
     let ended = recorder.end_within(LIMIT);
     drop(attacker);

@@ -23,7 +23,7 @@ const MODES: [(&str, &str, &str); 5] = [
     ("convoy", "convoy", "turned"),
     ("deadlock", "deadlock", "outer"),
 ];
-/// A machine may hide the switches of a task. A recording without them is made again, this often at most.
+/// A machine may hide the switches of a task, or stop a holder of a program that is fixed. Such a recording is made again, this often at most.
 const RECORDINGS: usize = 4;
 
 /// Returns the name of the lock that was waited for longest and its verdicts; none if no task waited.
@@ -51,8 +51,11 @@ fn assert_verdicts(options: &[&str], mut record: impl FnMut(&[&str], &[&str]) ->
             name.split(' ').any(|word| word == lock) && verdicts.first().is_some_and(|first| first == verdict)
         });
         assert!(is_found, "{mode}: {found:?}");
-        let (name, verdicts) = record(options, &[mode, "fixed"]);
-        assert!(!verdicts.iter().any(|said| said == verdict), "{mode} fixed: {verdicts:?} of {name}");
+        let is_gone = (0..RECORDINGS).any(|_| {
+            found.push(record(options, &[mode, "fixed"]));
+            !found[found.len() - 1].1.iter().any(|said| said == verdict)
+        });
+        assert!(is_gone, "{mode} fixed: {found:?}");
     }
 }
 
@@ -106,13 +109,16 @@ fn queues_that_never_empty_are_convoys_and_a_thread_that_takes_its_lock_again_at
     };
     let [waited_ns, convoy_ns, ..] = columns(&["convoy"]);
     assert!(convoy_ns * 10 >= waited_ns * 8, "{convoy_ns} of {waited_ns} ns");
-    // A thread that loses its processor to other programs lets a waiter in early. It is not disturbed in all of five recordings.
+    // A thread that loses its processor to other programs lets a waiter in early, or lets others overtake. It is not disturbed in all of five
+    // recordings.
     let overtakes = (0..5).any(|_| {
         let [.., overtaken, hog_ppm] = columns(&["hog"]);
-        assert!(hog_ppm >= 900_000, "{hog_ppm} ppm");
-        overtaken >= 100
+        overtaken >= 100 && hog_ppm >= 900_000
     });
-    assert!(overtakes, "fewer than 100 overtook, five times");
-    let [.., overtaken, _] = columns(&["hog", "fixed"]);
-    assert!(overtaken < 100, "{overtaken} overtook");
+    assert!(overtakes, "fewer than 100 overtook, or not with the lock nine tenths of the time, five times");
+    let overtakes_no_more = (0..5).any(|_| {
+        let [.., overtaken, _] = columns(&["hog", "fixed"]);
+        overtaken < 100
+    });
+    assert!(overtakes_no_more, "100 overtook, five times");
 }

@@ -72,7 +72,8 @@ impl<'a> Lttng<'a> {
         self.must(&["enable-channel", "-u", "all", "--subbuf-size", "4M", "--num-subbuf", "4"]);
         self.must(&["enable-event", "-u", "-c", "all", "lttng_ust_pthread:*"]);
         self.must(&["start"]);
-        let ended = run(program.env("LTTNG_HOME", &self.home));
+        // On a busy machine, the program would begin before LTTng is ready.
+        let ended = run(program.env("LTTNG_HOME", &self.home).env("LTTNG_UST_REGISTER_TIMEOUT", "-1"));
         assert!(ended.status.success(), "{}", ended.stderr);
         self.must(&["stop"]);
         self.must(&["destroy"]);

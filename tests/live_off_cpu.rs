@@ -71,7 +71,7 @@ impl Recorded {
             let numbers: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
             match (name, numbers.as_slice()) {
                 ("slept", &[begin, end]) => recorded.slept.push((begin, end)),
-                ("waited", &[begin, end]) => recorded.waited.push((begin, end)),
+                ("waited", &[begin, end, _]) => recorded.waited.push((begin, end)),
                 (name, &[tid, begin_ns, end_ns, switches]) => {
                     let (tid, switches) = (i32::try_from(tid).unwrap(), usize::try_from(switches).unwrap());
                     recorded.known.insert(name.to_owned(), Known { tid, begin_ns, end_ns, switches });

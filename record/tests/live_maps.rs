@@ -113,12 +113,17 @@ fn stacks_that_overflow_their_map_are_absent_and_counted_but_never_wrong() {
     if skipped() {
         return;
     }
-    let recorded = record(&[("STACKS", 16)], "stacks", 1, STACKS);
-    let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
-    assert_eq!(loss.events(), 0, "{loss:?}");
-    assert_eq!(right + absent, STACKS, "{loss:?}");
-    // The kernel part of a stack is kept or counted separately.
-    assert!(right > 0 && absent > 0 && loss.stacks >= absent, "{right} right, {absent} absent, {loss:?}");
+    // A program that gets little of the processors does not overtake the recorder.
+    let overflows = |_| {
+        let recorded = record(&[("STACKS", 16)], "stacks", 1, STACKS);
+        let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
+        assert_eq!(loss.events(), 0, "{loss:?}");
+        assert_eq!(right + absent, STACKS, "{loss:?}");
+        // The kernel part of a stack is kept or counted separately.
+        assert!(right > 0 && loss.stacks >= absent, "{right} right, {absent} absent, {loss:?}");
+        absent > 0
+    };
+    assert!((0..20).any(overflows), "no stack was absent in twenty recordings");
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub(crate) fn record_by(recorder: &mut Command, hostile: &[String]) -> Outcome {
     let honest = Running::start(honest.args(["--wait", "3", "500", "4"]).stdin(Stdio::piped()));
     let mut pids = hostile.to_vec();
     pids.push(honest.line_after("ready "));
-    recorder.args(["record", "-p", &pids.join(","), "--locks", "pthread,futex"]);
+    // Hostile programs may come in turn as fast as they can; nothing is lost in large rings.
+    recorder.args(["record", "-p", &pids.join(","), "--locks", "pthread,futex", "--ring", "64M"]);
     let ends = |honest: &mut Running| assert!(honest.ends_within(Duration::from_secs(180)));
     let (outcome, stdout) = record_until(ends, recorder, honest);
     assert_eq!(outcome.trace.info().loss.events(), 0, "{}", outcome.stderr);

@@ -43,8 +43,8 @@ export async function open(program, file, { width = 1400, height = 1000, dark = 
     waiting.set(last, { resolve, reject });
     child.stdio[3].write(`${JSON.stringify({ id: last, method, params, ...(session ? { sessionId: session } : {}) })}\0`);
   });
-  const { targetInfos } = await send("Target.getTargets");
-  const { targetId } = targetInfos.find(({ type }) => type === "page");
+  // The first tab may not be there yet.
+  const { targetId } = await send("Target.createTarget", { url: "about:blank" });
   session = (await send("Target.attachToTarget", { targetId, flatten: true })).sessionId;
   for (const domain of ["Page", "Runtime", "Log", "Network"]) await send(`${domain}.enable`);
   await send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
