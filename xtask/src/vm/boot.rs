@@ -72,13 +72,13 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The emulator crashed. With the end of the guest's console.
+/// The emulator crashed, or reset its guest. With the end of the guest's console.
 #[derive(Debug)]
 struct Crashed(String);
 
 impl fmt::Display for Crashed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the emulator crashed; {}", self.0)
+        write!(f, "the emulator crashed or reset the guest: {}", self.0)
     }
 }
 
@@ -157,8 +157,9 @@ impl Guest<'_> {
             bail!("the guest did not end within {} minutes: {}", self.minutes, console_end(&text));
         }
         let is_done = text.contains("klock-vm: done");
-        // The emulator ends with success however its guest ends.
-        if !is_done && !outcome.ok {
+        // The emulator ends with success however its guest ends. A guest that ends without an error on its console was reset, by an instruction
+        // that was translated wrongly: no BPF program can do that.
+        if !is_done && (!outcome.ok || !has_error(&text)) {
             return Err(Crashed(console_end(&text)).into());
         }
         if !is_done {
@@ -197,6 +198,11 @@ fn hangs_outside_bpf(console: &str) -> bool {
     is_whole && !is_bpf && !MEMORY_OF_BPF.iter().any(|name| stacks.contains(name))
 }
 
+/// Returns whether a console has an error of the kernel.
+fn has_error(console: &str) -> bool {
+    ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| console.contains(word))
+}
+
 /// Returns the first error of a console, for summaries of one line, and the lines from there on, without registers; or the last lines.
 fn console_end(console: &str) -> String {
     const REGISTERS: [&str; 10] =
@@ -204,8 +210,7 @@ fn console_end(console: &str) -> String {
     let is_register =
         |line: &&str| REGISTERS.iter().any(|name| line.contains(name)) || line.contains("Code: ");
     let lines: Vec<&str> = console.lines().filter(|line| !is_register(line)).collect();
-    let wrong = |line: &&str| ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| line.contains(word));
-    let error = lines.iter().position(wrong);
+    let error = lines.iter().position(|line| has_error(line));
     let from = error.unwrap_or(lines.len().saturating_sub(12));
     let first = error.map_or("no error on its console", |at| lines[at]);
     let rest: String = lines[from..].iter().take(CONSOLE_LINES).map(|line| format!("\n   {line}")).collect();

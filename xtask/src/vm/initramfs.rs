@@ -49,10 +49,12 @@ cd /out
 echo "klock-vm: sending"
 stty -F /dev/ttyS1 raw -echo
 tar cz . > /dev/ttyS1
-# Setting the line waits until everything is sent; powering off does not.
+# Setting the line waits until everything is sent; powering off does not. So does that of the console.
 stty -F /dev/ttyS1 raw -echo
 sleep 1
 echo "klock-vm: done"
+stty -F /dev/ttyS0 -echo
+sleep 1
 poweroff -f
 "#;
 

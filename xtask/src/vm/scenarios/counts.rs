@@ -14,31 +14,37 @@ use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, t
 pub(super) const FENTRY: Scenario = Scenario {
     name: "counts-fentry",
     place: Place::Everywhere,
-    seconds: |_| 240,
-    script: |setting| script(setting, "fentry"),
+    seconds: |_| FENTRY_SECONDS,
+    script: |setting| script(setting, "fentry", FENTRY_SECONDS),
     check: |files, setting, finding| check(files, setting, finding, FENTRY_PART),
 };
 
 pub(super) const KPROBE: Scenario = Scenario {
     name: "counts-kprobe",
     place: Place::Everywhere,
-    seconds: |_| 360,
-    script: |setting| script(setting, "kprobe"),
+    seconds: |_| KPROBE_SECONDS,
+    script: |setting| script(setting, "kprobe", KPROBE_SECONDS),
     check: |files, setting, finding| check(files, setting, finding, "counts, kprobe"),
 };
 
 const FENTRY_PART: &str = "counts, fentry";
 const THREADS: u32 = 4;
-const ATTEMPTS: u32 = 3;
+/// The most recordings; the last one begins after half of the time at the latest.
+const ATTEMPTS: u32 = 8;
+const FENTRY_SECONDS: u32 = 240;
+const KPROBE_SECONDS: u32 = 360;
 /// The kinds of kernel probe, in the words of `klock check`.
 const BY_FENTRY: &str = "by fentry";
 const BY_KPROBES: &str = "by kprobes";
 
-fn script(setting: &Setting, way: &str) -> String {
+fn script(setting: &Setting, way: &str, seconds: u32) -> String {
+    let enough = seconds / 2;
     let calls = if setting.short { 2000 } else { 20000 };
     let own = if way == "fentry" { BY_FENTRY } else { BY_KPROBES };
     format!(
-        "klock check > check\n\
+        "now() {{ cut -d . -f 1 /proc/uptime; }}\n\
+         begun=$(now)\n\
+         klock check > check\n\
          dmesg | wc -l > lines\n\
          for attempt in $(seq {ATTEMPTS}); do\n\
          klock record --locks kernel,futex --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
@@ -46,6 +52,7 @@ fn script(setting: &Setting, way: &str) -> String {
          > known 2> record; echo $? > record.status\n\
          echo $attempt > attempts\n\
          grep -q '{own}' check || break\n\
+         test $(($(now) - begun)) -lt {enough} || break\n\
          klock info --json t.parquet | grep -q '\"recursion_misses\": [1-9]' || break\n\
          done\n\
          dmesg | wc -l >> lines\n"

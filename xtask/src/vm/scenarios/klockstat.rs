@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result};
-use trace_format::{EventKind, LockKind, Stack, Trace};
+use trace_format::{EventKind, LockKind, Mode, Stack, Trace};
 
 use super::counts::{by_lock, counts, lock_of};
 use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, thousands, time};
@@ -24,8 +24,8 @@ const THREADS: u32 = 4;
 const OPERATIONS: &str = "read readv";
 /// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
 const APART: f64 = 0.02;
-/// The largest difference of all acquisitions, in percent.
-const ALL_APART: f64 = 1.0;
+/// The largest difference of all acquisitions, in percent: the recorders begin and end one after the other.
+const ALL_APART: f64 = 0.2;
 
 fn script(setting: &Setting) -> String {
     let calls: u64 = if setting.short { 250 } else { 1000 };
@@ -131,17 +131,15 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     let trace = Trace::open(&files.path("t.parquet"))?;
     let sums = by_lock(&trace)?;
     let lock = lock_of(&sums, &counts).context("no mutex in the trace")?;
-    let (mut count, mut hold_ns, mut all) = (0, 0, 0);
-    for ((_, id, kind, _), done) in &sums {
-        if *id == lock {
-            (count, hold_ns) = (count + done.acquired, hold_ns + done.hold_ns);
-        }
-        all += if matches!(kind, LockKind::Mutex | LockKind::RwSem) { done.acquired } else { 0 };
-    }
+    let of_lock = || sums.iter().filter(|((_, id, ..), _)| *id == lock).map(|(_, done)| done);
+    let count: u64 = of_lock().map(|done| done.acquired).sum();
+    let hold_ns: i64 = of_lock().map(|done| done.hold_ns).sum();
+    let by_stack = by_stack(&trace)?;
+    let all: u64 = by_stack.iter().sum();
     finding.must(count == calls, || format!("{count} acquisitions in the trace, {calls} calls"));
     let lines: Vec<u64> = theirs.iter().map(|line| line.count).collect();
     let theirs_all: u64 = lines.iter().sum();
-    let missing = left_out(all, &by_stack(&trace)?, &lines);
+    let missing = left_out(all, &by_stack, &lines);
     let apart = apart_percent(all - missing, theirs_all);
     let (ours_ns, theirs_ns) = (hold_ns as f64 / calls as f64, longest.total_ns / calls as f64);
     let longer_ns = ours_ns - theirs_ns;
@@ -169,7 +167,8 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     Ok(())
 }
 
-/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel.
+/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without those of `downgrade_write`, of which
+/// klockstat knows nothing: they are shared, at the time of the exclusive release.
 fn by_stack(trace: &Trace) -> Result<Vec<u64>> {
     let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
     let kernel_frames = |stack: Stack| {
@@ -177,12 +176,21 @@ fn by_stack(trace: &Trace) -> Result<Vec<u64>> {
         frames.map(|frame| (frame.symbol, frame.symbol_offset)).collect::<Vec<_>>()
     };
     let stacks: Vec<_> = trace.stacks()?.into_iter().map(kernel_frames).collect();
-    let mut counts = HashMap::new();
+    let (mut counts, mut released) = (HashMap::new(), HashMap::new());
     for batch in trace.events()? {
-        for event in batch?.iter().filter(|event| event.kind == EventKind::Acquire) {
-            let (Some(lock), Some(stack)) = (event.lock, event.stack) else { continue };
-            if matches!(kinds.get(usize::try_from(lock.0)?), Some(LockKind::Mutex | LockKind::RwSem)) {
-                *counts.entry(stacks.get(usize::try_from(stack.0)?)).or_default() += 1;
+        for event in batch?.iter() {
+            let Some(lock) = event.lock else { continue };
+            if !matches!(kinds.get(usize::try_from(lock.0)?), Some(LockKind::Mutex | LockKind::RwSem)) {
+                continue;
+            }
+            let key = (event.task, lock);
+            if event.kind == EventKind::Release {
+                released.insert(key, event.ts_ns);
+            } else if event.kind == EventKind::Acquire {
+                let is_downgrade =
+                    event.mode == Some(Mode::Shared) && released.get(&key) == Some(&event.ts_ns);
+                let stack = event.stack.and_then(|stack| stacks.get(usize::try_from(stack.0).ok()?));
+                *counts.entry(stack).or_default() += u64::from(!is_downgrade);
             }
         }
     }
