@@ -98,8 +98,8 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots it, and boots it once more if its kernel hung outside of BPF programs or its emulator crashed. Returns the directory with a directory of files
-    /// for each script, and the number of boots.
+    /// Boots it, and boots it once more if its kernel hung outside of BPF programs or its emulator crashed. Returns the directory
+    /// with a directory of files for each script, and the number of boots.
     pub(super) fn run(&self, directory: &Path) -> Result<(PathBuf, u32)> {
         let mut boots = 1;
         loop {

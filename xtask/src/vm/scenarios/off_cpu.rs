@@ -1,9 +1,9 @@
 //! Compares off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time: threads that
 //! sleep, threads that wait for each other, and more busy threads than CPUs, so that all are preempted. Both tools measure
 //! from tracepoint to tracepoint with the other's programs in between, which costs microseconds, or more if the host
-//! preempts the guest there; klock is the first one in one of the rounds. One of these must be within all bounds. In a guest every switch that the kernel counted must also
-//! be a row; a machine may have tasks of its own whose switches its kernel hides. The same holds for the program that records switches
-//! without stacks.
+//! preempts the guest there; klock is the first one in one of the rounds. One of these must be within all bounds. In a guest
+//! every switch that the kernel counted must also be a row; a machine may have tasks of its own whose switches its kernel
+//! hides. The same holds for the program that records switches without stacks.
 
 use std::collections::BTreeMap;
 
