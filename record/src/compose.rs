@@ -36,6 +36,8 @@ mod probes;
 #[cfg(test)]
 mod script;
 mod switches;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use context::Context;
@@ -61,8 +63,8 @@ pub struct Composer {
     drops_begins: bool,
     /// Whether threads that record themselves and hold no lock have no off-CPU rows.
     has_holders_only: bool,
-    /// The process that klock starts, until it executes its program.
-    launching: Option<u32>,
+    /// The process that klock starts, until it executes its program, and a time at which it has done so.
+    launching: Option<(u32, u64)>,
     stats: ComposerStats,
 }
 
@@ -115,9 +117,10 @@ impl Composer {
         self
     }
 
-    /// Leaves out off-CPU times of this process until it executes its program: they are those of klock.
-    pub fn without_launch_of(mut self, pid: Option<u32>) -> Self {
-        self.launching = pid;
+    /// Leaves out what this process does until it executes its program, which is klock's doing. It runs it at `running_ns`
+    /// (CLOCK_MONOTONIC, in nanoseconds): the record of the execution may be lost.
+    pub fn without_launch_of(mut self, pid: u32, running_ns: i64) -> Self {
+        self.launching = Some((pid, running_ns as u64));
         self
     }
 
@@ -203,7 +206,7 @@ impl Composer {
         if event.lost_before > 0 {
             self.lost(event, out);
         }
-        if event.code == code::OFF_CPU && self.launching == Some(event.tid) {
+        if self.launching.is_some_and(|(pid, running_ns)| event.tid == pid && event.ts_ns < running_ns) {
             return;
         }
         let header = self.header(event);
@@ -275,7 +278,7 @@ impl Composer {
 
     fn task(&mut self, task: &WireTask) {
         self.tasks.apply(task);
-        self.launching = self.launching.filter(|&pid| task.code != code::TASK_EXEC || task.tid != pid);
+        self.launching = self.launching.filter(|&(pid, _)| task.code != code::TASK_EXEC || task.tid != pid);
         // Whatever the former owner of these thread ids had begun does not end.
         let gone = match task.code {
             code::TASK_FORK => &[task.tid][..],

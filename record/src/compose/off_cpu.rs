@@ -54,10 +54,7 @@ mod tests {
     use trace_format::{
         EventKind::OffCpu,
         TaskState,
-        wire::{
-            WireTask, code,
-            departure::{NO_SYSCALL, UNKNOWN_SYSCALL},
-        },
+        wire::departure::{NO_SYSCALL, UNKNOWN_SYSCALL},
     };
 
     use super::state_of;
@@ -95,21 +92,6 @@ mod tests {
         });
         s.expect::<4>(rows.collect::<Vec<_>>().try_into().unwrap());
         assert_eq!(s.syscalls(), ["fsync", "-", "syscall_400", ""]);
-    }
-
-    #[test]
-    fn a_command_has_no_off_cpu_time_before_it_executes_its_program() {
-        let mut s = Script::of_launch(10);
-        s.at(100).task(10).off_cpu(90, 0);
-        s.at(110).task(11).off_cpu(90, 0);
-        let exec =
-            |tid| WireTask { ts_ns: 200, code: code::TASK_EXEC, tgid: tid, tid, ..WireTask::default() };
-        s.task_record(exec(11));
-        s.at(210).task(10).off_cpu(205, 0);
-        s.task_record(exec(10));
-        s.at(300).task(10).off_cpu(290, 0);
-        let of = |ts_ns, tid, ns| row(ts_ns, OffCpu).task(tid).waited(ns, 0, 0).state(TaskState::Runnable);
-        s.expect([of(110, 11, 20), of(300, 10, 10)]);
     }
 
     #[test]

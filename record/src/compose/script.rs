@@ -153,10 +153,10 @@ impl Script {
         Self { composer: script.composer.without_futexes(), ..script }
     }
 
-    /// A recording of a command in this process, which klock starts.
-    pub(super) fn of_launch(pid: u32) -> Self {
+    /// A recording of a command in this process, which klock starts, and which runs at this time.
+    pub(super) fn of_launch(pid: u32, running_ns: i64) -> Self {
         let script = Self::new();
-        Self { composer: script.composer.without_launch_of(Some(pid)), ..script }
+        Self { composer: script.composer.without_launch_of(pid, running_ns), ..script }
     }
 
     /// A recording that leaves begins out on purpose.

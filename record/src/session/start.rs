@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     backlog::Backlog,
-    clocks::clocks_now,
+    clocks::{clocks_now, monotonic_ns},
     compose::Composer,
     error::RecordError,
     kernel_addresses::KernelAddresses,
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
             attached.map_err(RecordError::or_descriptor_limit)?;
             kernel.find_later_files_in(files);
         }
-        let composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some(), pid);
+        let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
         let clocks_start = clocks_now();
         if let Some(kernel) = &mut kernel {
             kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
@@ -91,6 +91,9 @@ impl<'a> Session<'a> {
         };
         if let Some(command) = &mut command {
             command.run()?;
+            if kernel.is_some() {
+                composer = composer.without_launch_of(command.pid(), monotonic_ns());
+            }
         }
         let now = Instant::now();
         Ok(Self {
@@ -129,8 +132,8 @@ fn preload_options(options: &Options) -> PreloadOptions {
     }
 }
 
-/// Returns a composer for what the programs of this plan, if any, and the command, with its process id, report.
-fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool, pid: Option<u32>) -> Composer {
+/// Returns a composer for what the programs of this plan, if any, and the command itself report.
+fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
     let futexes = plan.is_some_and(|plan| plan.futex_calls.is_some());
     let drops_begins = plan.is_some_and(|plan| plan.filters.drops_begins());
     let mut composer = Composer::new(tasks, futexes, drops_begins);
@@ -143,9 +146,6 @@ fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool, pid: Option<u3
     }
     if has_preload && plan.is_some_and(Plan::has_holders_only) {
         composer = composer.with_holders_only();
-    }
-    if plan.is_some_and(|plan| plan.switches) {
-        composer = composer.without_launch_of(pid);
     }
     composer.stacks.unwinds = plan.is_some_and(|plan| plan.stack_bytes > 0);
     composer
