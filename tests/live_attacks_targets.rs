@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     os::unix::{
         fs::{FileExt as _, symlink},
@@ -27,9 +27,9 @@ mod support;
 
 use recording::{Outcome, assert_named, processes_below, record_beside, record_by, record_until};
 use support::{
-    ATTACKER, Running,
+    ATTACKER, Running, SetOnDrop,
     arena::{Arena, HostileFuse, make_pipe},
-    cannot_record, events, fixture, klock, set_mode, skip,
+    cannot_record, events, fixture, klock, set_mode, skip, soon,
 };
 
 /// Returns whether the recording has frames in a module of this name.
@@ -118,6 +118,7 @@ fn a_file_that_grows_and_shrinks_all_the_time_harms_nobody() {
     let bytes = fs::read(&file).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = SetOnDrop(&stop);
         scope.spawn(|| {
             let file = File::options().write(true).open(&file).unwrap();
             while !stop.load(Ordering::Relaxed) {
@@ -126,7 +127,6 @@ fn a_file_that_grows_and_shrinks_all_the_time_harms_nobody() {
             }
         });
         record_beside(&[pid]);
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -257,6 +257,7 @@ fn a_file_that_is_replaced_all_the_time_harms_nobody() {
     let (_hostile, pid) = arena.map(&["victim1.so"]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = SetOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 make_pipe(&file);
@@ -267,7 +268,6 @@ fn a_file_that_is_replaced_all_the_time_harms_nobody() {
             }
         });
         let outcome = record_beside(&[pid]);
-        stop.store(true, Ordering::Relaxed);
         assert!(has_frames_in(&outcome.trace, "victim1.so"));
     });
 }
@@ -404,7 +404,13 @@ fn processes_with_privileges_only_find_files_of_targets_and_reopen_what_they_com
     record_by(&mut strace, &[pid]);
     drop(server);
     // The tracer writes the last lines after the end of klock.
-    thread::sleep(Duration::from_secs(2));
+    soon(Duration::from_secs(60), "all traced threads have ended", || {
+        let log = fs::read_to_string(&log).unwrap();
+        let threads = |lines: &mut dyn Iterator<Item = &str>| -> BTreeSet<String> {
+            lines.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+        };
+        threads(&mut log.lines()) == threads(&mut log.lines().filter(|line| line.contains(" +++ ")))
+    });
     let log = fs::read_to_string(&log).unwrap();
     let lines = traced(&log);
     let helpers = |name: &str| -> Vec<&str> {

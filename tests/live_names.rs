@@ -27,7 +27,7 @@ use trace_format::{LockKind, Trace};
 
 mod support;
 
-use support::{cannot_record, klock, run, skip};
+use support::{SetOnDrop, cannot_record, klock, run, skip};
 
 fn names() -> Option<KernelLockNames<Peek>> {
     if let Some(reason) = cannot_record() {
@@ -226,15 +226,6 @@ fn contend(done: &AtomicBool) {
     });
 }
 
-/// Ends the contention, also if the test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Returns the names of the locks in a recording of two seconds of contention.
 fn recorded_names() -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
@@ -242,7 +233,7 @@ fn recorded_names() -> BTreeSet<String> {
     let own = std::process::id().to_string();
     let done = AtomicBool::new(false);
     let ended = thread::scope(|scope| {
-        let _end = End(&done);
+        let _end = SetOnDrop(&done);
         scope.spawn(|| contend(&done));
         let mut record: Command = klock();
         record.args(["record", "--locks", "kernel", "--contended-only", "-p", &own, "-d", "2s", "-o"]);

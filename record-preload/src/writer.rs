@@ -16,8 +16,9 @@ use trace_format::preload::{
 use crate::{restrictions, sys};
 
 const UNIT_SIZE: u64 = UNIT_BYTES as u64;
-/// Maximum time that a lossless thread waits for a reader that does not make progress.
-const MAX_WAIT_NS: u64 = 1_000_000_000;
+/// Maximum time that the lossless threads of a process wait for a reader that does not make progress. On a machine with many more
+/// runnable threads than processors, one that is in order may need some seconds.
+const MAX_WAIT_NS: u64 = 5_000_000_000;
 
 /// A writer. All zeros is a writer without a session.
 #[derive(Debug)]
@@ -38,8 +39,6 @@ pub(crate) struct Writer {
     pending: u64,
     /// Number of records that signal handlers lost since then, while another record was written.
     nested: AtomicU64,
-    /// Number of chunks that the reader had returned when a wait for it timed out. The next wait requires progress from there.
-    stalled_at: u64,
     /// 1 if the thread waits for a chunk, 0 if records may be lost.
     lossless: u32,
     /// More than 0 while a change takes several steps: of chunks and links, or of stacks and their numbers.
@@ -66,7 +65,6 @@ impl Writer {
             chunk: 0,
             pending: 0,
             nested: AtomicU64::new(0),
-            stalled_at: u64::MAX,
             lossless,
             changes: 0,
         }
@@ -328,11 +326,12 @@ impl Writer {
         }
     }
 
-    /// Waits until there is a free chunk; returns `false` if the reader makes no progress.
+    /// Waits until there is a free chunk; returns `false` if the reader makes no progress: after that, no thread of the process
+    /// waits before it does.
     #[cold]
     unsafe fn wait_for_reader(&mut self, pool: &Pool<'_>) -> bool {
         let mut returned = pool.returned();
-        if self.stalled_at == returned {
+        if pool.is_stalled() {
             return false;
         }
         // Under a seccomp filter, the record is lost and counted.
@@ -349,8 +348,11 @@ impl Writer {
             if pool.returned() != returned {
                 (returned, since) = (pool.returned(), sys::monotonic_ns());
             }
+            if pool.is_stalled() {
+                return false;
+            }
             if sys::monotonic_ns() - since > MAX_WAIT_NS {
-                self.stalled_at = returned;
+                pool.stall_at(returned);
                 return false;
             }
             pause_ns = (pause_ns * 2).min(1_000_000);

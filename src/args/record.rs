@@ -154,6 +154,8 @@ pub(crate) struct Record {
     #[arg(long, value_enum, value_name = "WAY", default_value = "auto", help_heading = "Pthread calls")]
     pub(crate) pthread_probes: PthreadProbes,
     /// Let a thread of COMMAND wait while its process's memory for events is full, instead of losing events.
+    ///
+    /// After 5 s in which klock makes room for nothing, as if it were killed, events are lost and counted until it does.
     #[arg(long, requires = "command", help_heading = "Pthread calls")]
     pub(crate) lossless: bool,
     /// Record only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.

@@ -1,9 +1,11 @@
 //! The layout of a region: a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the pool, and the chunks.
 
+use core::sync::atomic::AtomicU64;
+
 use super::queue::{Link, Queue};
 
-/// The first word of a region and of a request: `klockPR4`.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR4");
+/// The first word of a region and of a request: `klockPR5`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR5");
 /// Maximum number of threads that a process records at once. A power of two.
 pub const SLOTS: usize = 16_384;
 /// Maximum number of chunks. A power of two.
@@ -59,6 +61,9 @@ pub struct Region {
     pub free_chunks: Queue,
     /// Chunks that were never used.
     pub fresh_chunks: Queue,
+    /// If a lossless thread waited in vain: 1 more than the number of chunks that klock had put into the pool by then. Until it
+    /// grows, no thread waits. Written by the process.
+    pub stalled_at: AtomicU64,
 }
 
 /// States of a slot.

@@ -7,7 +7,7 @@
 //! The process may write anything there at any time. All indices are checked or masked; [`Owners`] decides in klock's own memory
 //! which chunk a link may name.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{
     layout::{
@@ -28,6 +28,7 @@ pub struct Pool<'a> {
     pub fresh: Entries<'a>,
     /// The links behind the chunks.
     pub links: &'a [Link],
+    stalled_at: &'a AtomicU64,
 }
 
 impl<'a> Pool<'a> {
@@ -57,6 +58,7 @@ impl<'a> Pool<'a> {
                     entries: entries(FRESH_CHUNKS_OFFSET, MAX_CHUNKS),
                 },
                 links: core::slice::from_raw_parts(base.add(LINKS_OFFSET).cast::<Link>(), count),
+                stalled_at: &(*region).stalled_at,
             }
         }
     }
@@ -71,6 +73,16 @@ impl<'a> Pool<'a> {
     /// Returns a number that grows when klock puts chunks into the pool.
     pub fn returned(&self) -> u64 {
         self.used.filled().wrapping_add(self.fresh.filled())
+    }
+
+    /// Notes that a thread waited in vain while klock had put this number of chunks into the pool.
+    pub fn stall_at(&self, returned: u64) {
+        self.stalled_at.store(returned.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Returns whether a thread has waited in vain and klock has put no chunk into the pool since then.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled_at.load(Ordering::Relaxed) == self.returned().wrapping_add(1)
     }
 }
 

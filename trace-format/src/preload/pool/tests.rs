@@ -4,6 +4,32 @@ use std::{vec, vec::Vec};
 
 use super::{super::queue::Queue, *};
 
+/// A pool whose queues are one.
+fn pool<'a>(
+    queue: &'a Queue,
+    entries: &'a [AtomicU32; 4],
+    links: &'a [Link],
+    stalled_at: &'a AtomicU64,
+) -> Pool<'a> {
+    let entries = Entries { queue, entries };
+    Pool { free_slots: entries, used: entries, fresh: entries, links, stalled_at }
+}
+
+#[test]
+fn a_pool_is_stalled_until_klock_puts_a_chunk_into_it() {
+    let (queue, entries, stalled_at) = (Queue::default(), Default::default(), AtomicU64::default());
+    let pool = pool(&queue, &entries, &[], &stalled_at);
+    assert!(!pool.is_stalled());
+    let before = pool.returned();
+    pool.stall_at(before);
+    assert!(pool.is_stalled());
+    pool.used.push(1);
+    assert!(!pool.is_stalled());
+    // A chunk came while the last thread that waited gave up.
+    pool.stall_at(before);
+    assert!(!pool.is_stalled());
+}
+
 #[test]
 fn invalid_links_are_refused_and_a_walk_ends() {
     struct All(Vec<u32>);
@@ -18,9 +44,7 @@ fn invalid_links_are_refused_and_a_walk_ends() {
             self.0.retain(|owned| *owned != chunk);
         }
     }
-    let queue = Queue::default();
-    let entries: [AtomicU32; 4] = Default::default();
-    let empty = Entries { queue: &queue, entries: &entries };
+    let (queue, entries, stalled_at) = (Queue::default(), Default::default(), AtomicU64::default());
     // (first, link behind chunk 0, head)
     let invalid = [
         (None, None, 16),
@@ -43,7 +67,7 @@ fn invalid_links_are_refused_and_a_walk_ends() {
                 to.set(next, position);
             }
         }
-        let pool = Pool { free_slots: empty, used: empty, fresh: empty, links: &links };
+        let pool = pool(&queue, &entries, &links, &stalled_at);
         let (mut cursor, mut owners) = (Cursor::default(), All(vec![]));
         let mut pieces = 0;
         let ended = loop {
