@@ -135,6 +135,9 @@ settled() {
 }
 "#;
 
+/// A shell function that prints the seconds since the boot.
+pub(super) const NOW: &str = "now() { cut -d . -f 1 /proc/uptime; }";
+
 /// Formats a number with separators of thousands.
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::{Context as _, Result};
 use trace_format::{EventKind, LockKind, Mode, Trace, run_info::Loss};
 
-use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const FENTRY: Scenario = Scenario {
     name: "counts-fentry",
@@ -42,7 +42,7 @@ fn script(setting: &Setting, way: &str, seconds: u32) -> String {
     let calls = if setting.short { 2000 } else { 20000 };
     let own = if way == "fentry" { BY_FENTRY } else { BY_KPROBES };
     format!(
-        "now() {{ cut -d . -f 1 /proc/uptime; }}\n\
+        "{NOW}\n\
          begun=$(now)\n\
          klock check > check\n\
          dmesg | wc -l > lines\n\

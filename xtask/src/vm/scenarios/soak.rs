@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::contended::LOAD;
-use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting, last_line, thousands};
+use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "soak",
@@ -27,7 +27,7 @@ fn script(setting: &Setting) -> String {
     format!(
         "{LOAD} --clone 1 --fault 1 --timeout {}s > load.log 2>&1 &\n\
          load=$!\n\
-         now() {{ cut -d . -f 1 /proc/uptime; }}\n\
+         {NOW}\n\
          end=$(($(now) + {seconds}))\n\
          slice=0\n\
          while [ $(now) -lt $end ] || [ $slice -lt {least} ]; do\n\
