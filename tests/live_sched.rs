@@ -114,8 +114,9 @@ fn every_switch_of_a_holder_is_a_row_of_a_program_and_holders_alone_have_rows_if
 fn assert_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: TaskState) {
     assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
-    // Where the kernel names the state, a wait for memory or for one of its locks has another one than the thread's own sleeps.
-    let may_fault = asleep == TaskState::Interruptible;
+    // Where the kernel names the state, a wait for memory or for one of its locks has another one than the thread's own sleeps, and a
+    // thread that is already being woken as it leaves has none (docs/trace-format.md).
+    let is_named = asleep == TaskState::Interruptible;
     for name in ["sleeper", "waiter", "waker"] {
         let [tid, begin_ns, end_ns, switches] = lines(printed, name)[0][..] else { panic!("{printed}") };
         let switches = usize::try_from(switches).unwrap();
@@ -125,7 +126,10 @@ fn assert_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: Task
         assert!(found + hidden(switches) >= switches, "{name}: {found} of {switches}");
         for row in rows {
             match row.state {
-                Some(state) if state == asleep || may_fault && state == TaskState::Uninterruptible => {
+                state
+                    if state == Some(asleep)
+                        || is_named && [None, Some(TaskState::Uninterruptible)].contains(&state) =>
+                {
                     assert_eq!((row.blocked_ns, row.runq_ns), (None, None), "{row:?}");
                 }
                 Some(TaskState::Runnable) => {
