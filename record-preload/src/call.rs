@@ -3,10 +3,10 @@
 
 pub(crate) mod cancel;
 
-use trace_format::preload::{Payload, Record, call, op};
+use trace_format::preload::{Payload, Record, api, call, op};
 
 use crate::{
-    clock,
+    clock, last_release, mutex,
     real::Lock,
     thread::{self, Thread},
     walk::Caller,
@@ -94,6 +94,16 @@ impl Call {
         clock::now_ordered(self.thread.clock)
     }
 
+    /// Returns the time of an acquisition: not before the release by another thread that allowed it.
+    #[inline(always)]
+    fn now_acquired(&self, api: u8, lock: Lock) -> u64 {
+        // SAFETY: the pointer is a mutex.
+        let is_again = api & !call::MASK == api::MUTEX
+            && last_release::was_by(lock, self.tid())
+            && unsafe { !mutex::is_shared(lock) };
+        if is_again { self.now() } else { self.now_ordered() }
+    }
+
     /// Writes a record without payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, time: u64, op: u8, api: u8, lock: Lock) {
@@ -127,7 +137,7 @@ impl Call {
     #[inline(always)]
     pub(crate) fn report(&mut self, api: u8, lock: Lock, outcome: Outcome) {
         match outcome {
-            Outcome::Acquired => self.put(self.now_ordered(), op::ACQUIRED, api, lock),
+            Outcome::Acquired => self.put(self.now_acquired(api, lock), op::ACQUIRED, api, lock),
             Outcome::AcquiredOwnerDied => self.put(self.now_ordered(), op::ACQUIRED_OWNER_DIED, api, lock),
             Outcome::Failed(errno) => self.fail(api, lock, errno),
         }
@@ -220,13 +230,24 @@ pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl 
 /// call, because other threads may already use the lock, or its memory, when the call returns.
 #[inline(always)]
 pub(crate) unsafe fn release(caller: Caller, op: u8, api: u8, lock: Lock, give: impl FnOnce() -> i32) -> i32 {
+    let is_mutex = op == op::RELEASED && api == api::MUTEX;
     // SAFETY: the caller's obligation.
-    let Some(mut call) = (unsafe { Call::begin() }) else { return give() };
+    let Some(mut call) = (unsafe { Call::begin() }) else {
+        if is_mutex {
+            last_release::forget(lock);
+        }
+        return give();
+    };
     let time = call.now();
+    if is_mutex {
+        last_release::note(lock, call.tid());
+    }
     let result = give();
     if result == 0 {
         call.capture_stack(caller, || time);
         call.put(time, op, api, lock);
+    } else if is_mutex {
+        last_release::forget(lock);
     }
     call.end();
     result
@@ -270,7 +291,7 @@ pub(crate) unsafe fn acquire(
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
     let result = attempt();
     if result == 0 {
-        call.put(call.now_ordered(), op::ACQUIRED, api, lock);
+        call.put(call.now_acquired(api, lock), op::ACQUIRED, api, lock);
         call.end();
         return 0;
     }

@@ -8,7 +8,7 @@ use trace_format::preload::{api::CONDITION, call::TIMED, op};
 
 use crate::{
     call::{Call, cancel::CancelHandler, initialize, release},
-    mutex,
+    last_release, mutex,
     real::{self, Lock},
     walk::Caller,
 };
@@ -42,6 +42,7 @@ unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
 /// The body of a wait; `$wait` forwards it, and `$api` is that of its records. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
     ($condition:ident, $mutex:ident, $api:expr, $caller:ident, $wait:expr) => {{
+        last_release::forget($mutex);
         let Some(mut call) = Call::begin_at($caller) else { return $wait };
         if is_not_held($mutex, &call) {
             call.pause();

@@ -36,6 +36,7 @@ mod entry;
 mod environment;
 mod exec;
 mod join;
+mod last_release;
 mod lock_memory;
 mod maps;
 #[cfg(all(panic = "abort", not(test)))]

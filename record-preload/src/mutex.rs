@@ -32,6 +32,8 @@ const TYPE: u32 = 3;
 const ROBUST: u32 = 16;
 const PRIORITY_INHERIT: u32 = 32;
 const PRIORITY_PROTECT: u32 = 64;
+/// Other processes may use the mutex.
+const SHARED: u32 = 128;
 /// The bits of the state without those for waiters and for an owner that died, and those below a priority.
 const STATE: u32 = (1 << 30) - 1;
 const STATE_BELOW_PRIORITY: u32 = (1 << 19) - 1;
@@ -55,6 +57,13 @@ unsafe fn word(mutex: Lock, offset: usize) -> u32 {
 pub(crate) unsafe fn owner(mutex: Lock) -> u32 {
     // SAFETY: the pointer is a mutex, the caller's obligation.
     unsafe { word(mutex, OWNER_OFFSET) }
+}
+
+/// Whether other processes may use the mutex.
+#[inline(always)]
+pub(crate) unsafe fn is_shared(mutex: Lock) -> bool {
+    // SAFETY: the pointer is a mutex, the caller's obligation.
+    unsafe { word(mutex, KIND_OFFSET) & SHARED != 0 }
 }
 
 /// Whether the C library refuses to lock the mutex again for its owner.

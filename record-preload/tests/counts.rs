@@ -30,7 +30,8 @@ fn every_acquisition_of_every_thread_is_recorded_once() {
 #[test]
 fn every_acquisition_of_a_contended_mutex_is_uncontended_or_ends_a_wait() {
     let program = program("threads", &[]);
-    let outcome = record(&Options::default(), Command::new(program).args(["4", "20000", "1"])).successful();
+    let options = Options { max_events: 10_000_000, ..Options::default() };
+    let outcome = record(&options, Command::new(program).args(["4", "500000", "1"])).successful();
     let process = &outcome.processes[0];
     let (free, waits, waited) = (
         process.count(op::ACQUIRED, api::MUTEX),
@@ -46,7 +47,7 @@ fn every_acquisition_of_a_contended_mutex_is_uncontended_or_ends_a_wait() {
     for wait in waits {
         assert!(wait.first == 0 || tids.contains(&(wait.first as u32)), "{wait:?}");
     }
-    // Holds do not overlap.
+    // Holds do not overlap. If no acquisition has a fence before its clock, up to 200 of a million do.
     let mut holds: Vec<(u64, u64)> = process.sessions.iter().flat_map(holds).collect();
     holds.sort_unstable();
     assert_eq!(holds.len() as u64, outcome.number("locked"));
