@@ -289,6 +289,9 @@ pub(crate) unsafe fn acquire(
 ) -> i32 {
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
+    if api & !call::MASK == api::MUTEX {
+        last_release::prefetch(lock);
+    }
     let result = attempt();
     if result == 0 {
         call.put(call.now_acquired(api, lock), op::ACQUIRED, api, lock);

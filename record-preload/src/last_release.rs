@@ -25,6 +25,20 @@ fn place_of(mutex: Lock) -> Option<(&'static AtomicU64, u64)> {
     (rest <= u32::MAX.into()).then(|| (&PLACES[index as usize], rest))
 }
 
+/// Fetches the place of a mutex that this thread is about to lock, so that both come at the same time if another processor has them.
+#[inline(always)]
+pub(crate) fn prefetch(mutex: Lock) {
+    if let Some((place, _)) = place_of(mutex) {
+        // SAFETY: a prefetch has no effect but on caches.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+            #[cfg(target_arch = "aarch64")]
+            core::arch::asm!("prfm pstl1keep, [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+        }
+    }
+}
+
 /// Returns whether this thread was the last one to release the mutex, which it holds; `false` if that is not known.
 #[inline(always)]
 pub(crate) fn was_by(mutex: Lock, tid: u32) -> bool {
