@@ -13,6 +13,8 @@ use support::{cannot_record, csv_rows, fixture, klock, number, skip};
 
 const PHASES: i64 = 8;
 const US: i64 = 20_000;
+/// More than the clock of the records and that of the program differ by over a hold.
+const CLOCKS_NS: i64 = 200;
 
 /// Records the program into a file, and returns the numbers that it prints.
 fn recorded(trace: &Path) -> BTreeMap<String, i64> {
@@ -75,7 +77,9 @@ fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
 
     let rows = csv_rows(&table(&trace, &["critical", "--format", "csv"]));
     let path = |name: &str| rows.iter().find(|row| row["name"].contains(name)).expect(name);
-    assert_near(number(path(" slow "), "path_ns"), truth["slow"], 0, &rows);
+    let clocks_ns = PHASES * CLOCKS_NS;
+    let fits = truth["slow"] - clocks_ns..=truth["slow_at_most"] + clocks_ns;
+    assert!(fits.contains(&number(path(" slow "), "path_ns")), "not in {fits:?}: {rows:?}");
     assert_eq!(number(path(" slow "), "waited_ns"), 0, "{rows:?}");
     let document = json(&trace, &["critical"]);
     let part = |name: &str| document["totals"][name].as_i64().unwrap();
@@ -83,7 +87,7 @@ fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
     let (start_ns, wake_up_ns) = (part("path_ns") - truth["wall"], part("wake_up_ns"));
     assert!(start_ns >= 0, "{document}");
     let threads_ns = part("in_locks_ns") + part("no_lock_ns") - start_ns;
-    assert_near(threads_ns, truth["longest"], wake_up_ns, &document);
+    assert_near(threads_ns, truth["longest"], wake_up_ns + truth["between"], &document);
     assert_eq!([part("idle_ns"), part("waiting_ns"), part("before_ns")], [0, 0, 0], "{document}");
 
     // A join is no contention.
