@@ -29,6 +29,9 @@ const CONSOLE_LINES: usize = 160;
 /// Number of boots of a guest whose kernel hangs outside of BPF programs, or whose emulator crashes.
 const BOOTS: u32 = 2;
 
+/// Size of the disk to which a guest writes its files. The file behind it is sparse.
+const DISK_BYTES: u64 = 1 << 30;
+
 /// Number of processors of a guest.
 const PROCESSORS: usize = 4;
 
@@ -121,8 +124,9 @@ impl Guest<'_> {
 
     /// Boots it once.
     fn boot(&self, directory: &Path, console: &Path) -> Result<PathBuf> {
-        let sent = directory.join("sent.tar.gz");
-        let serial = |path: &Path| format!("file:{}", path.display());
+        let sent = directory.join("sent.tar");
+        let disk = fs::File::create(&sent).with_context(|| sent.display().to_string())?;
+        disk.set_len(DISK_BYTES).with_context(|| sent.display().to_string())?;
         let words: Vec<&str> = self.emulator.words[1..].iter().map(String::as_str).collect();
         let run = Run::new(&self.emulator.words[0], &words);
         // A kernel that sees a hypervisor without paravirtual spinlocks uses spinlocks that cannot be traced.
@@ -147,9 +151,10 @@ impl Guest<'_> {
             .arg("-append")
             .arg(COMMAND_LINE)
             .arg("-serial")
-            .arg(serial(console))
-            .arg("-serial")
-            .arg(serial(&sent))
+            .arg(format!("file:{}", console.display()))
+            .arg("-drive")
+            .arg(format!("if=none,id=sent,format=raw,file={}", sent.display()))
+            .args(["-device", "nvme,drive=sent,serial=sent"])
             .minutes(self.minutes)
             .stream()?;
         let text = text_of(console);
@@ -167,7 +172,7 @@ impl Guest<'_> {
         }
         let out = directory.join("out");
         fs::create_dir_all(&out)?;
-        Run::new("tar", &["--extract", "--gzip", "--file"])
+        Run::new("tar", &["--extract", "--file"])
             .arg(&sent)
             .arg("--directory")
             .arg(&out)
