@@ -119,18 +119,17 @@ pub(super) fn last_line(text: &str) -> &str {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)")
 }
 
-/// A shell function that waits until a recorder has attached everything: it has file descriptors of BPF programs, their
-/// number stays the same, and it sleeps: on a slow machine, the kernel checks one program for seconds. Background programs
-/// of a shell ignore Ctrl-C unless they install a handler, as klock and klockstat do.
-pub(super) const SETTLED: &str = r#"
-settled() {
-    before=0; same=0
-    while [ $same -lt 3 ] && [ -d /proc/$1 ]; do
-        sleep 1
-        now=$(ls -l /proc/$1/fd | grep -c -e bpf -e perf_event)
-        if [ $now = $before ] && [ $now -gt 4 ] && grep -q 'State:.S' /proc/$1/status
-        then same=$((same + 1)); else same=0; fi
-        before=$now
+/// A shell function that waits until a recorder has attached everything, which takes seconds on a slow machine. klock then starts
+/// the thread that writes; the tools of libbpf sleep until Ctrl-C, in the system call nanosleep or clock_nanosleep. Background
+/// programs of a shell ignore Ctrl-C unless they install a handler, as klock and klockstat do.
+pub(super) const ATTACHED: &str = r#"
+attached() {
+    while [ -d /proc/$1 ]; do
+        case $(cat /proc/$1/comm) in
+        klock) grep -qx klock-writer /proc/$1/task/*/comm && break ;;
+        *) grep -q -e '^35 ' -e '^230 ' /proc/$1/syscall && break ;;
+        esac
+        sleep 0.5
     done
 }
 "#;

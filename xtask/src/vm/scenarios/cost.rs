@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result};
 
 use crate::harness::{Difference, median};
-use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, time};
+use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, time};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "cost", place: Place::Guests, seconds: |_| 900, script, check };
@@ -30,7 +30,7 @@ fn script(setting: &Setting) -> String {
     let once = format!("known_kernel $WORK lseek 1 {}", 4 * calls);
     let once = vec![once + " >> pairs"; TRIES].join("; ");
     let mut script = format!(
-        "{SETTLED}\n\
+        "{ATTACHED}\n\
          round() {{ for i in $(seq {rounds}); do known_kernel $WORK lseek 1 {calls}; done; }}\n\
          round > alone.0\n"
     );
@@ -40,7 +40,7 @@ fn script(setting: &Setting) -> String {
              {once}\n\
              {WAITS} > recorder.waits 2>&1 &\n\
              recorder=$!\n\
-             settled $recorder\n\
+             attached $recorder\n\
              {once}; {once}\n\
              kill -INT $recorder; wait $recorder; echo $? >> pairs.status\n\
              {once}\n\
@@ -51,7 +51,7 @@ fn script(setting: &Setting) -> String {
         script += &format!(
             "{words} > recorder.{at} 2>&1 &\n\
              recorder=$!\n\
-             settled $recorder\n\
+             attached $recorder\n\
              if [ -d /proc/$recorder ]; then round > with.{at}; kill -INT $recorder; fi\n\
              wait $recorder; echo $? > with.{at}.status\n\
              rm -f t.*parquet\n"

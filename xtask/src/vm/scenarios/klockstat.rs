@@ -13,13 +13,14 @@ use anyhow::{Context as _, Result};
 use trace_format::{EventKind, LockKind, Mode, Stack, Trace};
 
 use super::counts::{by_lock, counts, lock_of};
-use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "klockstat", place: Place::Guests, seconds: |_| 480, script, check };
 
 const PART: &str = "klockstat";
-const THREADS: u32 = 4;
+/// One holds the lock and one waits for it: a third would only keep an emulated processor busy.
+const THREADS: u32 = 2;
 /// The operations of `known_kernel` that are tried until klockstat knows the lock's site.
 const OPERATIONS: &str = "read readv";
 /// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
@@ -30,7 +31,7 @@ const ALL_APART: f64 = 0.2;
 fn script(setting: &Setting) -> String {
     let calls: u64 = if setting.short { 250 } else { 1000 };
     format!(
-        "{SETTLED}\n\
+        "{ATTACHED}\n\
          for operation in {OPERATIONS}; do\n\
          rm -f go; mkfifo go\n\
          known_kernel --wait $WORK $operation {THREADS} {calls} < go > known &\n\
@@ -40,10 +41,10 @@ fn script(setting: &Setting) -> String {
          pid=$(sed -n 's/^ready //p' known)\n\
          klockstat -p $pid -n 100 -s 1 > klockstat 2> klockstat.log &\n\
          theirs=$!\n\
-         settled $theirs\n\
+         attached $theirs\n\
          klock record -p $pid --locks kernel -f -o t.parquet > record 2>&1 &\n\
          ours=$!\n\
-         settled $ours\n\
+         attached $ours\n\
          echo >&3\n\
          exec 3>&-\n\
          wait $load\n\

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use trace_format::{EventKind, Trace};
 
 use super::counts::{causes, lost_here};
-use crate::vm::scenario::{Files, Finding, Place, SETTLED, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
 pub(super) const SCENARIO: Scenario =
     Scenario { name: "off-cpu", place: Place::Everywhere, seconds: |_| 200 * ROUNDS, script, check };
@@ -36,7 +36,7 @@ const HIDDEN: f64 = 0.05;
 fn script(setting: &Setting) -> String {
     let rounds = if setting.short { 100 } else { 400 };
     format!(
-        "{SETTLED}\n\
+        "{ATTACHED}\n\
          for round in $(seq {ROUNDS}); do\n\
          mkdir $round; cd $round\n\
          mkfifo go\n\
@@ -47,8 +47,8 @@ fn script(setting: &Setting) -> String {
          pid=$(sed -n 's/^ready //p' known)\n\
          for which in $(test $round = 2 && echo ours theirs || echo theirs ours); do\n\
          case $which in\n\
-         theirs) offcputime -p $pid > offcputime 2> offcputime.log & theirs=$!; settled $theirs ;;\n\
-         ours) klock record -p $pid --off-cpu -f -o t.parquet > record 2>&1 & ours=$!; settled $ours ;;\n\
+         theirs) offcputime -p $pid > offcputime 2> offcputime.log & theirs=$!; attached $theirs ;;\n\
+         ours) klock record -p $pid --off-cpu -f -o t.parquet > record 2>&1 & ours=$!; attached $ours ;;\n\
          esac\n\
          done\n\
          echo >&3\n\
@@ -69,7 +69,7 @@ fn script(setting: &Setting) -> String {
          until grep -q ready known; do sleep 0.1; done\n\
          klock record -p $(sed -n 's/^ready //p' known) --sched holders --locks futex -f -o t.parquet > record 2>&1 &\n\
          ours=$!\n\
-         settled $ours; sleep 10\n\
+         attached $ours\n\
          echo >&3\n\
          until grep -q done known; do sleep 0.1; done\n\
          sleep 1\n\
