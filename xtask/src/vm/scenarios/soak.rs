@@ -4,19 +4,18 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::contended::LOAD;
+use super::contended::{LOAD, LOADED};
 use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands};
 
-pub(super) const SCENARIO: Scenario = Scenario {
-    name: "soak",
-    place: Place::Guests,
-    // Attaching and finishing take time in each slice.
-    seconds: |setting| (setting.soak_minutes * 60.0) as u32 * 2 + 420,
-    script,
-    check,
-};
+pub(super) const SCENARIO: Scenario =
+    Scenario { name: "soak", place: Place::Guests, seconds: limit, script, check };
 
 const PART: &str = "soak";
+
+/// Returns the time limit: attaching and finishing take time in each slice.
+fn limit(setting: &Setting) -> u32 {
+    (setting.soak_minutes * 60.0) as u32 * 2 + 420
+}
 
 fn script(setting: &Setting) -> String {
     let seconds = (setting.soak_minutes * 60.0) as u32;
@@ -27,7 +26,9 @@ fn script(setting: &Setting) -> String {
     format!(
         "{LOAD} --clone 1 --fault 1 --timeout {}s > load.log 2>&1 &\n\
          load=$!\n\
+         sleep 2\n\
          {NOW}\n\
+         {LOADED}\n\
          end=$(($(now) + {seconds}))\n\
          slice=0\n\
          while [ $(now) -lt $end ] || [ $slice -lt {least} ]; do\n\
@@ -36,14 +37,16 @@ fn script(setting: &Setting) -> String {
          1) how='--locks kernel --kernel-probes kprobe' ;;\n\
          2) how='{waits}' ;;\n\
          esac\n\
-         klock record -a $how -d {slice}s -f -o $WORK/t.parquet > record.$slice 2>&1; echo $? >> statuses\n\
+         klock record -a $how -d {slice}s -f -o $WORK/t.parquet > record.$slice 2>&1 &\n\
+         ours=$!\n\
+         loaded $ours; wait $ours; echo $? >> statuses\n\
          klock info --json $WORK/t.parquet > info.$slice\n\
          rm -f $WORK/t.*parquet\n\
          slice=$((slice + 1))\n\
          done\n\
-         kill -INT $load; wait $load; echo $? > load.status\n\
+         kill -INT $load; kill -CONT -$load; wait $load; echo $? > load.status\n\
          now > ended\n",
-        seconds * 2 + 200
+        2 * limit(setting)
     )
 }
 
