@@ -7,6 +7,8 @@ use std::{
     error::Error,
     fmt, fs,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -18,10 +20,12 @@ use crate::process::{Run, say};
 /// with other work are some hundred times slower than those for which the kernel's limits were chosen: a processor hangs if it does not
 /// answer for two minutes (twice `watchdog_thresh`), not 20 s, and so does one that RCU waits for. `lpj` replaces the calibration of
 /// delays: an emulator that is preempted during it would make delays many times too long. `no_timer_check` leaves out the check that
-/// the timer interrupts in time, which such an emulator fails.
+/// the timer interrupts in time, which such an emulator fails. `tsc=reliable` keeps the time-stamp counter, which the emulator
+/// passes on, although a processor that is late to read it makes it look unstable: another clock is several times as slow to read, and
+/// the change to it patches code that all processors run at every tick (7.2 stopped at a breakpoint there).
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
                             softlockup_all_cpu_backtrace=1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 \
-                            nopvspin lpj=2500000 no_timer_check";
+                            nopvspin lpj=2500000 no_timer_check tsc=reliable";
 
 /// Number of lines of a console in an error: the stacks of four processors.
 const CONSOLE_LINES: usize = 160;
@@ -149,7 +153,7 @@ impl Guest<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .arg("-append")
-            .arg(COMMAND_LINE)
+            .arg(command_line())
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
             .arg("-drive")
@@ -181,6 +185,37 @@ impl Guest<'_> {
         fs::remove_file(&sent).ok();
         Ok(out)
     }
+}
+
+/// Returns the kernel's command line, with the frequency of the time-stamp counter where the emulator passes on that of this machine. Beside
+/// other work kernels before 6.12 cannot measure it, and take another clock. They correct it once they run.
+fn command_line() -> String {
+    tsc_khz().map_or_else(|| COMMAND_LINE.to_owned(), |khz| format!("{COMMAND_LINE} tsc_early_khz={khz}"))
+}
+
+/// Measures the frequency of this machine's time-stamp counter.
+#[cfg(target_arch = "x86_64")]
+fn tsc_khz() -> Option<u128> {
+    /// Cycles between two readings of the counter with one of the clock between them, if nothing interrupts them.
+    const MAX_CYCLES: u64 = 20_000;
+    // SAFETY: every x86-64 processor has the instruction.
+    let counter = || unsafe { std::arch::x86_64::_rdtsc() };
+    let both = || {
+        (0..1000).find_map(|_| {
+            let (before, now, after) = (counter(), Instant::now(), counter());
+            (after.wrapping_sub(before) < MAX_CYCLES).then_some((now, after))
+        })
+    };
+    let (begin, first) = both()?;
+    thread::sleep(Duration::from_millis(100));
+    let (end, last) = both()?;
+    Some(u128::from(last.wrapping_sub(first)) * 1_000_000 / (end - begin).as_nanos())
+}
+
+/// The counter of an emulated processor is not that of this machine.
+#[cfg(not(target_arch = "x86_64"))]
+fn tsc_khz() -> Option<u128> {
+    None
 }
 
 fn text_of(console: &Path) -> String {
