@@ -17,6 +17,7 @@ use std::{
 };
 
 use record::{
+    btf::{KERNEL_BTF, TypeInfo},
     host::HostFacts,
     load::LoadedPrograms,
     names::KernelLockNames,
@@ -38,7 +39,8 @@ fn names() -> Option<KernelLockNames<Peek>> {
         Selection { futex: false, pthread: false, ring_bytes: Some(4096), ..Selection::everything() };
     let plan = Plan::new(&HostFacts::gather(), &selection).unwrap();
     let peek = LoadedPrograms::load(&plan).unwrap().take_peek().unwrap();
-    Some(KernelLockNames::find(peek, |_| None).unwrap())
+    let types = TypeInfo::read(std::path::Path::new(KERNEL_BTF)).unwrap();
+    Some(KernelLockNames::find(peek, types, |_| None))
 }
 
 /// Structures and their members, each reached by the pointer of the one before.

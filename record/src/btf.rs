@@ -1,8 +1,8 @@
 //! Facts from the running kernel's BTF: offsets of fields, and the functions that fentry programs can be attached to.
 //!
-//! Reads one file. A field that the kernel lacks is `None`, not 0.
+//! A field that the kernel lacks is `None`, not 0.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use crate::probes::probed_functions;
 
@@ -68,9 +68,8 @@ pub struct LockOffsets {
 }
 
 impl KernelTypes {
-    /// Reads the facts from a BTF file.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let types = TypeInfo::read(path)?;
+    /// Finds the facts among a kernel's types.
+    pub fn of(types: &TypeInfo) -> Result<Self, String> {
         let offset = |structure: &str, member: &str| u32::try_from(types.offset(structure, member)?).ok();
         let task = |member: &str| offset("task_struct", member);
         let has_registers = types.enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs").is_some();
@@ -109,11 +108,14 @@ impl KernelTypes {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn the_running_kernel_describes_its_tasks_and_locks_or_nothing_at_all() {
-        let Ok(types) = KernelTypes::read(Path::new(KERNEL_BTF)) else { return };
+        let Ok(types) = TypeInfo::read(Path::new(KERNEL_BTF)) else { return };
+        let types = KernelTypes::of(&types).unwrap();
         assert!(
             types.task.pid.is_some() && types.task.state.is_some() && types.task.flags.is_some(),
             "{types:?}"
@@ -131,6 +133,6 @@ mod tests {
 
     #[test]
     fn a_file_without_btf_is_an_error() {
-        assert!(KernelTypes::read(Path::new("/dev/null")).is_err());
+        assert!(TypeInfo::read(Path::new("/dev/null")).is_err());
     }
 }

@@ -18,7 +18,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 use trace_format::kernel_functions::FUNCTIONS;
 
 use crate::{
-    btf::{KERNEL_BTF, KernelTypes},
+    btf::{KERNEL_BTF, KernelTypes, TypeInfo},
+    kernel_files::{KernelFiles, read_symbols},
     preemption,
     probes::{FUTEX_CALLS, probed_functions},
     procfs,
@@ -90,14 +91,15 @@ impl HostFacts {
         facts
     }
 
-    /// Collects the facts that decide a recording: like [`gather`](Self::gather), but without those of the kernel's types and
-    /// symbols if klock certainly may not load BPF programs.
-    pub fn gather_for_recording() -> Self {
+    /// Collects the facts that decide a recording, and the files that they were found in: like [`gather`](Self::gather), but without
+    /// those of the kernel's types and symbols if klock certainly may not load BPF programs.
+    pub(crate) fn gather_for_recording() -> (Self, KernelFiles) {
         let mut facts = Self::gather_cheap();
-        if facts.has_capability(CapabilitySet::BPF) != Some(false) {
-            facts.gather_kernel();
-        }
-        facts
+        let files = match facts.has_capability(CapabilitySet::BPF) {
+            Some(false) => KernelFiles::default(),
+            _ => facts.gather_kernel(),
+        };
+        (facts, files)
     }
 
     /// Collects the facts that a few small files contain.
@@ -129,19 +131,22 @@ impl HostFacts {
         }
     }
 
-    /// Adds the facts of the kernel's types and symbols. Reads the types, which takes longest, on a thread of its own.
-    fn gather_kernel(&mut self) {
-        let read_types = || KernelTypes::read(Path::new(KERNEL_BTF)).ok();
-        self.types = thread::scope(|scope| {
+    /// Adds the facts of the kernel's types and symbols, and returns both. Reads the types on a thread of its own.
+    fn gather_kernel(&mut self) -> KernelFiles {
+        let read_types = || TypeInfo::read(Path::new(KERNEL_BTF)).ok();
+        let mut symbols = String::new();
+        let types = thread::scope(|scope| {
             let reader =
                 thread::Builder::new().name("klock-types".to_owned()).spawn_scoped(scope, read_types);
-            let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+            symbols = read_symbols();
             self.fentry = fentry();
             self.functions = functions(&symbols);
             self.contention = self.contention.or_else(|| contention_by_symbol(&symbols));
             let read = reader.map(ScopedJoinHandle::join);
             read.map_or_else(|_| read_types(), |types| types.unwrap_or_else(|panic| resume_unwind(panic)))
         });
+        self.types = types.as_ref().and_then(|types| KernelTypes::of(types).ok());
+        KernelFiles { symbols, types }
     }
 
     /// Returns the kernel's major and minor version.

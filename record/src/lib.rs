@@ -38,6 +38,7 @@ pub mod filters;
 mod hex;
 pub mod host;
 mod kernel_addresses;
+mod kernel_files;
 pub mod kretprobes;
 pub mod launch;
 pub mod load;
@@ -118,12 +119,12 @@ pub fn record_observed(
     mut observer: Option<Box<dyn Observer>>,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Summary, RecordError> {
-    let facts = HostFacts::gather_for_recording();
+    let (facts, kernel_files) = HostFacts::gather_for_recording();
     let target = ResolvedTarget::find(&options.target)?;
-    let setup = Setup::new(&facts, options, &target)?;
+    let setup = Setup::new(&facts, options, &target, &kernel_files)?;
     let writer = TraceWriter::create_with(&options.output, &options.files)?;
     let kept = writer.kept().map(Path::to_owned);
-    let mut session = match Session::start(options, setup, target, stop) {
+    let mut session = match Session::start(options, (setup, kernel_files), target, stop) {
         Ok(session) => session,
         Err(error) => {
             // Nothing was recorded: leave no file, and report the first error.

@@ -16,16 +16,12 @@
 //! An object may be freed and reused before it is examined: the name belongs to the object that was there a moment after the
 //! first event.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use trace_format::LockKind;
 
-use crate::{
-    btf::{KERNEL_BTF, TypeInfo},
-    peek::Memory,
-    procfs,
-};
+use crate::{btf::TypeInfo, peek::Memory, procfs};
 
 mod bases;
 mod caches;
@@ -59,10 +55,8 @@ pub struct KernelLockNames<M> {
 }
 
 impl<M: Memory> KernelLockNames<M> {
-    /// Examines the running kernel, in some tens of milliseconds. `variable` returns the address of a kernel variable, if
-    /// kallsyms lists it. Returns `None` without BTF.
-    pub fn find(mut memory: M, variable: impl Fn(&str) -> Option<u64>) -> Option<Self> {
-        let types = TypeInfo::read(Path::new(KERNEL_BTF)).ok()?;
+    /// Examines the running kernel. `variable` returns the address of a kernel variable, if kallsyms lists it.
+    pub fn find(mut memory: M, types: TypeInfo, variable: impl Fn(&str) -> Option<u64>) -> Self {
         let slabs = Layout::of(&types).and_then(|layout| {
             let mut slabs = Slabs::new(layout);
             let bases = bases::find(&mut memory, &types, &mut slabs, layout.page, &variable)?;
@@ -72,7 +66,7 @@ impl<M: Memory> KernelLockNames<M> {
         let nodes = Nodes::find(&mut memory, &types).unwrap_or_default();
         let futexes = variable("__futex_data").and_then(|data| Buckets::find(&mut memory, &types, data));
         let futexes = futexes.unwrap_or_default();
-        Some(Self {
+        Self {
             futexes,
             memory,
             types,
@@ -81,7 +75,7 @@ impl<M: Memory> KernelLockNames<M> {
             areas,
             nodes,
             cached: FxHashMap::default(),
-        })
+        }
     }
 
     /// Returns the name of the lock at an address.

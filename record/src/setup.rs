@@ -3,14 +3,13 @@
 //! If the user asked for something by name and it is not possible, that is an error. If it is only part of the default, it is
 //! left out with a warning.
 
-use std::fs;
-
 use trace_format::kernel_functions::kinds;
 
 use crate::{
     error::RecordError,
     filters::Filters,
     host::HostFacts,
+    kernel_files::KernelFiles,
     options::{KernelDepth, LockSources, Options, ProbePreference, PthreadMethod, SchedRows, Target},
     plan::{Plan, PlanError, Selection, TargetMode},
     preload::fitness::{self, Loading, Unfit},
@@ -57,6 +56,7 @@ impl Setup {
         facts: &HostFacts,
         options: &Options,
         target: &ResolvedTarget,
+        kernel_files: &KernelFiles,
     ) -> Result<Self, RecordError> {
         let mut warnings = Vec::new();
         let ChosenLocks { mut locks, explicit } = ChosenLocks::new(options, target, &mut warnings)?;
@@ -69,7 +69,7 @@ impl Setup {
             pthread = PthreadSetup::new(options, target, explicit, &mut warnings)?;
             locks.pthread = !pthread.libcs.is_empty();
         }
-        let filters = resolved_filters(options)?;
+        let filters = resolved_filters(options, kernel_files)?;
         let has_holders = locks.kernel || locks.pthread || pthread.preload.is_some();
         let chosen = ChosenLocks { locks, explicit };
         let selection = selection(facts, options, target, (chosen, has_holders), &filters);
@@ -288,11 +288,11 @@ fn kernel_control(filters: &Filters, locks: LockSources) -> Option<(&'static str
 }
 
 /// Checks the filters and looks up the addresses of symbols.
-fn resolved_filters(options: &Options) -> Result<Filters, RecordError> {
+fn resolved_filters(options: &Options, kernel_files: &KernelFiles) -> Result<Filters, RecordError> {
     let mut filters = options.filters.clone();
     filters.check()?;
     if !filters.locks.is_empty() {
-        filters.look_up(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())?;
+        filters.look_up(&kernel_files.symbols())?;
     }
     Ok(filters)
 }

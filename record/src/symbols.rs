@@ -18,6 +18,7 @@ use std::{
 use trace_format::StackId;
 
 use crate::{
+    btf::TypeInfo,
     kernel_addresses::KernelAddresses,
     locks::{NewLock, Space},
     maps,
@@ -84,10 +85,10 @@ impl MappingReader {
 }
 
 impl Symbols {
-    /// Starts the thread. With `peek`, it also names kernel locks that are not variables. Without `kernel`, the kernel's names are read when
+    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not variables. Without `kernel`, the kernel's names are read when
     /// they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
     pub(crate) fn start(
-        peek: Option<Peek>,
+        memory: Option<(Peek, TypeInfo)>,
         kernel_addresses: KernelAddresses,
         kernel: Option<ReadingKernel>,
         stop: Stop,
@@ -99,7 +100,7 @@ impl Symbols {
             let shared = Arc::clone(&shared);
             move || {
                 let _end: Sender<()> = end;
-                Worker::new(peek, kernel_addresses, kernel, stop, shared).run(&inbox)
+                Worker::new(memory, kernel_addresses, kernel, stop, shared).run(&inbox)
             }
         })?;
         let reader = Reader::start(requests.clone())?;

@@ -15,6 +15,7 @@ use crate::{
     compose::Composer,
     error::RecordError,
     kernel_addresses::KernelAddresses,
+    kernel_files::KernelFiles,
     launch::Launched,
     options::{Options, Target},
     plan::{Plan, TargetMode},
@@ -34,7 +35,7 @@ impl<'a> Session<'a> {
     /// Loads and attaches everything, and starts the command. Events are recorded from here on.
     pub(crate) fn start(
         options: &'a Options,
-        setup: Setup,
+        (setup, kernel_files): (Setup, KernelFiles),
         target: ResolvedTarget,
         stop: &'a Stop,
     ) -> Result<Self, RecordError> {
@@ -45,12 +46,14 @@ impl<'a> Session<'a> {
         let failed = |what| move |source| RecordError::System { what, source };
         // Beside the loading of programs: a command would share its processors with a later reading.
         let has_kernel_frames = plan.as_ref().is_some_and(|plan| plan.kernel.is_some() || plan.off_cpu);
-        let kernel_names = has_kernel_frames.then(ReadingKernel::start).transpose();
+        let KernelFiles { symbols, types } = kernel_files;
+        let kernel_names = has_kernel_frames.then(|| ReadingKernel::start(symbols)).transpose();
         let kernel_names = kernel_names.map_err(failed("start a thread"))?;
         let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
         let peek = kernel.as_mut().and_then(KernelSide::take_peek);
         let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
-        let symbols = Symbols::start(peek, kernel_addresses.clone(), kernel_names, stop.clone());
+        let memory = peek.zip(types);
+        let symbols = Symbols::start(memory, kernel_addresses.clone(), kernel_names, stop.clone());
         let symbols = symbols.map_err(failed("start a thread"))?;
         let (preload, variables) = match preload {
             Some(loading) => {

@@ -9,7 +9,7 @@ use std::{
 
 use object::{Endianness, elf, read::elf::NoteIterator};
 
-use crate::hex::hex;
+use crate::{hex::hex, kernel_files::read_symbols};
 
 /// The kernel's memory according to `/proc` and `/sys`. Parts that cannot be read are empty.
 #[derive(Debug, Default)]
@@ -47,10 +47,10 @@ pub(super) struct Location<'a> {
 pub(crate) struct ReadingKernel(JoinHandle<Kernel>);
 
 impl ReadingKernel {
-    /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Self> {
+    /// Starts the thread, with the kernel's symbols.
+    pub(crate) fn start(symbols: String) -> io::Result<Self> {
         let thread = thread::Builder::new().name("klock-kernel".to_owned());
-        thread.spawn(Kernel::read).map(Self)
+        thread.spawn(move || Kernel::read_with(&symbols)).map(Self)
     }
 
     /// Waits for the thread. Returns `None` if it has panicked.
@@ -62,10 +62,14 @@ impl ReadingKernel {
 impl Kernel {
     /// Reads everything, in some tens of milliseconds.
     pub(super) fn read() -> Self {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let mut kernel = parse(&text("/proc/kallsyms"), &text("/proc/modules"));
+        Self::read_with(&read_symbols())
+    }
+
+    /// Reads everything but the symbols, which are given.
+    fn read_with(symbols: &str) -> Self {
+        let mut kernel = parse(symbols, &text_of("/proc/modules"));
         kernel.build_id = build_id_in("/sys/kernel/notes");
-        kernel.image = image(&text("/proc/iomem")).unwrap_or(0);
+        kernel.image = image(&text_of("/proc/iomem")).unwrap_or(0);
         for module in &mut kernel.modules {
             module.build_id = build_id_in(&format!("/sys/module/{}/notes/.note.gnu.build-id", module.name));
         }
@@ -174,6 +178,10 @@ fn module(line: &str) -> Option<KernelModule> {
     let start = fields.nth(3)?.strip_prefix("0x")?;
     let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
     Some(KernelModule { start, bytes, name, build_id: None })
+}
+
+fn text_of(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 fn build_id_in(path: &str) -> Option<String> {

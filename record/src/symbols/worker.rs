@@ -27,6 +27,7 @@ use super::{
     stack::{named, recording_frames},
 };
 use crate::{
+    btf::TypeInfo,
     kernel_addresses::KernelAddresses,
     names::KernelLockNames,
     peek::Peek,
@@ -108,16 +109,16 @@ impl NamedFrames {
 
 impl Worker {
     pub(super) fn new(
-        peek: Option<Peek>,
+        memory: Option<(Peek, TypeInfo)>,
         kernel_addresses: KernelAddresses,
         kernel: Option<ReadingKernel>,
         stop: Stop,
         shared: Arc<Shared>,
     ) -> Self {
         // Needed now for kernel locks: the first ones come with the first events, and may be freed soon.
-        let kernel = kernel.and_then(ReadingKernel::finish).or_else(|| peek.is_some().then(Kernel::read));
+        let kernel = kernel.and_then(ReadingKernel::finish).or_else(|| memory.is_some().then(Kernel::read));
         let find = |name: &str| kernel.as_ref().and_then(|kernel| kernel.address(name));
-        let kernel_locks = peek.and_then(|peek| KernelLockNames::find(peek, find));
+        let kernel_locks = memory.map(|(peek, types)| KernelLockNames::find(peek, types, find));
         Self {
             symbolizer: Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build(),
             kernel,
