@@ -6,7 +6,7 @@ pub(crate) mod cancel;
 use trace_format::preload::{Payload, Record, api, call, op};
 
 use crate::{
-    clock, last_release, mutex,
+    clock, last_release, mutex_fields,
     real::Lock,
     thread::{self, Thread},
     walk::Caller,
@@ -100,7 +100,7 @@ impl Call {
         // SAFETY: the pointer is a mutex.
         let is_again = api & !call::MASK == api::MUTEX
             && last_release::was_by(lock, self.tid())
-            && unsafe { !mutex::is_shared(lock) };
+            && unsafe { !mutex_fields::is_shared(lock) };
         if is_again { self.now() } else { self.now_ordered() }
     }
 

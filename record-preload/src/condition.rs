@@ -8,7 +8,7 @@ use trace_format::preload::{api::CONDITION, call::TIMED, op};
 
 use crate::{
     call::{Call, cancel::CancelHandler, initialize, release},
-    last_release, mutex,
+    last_release, mutex_fields,
     real::{self, Lock},
     walk::Caller,
 };
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn broadcast(condition: Lock, caller: Caller) -> c_
 /// Whether the C library fails the wait immediately, because the thread does not hold the mutex.
 unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
     // SAFETY: the pointer is a mutex.
-    unsafe { mutex::checks_owner(mutex) && mutex::owner(mutex) != call.tid() }
+    unsafe { mutex_fields::checks_owner(mutex) && mutex_fields::owner(mutex) != call.tid() }
 }
 
 /// The body of a wait; `$wait` forwards it, and `$api` is that of its records. A macro, so that a cancellation unwinds through a single frame.

@@ -42,6 +42,7 @@ mod maps;
 #[cfg(all(panic = "abort", not(test)))]
 mod memory;
 mod mutex;
+mod mutex_fields;
 mod name;
 mod process;
 mod real;
