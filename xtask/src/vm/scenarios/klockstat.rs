@@ -19,8 +19,7 @@ pub(super) const SCENARIO: Scenario =
     Scenario { name: "klockstat", place: Place::Guests, seconds: |_| 480, script, check };
 
 const PART: &str = "klockstat";
-/// One holds the lock and one waits for it: a third would only keep an emulated processor busy.
-const THREADS: u32 = 2;
+const THREADS: u32 = 4;
 /// The operations of `known_kernel` that are tried until klockstat knows the lock's site.
 const OPERATIONS: &str = "read readv";
 /// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
