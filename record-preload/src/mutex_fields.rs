@@ -1,4 +1,4 @@
-//! What a mutex says of itself: glibc's structure in, its type and its present state out. Nothing is written.
+//! The type and the present state of a mutex, read from the structure of glibc. Nothing is written.
 
 use core::ptr;
 
