@@ -98,7 +98,7 @@ impl Call {
     #[inline(always)]
     fn now_acquired(&self, api: u8, lock: Lock) -> u64 {
         // SAFETY: the pointer is a mutex.
-        let is_again = api & !call::MASK == api::MUTEX
+        let is_again = is_of_mutex(api)
             && last_release::was_by(lock, self.tid())
             && unsafe { !mutex_fields::is_shared(lock) };
         if is_again { self.now() } else { self.now_ordered() }
@@ -212,6 +212,12 @@ impl Call {
     }
 }
 
+/// Whether a call is one on a mutex, in whatever way it waits.
+#[inline(always)]
+fn is_of_mutex(api: u8) -> bool {
+    api & !call::MASK == api::MUTEX
+}
+
 /// Forwards the initialization of a lock and records its success afterwards.
 #[inline]
 pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl FnOnce() -> i32) -> i32 {
@@ -289,7 +295,7 @@ pub(crate) unsafe fn acquire(
 ) -> i32 {
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
-    if api & !call::MASK == api::MUTEX {
+    if is_of_mutex(api) {
         last_release::prefetch(lock);
     }
     let result = attempt();

@@ -85,8 +85,8 @@ impl MappingReader {
 }
 
 impl Symbols {
-    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not variables. Without `kernel`, the kernel's names are read when
-    /// they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
+    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not variables. Without
+    /// `kernel`, the kernel's names are read when they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
     pub(crate) fn start(
         memory: Option<(Peek, TypeInfo)>,
         kernel_addresses: KernelAddresses,
