@@ -100,6 +100,12 @@ globals! {
     KLOCK_TASK_FLAGS: u32 = ABSENT, task_flags_offset;
     /// Offset of `task_struct.stack`, the kernel stack.
     KLOCK_TASK_STACK: u32 = ABSENT, task_stack_offset;
+    /// Offset of `task_struct.group_leader`, the first thread of the process.
+    KLOCK_TASK_LEADER: u32 = ABSENT, task_leader_offset;
+    /// Offset of `task_struct.start_time`.
+    KLOCK_TASK_START: u32 = ABSENT, task_start_offset;
+    /// Offset of `task_struct.self_exec_id`, the number of executed programs.
+    KLOCK_TASK_EXECS: u32 = ABSENT, task_execs_offset;
     /// Offset of `task_struct.thread_info.status` (x86-64).
     KLOCK_TASK_STATUS: u32 = ABSENT, task_status_offset;
     /// Offset of the number of the system call in `struct pt_regs`. [`ABSENT`] if the kernel has no helper that finds the registers.

@@ -32,7 +32,7 @@ static CPU: PerCpuArray<CpuState, 1> = PerCpuArray::new();
 static COUNTERS: PerCpuArray<WireCounters, { program::COUNT }> = PerCpuArray::new();
 
 /// Maximum number of programs in progress on a CPU: one runs, the others were preempted.
-const SLOTS: usize = 4;
+pub(crate) const SLOTS: usize = 4;
 
 /// The state of a CPU.
 #[repr(C)]
@@ -63,6 +63,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Run {
     /// The program, one of [`program`].
     pub(crate) program: u32,
+    /// The slot of the guard that it holds. No other program of this CPU has it.
+    pub(crate) slot: u32,
     /// Whether it runs inside another program. Then it must use the second set of rings, and must not insert into maps.
     pub(crate) nested: bool,
     /// The CPU's state.
@@ -126,7 +128,7 @@ fn guarded_within(
         return 0;
     }
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
-    let Some((slot, nested)) = take(cpu, owner, depth) else {
+    let Some((index, slot, nested)) = take(cpu, owner, depth) else {
         // Only events that would have been recorded are lost. Looking up a target takes no lock and needs no guard.
         let recorded = is_recorded();
         // SAFETY: both pointers are from checked map lookups.
@@ -140,7 +142,7 @@ fn guarded_within(
         }
         return 0;
     };
-    let outcome = body(&Run { program, nested, cpu, counters });
+    let outcome = body(&Run { program, slot: index, nested, cpu, counters });
     // SAFETY: as above.
     unsafe {
         if nested {
@@ -192,8 +194,8 @@ pub(crate) fn if_free_or_nested<T>(program: u32, body: impl FnOnce(&Run) -> T) -
 #[inline(always)]
 fn if_free_within<T>(program: u32, depth: u32, body: impl FnOnce(&Run) -> T) -> Option<T> {
     let (counters, cpu) = (COUNTERS.get_ptr_mut(program)?, CPU.get_ptr_mut(0)?);
-    let (slot, nested) = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1), depth)?;
-    let result = body(&Run { program, nested, cpu, counters });
+    let (index, slot, nested) = take(cpu, bpf_get_current_pid_tgid().wrapping_add(1), depth)?;
+    let result = body(&Run { program, slot: index, nested, cpu, counters });
     // SAFETY: the slot is a field of the map value, and owned by this program.
     unsafe { core::ptr::write_volatile(slot, 0) };
     Some(result)
@@ -206,10 +208,10 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }
 
-/// Takes a slot of this CPU's guard. Returns it, and whether the owner has another slot; `None` if the owner has more than
+/// Takes a slot of this CPU's guard. Returns its index, the slot, and whether the owner has another slot; `None` if the owner has more than
 /// `depth` slots, or if no slot is free.
 #[inline(always)]
-fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(*mut u64, bool)> {
+fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(u32, *mut u64, bool)> {
     // SAFETY: the pointer is from a checked map lookup.
     let slots = unsafe { &raw mut (*cpu).slots }.cast::<u64>();
     let mut owned = 0;
@@ -225,7 +227,7 @@ fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(*mut u64, bool)> 
         let slot = unsafe { slots.add(index) };
         // SAFETY: the slot is a field of the map value.
         if unsafe { atomic::claim(slot, owner) } {
-            return Some((slot, owned > 0));
+            return Some((index as u32, slot, owned > 0));
         }
     }
     None

@@ -3,7 +3,7 @@
 //!
 //! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
 //! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`, `calls`, `owner`), and writes a
-//! record (`emit`) with its stacks (`stacks`). Each BPF map is in the module that uses it; `config` holds the settings
+//! record (`emit`) with its stacks (`stacks`, `user_stack`, `known_stacks`). Each BPF map is in the module that uses it; `config` holds the settings
 //! that the loader writes.
 
 #![no_std]
@@ -19,6 +19,7 @@ mod config;
 mod emit;
 mod filter;
 mod guard;
+mod known_stacks;
 mod memory;
 mod off_cpu;
 mod owner;

@@ -17,6 +17,16 @@ pub(crate) fn task_field(task: u64, offset: u32) -> Option<u32> {
     unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const u32) }.ok()
 }
 
+/// Reads a 64-bit field of the `task_struct` at `task`. Returns `None` if the kernel does not have the field.
+#[inline(always)]
+pub(crate) fn task_word(task: u64, offset: u32) -> Option<u64> {
+    if offset == ABSENT {
+        return None;
+    }
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const u64) }.ok()
+}
+
 /// Reads the task name at `address`; zeros if it is not readable.
 #[inline(always)]
 pub(crate) fn comm_at(address: u64) -> Comm {

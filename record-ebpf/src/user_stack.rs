@@ -1,4 +1,4 @@
-//! Copies the top of user stacks, and the registers that the recorder needs to unwind them.
+//! Takes user stacks: recognizes them, or copies their top and the registers that the recorder needs to unwind them.
 //!
 //! The kernel walks user stacks by frame pointers, which most C libraries and many programs do not keep.
 
@@ -7,21 +7,24 @@ use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 use aya_ebpf::{
     btf_maps::RingBuf,
     helpers::generated::{bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit},
+    programs::tracing::StackIdContext,
 };
-use trace_format::wire::{WireEvent, WireStack, WireUserStack, code};
+use trace_format::wire::{WireStack, WireUserStack, code, stack};
 
 use crate::{
     config,
     emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, now_ns, ring_of},
     guard::Run,
+    known_stacks::Top,
+    stacks::{self, Inline, Side},
 };
 
 /// Registers of a task at its entry to the kernel.
 #[derive(Clone, Copy)]
-struct Registers {
-    ip: u64,
-    sp: u64,
-    bp: u64,
+pub(crate) struct Registers {
+    pub(crate) ip: u64,
+    pub(crate) sp: u64,
+    pub(crate) bp: u64,
 }
 
 impl Registers {
@@ -69,25 +72,36 @@ impl Registers {
     }
 }
 
-/// Copies the user stack of the event's task, whose stacks are taken.
+/// Takes the user stack of the current task, of process `tgid`, so that the recorder can unwind it, and returns the event's stack field.
+/// A copy is joined to its event by `key`, this CPU and a sequence number.
 #[inline(always)]
-pub(crate) fn copy_of(run: &Run, event: &WireEvent) {
-    if event.tid != 0 {
-        copy(run, (event.cpu, event.seq), event.tgid, event.user_stack, false);
+pub(crate) fn take(run: &Run, ctx: &impl StackIdContext, key: (u32, u32), tgid: u32, inline: Inline) -> i32 {
+    let by_pointers = || stacks::id(run, ctx, key, Side::User, inline);
+    if config::stack_bytes() == 0 {
+        return by_pointers();
     }
+    let Some(registers) = Registers::of_current() else { return by_pointers() };
+    let Some(top) = Top::of_current(run, tgid, registers) else { return by_pointers() };
+    let known = top.find(run);
+    if known.is_some() && known.by_pointers() == stack::NONE {
+        return known.stack();
+    }
+    let user_stack = by_pointers();
+    if known.is_some() && known.by_pointers() == user_stack {
+        return known.stack();
+    }
+    copy(run, key, top, user_stack, inline == Inline::OfPeer);
+    user_stack
 }
 
-/// Copies the top of the current task's user stack into the ring of descriptors. It is joined to its event by `key`, this CPU
-/// and a sequence number. If it cannot be copied, the event keeps `user_stack`, the stack by frame pointers.
+/// Copies the top of a user stack into the ring of descriptors. If it cannot be copied, the event keeps `user_stack`, the stack by
+/// frame pointers.
 #[inline(always)]
-pub(crate) fn copy(run: &Run, (cpu, seq): (u32, u32), tgid: u32, user_stack: i32, peer: bool) {
+fn copy(run: &Run, (cpu, seq): (u32, u32), top: &Top, user_stack: i32, peer: bool) {
     const HEADER: u64 = size_of::<WireUserStack>() as u64;
     const PAGE: u64 = 4096;
     let wanted = u64::from(config::stack_bytes());
-    if wanted == 0 {
-        return;
-    }
-    let Some(registers) = Registers::of_current() else { return };
+    let sp = top.key.sp;
     let Some(ring) = DESCRIPTORS.get(ring_of(run, cpu)) else { return };
     let (used, size) = fill(ring);
     if used + RECORD_HEADER + HEADER + wanted > size / 4 * 3 {
@@ -103,10 +117,10 @@ pub(crate) fn copy(run: &Run, (cpu, seq): (u32, u32), tgid: u32, user_stack: i32
         }
         let stack = record.byte_add(HEADER as usize);
         let mut bytes = wanted;
-        if bpf_probe_read_user(stack, wanted as u32, registers.sp as *const _) != 0 {
+        if bpf_probe_read_user(stack, wanted as u32, sp as *const _) != 0 {
             // The stack ends within these bytes.
-            bytes = PAGE - registers.sp % PAGE;
-            if bytes >= wanted || bpf_probe_read_user(stack, bytes as u32, registers.sp as *const _) != 0 {
+            bytes = PAGE - sp % PAGE;
+            if bytes >= wanted || bpf_probe_read_user(stack, bytes as u32, sp as *const _) != 0 {
                 bytes = 0;
             }
         }
@@ -117,12 +131,13 @@ pub(crate) fn copy(run: &Run, (cpu, seq): (u32, u32), tgid: u32, user_stack: i32
             padding: [0; 2],
             cpu,
             seq,
-            tgid,
             user_stack,
             bytes: bytes as u32,
-            ip: registers.ip,
-            sp: registers.sp,
-            bp: registers.bp,
+            reserved: 0,
+            incarnation: top.key.incarnation,
+            ip: top.key.ip,
+            sp,
+            bp: top.bp,
         });
         bpf_ringbuf_submit(record, NO_WAKEUP);
     }

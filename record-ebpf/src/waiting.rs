@@ -92,33 +92,34 @@ pub(crate) struct FutexCall {
     pub(crate) command: u32,
 }
 
-impl WaitState {
-    const EMPTY: Self = Self {
-        blocked_ns: 0,
-        runq_ns: 0,
-        off_ns: 0,
-        ready_ns: 0,
-        futex_address: 0,
-        futex_extra: 0,
-        futex_begin: Begin::NONE,
-        locks: [0; DEPTH],
-        lock_begins: [Begin::NONE; DEPTH],
-        reported_lock: 0,
-        lock_wakes: [0; DEPTH],
-        futex_wakes: 0,
-        wakes: 0,
-        depth: 0,
-        deeper: 0,
-        futex_command: NO_FUTEX,
-        peer_tgid: 0,
-        peer_tid: 0,
-        peer_kernel_stack: stack::NONE,
-        peer_user_stack: stack::NONE,
-        lock_flags: [0; DEPTH],
-        lock_sampled: [0; DEPTH],
-        padding: 0,
-    };
+/// A state without waits. A static, because it would take most of a program's memory.
+static EMPTY: WaitState = WaitState {
+    blocked_ns: 0,
+    runq_ns: 0,
+    off_ns: 0,
+    ready_ns: 0,
+    futex_address: 0,
+    futex_extra: 0,
+    futex_begin: Begin::NONE,
+    locks: [0; DEPTH],
+    lock_begins: [Begin::NONE; DEPTH],
+    reported_lock: 0,
+    lock_wakes: [0; DEPTH],
+    futex_wakes: 0,
+    wakes: 0,
+    depth: 0,
+    deeper: 0,
+    futex_command: NO_FUTEX,
+    peer_tgid: 0,
+    peer_tid: 0,
+    peer_kernel_stack: stack::NONE,
+    peer_user_stack: stack::NONE,
+    lock_flags: [0; DEPTH],
+    lock_sampled: [0; DEPTH],
+    padding: 0,
+};
 
+impl WaitState {
     /// Returns the state of a waiting task.
     #[inline(always)]
     pub(crate) fn of(tid: u32) -> Option<&'static mut Self> {
@@ -134,7 +135,7 @@ impl WaitState {
             return None;
         }
         if Self::of(task.tid).is_none() {
-            let _ = WAITING.insert(task.tid, Self::EMPTY, BPF_ANY as u64);
+            let _ = WAITING.insert(task.tid, &EMPTY, BPF_ANY as u64);
         }
         Self::of(task.tid)
     }

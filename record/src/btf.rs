@@ -41,6 +41,12 @@ pub struct TaskOffsets {
     pub flags: Option<u32>,
     /// `stack`, the kernel stack.
     pub stack: Option<u32>,
+    /// `group_leader`, the first thread of the process.
+    pub leader: Option<u32>,
+    /// `start_time`, in nanoseconds (5.5).
+    pub start: Option<u32>,
+    /// `self_exec_id`, the number of executed programs (64 bits since 5.7).
+    pub execs: Option<u32>,
     /// `thread_info.status`, which marks system calls of 32-bit code on x86-64.
     pub status: Option<u32>,
 }
@@ -85,6 +91,9 @@ impl KernelTypes {
                 state: task("__state").or_else(|| task("state")),
                 flags: task("flags"),
                 stack: task("stack"),
+                leader: task("group_leader"),
+                start: task("start_time"),
+                execs: task("self_exec_id"),
                 status: task("thread_info")
                     .and_then(|start| start.checked_add(offset("thread_info", "status")?)),
             },
@@ -125,6 +134,8 @@ mod tests {
             let registers = RegisterOffsets { syscall: Some(120), mode: Some(136), ip: Some(128) };
             assert!(types.registers == registers || types.registers == RegisterOffsets::default());
             assert!(types.task.status.is_some(), "{types:?}");
+            let incarnation = [types.task.leader, types.task.start, types.task.execs];
+            assert!(incarnation.iter().all(Option::is_some), "{types:?}");
         }
         assert_eq!(types.locks.mutex_owner, Some(0));
         assert!(types.locks.rwsem_owner.is_some(), "{types:?}");

@@ -39,6 +39,7 @@ mod hex;
 pub mod host;
 mod kernel_addresses;
 mod kernel_files;
+mod known_stacks;
 pub mod kretprobes;
 pub mod launch;
 pub mod load;

@@ -25,6 +25,7 @@ use crate::{
     counters::ProgramStats,
     filters::Filters,
     host::TRACEFS,
+    known_stacks::KnownStacks,
     kretprobes::Kretprobes,
     peek::Peek,
     plan::{Attachment, Plan, ProbeType, descriptor_ring_bytes},
@@ -43,7 +44,7 @@ use access::{accept_loaded, map_error, map_mut, program_error, program_mut, take
 use attach::{attach, load, unload};
 pub use error::LoadError;
 use multi::MultiUprobes;
-use object::{fill_rings, load_object, load_peek, object_for};
+use object::{fill_rings, load_object, load_peek, object_for, take_known_stacks};
 
 /// The BPF programs and maps in the kernel.
 pub struct LoadedPrograms {
@@ -64,6 +65,7 @@ pub struct LoadedPrograms {
     counters: PerCpuArray<MapData, Counters>,
     targets: HashMap<MapData, u32, u8>,
     peek: Option<Peek>,
+    known_stacks: Option<KnownStacks>,
 }
 
 impl fmt::Debug for LoadedPrograms {
@@ -103,6 +105,7 @@ impl LoadedPrograms {
             targets: take_map(&mut ebpf, "TARGETS")?,
             rings: Some(Rings::new(events, descriptors)),
             peek: if plan.kernel.is_some() { load_peek(&mut ebpf) } else { None },
+            known_stacks: if plan.stack_bytes > 0 { Some(take_known_stacks(&mut ebpf, plan)?) } else { None },
             ebpf,
             lifetimes: plan.lifetimes.clone(),
             sources: plan.sources.clone(),
@@ -126,6 +129,11 @@ impl LoadedPrograms {
     /// call.
     pub fn take_peek(&mut self) -> Option<Peek> {
         self.peek.take()
+    }
+
+    /// Returns the stacks that the programs recognize, if they copy stacks; `None` after the first call.
+    pub(crate) fn take_known_stacks(&mut self) -> Option<KnownStacks> {
+        self.known_stacks.take()
     }
 
     /// Attaches the programs that follow forks, execs, names and exits of tasks.

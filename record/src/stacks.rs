@@ -173,23 +173,29 @@ impl Stacks {
     }
 
     fn insert_unwound(&mut self, header: &WireUserStack, frames: UnwoundId, is_known: bool) {
-        let &WireUserStack { ts_ns, tgid, cpu, seq, peer, .. } = header;
-        self.unwound.insert((cpu, seq, peer != 0), Unwound { ts_ns, tgid, frames, is_known });
+        let &WireUserStack { ts_ns, cpu, seq, peer, incarnation, .. } = header;
+        let stack = Unwound { ts_ns, tgid: incarnation.tgid, frames, is_known };
+        self.unwound.insert((cpu, seq, peer != 0), stack);
     }
 
     /// Returns the id of a stack; `None` if it was not recorded, has no frames, or was lost.
     pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
         let kernel_there = is_there(at.kernel);
         let (cpu, seq) = at.event;
-        let may_be_unwound = at.copied && at.user != stack::NONE;
-        let unwound = if may_be_unwound { self.unwound.take((cpu, seq, at.peer)) } else { None };
+        let may_be_copied = at.copied && at.user != stack::NONE;
+        let unwound = match stack::unwound_number(at.user) {
+            // Whatever a ring delivers: only numbers that were given to the programs stand for a stack.
+            Some(number) => (number < self.unwound_frames.len() as u32).then_some(UnwoundId(number)),
+            None if may_be_copied => self.unwound.take((cpu, seq, at.peer)).map(|stack| stack.frames),
+            None => None,
+        };
         let user_there = is_there(at.user) || unwound.is_some();
         self.not_unwound += u64::from(self.unwinds && at.copied && is_there(at.user) && unwound.is_none());
         if !kernel_there && !user_there {
             return None;
         }
         let known_user = match &unwound {
-            Some(unwound) => Some(User::Unwound(unwound.frames)),
+            Some(unwound) => Some(User::Unwound(*unwound)),
             None if at.user == stack::INLINE => None,
             None => Some(if at.user >= 0 { User::Map(at.user) } else { User::Absent }),
         };
@@ -213,7 +219,7 @@ impl Stacks {
         }
         let kernel = self.half(at, at.kernel, false);
         let by_pointers = self.half(at, at.user, true);
-        let user = unwound.map_or(by_pointers, |unwound| self.unwound_half(unwound.frames));
+        let user = unwound.map_or(by_pointers, |unwound| self.unwound_half(unwound));
         if kernel == Half::Absent && user == Half::Absent {
             return None;
         }

@@ -15,11 +15,12 @@ use std::{
 };
 
 use rustc_hash::FxHashMap;
-use trace_format::wire::WireUserStack;
+use trace_format::{known_stack::Incarnation, wire::WireUserStack};
 
 use crate::{
+    known_stacks::KnownStacks,
     stop::Stop,
-    symbols::{Incarnation, Mappings},
+    symbols::{self, Mappings},
     target_files::TargetFiles,
 };
 
@@ -99,8 +100,8 @@ pub(crate) struct Unwinder {
 }
 
 impl Unwinder {
-    /// Starts the thread.
-    pub(crate) fn start(stop: Stop) -> std::io::Result<Self> {
+    /// Starts the thread. `programs` recognize stacks that were unwound before.
+    pub(crate) fn start(stop: Stop, programs: Option<KnownStacks>) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel::<Round>();
         let (outbox, answers) = mpsc::channel();
         let thread = std::thread::Builder::new().name("klock-unwind".to_owned()).spawn(move || {
@@ -122,12 +123,12 @@ impl Unwinder {
             sent: 0,
             answered: 0,
             reached_ns: 0,
-            memo: Memo::default(),
+            memo: Memo::new(programs),
         })
     }
 
     /// Returns the number of the frames of a copy if they are known: `Some(None)` if there are none.
-    pub(crate) fn known(&self, header: &WireUserStack, bytes: &[u8]) -> Option<Option<UnwoundId>> {
+    pub(crate) fn known(&mut self, header: &WireUserStack, bytes: &[u8]) -> Option<Option<UnwoundId>> {
         self.memo.find(header, bytes)
     }
 
@@ -160,6 +161,7 @@ impl Unwinder {
         while let Ok(answer) = self.answers.try_recv() {
             self.accept(answer, take);
         }
+        self.memo.tell(complete_ns);
         self.reached_ns = self.reached_ns.max(complete_ns.saturating_sub(MAX_DELAY_NS)).min(complete_ns);
         self.reached_ns
     }
@@ -221,7 +223,7 @@ impl Worker {
 
     fn unwind(&mut self, copy: &UserStack) -> UnwoundStack {
         let header = copy.header;
-        let WireUserStack { ip, sp, bp, tgid, ts_ns, .. } = header;
+        let WireUserStack { ip, sp, bp, ts_ns, incarnation: Incarnation { tgid, .. }, .. } = header;
         let (registers, stack) = (Registers { ip, sp, bp }, StackCopy { start: sp, bytes: &copy.bytes });
         let incarnation = self.mappings.incarnation_at(tgid, ts_ns.cast_signed());
         self.mappings.ensure_covered(incarnation, &[ip]);
@@ -233,7 +235,7 @@ impl Worker {
     }
 
     /// Returns the knowledge about the code at an address of a process. Clears `is_known` if there may be more soon.
-    fn code(&mut self, incarnation: Incarnation, address: u64, is_known: &mut bool) -> Code {
+    fn code(&mut self, incarnation: symbols::Incarnation, address: u64, is_known: &mut bool) -> Code {
         let mut found = self.mappings.find(incarnation, address);
         if found.is_none() {
             self.mappings.ensure_covered(incarnation, &[address]);

@@ -28,6 +28,7 @@
 #![warn(missing_docs)]
 
 pub mod kernel_functions;
+pub mod known_stack;
 pub mod peek;
 pub mod preload;
 pub mod user_functions;

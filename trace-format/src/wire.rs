@@ -7,6 +7,8 @@
 //! Each CPU has two rings, one for [`WireEvent`] and one for descriptors ([`WireTask`], [`WireStack`]), so that a flood of
 //! events does not cost task names or stacks.
 
+use crate::known_stack::Incarnation;
+
 /// Codes of records.
 pub mod code {
     /// A kernel lock was contended. `address` is the lock, `detail` the `LCB_F_*` flags of `include/trace/events/lock.h`
@@ -307,6 +309,21 @@ pub mod stack {
     pub const INLINE: i32 = -1000;
     /// The stack map was full, and so was the ring of descriptors.
     pub const LOST: i32 = -1001;
+    /// The first of the values that stand for a stack that the recorder has unwound; the next ones are below it.
+    const FIRST_UNWOUND: i32 = -2000;
+
+    /// Returns the value for the unwound stack with this number; [`LOST`] if there is none, because the number is too large.
+    pub const fn unwound(number: u32) -> i32 {
+        match FIRST_UNWOUND.checked_sub_unsigned(number) {
+            Some(value) => value,
+            None => LOST,
+        }
+    }
+
+    /// Returns the number of the unwound stack that a value stands for, if it is one.
+    pub const fn unwound_number(value: i32) -> Option<u32> {
+        if value <= FIRST_UNWOUND { Some(FIRST_UNWOUND.abs_diff(value)) } else { None }
+    }
 }
 
 /// A lock event. 104 bytes, the same on every architecture with 64-bit little-endian integers.
@@ -345,7 +362,7 @@ pub struct WireEvent {
     pub tid: u32,
     /// Id in the stack map, or one of [`stack`].
     pub kernel_stack: i32,
-    /// Id in the stack map, or one of [`stack`].
+    /// Id in the stack map, or one of [`stack`]: a stack that the program recognized is [`stack::unwound`].
     pub user_stack: i32,
     /// With [`flag::PEER`], the process of the waker; with [`flag::OWNER`], of the owner.
     pub peer_tgid: u32,
@@ -414,7 +431,7 @@ pub struct WireStack {
     pub frames: [u64; MAX_FRAMES],
 }
 
-/// The header of a copy of the top of a user stack, from which the recorder unwinds it. 56 bytes; `bytes` bytes of the stack
+/// The header of a copy of the top of a user stack, from which the recorder unwinds it. 80 bytes; `bytes` bytes of the stack
 /// from `sp` on follow, and then unused bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -431,12 +448,14 @@ pub struct WireUserStack {
     pub cpu: u32,
     /// Sequence number of the event; identifies the event together with `cpu`.
     pub seq: u32,
-    /// The process.
-    pub tgid: u32,
     /// The same stack as the kernel walks it by frame pointers: id in the stack map, or one of [`stack`].
     pub user_stack: i32,
     /// Number of bytes of the stack.
     pub bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The program. Its process is known even if its start is not.
+    pub incarnation: Incarnation,
     /// Instruction pointer at the entry to the kernel.
     pub ip: u64,
     /// Stack pointer at the entry to the kernel.
@@ -475,7 +494,7 @@ const _: () = {
     assert!(size_of::<WireEvent>() == 104);
     assert!(size_of::<WireTask>() == 56);
     assert!(size_of::<WireStack>() == 24 + 8 * MAX_FRAMES);
-    assert!(size_of::<WireUserStack>() == 56);
+    assert!(size_of::<WireUserStack>() == 80);
     assert!(size_of::<WireCounters>() == 64);
     assert!(align_of::<WireEvent>() == 8);
 };

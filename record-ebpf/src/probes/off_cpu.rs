@@ -42,10 +42,7 @@ fn take_stacks(run: &Run, ctx: &RawTracePointContext, task: Task, inline: Inline
     let key = (cpu(), next_seq(run));
     let kernel = stacks::id(run, ctx, key, Side::Kernel, inline);
     // The idle task has no user stack, but some kernels find one.
-    let user = if task.tid == 0 { stack::ABSENT } else { stacks::id(run, ctx, key, Side::User, inline) };
-    if task.tid != 0 {
-        user_stack::copy(run, key, task.tgid, user, inline == Inline::OfPeer);
-    }
+    let user = if task.tid == 0 { stack::ABSENT } else { user_stack::take(run, ctx, key, task.tgid, inline) };
     Stacks { kernel, user, key: stack_key::pack(key.0, key.1) }
 }
 

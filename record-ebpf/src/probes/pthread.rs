@@ -20,7 +20,7 @@ use crate::{
     emit::{emit, event},
     filter::{Task, selects_lock},
     guard::{Outcome, guarded},
-    stacks, user_stack,
+    stacks::{self, Walk},
 };
 
 /// Records the entry of a function, or a return instruction of it.
@@ -73,10 +73,8 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
             extra::GOROUTINE => goroutine,
             _ => 0,
         };
-        stacks::user(run, ctx, &mut event);
-        if is_slow_path(detail) {
-            user_stack::copy_of(run, &event);
-        }
+        let walk = if is_slow_path(detail) { Walk::Unwound } else { Walk::ByPointers };
+        stacks::user(run, ctx, walk, &mut event);
         emit(run, &mut event)
     })
 }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     filters::{Filters, ThreadSpace},
+    known_stacks::{KnownStacks, ProgramMaps},
     peek::Peek,
     plan::{NESTED_RING_BYTES, Plan, TargetMode},
     test_overrides,
@@ -49,6 +50,7 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let (pid, tgid) = (offset(task.pid), offset(task.tgid));
     let (comm, state, flags) = (offset(task.comm), offset(task.state), offset(task.flags));
     let (stack, stack_bytes, status) = (offset(task.stack), plan.stack_bytes, offset(task.status));
+    let (leader, start, execs) = (offset(task.leader), offset(task.start), offset(task.execs));
     let registers = plan.types.registers;
     let (syscall, mode_of, ip) = (offset(registers.syscall), offset(registers.mode), offset(registers.ip));
     let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
@@ -67,6 +69,9 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
     let mut loader = EbpfLoader::new();
     if !plan.off_cpu && !plan.switches {
         loader.map_max_entries("OFF_CPU", 1);
+    }
+    if stack_bytes == 0 {
+        loader.map_max_entries("KNOWN_KEYS", 1).map_max_entries("KNOWN_STACKS", 1);
     }
     for (map, entries) in test_overrides::map_sizes() {
         loader.map_max_entries(map, entries);
@@ -97,6 +102,9 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         .override_global("KLOCK_TASK_FLAGS", &flags, true)
         .override_global("KLOCK_TASK_STACK", &stack, true)
         .override_global("KLOCK_TASK_STATUS", &status, true)
+        .override_global("KLOCK_TASK_LEADER", &leader, true)
+        .override_global("KLOCK_TASK_START", &start, true)
+        .override_global("KLOCK_TASK_EXECS", &execs, true)
         .override_global("KLOCK_REGISTERS_SYSCALL", &syscall, true)
         .override_global("KLOCK_REGISTERS_MODE", &mode_of, true)
         .override_global("KLOCK_REGISTERS_IP", &ip, true)
@@ -139,4 +147,11 @@ pub(super) fn load_peek(ebpf: &mut Ebpf) -> Option<Peek> {
     program.load().ok()?;
     let fd = program.fd().ok()?.as_fd().try_clone_to_owned().ok()?;
     Some(Peek::new(fd, take_map(ebpf, "PEEKED").ok()?))
+}
+
+/// Takes the maps of the stacks that the programs recognize.
+pub(super) fn take_known_stacks(ebpf: &mut Ebpf, plan: &Plan) -> Result<KnownStacks, LoadError> {
+    let maps = ProgramMaps { keys: take_map(ebpf, "KNOWN_KEYS")?, stacks: take_map(ebpf, "KNOWN_STACKS")? };
+    let places = maps.stacks.len();
+    Ok(KnownStacks::new(Box::new(maps), places, plan.stack_bytes))
 }

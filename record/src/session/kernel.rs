@@ -110,7 +110,7 @@ impl KernelSide {
     /// Starts the thread that unwinds copies of user stacks, if the plan asks for it.
     pub(super) fn start_unwinder(&mut self, stop: &Stop) -> std::io::Result<()> {
         if self.plan.stack_bytes > 0 {
-            self.unwinder = Some(Unwinder::start(stop.clone())?);
+            self.unwinder = Some(Unwinder::start(stop.clone(), self.loaded.take_known_stacks())?);
         }
         Ok(())
     }
@@ -213,10 +213,11 @@ impl KernelSide {
                 Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
                     Descriptor::Stack(stack) => composer.stacks.announce(&stack),
                     Descriptor::UserStack(header, _)
-                        if header.peer != 0 && own_processes::contains(header.tgid) => {}
+                        if header.peer != 0 && own_processes::contains(header.incarnation.tgid) => {}
                     Descriptor::UserStack(header, bytes) => {
                         let Some(unwinder) = unwinder else { return };
-                        let launching = launching.as_mut().filter(|command| command.pid == header.tgid);
+                        let pid = header.incarnation.tgid;
+                        let launching = launching.as_mut().filter(|command| command.pid == pid);
                         if launching.is_none()
                             && let Some(known) = unwinder.known(&header, bytes)
                         {

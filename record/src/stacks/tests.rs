@@ -1,6 +1,10 @@
 //! Fields of events in, ids of stacks out.
 
-use trace_format::wire::{MAX_FRAMES, code};
+use proptest::prelude::*;
+use trace_format::{
+    known_stack::Incarnation,
+    wire::{MAX_FRAMES, code},
+};
 
 use super::*;
 
@@ -143,7 +147,13 @@ fn the_caller_that_the_frame_pointers_miss_stands_after_the_leaf() {
 #[test]
 fn a_stack_that_is_known_by_its_number_is_the_same_as_one_that_was_walked() {
     let mut stacks = Stacks::default();
-    let header = |seq, tgid, ts_ns| WireUserStack { cpu: 1, seq, tgid, ts_ns, ..Default::default() };
+    let header = |seq, tgid, ts_ns| WireUserStack {
+        cpu: 1,
+        seq,
+        incarnation: Incarnation { tgid, ..Incarnation::default() },
+        ts_ns,
+        ..WireUserStack::default()
+    };
     let frames = Frames { addresses: vec![100, 200], certain: 1 };
     let known = stacks.announce_unwound(&header(5, 10, 50), frames.clone());
     stacks.announce_known(&header(6, 10, 60), known);
@@ -160,4 +170,31 @@ fn a_stack_that_is_known_by_its_number_is_the_same_as_one_that_was_walked() {
     stacks.forget_known_since(10, 85);
     let unwound = [8, 9, 10, 11].map(|seq| stacks.id(&of(seq)) == first);
     assert_eq!(unwound, [true, false, true, true]);
+}
+
+#[test]
+fn a_stack_that_a_program_recognized_is_the_same_as_one_that_was_walked() {
+    let mut stacks = Stacks::default();
+    let header = WireUserStack { cpu: 1, seq: 5, ..WireUserStack::default() };
+    let frames = Frames { addresses: vec![100, 200], certain: 1 };
+    let UnwoundId(number) = stacks.announce_unwound(&header, frames).unwrap();
+    let of = |seq, user| StackRef { event: (1, seq), ..at(0, 3, user) };
+    let first = stacks.id(&of(5, 8));
+    assert_eq!(stacks.id(&of(6, stack::unwound(number))), first);
+    assert_eq!(stacks.id(&of(7, stack::unwound(number))), first, "each event has its number, not a copy");
+    let without = stacks.id(&of(8, stack::ABSENT));
+    assert_eq!(stacks.id(&of(9, stack::unwound(number + 1))), without, "no stack has this number");
+    assert_eq!(stacks.id(&of(9, i32::MIN)), without);
+}
+
+proptest! {
+    #[test]
+    fn the_value_for_an_unwound_stack_leads_back_to_its_number_and_is_none_of_the_others(number: u32) {
+        let value = stack::unwound(number);
+        prop_assert_eq!(stack::unwound_number(value), (value != stack::LOST).then_some(number));
+        prop_assert!(number > 1 << 30 || value != stack::LOST);
+        for other in [0, 1, i32::MAX, stack::NONE, stack::ABSENT, stack::INLINE, stack::LOST] {
+            prop_assert_eq!(stack::unwound_number(other), None);
+        }
+    }
 }

@@ -61,15 +61,17 @@ pub(crate) struct Frames {
 pub(crate) struct UnwoundId(pub(crate) u32);
 
 /// The values that decided the frames of a stack, besides its instruction and stack pointer, its length, and the code at its
-/// addresses: a stack that has the same ones has the same frames.
+/// addresses: a stack that has the same ones has the same frames. If `has_pointers` is false, any length from `bytes` on will do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dependencies {
     /// Words of the copy, by offset.
     pub(super) words: Vec<(u32, u64)>,
     /// Whether the frame pointer in its register is one of them.
     pub(super) has_bp: bool,
-    /// Whether the frames by frame pointers are.
+    /// Whether the frames by frame pointers are, and the length of the copy, because the walk came to its end.
     pub(super) has_pointers: bool,
+    /// Number of bytes of the copy up to the last word that was read.
+    pub(super) bytes: u32,
 }
 
 /// The registers of a frame. The frame pointer counts as used once something is found by it: code without frame pointers
@@ -156,8 +158,14 @@ fn walk(
 /// Returns the registers of the caller; `None` if they are not in the copy.
 fn caller(at: &Frame, rule: Rule, stack: &StackCopy<'_>, used: &mut Dependencies) -> Option<Frame> {
     let plus = |base: u64, offset: i32| base.wrapping_add_signed(i64::from(offset));
-    let read = |address: u64, used: &mut Dependencies| {
+    // The frame pointer of a caller is decisive only if it is used later, but it must be there.
+    let restore = |address: u64, used: &mut Dependencies| {
         let word = stack.read(address)?;
+        used.bytes = used.bytes.max(stack.offset(address) + 8);
+        Some(word)
+    };
+    let read = |address: u64, used: &mut Dependencies| {
+        let word = restore(address, used)?;
         used.words.push((stack.offset(address), word));
         Some(word)
     };
@@ -166,7 +174,7 @@ fn caller(at: &Frame, rule: Rule, stack: &StackCopy<'_>, used: &mut Dependencies
             // `struct ucontext` (`arch/x86/include/uapi/asm/sigcontext.h`).
             let [bp_word, sp, ip] = [120, 160, 168].map(|offset| plus(at.sp, offset));
             let (ip, sp) = (read(ip, used)?, read(sp, used)?);
-            return Some(Frame { ip, sp, bp: stack.read(bp_word)?, bp_word: Some(bp_word) });
+            return Some(Frame { ip, sp, bp: restore(bp_word, used)?, bp_word: Some(bp_word) });
         }
         Rule::Frame(cfa, saved) => (cfa, saved),
         Rule::None | Rule::End => return None,
@@ -185,7 +193,7 @@ fn caller(at: &Frame, rule: Rule, stack: &StackCopy<'_>, used: &mut Dependencies
         SavedBp::AtFrame => plus(cfa, -16),
         SavedBp::AtBp(offset) => plus(at.use_bp(stack, used), offset),
     };
-    Some(Frame { ip, sp: cfa, bp: stack.read(bp_word)?, bp_word: Some(bp_word) })
+    Some(Frame { ip, sp: cfa, bp: restore(bp_word, used)?, bp_word: Some(bp_word) })
 }
 
 /// Continues with the frames that the kernel found by frame pointers, from the last unwound frame on. They are certain as long

@@ -11,6 +11,8 @@ use super::{
 };
 use crate::{stacks::Stacks, unwind::Frames};
 
+mod programs;
+
 const TGID: u32 = 7;
 const SP: u64 = 0x1000;
 
@@ -27,7 +29,7 @@ impl Sample {
     fn new(ts_ns: u64, code: u32, (words, bp, user_stack): (Vec<u64>, u64, i32)) -> Self {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let header = WireUserStack {
-            tgid: TGID,
+            incarnation: Incarnation { started_ns: 1, tgid: TGID, ..Incarnation::default() },
             ts_ns,
             ip: 3,
             sp: SP,
@@ -157,11 +159,11 @@ fn add(memo: &mut Memo, stacks: &mut Stacks, copy: &Sample, is_known: bool) {
 fn a_walk_through_unknown_code_is_done_again_after_a_while() {
     let (mut memo, mut stacks) = (Memo::default(), Stacks::default());
     add(&mut memo, &mut stacks, &copy(50), false);
-    let is_known = |memo: &Memo, ts_ns| memo.find(&copy(ts_ns).header, &copy(ts_ns).bytes).is_some();
-    assert!(is_known(&memo, 50 + MAX_AGE_NS));
-    assert!(!is_known(&memo, 51 + MAX_AGE_NS));
+    let is_known = |memo: &mut Memo, ts_ns| memo.find(&copy(ts_ns).header, &copy(ts_ns).bytes).is_some();
+    assert!(is_known(&mut memo, 50 + MAX_AGE_NS));
+    assert!(!is_known(&mut memo, 51 + MAX_AGE_NS));
     add(&mut memo, &mut stacks, &copy(51 + MAX_AGE_NS), true);
-    assert!(is_known(&memo, u64::MAX) && memo.count == 1);
+    assert!(is_known(&mut memo, u64::MAX) && memo.count == 1);
 }
 
 #[test]

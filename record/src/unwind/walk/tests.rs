@@ -135,7 +135,7 @@ proptest! {
         prop_assert!(frames.addresses.len() <= MAX_FRAMES && frames.certain <= frames.addresses.len());
     }
 
-    /// Whatever else is on the stack and in the registers, the words that were used decide.
+    /// Whatever else is on the stack and in the registers, and however much of it, the words that were used decide.
     #[test]
     fn a_stack_with_the_same_words_that_were_used_has_the_same_frames(
         rules in prop::collection::vec(any_rule(), 1..20),
@@ -143,6 +143,7 @@ proptest! {
         others in prop::collection::vec(prop_oneof![0..20_u64, START..START + 400, any::<u64>()], 60),
         (bp, other_bp) in (START..START + 400, START..START + 400),
         (pointers, other_pointers) in (prop::collection::vec(0..20_u64, 0..20), prop::collection::vec(0..20_u64, 0..20)),
+        other_length in 0..480_usize,
     ) {
         let code = |address: u64| rules[(address % rules.len() as u64) as usize];
         let run = |words: &[u64], bp, pointers: &[u64]| {
@@ -150,7 +151,8 @@ proptest! {
             unwind(Registers { ip: 3, sp: START, bp }, StackCopy { start: START, bytes: &bytes }, pointers, code)
         };
         let (frames, used) = run(&words, bp, &pointers);
-        let mut other = others[..words.len()].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let mut other = stack(&others);
+        other.truncate(if used.has_pointers { 8 * words.len() } else { other_length.max(used.bytes as usize) });
         for &(at, word) in &used.words {
             other[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
         }
