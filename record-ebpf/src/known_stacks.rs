@@ -8,13 +8,16 @@ use aya_ebpf::{
     helpers::{bpf_get_current_task, generated::bpf_probe_read_user},
     macros::btf_map,
 };
-use trace_format::known_stack::{Incarnation, KnownStack, KnownStackKey, MAX_BYTES, VARIANTS};
+use trace_format::{
+    known_stack::{KnownStack, KnownStackKey, MAX_BYTES, VARIANTS},
+    wire::Incarnation,
+};
 
 use crate::{
     config,
     guard::{Run, SLOTS},
     memory::task_word,
-    user_stack::Registers,
+    registers::Registers,
 };
 
 /// Number of words of the top of a stack.

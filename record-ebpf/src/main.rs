@@ -3,7 +3,7 @@
 //!
 //! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
 //! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`, `calls`, `owner`), and writes a
-//! record (`emit`) with its stacks (`stacks`, `user_stack`, `known_stacks`). Each BPF map is in the module that uses it; `config` holds the settings
+//! record (`emit`) with its stacks (`event_stacks`, of `stacks` and `user_stack`). Each BPF map is in the module that uses it; `config` holds the settings
 //! that the loader writes.
 
 #![no_std]
@@ -17,6 +17,7 @@ mod atomic;
 mod calls;
 mod config;
 mod emit;
+mod event_stacks;
 mod filter;
 mod guard;
 mod known_stacks;
@@ -24,6 +25,7 @@ mod memory;
 mod off_cpu;
 mod owner;
 mod probes;
+mod registers;
 mod sampling;
 mod stacks;
 mod syscall;

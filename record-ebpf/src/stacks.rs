@@ -9,12 +9,11 @@ use aya_ebpf::{
     bindings::BPF_F_USER_STACK, btf_maps::StackTrace, helpers::generated::bpf_get_stack, macros::btf_map,
     programs::tracing::StackIdContext,
 };
-use trace_format::wire::{MAX_FRAMES, WireEvent, WireStack, code, stack};
+use trace_format::wire::{MAX_FRAMES, WireStack, code, stack};
 
 use crate::{
-    emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, has_room, now_ns, ring_of},
+    emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, now_ns, ring_of},
     guard::Run,
-    user_stack,
 };
 
 /// Kernel and user stacks. Entries are never replaced: an id means the same frames for the whole recording.
@@ -39,47 +38,6 @@ pub(crate) enum Inline {
     OfTask,
     /// As the stack of the event's peer.
     OfPeer,
-}
-
-/// How a user stack is taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Walk {
-    /// The kernel walks it by frame pointers.
-    ByPointers,
-    /// The recorder unwinds it, where it can.
-    Unwound,
-}
-
-/// Fills both stacks of the event.
-#[inline(always)]
-pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &mut WireEvent) {
-    if !has_room(run, event.cpu) {
-        // The event will be lost. If the ring is drained meanwhile and the event fits, it reports lost stacks.
-        (event.kernel_stack, event.user_stack) = (stack::LOST, stack::LOST);
-        return;
-    }
-    event.kernel_stack = id(run, ctx, (event.cpu, event.seq), Side::Kernel, Inline::OfTask);
-    event.user_stack = of_user(run, ctx, walk, event);
-}
-
-/// Fills the user stack of the event.
-#[inline(always)]
-pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &mut WireEvent) {
-    event.user_stack = if has_room(run, event.cpu) { of_user(run, ctx, walk, event) } else { stack::LOST };
-}
-
-/// Returns the user stack of the event's task.
-#[inline(always)]
-fn of_user(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &WireEvent) -> i32 {
-    let key = (event.cpu, event.seq);
-    if event.tid == 0 {
-        // The idle task has no user stack, but some kernels (6.18) read one from uninitialized registers.
-        return stack::ABSENT;
-    }
-    match walk {
-        Walk::ByPointers => id(run, ctx, key, Side::User, Inline::OfTask),
-        Walk::Unwound => user_stack::take(run, ctx, key, event.tgid, Inline::OfTask),
-    }
 }
 
 /// Returns the id of a stack in the stack map, or one of [`stack`]. An inline stack is joined to its event by `key`, this CPU

@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustc_hash::FxHashMap;
-use trace_format::{known_stack::Incarnation, wire::WireUserStack};
+use trace_format::wire::{Incarnation, WireUserStack};
 
 use crate::{
     known_stacks::KnownStacks,

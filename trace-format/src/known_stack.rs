@@ -5,26 +5,14 @@
 //! place again as long as a program may still read it, and a program checks that the place is that of its key: the kernel reuses
 //! the memory of a removed key at once.
 
+use crate::wire::{Incarnation, stack};
+
 /// Number of stacks that are told apart by their words alone.
 pub const VARIANTS: u32 = 4;
 /// Maximum number of words that a stack is recognized by.
 pub const MAX_WORDS: usize = 48;
 /// Maximum number of bytes from the stack pointer on in which they are.
 pub const MAX_BYTES: usize = 2048;
-
-/// The program that a process runs. `tgid` alone is given to other processes, and stays the same when another program is executed.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Incarnation {
-    /// `task_struct.start_time` of the process's first thread: CLOCK_MONOTONIC, in nanoseconds. 0 if it is not known.
-    pub started_ns: u64,
-    /// `task_struct.self_exec_id`, which grows with each execution of a program. A process inherits it.
-    pub execs: u64,
-    /// The process.
-    pub tgid: u32,
-    /// Zero.
-    pub padding: u32,
-}
 
 /// The registers of a stack that is recognized. 48 bytes.
 #[repr(C)]
@@ -52,10 +40,10 @@ pub struct KnownStack {
     pub bp: u64,
     /// All bits if the frame pointer is one of the values, or none.
     pub bp_mask: u64,
-    /// The stack as the kernel walks it by frame pointers: an id of the stack map or one of [`stack`](crate::wire::stack).
-    /// [`NONE`](crate::wire::stack::NONE) if it does not matter.
+    /// The stack as the kernel walks it by frame pointers: an id of the stack map or one of [`stack`].
+    /// [`stack::NONE`] if it does not matter.
     pub by_pointers: i32,
-    /// The value of an event's stack field, of [`stack::unwound`](crate::wire::stack::unwound).
+    /// The value of an event's stack field, of [`stack::unwound`].
     pub stack: i32,
     /// Number of bytes from the stack pointer on that must be readable. At most [`MAX_BYTES`].
     pub bytes: u32,
@@ -93,8 +81,8 @@ impl KnownStack {
         },
         bp: 0,
         bp_mask: 0,
-        by_pointers: crate::wire::stack::NONE,
-        stack: crate::wire::stack::NONE,
+        by_pointers: stack::NONE,
+        stack: stack::NONE,
         bytes: 0,
         count: 0,
         positions: [0; MAX_WORDS],

@@ -7,8 +7,6 @@
 //! Each CPU has two rings, one for [`WireEvent`] and one for descriptors ([`WireTask`], [`WireStack`]), so that a flood of
 //! events does not cost task names or stacks.
 
-use crate::known_stack::Incarnation;
-
 /// Codes of records.
 pub mod code {
     /// A kernel lock was contended. `address` is the lock, `detail` the `LCB_F_*` flags of `include/trace/events/lock.h`
@@ -429,6 +427,20 @@ pub struct WireStack {
     pub padding: u32,
     /// Instruction addresses, leaf first.
     pub frames: [u64; MAX_FRAMES],
+}
+
+/// The program that a process runs. `tgid` alone is given to other processes, and stays the same when another program is executed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Incarnation {
+    /// `task_struct.start_time` of the process's first thread: CLOCK_MONOTONIC, in nanoseconds. 0 if it is not known.
+    pub started_ns: u64,
+    /// `task_struct.self_exec_id`, which grows with each execution of a program. A process inherits it.
+    pub execs: u64,
+    /// The process.
+    pub tgid: u32,
+    /// Zero.
+    pub padding: u32,
 }
 
 /// The header of a copy of the top of a user stack, from which the recorder unwinds it. 80 bytes; `bytes` bytes of the stack

@@ -14,10 +14,10 @@ use trace_format::{
 use crate::{
     config,
     emit::{emit, event, now_ns},
+    event_stacks::{self, Walk},
     filter::{Task, selects_kind, selects_lock},
     guard::{Outcome, Run, guarded_or_nested},
     owner, sampling,
-    stacks::{self, Walk},
     waiting::WaitState,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
             event.flags |= flag::NO_WAIT_STATE;
         }
     }
-    stacks::both(run, ctx, Walk::ByPointers, &mut event);
+    event_stacks::both(run, ctx, Walk::ByPointers, &mut event);
     emit(run, &mut event)
 }
 
@@ -124,7 +124,7 @@ fn end(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     if config::min_wait_ns() > 0 {
         event.detail = state.flags();
         state.describe_whole(begin, &mut event);
-        stacks::both(run, ctx, Walk::ByPointers, &mut event);
+        event_stacks::both(run, ctx, Walk::ByPointers, &mut event);
     } else {
         state.describe(&mut event);
     }

@@ -13,9 +13,9 @@ use trace_format::wire::{code, flag, futex2, program};
 use crate::{
     config,
     emit::{emit, event, now_ns},
+    event_stacks::{self, Walk},
     filter::{Task, selects_lock},
     guard::{Outcome, Run, guarded, unguarded},
-    stacks::{self, Walk},
     waiting::{FutexCall, WaitState},
 };
 
@@ -120,7 +120,7 @@ fn try_enter(run: &Run, ctx: &impl StackIdContext, call: &FutexCall) -> Outcome 
             event.flags |= flag::NO_WAIT_STATE;
         }
     }
-    stacks::both(run, ctx, Walk::Unwound, &mut event);
+    event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     emit(run, &mut event)
 }
 
@@ -132,7 +132,7 @@ fn wake_without_state(run: &Run, ctx: &impl StackIdContext, task: Task, call: &F
     event.address = call.address;
     event.detail = call.command as u8;
     event.flags |= flag::NO_WAIT_STATE;
-    stacks::both(run, ctx, Walk::Unwound, &mut event);
+    event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     emit(run, &mut event)
 }
 
@@ -186,13 +186,13 @@ fn exit(
         event.extra = 0;
         state.describe_whole(state.begin_of_futex(), &mut event);
         state.describe_waker_of_futex(&mut event);
-        stacks::both(run, ctx, Walk::Unwound, &mut event);
+        event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     } else if waits {
         state.describe(&mut event);
         state.describe_waker_of_futex(&mut event);
     } else {
         event.extra = state.begin_of_futex().ts_ns;
-        stacks::both(run, ctx, Walk::Unwound, &mut event);
+        event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     }
     state.end_if_idle(task.tid);
     emit(run, &mut event)

@@ -21,10 +21,10 @@ use super::contention;
 use crate::{
     calls, config,
     emit::{emit, event},
+    event_stacks::{self, Walk},
     filter::{Task, selects_lock},
     guard::{Outcome, guarded_or_nested},
     sampling::{self, Held},
-    stacks::{self, Walk},
     waiting::{EndedWait, WaitState},
 };
 
@@ -95,7 +95,7 @@ fn returned(ctx: FExitContext, function: u32, address: u64, value: i64) -> u32 {
                 state.pop_lock(address);
                 state.end_if_idle(task.tid);
             }
-            _ => stacks::both(run, &ctx, Walk::ByPointers, &mut event),
+            _ => event_stacks::both(run, &ctx, Walk::ByPointers, &mut event),
         }
         emit(run, &mut event)
     })
@@ -117,7 +117,7 @@ fn released(ctx: FEntryContext, function: u32, address: u64) -> u32 {
         event.detail = function as u8;
         if function == index::DOWNGRADE_WRITE as u32 {
             // It begins a hold as well.
-            stacks::both(run, &ctx, Walk::ByPointers, &mut event);
+            event_stacks::both(run, &ctx, Walk::ByPointers, &mut event);
         }
         emit(run, &mut event)
     })

@@ -18,9 +18,9 @@ use trace_format::{
 use super::user_memory::{Words, caller, goroutine_and_argument, has_succeeded, is_invalid_timeout};
 use crate::{
     emit::{emit, event},
+    event_stacks::{self, Walk},
     filter::{Task, selects_lock},
     guard::{Outcome, guarded},
-    stacks::{self, Walk},
 };
 
 /// Records the entry of a function, or a return instruction of it.
@@ -74,7 +74,7 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
             _ => 0,
         };
         let walk = if is_slow_path(detail) { Walk::Unwound } else { Walk::ByPointers };
-        stacks::user(run, ctx, walk, &mut event);
+        event_stacks::user(run, ctx, walk, &mut event);
         emit(run, &mut event)
     })
 }

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use proptest::prelude::*;
-use trace_format::known_stack::{Incarnation, MAX_BYTES};
+use trace_format::{known_stack::MAX_BYTES, wire::Incarnation};
 
 use super::*;
 

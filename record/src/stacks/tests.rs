@@ -1,10 +1,7 @@
 //! Fields of events in, ids of stacks out.
 
 use proptest::prelude::*;
-use trace_format::{
-    known_stack::Incarnation,
-    wire::{MAX_FRAMES, code},
-};
+use trace_format::wire::{Incarnation, MAX_FRAMES, code};
 
 use super::*;
 

@@ -6,8 +6,8 @@
 
 use rustc_hash::FxHashMap;
 use trace_format::{
-    known_stack::{Incarnation, KnownStack, KnownStackKey, MAX_BYTES, MAX_WORDS},
-    wire::{WireUserStack, stack},
+    known_stack::{KnownStack, KnownStackKey, MAX_BYTES, MAX_WORDS},
+    wire::{Incarnation, WireUserStack, stack},
 };
 
 use super::walk::{Dependencies, UnwoundId};
