@@ -10,7 +10,7 @@ use crate::{
     user_stack,
 };
 
-/// How a user stack is taken.
+/// The way in which a user stack is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// The kernel walks it by frame pointers.

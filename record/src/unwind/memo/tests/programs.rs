@@ -1,4 +1,4 @@
-//! What the programs recognize, while executions of programs become known late.
+//! The stacks that programs recognize, while executions of programs become known late.
 
 use super::*;
 use crate::known_stacks::tests::Model;
