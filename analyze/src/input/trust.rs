@@ -9,16 +9,16 @@ use trace_format::run_info::NamedValue;
 use crate::input::names::purposes::Purpose;
 
 mod about;
+mod cause;
 mod counter;
 mod deadlocks;
 mod text;
 
 pub use about::About;
+pub use cause::Cause;
+pub(crate) use cause::each_because;
 pub(crate) use counter::{SelectedCounter, TrustCounter};
 pub(super) use deadlocks::describe;
-
-/// The cause of losses that more memory would have prevented.
-const RING_FULL: &str = "the ring was full";
 
 /// Adds fields of one value to the same fields of another.
 macro_rules! add {
@@ -128,19 +128,10 @@ pub struct LeftOut {
     pub wait_ns: i64,
 }
 
-/// The events that were lost for one reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Cause {
-    /// The reason.
-    pub cause: &'static str,
-    /// The number of events.
-    pub events: u64,
-}
-
 impl Trust {
     /// Whether events were lost because a ring was full, which more memory would prevent.
     pub(crate) fn lost_in_rings(&self) -> bool {
-        self.lost_by_cause.iter().any(|cause| cause.cause == RING_FULL)
+        self.lost_by_cause.iter().any(Cause::is_full_ring)
     }
 
     /// Returns the trust of several traces together.

@@ -184,6 +184,7 @@ mod tests {
         parts.info.target = "pid 7".to_owned();
         parts.info.command_line = ["klock", "record", "-p", "7", "my file"].map(str::to_owned).to_vec();
         parts.info.loss.ring_full = 2;
+        parts.info.loss.recursion_misses = 1;
         parts.info.clocks_start.realtime_ns = 1_772_323_199_000_000_000;
         parts.info.clocks_end.monotonic_ns = 2_000_000_000;
         parts
@@ -202,9 +203,9 @@ begun       2026-02-28 23:59:59 UTC
 lasted      2.00 s, until command ended
 events      6 (wait 1, acquire 2, release 2, lost 1)
 locks       2 (semaphore 1, pthread_mutex 1)
-tasks       2 in 1 processes
+tasks       2 in 1 process
 stacks      3, 100 % of their frames named
-lost        2 events
+lost        3 events: 2 because the ring was full, 1 because the kernel skipped the probe
 ";
         assert!(text.starts_with(head), "{text}");
         for part in

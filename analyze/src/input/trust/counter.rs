@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use trace_format::{TaskId, Trace};
 
-use super::{Cause, LeftOut, RING_FULL, Trust};
+use super::{Cause, LeftOut, Trust};
 use crate::{
     engine::{Counts, Hold, HoldState, Outcome, Sink, Wait},
     input::{names::Names, reading::ReadStats, selection::Selection},
     output::units,
 };
-
-/// The cause in an unfinished file.
-const UNFINISHED: &str = "of an unknown cause";
 
 /// Counts the selected intervals of one reading.
 #[derive(Debug, Default)]
@@ -83,21 +80,11 @@ impl TrustCounter {
         let info = trace.info();
         let loss = &info.loss;
         let recorded_ns = info.span_ns();
-        let mut lost_by_cause: Vec<Cause> = [
-            (RING_FULL, loss.ring_full),
-            ("klock was recording another event of the task", loss.guard),
-            ("what a probe had to remember found no place", loss.no_place),
-            ("the kernel skipped the probe", loss.recursion_misses),
-            ("the record made no sense", loss.undecodable),
-        ]
-        .into_iter()
-        .filter(|(_, events)| *events > 0)
-        .map(|(cause, events)| Cause { cause, events })
-        .collect();
+        let mut lost_by_cause = Cause::all_of(loss);
         let here = u64::try_from(stats.lost).unwrap_or(0);
         if lost_by_cause.is_empty() && here > 0 {
             // The footer of an unfinished file has no counters, but `lost` events have.
-            lost_by_cause.push(Cause { cause: UNFINISHED, events: here });
+            lost_by_cause.push(Cause::unknown(here));
         }
         let mut by_purpose = BTreeMap::new();
         for ((_, purpose), (waits, wait_ns)) in &stats.left_out.0 {

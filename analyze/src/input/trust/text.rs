@@ -7,6 +7,7 @@ use trace_format::{run_info::NamedValue, running::RUNNING};
 use super::{
     LeftOut, Trust,
     about::{About, Line, effect},
+    cause::each_because,
 };
 use crate::{
     input::names::printable,
@@ -89,11 +90,7 @@ impl Trust {
         let mut lost = match self.lost_by_cause.as_slice() {
             [] => "none lost".to_owned(),
             [one] => format!("{} lost because {}", n(one.events), one.cause),
-            several => {
-                let causes: Vec<String> =
-                    several.iter().map(|c| format!("{} because {}", n(c.events), c.cause)).collect();
-                format!("{} lost: {}", n(self.lost), causes.join(", "))
-            }
+            several => format!("{} lost: {}", n(self.lost), each_because(several)),
         };
         if !self.lost_where.is_empty() {
             lost.push_str(&format!(", {}", self.lost_where));

@@ -7,7 +7,10 @@ use trace_format::run_info::Covers;
 use super::{Count, Info};
 use crate::{
     error::AnalyzeError,
-    input::names::printable,
+    input::{
+        names::printable,
+        trust::{Cause, each_because},
+    },
     output::{calendar::utc, units},
 };
 
@@ -45,18 +48,21 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     line("lasted", &ended)?;
     line("events", &with_kinds(info.events, &info.events_by_kind))?;
     line("locks", &with_kinds(info.locks_by_kind.iter().map(|kind| kind.count).sum(), &info.locks_by_kind))?;
-    line(
-        "tasks",
-        &format!("{} in {} processes", units::exact(info.tasks as u64), units::exact(info.processes as u64)),
-    )?;
+    let processes = match info.processes {
+        1 => "1 process".to_owned(),
+        processes => format!("{} processes", units::exact(processes as u64)),
+    };
+    line("tasks", &format!("{} in {processes}", units::exact(info.tasks as u64)))?;
     let named = match info.frames {
         0 => String::new(),
         frames => format!(", {} % of their frames named", 100 * info.frames_named / frames),
     };
     line("stacks", &format!("{}{named}", units::exact(info.stacks as u64)))?;
-    let loss = match info.loss.events() {
-        0 => "no event".to_owned(),
-        events => format!("{} events", units::exact(events)),
+    let lost = units::counted(info.loss.events(), "event");
+    let loss = match Cause::all_of(&info.loss).as_slice() {
+        [] => "no event".to_owned(),
+        [one] => format!("{lost} because {}", one.cause),
+        several => format!("{lost}: {}", each_because(several)),
     };
     line("lost", &loss)?;
     let written =
