@@ -157,9 +157,13 @@ fn a_recorder_alone_links_no_analyzer_and_the_reverse() {
 #[test]
 fn the_wire_record_has_no_dependency_and_compiles_without_std() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = std::fs::read_to_string(root.join("trace-format/src/wire.rs")).expect("wire.rs is there");
-    let imports: Vec<&str> = source.lines().filter(|l| l.trim_start().starts_with("use ")).collect();
-    assert!(imports.is_empty(), "wire.rs is shared with the kernel side and imports {imports:?}");
+    let parts = ["", "/api", "/code", "/packed", "/program"];
+    for file in parts.map(|part| format!("trace-format/src/wire{part}.rs")) {
+        let source =
+            std::fs::read_to_string(root.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let imports: Vec<&str> = source.lines().filter(|l| l.trim_start().starts_with("use ")).collect();
+        assert!(imports.is_empty(), "{file} is shared with the kernel side and imports {imports:?}");
+    }
 
     let metadata = metadata(None);
     let package = metadata
