@@ -7,12 +7,10 @@
 
 mod support;
 
-use support::{cannot_record, csv_rows, fixture, klock, number, skip};
+use support::{CLOCKS_NS, cannot_record, csv_rows, fixture, klock, number, skip};
 
 const ROUNDS: i64 = 40;
 const WORK_US: i64 = 2000;
-/// More than the clock of the records and that of the program differ by over a hold.
-const CLOCKS_NS: i64 = 200;
 
 /// Records with these options, and checks the path of the main thread.
 fn assert_path(options: &[&str]) {

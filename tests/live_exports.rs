@@ -206,7 +206,8 @@ fn all(rows: &BTreeMap<i32, Contended>) -> Contended {
 type Waits = BTreeMap<i32, Vec<i64>>;
 
 /// Reads the waits for mutexes from `perf script -F tid,time,event,trace`. A mutex that spins first tells the begin of its
-/// wait twice.
+/// wait twice, and between its begin and its end there may be waits of the same thread for other locks: the address tells
+/// them apart.
 fn mutex_waits_of_perf(script: &str) -> Waits {
     let mut waits = Waits::new();
     let mut waiting_since = BTreeMap::new();
@@ -216,10 +217,11 @@ fn mutex_waits_of_perf(script: &str) -> Waits {
         let [tid, time] = words.as_slice() else { continue };
         let tid: i32 = tid.parse().unwrap();
         let now_ns: i64 = time.trim_end_matches(':').replace('.', "").parse().unwrap();
+        let address = event.split_whitespace().nth(1).unwrap();
         if event.starts_with("begin:") && event.contains("MUTEX") {
-            waiting_since.entry(tid).or_insert(now_ns);
+            waiting_since.entry((tid, address)).or_insert(now_ns);
         } else if event.starts_with("end:")
-            && let Some(since_ns) = waiting_since.remove(&tid)
+            && let Some(since_ns) = waiting_since.remove(&(tid, address))
         {
             waits.entry(tid).or_default().push(now_ns - since_ns);
         }
@@ -347,6 +349,8 @@ fn the_output_of_the_other_tools_is_parsed() {
     assert_eq!(of_perf(table)[&20634], Contended { count: 958, total_ns: 4.81e6 });
     let script = "\
   11 100.000001000: lock:contention_begin: 0xffff (flags=SPIN|MUTEX)
+  11 100.000001200: lock:contention_begin: 0xfffd (flags=SPIN)
+  11 100.000001300:   lock:contention_end: 0xfffd (ret=0)
   11 100.000002000: lock:contention_begin: 0xffff (flags=MUTEX)
   12 100.000002500: lock:contention_begin: 0xfffe (flags=SPIN)
   12 100.000002600:   lock:contention_end: 0xfffe (ret=0)

@@ -9,12 +9,10 @@ mod support;
 
 use std::{collections::BTreeMap, path::Path};
 
-use support::{cannot_record, csv_rows, fixture, klock, number, skip};
+use support::{CLOCKS_NS, cannot_record, csv_rows, fixture, klock, number, skip};
 
 const PHASES: i64 = 8;
 const US: i64 = 20_000;
-/// More than the clock of the records and that of the program differ by over a hold.
-const CLOCKS_NS: i64 = 200;
 
 /// Records the program into a file, and returns the numbers that it prints.
 fn recorded(trace: &Path) -> BTreeMap<String, i64> {

@@ -15,7 +15,7 @@ use trace_format::{kernel_functions::kinds, output::OutputOptions};
 
 use crate::{
     args::{self, KernelProbes, LockSource, PthreadProbes, Sched},
-    exit::{self, Exit},
+    exit::Exit,
     files, output, recording,
 };
 
@@ -81,7 +81,7 @@ fn record_with_metrics(options: &Options, args: &args::Record) -> anyhow::Result
         let (metrics, observer) = metrics::Metrics::start(file)?;
         let summary = record_observed(options, args.quiet, Some(observer));
         if let Some(error) = metrics.finish().filter(|_| summary.is_ok()) {
-            output::message(format_args!("warning: {}", exit::one_line(&error)));
+            output::message(format_args!("warning: {}", crate::exit::one_line(&error)));
         }
         return summary;
     }

@@ -31,6 +31,9 @@ pub mod place;
 /// The user who attacks, by number: it has no entry in /etc/passwd.
 pub const ATTACKER: u32 = 64201;
 
+/// More than the clock of the records and that of a program differ by over a hold.
+pub const CLOCKS_NS: i64 = 200;
+
 /// The workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -3,16 +3,18 @@
 //!
 //! Parts run in two stages, and each stage has a side lane:
 //!
-//! | stage  | main lane                                        | side lane                       |
-//! |--------|--------------------------------------------------|---------------------------------|
-//! | checks | format, generated docs, build, tests, lints      | downloads of what is missing    |
-//! | live   | BPF object, own kernel, live test files, demo    | guests of the VM matrix, niced  |
+//! | stage    | main lane                                                        | side lane                      |
+//! |----------|------------------------------------------------------------------|--------------------------------|
+//! | building | format, build, generated docs, unit tests, BPF object            | downloads of what is missing   |
+//! | testing  | lints, own kernel, live test files, demo                         | guests of the VM matrix, niced |
 //!
-//! - Builds and unit tests keep both processors busy, so only downloads run beside them.
+//! - Builds, that of the BPF toolchain among them, and unit tests keep both processors busy, so only downloads run beside
+//!   them.
 //! - Live tests run one after the other, each file with one thread: recordings of the whole machine see each other's
-//!   load. They mostly wait, so the guests, which are bound by their boots, run beside them at a lower priority. A live
-//!   test waits for conditions, never for a length of time, and passes on a busy machine.
-//! - Every test program is built once, by one cargo command, and then run directly.
+//!   load. They mostly wait, and the last crate of a lint takes one processor. The guests take what is left, at a lower
+//!   priority, and take longest, so they begin with the lints. A live test waits for conditions, never for a length of time,
+//!   and passes on a busy machine.
+//! - Every test program is built once, and then run directly.
 
 use std::{thread, time::Instant};
 
@@ -81,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let context = Context::new(options.fast);
     let mut results = Vec::new();
-    for stage in [Stage::Checks, Stage::Live] {
+    for stage in [Stage::Building, Stage::Testing] {
         let lane = |lane| selected.iter().filter(move |part| part.stage == stage && part.lane == lane);
         let (main, side): (Vec<&Part>, Vec<&Part>) = (lane(Lane::Main).collect(), lane(Lane::Side).collect());
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Builds klock and every test program with one cargo command, and knows where they are.
+//! Builds klock and every test program, and knows where they are.
 
 use std::path::{Path, PathBuf};
 
@@ -31,16 +31,32 @@ pub(super) struct Build {
 impl Build {
     /// Builds. A fast build is unoptimised and leaves out the in-process recorder, whose tests build its library.
     pub(super) fn make(fast: bool) -> Result<Self> {
-        let packages: &[&str] =
-            if fast { &[] } else { &["--release", "--workspace", "--exclude", "record-ebpf"] };
-        let cargo =
-            Run::cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]).args(packages);
-        Self::read(&cargo.minutes(30).read_with_progress()?, fast)
+        /// The release of these crates is one unit, whose functions are inlined into each other. As one unit, their unit tests would
+        /// compile on one processor for minutes after everything else.
+        const UNITS: [&str; 4] = [
+            "--config",
+            "profile.release.package.analyze.codegen-units=16",
+            "--config",
+            "profile.release.package.record.codegen-units=16",
+        ];
+        const ALL: [&str; 4] = ["--release", "--workspace", "--exclude", "record-ebpf"];
+        let mut build = Self::default();
+        let commands = if fast {
+            vec![Vec::new()]
+        } else {
+            let other_tests = ["--bins", "--test", "*"];
+            vec![[&ALL[..], &other_tests].concat(), [&ALL[..], &["--lib"], &UNITS].concat()]
+        };
+        for options in commands {
+            let cargo = Run::cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
+            build.add(&cargo.args(options).minutes(30).read_with_progress()?, fast)?;
+        }
+        ensure!(build.klock.is_file(), "cargo did not name klock's executable");
+        Ok(build)
     }
 
-    /// Reads cargo's messages.
-    fn read(messages: &str, is_fast: bool) -> Result<Self> {
-        let mut build = Self::default();
+    /// Adds the programs in cargo's messages, and puts all in order.
+    fn add(&mut self, messages: &str, is_fast: bool) -> Result<()> {
         for line in messages.lines().filter(|line| line.starts_with('{')) {
             let message: Value = serde_json::from_str(line).context("cargo's messages")?;
             let Some(executable) = message["executable"].as_str() else { continue };
@@ -51,7 +67,7 @@ impl Build {
                 let manifest = text(&message["manifest_path"]);
                 let package = Path::new(&manifest).parent().unwrap_or(Path::new("/")).to_owned();
                 let is_unit = kind != "test";
-                build.tests.push(TestProgram {
+                self.tests.push(TestProgram {
                     target,
                     is_unit,
                     is_fast,
@@ -59,12 +75,11 @@ impl Build {
                     executable: executable.into(),
                 });
             } else if target == "klock" && kind == "bin" {
-                build.klock = executable.into();
+                self.klock = executable.into();
             }
         }
-        ensure!(build.klock.is_file() || cfg!(test), "cargo did not name klock's executable");
-        build.tests.sort_by_key(|test| (!test.is_unit, test.package.clone(), test.target.clone()));
-        Ok(build)
+        self.tests.sort_by_key(|test| (!test.is_unit, test.package.clone(), test.target.clone()));
+        Ok(())
     }
 }
 
@@ -113,7 +128,8 @@ mod tests {
             line("bin", "klock", false),
             serde_json::json!({"reason": "build-finished", "success": true}),
         ];
-        let build = Build::read(&messages.map(|line| line.to_string()).join("\n"), false).unwrap();
+        let mut build = Build::default();
+        build.add(&messages.map(|line| line.to_string()).join("\n"), false).unwrap();
         assert_eq!(build.klock, Path::new("/t/klock"));
         let names: Vec<(&str, bool)> =
             build.tests.iter().map(|test| (test.target.as_str(), test.is_unit)).collect();

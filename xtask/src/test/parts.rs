@@ -23,8 +23,8 @@ pub(super) const BUILD: &str = "build";
 /// A stage of the run; the parent module documents what runs beside what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    Checks,
-    Live,
+    Building,
+    Testing,
 }
 
 /// A lane of a stage.
@@ -81,7 +81,7 @@ impl Part {
             let file = file.clone();
             move |context: &Context| live(context, &file)
         };
-        let part = Self::new(&file.target.replace('_', " "), Stage::Live, run).uses_build();
+        let part = Self::new(&file.target.replace('_', " "), Stage::Testing, run).uses_build();
         Self { file: Some(file), ..part }
     }
 }
@@ -104,37 +104,41 @@ impl Context {
 
 /// Returns all parts.
 pub(super) fn all() -> Result<Vec<Part>> {
-    use Stage::{Checks, Live};
+    use Stage::{Building, Testing};
     let missing =
         |install: fn() -> Result<Option<String>>| move |_: &Context| Ok(Tally::unless_missing(install()?));
     let mut parts = vec![
-        Part::new("rustfmt and clippy", Checks, missing(setup::components)),
-        Part::new("debian packages", Checks, missing(setup::packages)).beside(),
-        Part::new("python packages", Checks, missing(setup::engines)).beside(),
-        Part::new("npm packages", Checks, missing(setup::viewers)).beside(),
-        Part::new("format", Checks, |_| cargo(&["fmt", "--check"], 2)).fast(),
-        Part::new(BUILD, Checks, build).fast(),
-        Part::new("docs are current", Checks, |context| {
+        Part::new("rustfmt and clippy", Building, missing(setup::components)),
+        Part::new("debian packages", Building, missing(setup::packages)).beside(),
+        Part::new("python packages", Building, missing(setup::engines)).beside(),
+        Part::new("npm packages", Building, missing(setup::viewers)).beside(),
+        Part::new("format", Building, |_| cargo(&["fmt", "--check"], 2)).fast(),
+        Part::new(BUILD, Building, build).fast(),
+        Part::new("docs are current", Building, |context| {
             let klock = &context.build()?.klock;
             Ok(docs::run(true, Some(klock))
                 .map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))
         })
         .fast()
         .uses_build(),
-        Part::new("every ignored test has a part", Checks, every_ignored_test_has_a_part).fast().uses_build(),
-        Part::new("tests", Checks, tests).fast().uses_build(),
-        Part::new("doc tests", Checks, |_| doc_tests()),
-        Part::new("lints", Checks, |_| lints()),
-        Part::new("documentation", Checks, |_| documentation()),
-        Part::new("recorder alone", Checks, |_| cargo(&alone("record"), 8)),
-        Part::new("analyzer alone", Checks, |_| cargo(&alone("analyze"), 8)),
-        Part::new("vm", Live, |context| vm(context, &["5.10", "6.1", "6.12", "7.2"])).beside().uses_build(),
-        Part::new("vm native", Live, |context| vm(context, &["native"])).uses_build(),
-        Part::new("bpf object is current", Live, |_| chore(&["bpf", "--check"], 15)),
-        Part::new("page is current", Live, |_| chore(&["page", "--check"], 5)),
+        Part::new("every ignored test has a part", Building, every_ignored_test_has_a_part)
+            .fast()
+            .uses_build(),
+        Part::new("tests", Building, tests).fast().uses_build(),
+        Part::new("doc tests", Building, |_| doc_tests()),
+        Part::new("bpf object is current", Building, |_| chore(&["bpf", "--check"], 30)),
+        Part::new("lints", Testing, |_| lints()),
+        Part::new("documentation", Testing, |_| documentation()),
+        Part::new("recorder alone", Testing, |_| cargo(&alone("record"), 8)),
+        Part::new("analyzer alone", Testing, |_| cargo(&alone("analyze"), 8)),
+        Part::new("vm", Testing, |context| vm(context, &["5.10", "6.1", "6.12", "7.2"]))
+            .beside()
+            .uses_build(),
+        Part::new("vm native", Testing, |context| vm(context, &["native"])).uses_build(),
+        Part::new("page is current", Testing, |_| chore(&["page", "--check"], 5)),
     ];
     parts.extend(files::find()?.into_iter().map(Part::of_file));
-    parts.push(Part::new("demo", Live, demo).uses_build());
+    parts.push(Part::new("demo", Testing, demo).uses_build());
     Ok(parts)
 }
 
@@ -217,10 +221,10 @@ fn chore(arguments: &[&str], minutes: u32) -> Result<Tally> {
     Ok(Tally::of_chore(&outcome, &arguments.join(" "), minutes))
 }
 
-/// Maximum time of the guests: half of it on a machine with two processors and nothing else to do.
-const VM_MINUTES: u32 = 55;
+/// Maximum time of the guests: a third of it on a machine with two processors and nothing else to do.
+const VM_MINUTES: u32 = 60;
 
-/// Runs the matrix on these kernels for the shortest useful time, at a lower priority than the live tests. The machine's
+/// Runs the matrix on these kernels for the shortest useful time, at a lower priority than the main lane. The machine's
 /// own kernel is a part of the main lane: recordings of the whole machine do not run beside each other.
 fn vm(context: &Context, kernels: &[&str]) -> Result<Tally> {
     if !host::is_root() {
@@ -228,7 +232,7 @@ fn vm(context: &Context, kernels: &[&str]) -> Result<Tally> {
     }
     let this = std::env::current_exe().context("cannot find this program")?;
     let klock = &context.build()?.klock;
-    let matrix = Run::new("nice", &["-n", "5"])
+    let matrix = Run::new("nice", &["-n", "10"])
         .arg(this)
         .arg("vm")
         .args(kernels)
