@@ -5,19 +5,11 @@ use trace_format::wire::{WireEvent, stack};
 
 use crate::{
     emit::has_room,
+    filter::Task,
     guard::Run,
     stacks::{Inline, Side, id},
-    user_stack,
+    user_stack::{self, Walk},
 };
-
-/// The way in which a user stack is taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Walk {
-    /// The kernel walks it by frame pointers.
-    ByPointers,
-    /// The recorder unwinds it, where it can.
-    Unwound,
-}
 
 /// Fills both stacks of the event.
 #[inline(always)]
@@ -40,13 +32,6 @@ pub(crate) fn user(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &mut
 /// Returns the user stack of the event's task.
 #[inline(always)]
 fn of_user(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &WireEvent) -> i32 {
-    let key = (event.cpu, event.seq);
-    if event.tid == 0 {
-        // The idle task has no user stack, but some kernels (6.18) read one from uninitialized registers.
-        return stack::ABSENT;
-    }
-    match walk {
-        Walk::ByPointers => id(run, ctx, key, Side::User, Inline::OfTask),
-        Walk::Unwound => user_stack::take(run, ctx, key, event.tgid, Inline::OfTask),
-    }
+    let task = Task { tgid: event.tgid, tid: event.tid };
+    user_stack::take(run, ctx, (event.cpu, event.seq), task, walk, Inline::OfTask)
 }

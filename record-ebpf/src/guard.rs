@@ -208,8 +208,8 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }
 
-/// Takes a slot of this CPU's guard. Returns its index, the slot, and whether the owner has another slot; `None` if the owner has more than
-/// `depth` slots, or if no slot is free.
+/// Takes a slot of this CPU's guard. Returns its index, the slot, and whether the owner has another slot; `None` if the owner
+/// has more than `depth` slots, or if no slot is free.
 #[inline(always)]
 fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(u32, *mut u64, bool)> {
     // SAFETY: the pointer is from a checked map lookup.

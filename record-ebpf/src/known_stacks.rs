@@ -16,7 +16,7 @@ use trace_format::{
 use crate::{
     config,
     guard::{Run, SLOTS},
-    memory::task_word,
+    memory::task_field,
     registers::Registers,
 };
 
@@ -86,9 +86,9 @@ impl Top {
         let top = Self::of_slot(run.slot)?;
         // SAFETY: the helper has no preconditions.
         let task = unsafe { bpf_get_current_task() };
-        let started_ns = task_word(task, config::task_leader_offset())
-            .and_then(|leader| task_word(leader, config::task_start_offset()));
-        let execs = task_word(task, config::task_execs_offset());
+        let started_ns = task_field(task, config::task_leader_offset())
+            .and_then(|leader| task_field(leader, config::task_start_offset()));
+        let execs = task_field(task, config::task_execs_offset());
         // Without one of them, programs are not told apart.
         let (started_ns, execs) = started_ns.zip(execs).unwrap_or((0, 0));
         top.key.incarnation = Incarnation { started_ns, execs, tgid, padding: 0 };

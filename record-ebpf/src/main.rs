@@ -3,8 +3,8 @@
 //!
 //! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
 //! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`, `calls`, `owner`), and writes a
-//! record (`emit`) with its stacks (`event_stacks`, of `stacks` and `user_stack`). Each BPF map is in the module that uses it; `config` holds the settings
-//! that the loader writes.
+//! record (`emit`) with its stacks (`event_stacks`, of `stacks` and `user_stack`). Each BPF map is in the module that uses it;
+//! `config` holds the settings that the loader writes.
 
 #![no_std]
 #![no_main]

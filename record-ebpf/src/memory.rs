@@ -7,24 +7,14 @@ use crate::config::ABSENT;
 /// A task name, padded with zeros.
 pub(crate) type Comm = [u8; 16];
 
-/// Reads a 32-bit field of the `task_struct` at `task`. Returns `None` if the kernel does not have the field.
+/// Reads a field of the `task_struct` at `task`. Returns `None` if the kernel does not have the field.
 #[inline(always)]
-pub(crate) fn task_field(task: u64, offset: u32) -> Option<u32> {
+pub(crate) fn task_field<T>(task: u64, offset: u32) -> Option<T> {
     if offset == ABSENT {
         return None;
     }
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const u32) }.ok()
-}
-
-/// Reads a 64-bit field of the `task_struct` at `task`. Returns `None` if the kernel does not have the field.
-#[inline(always)]
-pub(crate) fn task_word(task: u64, offset: u32) -> Option<u64> {
-    if offset == ABSENT {
-        return None;
-    }
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const u64) }.ok()
+    // SAFETY: the helper checks the address, and the fields are plain integers.
+    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const T) }.ok()
 }
 
 /// Reads the task name at `address`; zeros if it is not readable.

@@ -4,7 +4,7 @@
 use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 
 #[cfg(not(bpf_target_arch = "aarch64"))]
-use crate::config;
+use crate::{config, memory::task_field};
 
 /// Registers of a task at its entry to the kernel.
 #[derive(Clone, Copy)]
@@ -24,14 +24,9 @@ impl Registers {
         const STACK: u64 = 16 << 10;
         const SIZE: u64 = 168;
         const PADDING: u64 = 16;
-        if config::task_stack_offset() == config::ABSENT {
-            return None;
-        }
-        // SAFETY: the helpers check the addresses.
-        let stack = unsafe {
-            let field = bpf_get_current_task() + u64::from(config::task_stack_offset());
-            bpf_probe_read_kernel(field as *const u64).ok()?
-        };
+        // SAFETY: the helper has no preconditions.
+        let task = unsafe { bpf_get_current_task() };
+        let stack: u64 = task_field(task, config::task_stack_offset())?;
         Self::at(stack + STACK - SIZE).or_else(|| Self::at(stack + STACK - SIZE - PADDING))
     }
 

@@ -1,6 +1,5 @@
-//! Takes user stacks: recognizes them, or copies their top and the registers that the recorder needs to unwind them.
-//!
-//! The kernel walks user stacks by frame pointers, which most C libraries and many programs do not keep.
+//! Takes user stacks: has the kernel walk them by frame pointers, which most C libraries and many programs do not keep, or
+//! recognizes them, or copies their top and the registers that the recorder needs to unwind them.
 
 use aya_ebpf::{
     btf_maps::RingBuf,
@@ -12,22 +11,43 @@ use trace_format::wire::{WireStack, WireUserStack, code, stack};
 use crate::{
     config,
     emit::{DESCRIPTORS, NO_WAKEUP, RECORD_HEADER, fill, now_ns, ring_of},
+    filter::Task,
     guard::Run,
     known_stacks::Top,
     registers::Registers,
     stacks::{self, Inline, Side},
 };
 
-/// Takes the user stack of the current task, of process `tgid`, so that the recorder can unwind it, and returns the event's stack field.
-/// A copy is joined to its event by `key`, this CPU and a sequence number.
+/// The way in which a user stack is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// The kernel walks it by frame pointers.
+    ByPointers,
+    /// The recorder unwinds it, where it can.
+    Unwound,
+}
+
+/// Takes the user stack of `task`, which is the current one, and returns the event's stack field. An inline stack and a copy are joined
+/// to their event by `key`, this CPU and a sequence number.
 #[inline(always)]
-pub(crate) fn take(run: &Run, ctx: &impl StackIdContext, key: (u32, u32), tgid: u32, inline: Inline) -> i32 {
+pub(crate) fn take(
+    run: &Run,
+    ctx: &impl StackIdContext,
+    key: (u32, u32),
+    task: Task,
+    walk: Walk,
+    inline: Inline,
+) -> i32 {
+    if task.tid == 0 {
+        // The idle task has no user stack, but some kernels (6.18) read one from uninitialized registers.
+        return stack::ABSENT;
+    }
     let by_pointers = || stacks::id(run, ctx, key, Side::User, inline);
-    if config::stack_bytes() == 0 {
+    if walk == Walk::ByPointers || config::stack_bytes() == 0 {
         return by_pointers();
     }
     let Some(registers) = Registers::of_current() else { return by_pointers() };
-    let Some(top) = Top::of_current(run, tgid, registers) else { return by_pointers() };
+    let Some(top) = Top::of_current(run, task.tgid, registers) else { return by_pointers() };
     let known = top.find(run);
     if known.is_some() && known.by_pointers() == stack::NONE {
         return known.stack();

@@ -302,7 +302,7 @@ impl Composer {
     }
 
     fn header(&mut self, event: &WireEvent) -> Header {
-        let process = self.tasks.process(event.tgid);
+        let (process, task) = self.tasks.seen(event.tgid, event.tid, event.cpu);
         // Stacks that are older than their event have a CPU and a number of their own, and so have those of its waker, which
         // was on another CPU.
         let here = (event.cpu, event.seq);
@@ -326,8 +326,10 @@ impl Composer {
             copied,
         };
         let waker = (event.flags & flag::PEER != 0).then(|| {
+            // Wake-ups by an idle task are interrupts; only off-CPU records name the CPU.
+            let (process, task) = self.tasks.seen(event.peer_tgid, event.peer_tid, peers.0);
             let stacks = StackRef {
-                process: (self.tasks.process(event.peer_tgid), event.peer_tgid),
+                process: (process, event.peer_tgid),
                 kernel: event.peer_kernel_stack,
                 user: event.peer_user_stack,
                 caller: 0,
@@ -335,18 +337,17 @@ impl Composer {
                 peer: true,
                 copied: event.code == code::OFF_CPU,
             };
-            // Wake-ups by an idle task are interrupts; only off-CPU records name the CPU.
-            (self.tasks.id(event.peer_tgid, event.peer_tid, peers.0), self.stacks.id(&stacks))
+            (task, self.stacks.id(&stacks))
         });
         let owner = (event.flags & flag::OWNER != 0)
-            .then(|| self.tasks.id(event.peer_tgid, event.peer_tid, event.cpu));
+            .then(|| self.tasks.seen(event.peer_tgid, event.peer_tid, event.cpu).1);
         let times = OffCpuTimes { blocked_ns: event.blocked_ns as i64, runq_ns: event.runq_ns as i64 };
         Header {
             ts_ns: event.ts_ns as i64,
             cpu: Some(event.cpu as i32),
             source: Source::Kernel,
             key: TaskKey::new(event.tid, event.cpu),
-            task: self.tasks.id(event.tgid, event.tid, event.cpu),
+            task,
             space: Space::Process(process, event.tgid),
             stack: self.stacks.id(&stacks),
             waker,

@@ -8,7 +8,7 @@ use trace_format::FormatError;
 use crate::{
     filters::{FilterError, LockLookupError},
     launch::{self, LaunchError},
-    load::LoadError,
+    load::{LoadError, causes},
     plan::PlanError,
     preload::{fitness::Unfit, library::LibraryError},
     switches::SwitchesError,
@@ -174,8 +174,7 @@ impl RecordError {
     /// Replaces an error that the limit on open files has caused, and which may name another reason.
     pub(crate) fn or_descriptor_limit(self) -> Self {
         let limit = "(os error 24)";
-        let mut causes = std::iter::successors(Some(&self as &dyn std::error::Error), |error| error.source());
-        if causes.any(|cause| cause.to_string().contains(limit)) || !has_free_descriptors() {
+        if causes(&self).any(|cause| cause.to_string().contains(limit)) || !has_free_descriptors() {
             Self::Descriptors { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
         } else {
             self

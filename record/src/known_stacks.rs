@@ -95,7 +95,7 @@ impl KnownStacks {
                 continue;
             }
             let values = (stack.stack, stack.by_pointers);
-            if self.variants(&stack.key).contains(&values) {
+            if self.known_variants(&stack.key).contains(&values) {
                 continue;
             }
             if self.used == self.places / 2 {
@@ -127,10 +127,15 @@ impl KnownStacks {
         true
     }
 
-    /// Returns the variants of a key.
+    /// Returns the variants of a key, to add one.
     fn variants(&mut self, key: &KnownStackKey) -> &mut Vec<(i32, i32)> {
-        let first = KnownStackKey { variant: 0, ..*key };
-        self.known.entry(key.incarnation.tgid).or_default().entry(first).or_default()
+        self.known.entry(key.incarnation.tgid).or_default().entry(first(key)).or_default()
+    }
+
+    /// Returns the variants of a key that there are.
+    fn known_variants(&self, key: &KnownStackKey) -> &[(i32, i32)] {
+        let of_process = self.known.get(&key.incarnation.tgid);
+        of_process.and_then(|variants| variants.get(&first(key))).map_or(&[], Vec::as_slice)
     }
 
     fn remove(&mut self, removed: impl Iterator<Item = (KnownStackKey, Vec<(i32, i32)>)>) {
@@ -151,6 +156,11 @@ impl KnownStacks {
             }
         }
     }
+}
+
+/// Returns the key of the first variant.
+fn first(key: &KnownStackKey) -> KnownStackKey {
+    KnownStackKey { variant: 0, ..*key }
 }
 
 /// Whether a stack by frame pointers can be compared: inline and lost ones are not numbered.

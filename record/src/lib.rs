@@ -59,6 +59,8 @@ mod priority;
 pub mod probes;
 mod processors;
 pub mod procfs;
+mod real_time;
+mod recent;
 pub mod ring;
 pub mod safety;
 mod session;
@@ -136,7 +138,7 @@ pub fn record_observed(
     if let Some(observer) = &mut observer {
         observer.begin(session.info_at_start());
     }
-    let sink = Sink::start(writer, observer)
+    let sink = Sink::start(writer, observer, session.drains_rings())
         .map_err(|source| RecordError::System { what: "start a thread", source })?;
     let reason = session.run(&sink, progress);
     Ok(Summary { kept, ..session.finish(sink, reason, progress)? })

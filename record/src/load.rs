@@ -43,6 +43,7 @@ mod object;
 use access::{accept_loaded, map_error, map_mut, program_error, program_mut, take_map};
 use attach::{attach, load, unload};
 pub use error::LoadError;
+pub(crate) use error::causes;
 use multi::MultiUprobes;
 use object::{fill_rings, load_object, load_peek, object_for, take_known_stacks};
 
@@ -333,14 +334,9 @@ fn comm_bytes(comm: &str) -> [u8; 16] {
 /// Returns whether the kernel cannot probe this instruction (`ENOTSUPP`, an error that exists only inside the kernel).
 fn is_unsupported(error: &ProgramError) -> bool {
     const ENOTSUPP: i32 = 524;
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(ENOTSUPP)) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.raw_os_error() == Some(ENOTSUPP))
 }
 
 /// Reads the count from the program's fdinfo (5.12), because aya does not offer it.

@@ -13,7 +13,11 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{LockId, LockKind, LockRow, Scope, StackId};
 
-use crate::{symbols::FoundLock, tasks::ProcessKey};
+use crate::{
+    recent::{Recent, RecentKey},
+    symbols::FoundLock,
+    tasks::ProcessKey,
+};
 
 /// An address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,34 +76,10 @@ pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
 /// A lock as records name it.
 type Key = (Space, u64, LockKind);
 
-/// The locks that were used last, by their addresses: most records are about one of these, and a hash takes longer.
-#[derive(Debug)]
-struct Recent(Box<[Option<(Key, LockId)>; Self::PLACES]>);
-
-impl Default for Recent {
-    fn default() -> Self {
-        Self(Box::new([None; Self::PLACES]))
-    }
-}
-
-impl Recent {
-    const PLACES: usize = 256;
-
-    fn place((_, address, _): &Key) -> usize {
+impl RecentKey for Key {
+    fn number(&self) -> usize {
         // Locks are aligned to 8 bytes, and often lie in objects of some cache lines.
-        (address >> 3 ^ address >> 9) as usize % Self::PLACES
-    }
-
-    fn get(&self, key: &Key) -> Option<LockId> {
-        self.0[Self::place(key)].filter(|(recent, _)| recent == key).map(|(_, id)| id)
-    }
-
-    fn set(&mut self, key: Key, id: LockId) {
-        self.0[Self::place(&key)] = Some((key, id));
-    }
-
-    fn forget(&mut self, key: &Key) {
-        self.0[Self::place(key)].take_if(|(recent, _)| recent == key);
+        (self.1 >> 3 ^ self.1 >> 9) as usize
     }
 }
 
@@ -108,7 +88,7 @@ impl Recent {
 pub struct Locks {
     live: FxHashMap<Key, LockId>,
     #[serde(skip)]
-    recent: Recent,
+    recent: Recent<Key, LockId, 256>,
     /// The last reported kind of each kernel lock: the end of a wait does not report it.
     kernel_kinds: FxHashMap<u64, LockKind>,
     /// The locks of the C library, to find the one that contains a futex word.
@@ -121,12 +101,7 @@ impl Locks {
     /// Returns the present incarnation of a lock, seen at `ts_ns`.
     pub fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
         let key = (space, address, kind);
-        if let Some(id) = self.recent.get(&key) {
-            self.touch(id, ts_ns);
-            return id;
-        }
-        if let Some(&id) = self.live.get(&key) {
-            self.recent.set(key, id);
+        if let Some(id) = self.recent.get_or(key, || self.live.get(&key).copied()) {
             self.touch(id, ts_ns);
             return id;
         }
@@ -149,7 +124,6 @@ impl Locks {
         });
         self.new.push(NewLock { id, space, address, kind });
         self.live.insert(key, id);
-        self.recent.set(key, id);
         if bytes_of(kind).is_some() {
             self.pthread.insert((space, address), kind);
         } else if kind.is_kernel() {

@@ -7,7 +7,7 @@ use crate::{compose::Composer, order::Orderer, preload::merge::Merger};
 /// Composes the records of both sides in order of time.
 ///
 /// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own records are complete, or after
-/// `budget` of these, from which it takes those that it composes. Calls `added` after each record. Returns the time up to which
+/// `budget` records, from which it takes those that it composes. Calls `added` after each record. Returns the time up to which
 /// everything is composed.
 pub(crate) fn compose(
     (orderer, mut merger): (&mut Orderer, Option<&mut Merger>),
@@ -29,7 +29,12 @@ pub(crate) fn compose(
                 return reached_ns.saturating_sub(1);
             }
         }
-        let Some(record) = next_ns.and_then(|ns| orderer.pop(ns)) else { return kernel_ns };
+        let Some(next_ns) = next_ns else { return kernel_ns };
+        if *budget == 0 {
+            return next_ns.saturating_sub(1);
+        }
+        *budget -= 1;
+        let Some(record) = orderer.pop(next_ns) else { return kernel_ns };
         composer.record(record, rows);
         added(rows, composer);
     }

@@ -1,5 +1,5 @@
-//! Priorities of klock's own threads: an ordinary one that is scheduled soon, and real-time priority for one call into the kernel
-//! that must not be preempted.
+//! Priorities of klock's own threads: an ordinary one that is scheduled soon, real-time priority for a thread that must not wait for
+//! a processor, and for one call into the kernel that must not be preempted.
 //!
 //! While a task reads or writes a BPF map by system call, no kprobe or perf tracepoint program runs on its CPU
 //! (`bpf_disable_instrumentation`, `kernel/bpf/syscall.c`; 5.10 to 7.2). If the task is preempted there, events of every other
@@ -35,18 +35,19 @@ pub(crate) fn with_raised_priority<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Restores the thread's policy when dropped.
+/// Real-time priority of the calling thread, the lowest one. When dropped, which the same thread must do, restores the thread's policy.
 #[derive(Debug)]
-struct RaisedPriority {
+pub(crate) struct RaisedPriority {
     previous: libc::c_int,
 }
 
 impl RaisedPriority {
-    /// Returns `None` if the thread is a real-time one already, or may not become one.
-    fn new() -> Option<Self> {
+    /// Raises the priority. The threads and processes that the thread starts have an ordinary one. Returns `None` if the thread is a
+    /// real-time one already, or may not become one.
+    pub(crate) fn new() -> Option<Self> {
         let previous = policy();
-        let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&previous);
-        (ordinary && set_policy(libc::SCHED_FIFO, 1)).then_some(Self { previous })
+        let raises = || set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+        (!is_real_time() && raises()).then_some(Self { previous })
     }
 }
 
@@ -55,6 +56,12 @@ impl Drop for RaisedPriority {
         // Lowering the priority is always allowed.
         set_policy(self.previous, 0);
     }
+}
+
+/// Returns whether the calling thread is a real-time one.
+pub(crate) fn is_real_time() -> bool {
+    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+    !ordinary.contains(&(policy() & !libc::SCHED_RESET_ON_FORK))
 }
 
 // rustix does not wrap these two calls.
@@ -82,9 +89,20 @@ mod tests {
             let may = set_policy(libc::SCHED_FIFO, 1) && set_policy(libc::SCHED_BATCH, 0);
             let before = policy();
             let within = with_raised_priority(policy);
-            assert_eq!(within == libc::SCHED_FIFO, may);
+            assert_eq!(within == libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, may);
             assert_eq!(policy(), before);
             assert_eq!(rustix::process::getpriority_process(None).unwrap(), 3);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_a_real_time_one_starts_is_an_ordinary_one() {
+        std::thread::spawn(|| {
+            let raised = RaisedPriority::new();
+            assert_eq!(is_real_time(), raised.is_some());
+            assert!(!std::thread::spawn(is_real_time).join().unwrap());
         })
         .join()
         .unwrap();

@@ -7,6 +7,13 @@ use aya::maps::{MapData, RingBuf};
 /// Maximum events of one ring in one drain: somewhat more than a ring of the default size holds.
 const MAX_EVENTS: usize = 100_000;
 
+/// Distance at which events are prefetched, in bytes: that of some events.
+const EVENTS_AHEAD: usize = 512;
+/// Maximum number of cache lines of an event.
+const EVENT_LINES: usize = 2;
+/// Cache lines of a descriptor that are prefetched: its header, and the part of a stack that most walks read.
+const DESCRIPTOR_LINES: usize = 6;
+
 /// The rings of all CPUs: one per CPU, then another one per CPU for programs that interrupted another program.
 pub struct Rings {
     events: Vec<RingBuf<MapData>>,
@@ -43,6 +50,7 @@ impl Rings {
         for (cpu, ring) in (0..cpus).chain(0..cpus).zip(&mut self.events) {
             let mut taken = 0;
             while let Some(item) = ring.next() {
+                prefetch(item.as_ptr().wrapping_add(EVENTS_AHEAD), EVENT_LINES);
                 take(Item::Event(&item));
                 taken += 1;
                 if taken == MAX_EVENTS {
@@ -53,7 +61,8 @@ impl Rings {
         }
         for ring in &mut self.descriptors {
             while let Some(item) = ring.next() {
-                prefetch_after(&item);
+                // Copies of stacks are so long that the processor does not guess where the next one is.
+                prefetch(item.as_ptr().wrapping_add(item.len()), DESCRIPTOR_LINES);
                 take(Item::Descriptor(&item));
             }
         }
@@ -61,17 +70,17 @@ impl Rings {
     }
 }
 
-/// Asks the processor for the begin of the next record, which another one has written. Copies of stacks are so long that it does not guess
-/// where the next one is.
-fn prefetch_after(item: &[u8]) {
-    /// The header, and the part of a stack that most walks read.
-    const LINES: usize = 6;
+/// Asks the processor for cache lines, which another one has written.
+fn prefetch(from: *const u8, lines: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..LINES {
-        let next = item.as_ptr().wrapping_add(item.len() + line * 64);
+    for line in 0..lines {
         // SAFETY: a prefetch accesses no memory as far as the program is concerned, so any address is valid.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(next.cast()) };
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                from.wrapping_add(line * 64).cast(),
+            );
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (item, LINES);
+    let _ = (from, lines);
 }

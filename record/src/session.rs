@@ -13,6 +13,7 @@ use crate::{
     launch::Launched,
     options::{Options, Progress},
     preload::{self, Preload},
+    real_time::RealTime,
     sink::Sink,
     stop::Stop,
     switches::Switches,
@@ -45,7 +46,9 @@ use sleepers::SleeperCalls;
 const ROUND: Duration = Duration::from_millis(20);
 /// Maximum time of a round, so that the kernel's rings are drained and requests to stop are noticed in time.
 const MAX_COMPOSING: Duration = Duration::from_millis(50);
-/// Number of a process's own records composed at once.
+/// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits, too.
+const MAX_WAITING: usize = 1 << 18;
+/// Number of records composed at once.
 const STEPS: usize = 1 << 14;
 /// The reason for the end of a recording whose trace cannot be written.
 const WRITE_FAILED: &str = "the trace could not be written";
@@ -76,6 +79,8 @@ pub(crate) struct Session<'a> {
     backlog: Backlog,
     sleeper_calls: SleeperCalls,
     kernel_addresses: KernelAddresses,
+    /// `None` if there are no rings of the kernel side.
+    real_time: Option<RealTime>,
     /// Time of the SIGTERM to the command.
     terminated: Option<Instant>,
 }
@@ -91,6 +96,9 @@ impl<'a> Session<'a> {
             }
             if let Some(kernel) = &mut self.kernel {
                 kernel.probe_new_processes(&mut self.warnings);
+            }
+            if let Some(real_time) = &mut self.real_time {
+                real_time.update();
             }
             if self.progress.is_due() {
                 let lost = self.loss_so_far().map(|loss| loss.events());
@@ -138,15 +146,21 @@ impl<'a> Session<'a> {
         }
         // Few rows at a time cost a wake-up each; only an observer sees them before a checkpoint.
         let hands_on = self.kernel.is_none() || sink.is_observed();
-        let written = backpressure || self.compose_due(sink) && (!hands_on || self.pipeline.flush(sink));
+        let waits = backpressure || self.waits_for(sink);
+        let written = waits || self.compose_due(sink) && (!hands_on || self.pipeline.flush(sink));
         self.request_lookups();
         self.symbols.set_watermark(self.pipeline.composed_ns.max(self.backlog.settled_ns) as i64);
         self.drained_ns = complete_ns.unwrap_or(u64::MAX);
         written
     }
 
-    /// Composes records that are due, until the time of a round is over or the writer falls behind. Returns `false` if the trace
-    /// cannot be written.
+    /// Returns whether drained records of the kernel wait for the writer. To hand it more rows would stop the draining.
+    fn waits_for(&self, sink: &Sink) -> bool {
+        self.drains_rings() && !sink.has_room() && self.pipeline.orderer.count() < MAX_WAITING
+    }
+
+    /// Composes records that are due, until the time of a round is over or the writer falls behind; more only if too many records
+    /// would wait. Returns `false` if the trace cannot be written.
     fn compose_due(&mut self, sink: &Sink) -> bool {
         let started = Instant::now();
         loop {
@@ -154,7 +168,8 @@ impl<'a> Session<'a> {
             if !self.pipeline.compose(self.preload.as_mut(), self.drained_ns, &mut steps, sink) {
                 return false;
             }
-            if steps > 0 || !sink.has_room() || started.elapsed() >= MAX_COMPOSING {
+            let may_wait = self.pipeline.orderer.count() < MAX_WAITING;
+            if steps > 0 || may_wait && (!sink.has_room() || started.elapsed() >= MAX_COMPOSING) {
                 return true;
             }
         }
@@ -166,8 +181,16 @@ impl<'a> Session<'a> {
         lookups::request(&mut pipeline.composer, kernel.as_mut(), symbols, checkpoints, max_stack);
     }
 
+    /// Returns whether the kernel's rings are drained.
+    pub(crate) fn drains_rings(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     /// Writes a checkpoint if one is due. Returns `false` if the trace cannot be written.
     fn checkpoint(&mut self, sink: &Sink) -> bool {
+        if self.waits_for(sink) {
+            return true;
+        }
         let Self { checkpoints, symbols, pipeline, backlog, .. } = self;
         if backlog.is_open() {
             checkpoints.require();

@@ -13,11 +13,14 @@ use std::{
 
 use trace_format::{EventColumns, FormatError, LockRow, RunInfo, SideRows, TraceWriter};
 
-use crate::{observer::Observer, priority::raise_priority};
+use crate::{observer::Observer, priority::raise_priority, real_time::RealTime};
 
-/// Maximum messages in the channel. Rows take more memory than the records that they are made from, so few rows wait here and many
-/// records before they are composed.
+/// Number of messages in the channel from which the writer is behind. Rows take more memory than the records that they are made from,
+/// so few rows wait here and many records before they are composed.
 const MAX_MESSAGES: usize = 8;
+/// Further places in the channel: for what is sent after a look whether there is room, which are the rows of one step of composing or
+/// those before a checkpoint and the checkpoint.
+const SPARE: usize = 8;
 
 /// A message to the thread.
 #[derive(Debug)]
@@ -47,22 +50,27 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Starts the thread. The observer gets what was written.
-    pub fn start(writer: TraceWriter, observer: Option<Box<dyn Observer>>) -> std::io::Result<Self> {
+    /// Starts the thread, which is a real-time one if it `is_urgent`. The observer gets what was written.
+    pub fn start(
+        writer: TraceWriter,
+        observer: Option<Box<dyn Observer>>,
+        is_urgent: bool,
+    ) -> std::io::Result<Self> {
         let is_observed = observer.is_some();
         let backlog = writer.backlog();
-        let (sender, inbox) = mpsc::sync_channel(MAX_MESSAGES);
+        let (sender, inbox) = mpsc::sync_channel(MAX_MESSAGES + SPARE);
         let (recycler, free) = mpsc::channel();
         let bytes = Arc::new(AtomicU64::new(0));
         let queued = Arc::new(AtomicUsize::new(0));
         let (written, left) = (Arc::clone(&bytes), Arc::clone(&queued));
-        let thread = std::thread::Builder::new()
-            .name("klock-writer".to_owned())
-            .spawn(move || write_all((writer, observer), &inbox, &recycler, &written, &left))?;
+        let thread = std::thread::Builder::new().name("klock-writer".to_owned()).spawn(move || {
+            let mut real_time = is_urgent.then(RealTime::start);
+            write_all((writer, observer), &inbox, &recycler, (&written, &left), &mut real_time)
+        })?;
         Ok(Self { inbox: sender, thread, is_observed, bytes, queued, free, backlog })
     }
 
-    /// Returns whether the writer keeps up, so that the next rows will not have to wait.
+    /// Returns whether the writer keeps up, so that the next rows and a checkpoint after them will not have to wait.
     pub fn has_room(&self) -> bool {
         self.queued.load(Ordering::Relaxed) < MAX_MESSAGES
     }
@@ -73,7 +81,7 @@ impl Sink {
         self.backlog.clone().filter(|_| !self.is_observed)
     }
 
-    /// Lets the writer run soon whenever it has something to write, also on a busy machine.
+    /// Lets the writer run soon whenever it has something to write, also on a busy machine. It is no real-time thread any more.
     pub fn raise_priority(&self) {
         self.send(Message::RaisePriority);
     }
@@ -125,13 +133,18 @@ fn write_all(
     (mut writer, mut observer): Finished,
     inbox: &Receiver<Message>,
     recycler: &Sender<EventColumns>,
-    bytes: &AtomicU64,
-    queued: &AtomicUsize,
+    (bytes, queued): (&AtomicU64, &AtomicUsize),
+    real_time: &mut Option<RealTime>,
 ) -> Finished {
     for message in inbox {
         queued.fetch_sub(1, Ordering::Relaxed);
-        if let Err(error) = write(&mut writer, observer.as_deref_mut(), recycler, message) {
+        if let Some(real_time) = real_time {
+            real_time.update();
+        }
+        if let Err(error) = write(&mut writer, observer.as_deref_mut(), recycler, real_time, message) {
             writer.fail(error);
+            // So that the next message is tried, which reports the failure.
+            queued.store(0, Ordering::Relaxed);
             break;
         }
         bytes.store(writer.bytes(), Ordering::Relaxed);
@@ -143,6 +156,7 @@ fn write(
     writer: &mut TraceWriter,
     observer: Option<&mut (dyn Observer + 'static)>,
     recycler: &Sender<EventColumns>,
+    real_time: &mut Option<RealTime>,
     message: Message,
 ) -> Result<(), FormatError> {
     match message {
@@ -167,6 +181,7 @@ fn write(
             Ok(())
         }
         Message::RaisePriority => {
+            *real_time = None;
             raise_priority();
             Ok(())
         }
@@ -187,17 +202,63 @@ mod tests {
     fn the_writer_gets_every_row() {
         let folder = tempfile::tempdir().unwrap();
         let writer = TraceWriter::create(&folder.path().join("t.parquet"), false).unwrap();
-        let sink = Sink::start(writer, None).unwrap();
+        let sink = Sink::start(writer, None, false).unwrap();
         for ts in 0..100 {
             assert!(sink.push(rows(ts, 10), Vec::new()));
         }
         assert_eq!(sink.finish().0.rows(), 1000);
     }
 
+    /// An observer that takes nothing until the channel is closed.
+    #[derive(Debug)]
+    struct Standing(Receiver<()>);
+
+    impl Observer for Standing {
+        fn begin(&mut self, _: RunInfo) {}
+        fn rows(&mut self, _: EventColumns, _: Vec<LockRow>) {
+            let _ = self.0.recv();
+        }
+        fn checkpoint(&mut self, _: RunInfo, _: SideRows) {}
+        fn end(&mut self, _: RunInfo, _: SideRows) {}
+    }
+
+    #[test]
+    fn rows_and_a_checkpoint_after_them_find_room_if_there_was_some_while_the_writer_stands_still() {
+        for queued in 0..MAX_MESSAGES {
+            let folder = tempfile::tempdir().unwrap();
+            let writer = TraceWriter::create(&folder.path().join("t.parquet"), false).unwrap();
+            let (release, released) = mpsc::channel();
+            let sink = Sink::start(writer, Some(Box::new(Standing(released))), false).unwrap();
+            let (done, is_done) = mpsc::channel();
+            let sending = std::thread::spawn(move || {
+                assert!(sink.push(rows(0, 1), Vec::new()));
+                // The writer has taken the first rows, and stands still.
+                while sink.queued.load(Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+                for ts in 1..=queued as i64 {
+                    assert!(sink.has_room() && sink.push(rows(ts, 1), Vec::new()));
+                }
+                while sink.has_room() {
+                    for _ in 1..SPARE {
+                        assert!(sink.push(rows(10, 1), Vec::new()));
+                    }
+                    assert!(sink.checkpoint(RunInfo::default(), SideRows::default()));
+                }
+                done.send(()).unwrap();
+                sink
+            });
+            let timely = is_done.recv_timeout(std::time::Duration::from_secs(60));
+            drop(release);
+            assert!(timely.is_ok(), "{queued} messages were in the channel");
+            sending.join().unwrap().finish();
+        }
+    }
+
     #[test]
     fn a_full_disk_is_an_error_that_names_the_file() {
         let writer = TraceWriter::create(std::path::Path::new("/dev/full"), true).unwrap();
-        let sink = Sink::start(writer, None).unwrap();
+        let sink = Sink::start(writer, None, false).unwrap();
         while sink.push(rows(0, 100_000), Vec::new()) {}
         let error = sink.finish().0.finish(&RunInfo::default(), &[], &[], &[]).unwrap_err();
         assert!(error.is_disk_failure() && error.to_string().contains("/dev/full"), "{error}");

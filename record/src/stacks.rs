@@ -13,6 +13,7 @@ use trace_format::{
 };
 
 use crate::{
+    recent::{Recent, RecentKey},
     tasks::ProcessKey,
     unwind::{Frames, UnwoundId},
 };
@@ -90,12 +91,28 @@ enum User {
     Unwound(UnwoundId),
 }
 
+/// A stack by its process, kernel half, user half and caller.
+type Mapped = (Option<ProcessKey>, i32, User, u64);
+
+impl RecentKey for Mapped {
+    fn number(&self) -> usize {
+        let user = match self.2 {
+            User::Absent => 0,
+            User::Map(id) => id as usize,
+            User::Unwound(UnwoundId(number)) => number as usize,
+        };
+        (self.1 as usize).wrapping_mul(31) ^ user
+    }
+}
+
 /// All stacks that were seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Stacks {
-    /// Stacks with both halves in the map, unwound or absent: nearly all. By process, kernel half, user half and caller.
+    /// Stacks with both halves in the map, unwound or absent: nearly all.
     #[serde(skip)]
-    mapped: FxHashMap<(Option<ProcessKey>, i32, User, u64), StackId>,
+    mapped: FxHashMap<Mapped, StackId>,
+    #[serde(skip)]
+    recent: Recent<Mapped, StackId, 256>,
     inlined: FxHashMap<RawStack, StackId>,
     /// Frames that were announced before their event, by CPU, number, user and peer.
     #[serde(skip)]
@@ -204,7 +221,7 @@ impl Stacks {
         if let Some(user) = known_user.filter(|_| at.kernel != stack::INLINE) {
             let process = user_there.then_some(at.process.0);
             let key = (process, at.kernel.max(-1), user, caller);
-            if let Some(&id) = self.mapped.get(&key) {
+            if let Some(id) = self.recent.get_or(key, || self.mapped.get(&key).copied()) {
                 return Some(id);
             }
             let kernel = if at.kernel >= 0 { Half::Map(at.kernel) } else { Half::Absent };

@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
+use crate::recent::{Recent, RecentKey};
+
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +50,9 @@ fn no_lookup() -> Lookup {
 #[derive(Serialize, Deserialize)]
 pub struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
+    /// By process and thread, other than the idle tasks.
+    #[serde(skip)]
+    recent: Recent<(u32, u32), (ProcessKey, TaskId), 64>,
     idle: FxHashMap<u32, TaskId>,
     /// The goroutines of each incarnation of a process, by the address of their `runtime.g`.
     goroutines: FxHashMap<(ProcessKey, u64), TaskId>,
@@ -61,6 +66,12 @@ pub struct Tasks {
     orphans: FxHashMap<TaskIncarnation, Vec<TaskId>>,
     #[serde(skip, default = "no_lookup")]
     lookup: Lookup,
+}
+
+impl RecentKey for (u32, u32) {
+    fn number(&self) -> usize {
+        self.1 as usize
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +94,7 @@ impl Tasks {
     pub fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
         let mut tasks = Self {
             by_tid: FxHashMap::default(),
+            recent: Recent::default(),
             idle: FxHashMap::default(),
             goroutines: FxHashMap::default(),
             processes: FxHashMap::default(),
@@ -96,6 +108,18 @@ impl Tasks {
             tasks.start(known);
         }
         tasks
+    }
+
+    /// The present incarnation of a task's process, and the row of the task. Thread 0 is the idle task of `cpu`.
+    pub fn seen(&mut self, tgid: u32, tid: u32, cpu: u32) -> (ProcessKey, TaskId) {
+        if let Some(recent) = self.recent.get(&(tgid, tid)) {
+            return recent;
+        }
+        let seen = (self.process(tgid), self.id(tgid, tid, cpu));
+        if tid != 0 {
+            self.recent.set((tgid, tid), seen);
+        }
+        seen
     }
 
     /// The row of a task. Thread 0 is the idle task of `cpu`.
@@ -302,6 +326,7 @@ impl Tasks {
     }
 
     fn start(&mut self, known: Known) {
+        self.recent.clear();
         self.process(known.tgid);
         let key = TaskIncarnation(self.ids.len() as u32);
         self.ids.push(None);
@@ -314,6 +339,7 @@ impl Tasks {
     }
 
     fn start_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
+        self.recent.clear();
         let key = ProcessKey(self.process_starts.len() as u32);
         self.process_starts.push(since_ns);
         self.processes.insert(tgid, key);

@@ -19,6 +19,7 @@ use trace_format::wire::{Incarnation, WireUserStack};
 
 use crate::{
     known_stacks::KnownStacks,
+    real_time::RealTime,
     stop::Stop,
     symbols::{self, Mappings},
     target_files::TargetFiles,
@@ -37,6 +38,8 @@ pub(crate) use walk::{Frames, UnwoundId};
 const MAX_PENDING_BYTES: usize = 128 << 20;
 /// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
 const MAX_DELAY_NS: u64 = 5_000_000_000;
+/// Number of copies that are unwound before the thread's priority is looked at, some milliseconds.
+const COPIES_AT_ONCE: usize = 64;
 /// Maximum time at the end of a recording.
 const MAX_AT_END: Duration = Duration::from_secs(10);
 
@@ -105,7 +108,7 @@ impl Unwinder {
         let (requests, inbox) = mpsc::channel::<Round>();
         let (outbox, answers) = mpsc::channel();
         let thread = std::thread::Builder::new().name("klock-unwind".to_owned()).spawn(move || {
-            let mut worker = Worker::new(stop);
+            let mut worker = Worker::new(stop, RealTime::start());
             for round in inbox {
                 if outbox.send(worker.unwind_all(round)).is_err() {
                     break;
@@ -201,11 +204,14 @@ struct Worker {
     mappings: Mappings,
     /// The tables of modules; `None` if a module has none.
     tables: FxHashMap<usize, Option<Rc<UnwindTable>>>,
+    /// Events wait for their stacks, and copies that wait take memory.
+    real_time: RealTime,
 }
 
 impl Worker {
-    fn new(stop: Stop) -> Self {
-        Self { mappings: Mappings::new(TargetFiles::until(stop)), tables: FxHashMap::default() }
+    fn new(stop: Stop, real_time: RealTime) -> Self {
+        let mappings = Mappings::new(TargetFiles::until(stop));
+        Self { mappings, tables: FxHashMap::default(), real_time }
     }
 
     fn unwind_all(&mut self, round: Round) -> Answer {
@@ -214,7 +220,10 @@ impl Worker {
         }
         let mut bytes = 0;
         let mut stacks = Vec::with_capacity(round.copies.len());
-        for copy in round.copies {
+        for (number, copy) in round.copies.into_iter().enumerate() {
+            if number % COPIES_AT_ONCE == 0 {
+                self.real_time.update();
+            }
             bytes += copy.bytes.len();
             stacks.push(self.unwind(&copy));
         }

@@ -14,10 +14,11 @@ use trace_format::{
 use crate::{
     config,
     emit::{emit, event, now_ns},
-    event_stacks::{self, Walk},
+    event_stacks,
     filter::{Task, selects_kind, selects_lock},
     guard::{Outcome, Run, guarded_or_nested},
     owner, sampling,
+    user_stack::Walk,
     waiting::WaitState,
 };
 

@@ -13,9 +13,10 @@ use trace_format::wire::{code, flag, futex2, program};
 use crate::{
     config,
     emit::{emit, event, now_ns},
-    event_stacks::{self, Walk},
+    event_stacks,
     filter::{Task, selects_lock},
     guard::{Outcome, Run, guarded, unguarded},
+    user_stack::Walk,
     waiting::{FutexCall, WaitState},
 };
 

@@ -21,10 +21,11 @@ use super::contention;
 use crate::{
     calls, config,
     emit::{emit, event},
-    event_stacks::{self, Walk},
+    event_stacks,
     filter::{Task, selects_lock},
     guard::{Outcome, guarded_or_nested},
     sampling::{self, Held},
+    user_stack::Walk,
     waiting::{EndedWait, WaitState},
 };
 

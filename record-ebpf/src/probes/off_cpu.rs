@@ -16,7 +16,8 @@ use crate::{
     memory::task_field,
     off_cpu::{Departure, OffCpu, Stacks},
     stacks::{self, Inline, Side},
-    syscall, user_stack,
+    syscall,
+    user_stack::{self, Walk},
 };
 
 /// `__state` of a task that never runs again (`include/linux/sched.h`, 4.14).
@@ -41,8 +42,7 @@ pub(super) fn selects_thread(task: u64) -> bool {
 fn take_stacks(run: &Run, ctx: &RawTracePointContext, task: Task, inline: Inline) -> Stacks {
     let key = (cpu(), next_seq(run));
     let kernel = stacks::id(run, ctx, key, Side::Kernel, inline);
-    // The idle task has no user stack, but some kernels find one.
-    let user = if task.tid == 0 { stack::ABSENT } else { user_stack::take(run, ctx, key, task.tgid, inline) };
+    let user = user_stack::take(run, ctx, key, task, Walk::Unwound, inline);
     Stacks { kernel, user, key: stack_key::pack(key.0, key.1) }
 }
 

@@ -18,9 +18,10 @@ use trace_format::{
 use super::user_memory::{Words, caller, goroutine_and_argument, has_succeeded, is_invalid_timeout};
 use crate::{
     emit::{emit, event},
-    event_stacks::{self, Walk},
+    event_stacks,
     filter::{Task, selects_lock},
     guard::{Outcome, guarded},
+    user_stack::Walk,
 };
 
 /// Records the entry of a function, or a return instruction of it.

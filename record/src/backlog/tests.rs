@@ -13,7 +13,8 @@ use super::{replay::replay, *};
 use crate::{
     compose::Composer,
     filters::Filters,
-    order::Record,
+    order::{Orderer, Record},
+    ordered,
     preload::{
         batch::{Chunk, ProcessImage, ThreadExit, ThreadSession},
         clock::{Reading, Timeline},
@@ -214,6 +215,37 @@ proptest! {
         });
         prop_assert!(cut.is_ok());
         prop_assert!(replayed.starts_with(&first));
+    }
+
+    /// However few records are composed at once, the rows are the same.
+    #[test]
+    fn records_that_are_composed_a_few_at_a_time_become_the_same_rows(
+        threads in prop::collection::vec(thread(), 1..4),
+        budget in 1..20_usize,
+    ) {
+        let (mut plain, mut stepwise) = (Recording::new(), Recording::new());
+        let mut orderer = Orderer::default();
+        for (batch, switches) in drained(&threads) {
+            let complete_ns = batch.settled_ns;
+            switches.iter().for_each(|switch| orderer.push(Record::Switch(*switch)));
+            plain.switches.extend(switches);
+            plain.add(batch.clone());
+            let Recording { composer, merger, rows, .. } = &mut stepwise;
+            merger.add_batch(batch);
+            loop {
+                let (mut left, mut added) = (budget, 0);
+                let both = (&mut orderer, Some(&mut *merger));
+                let reached_ns =
+                    ordered::compose(both, complete_ns, &mut left, composer, rows, |_, _| added += 1);
+                prop_assert!(added <= budget, "{} of {}", added, budget);
+                prop_assert!(reached_ns <= complete_ns);
+                if left > 0 {
+                    break;
+                }
+            }
+            stepwise.name();
+        }
+        prop_assert_eq!(stepwise.named(), plain.named());
     }
 
     /// Whatever the file has, nothing panics.

@@ -36,13 +36,19 @@ impl Session<'_> {
         }
         self.stop.set_ended();
         // Processes that keep the machine busy must not delay the end.
-        raise_priority();
-        sink.raise_priority();
         self.symbols.raise_priority();
+        let drains_rings = self.drains_rings();
+        if !drains_rings {
+            raise_priorities(&sink);
+        }
         let exit = self.end_command(&sink);
         // Detaching takes long, so the end of the recording is here.
         if let Some(kernel) = &mut self.kernel {
             kernel.loaded.pause()?;
+        }
+        if drains_rings {
+            self.real_time = None;
+            raise_priorities(&sink);
         }
         if let Some(switches) = &self.switches {
             switches.stop();
@@ -124,4 +130,10 @@ impl Session<'_> {
     pub(super) fn wait_for_mappings(&self) {
         self.symbols.wait_for_mappings(self.stop.shortened(MAPPINGS_TIMEOUT, TIMEOUT_AFTER_STOP));
     }
+}
+
+/// Raises the ordinary priorities of this thread and of the writer, which are no real-time threads any more.
+fn raise_priorities(sink: &Sink) {
+    sink.raise_priority();
+    raise_priority();
 }

@@ -75,17 +75,18 @@ struct Launching {
 impl KernelSide {
     /// Loads the programs of the plan, if necessary without the copies of user stacks. Attaches nothing.
     pub(super) fn load(mut plan: Plan, warnings: &mut Vec<String>) -> Result<Self, RecordError> {
-        let mut loaded = LoadedPrograms::load(&plan);
-        if loaded.is_err() && plan.stack_bytes > 0 {
-            plan.stack_bytes = 0;
-            loaded = LoadedPrograms::load(&plan);
-            if loaded.is_ok() {
-                warnings.push(
-                    "the kernel refuses to copy user stacks: they are found by frame pointers".to_owned(),
-                );
+        let mut loaded = match LoadedPrograms::load(&plan) {
+            Err(refusal) if plan.stack_bytes > 0 => {
+                plan.stack_bytes = 0;
+                let loaded = LoadedPrograms::load(&plan)?;
+                warnings.push(format!(
+                    "the kernel refuses to copy user stacks ({}): they are found by frame pointers",
+                    refusal.reason()
+                ));
+                loaded
             }
-        }
-        let mut loaded = loaded?;
+            loaded => loaded?,
+        };
         let rings = loaded.take_rings().ok_or(RecordError::System {
             what: "take the rings",
             source: std::io::Error::other("they are taken already"),

@@ -21,6 +21,7 @@ use crate::{
     plan::{Plan, TargetMode},
     preload::{Preload, PreloadOptions, library::Library},
     procfs,
+    real_time::RealTime,
     setup::{Setup, SwitchesChoice},
     stop::Stop,
     switches::{self, Switches, SwitchesError},
@@ -78,8 +79,10 @@ impl<'a> Session<'a> {
         }
         let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
         let clocks_start = clocks_now();
+        let mut real_time = None;
         if let Some(kernel) = &mut kernel {
             kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
+            real_time = Some(RealTime::start());
             kernel.loaded.resume()?;
             for &pid in &target.processes {
                 kernel.read_mappings(pid, &symbols);
@@ -122,6 +125,7 @@ impl<'a> Session<'a> {
             backlog: Backlog::default(),
             sleeper_calls: SleeperCalls::default(),
             kernel_addresses,
+            real_time,
             terminated: None,
         })
     }
