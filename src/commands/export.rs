@@ -31,17 +31,18 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     let file_options = files::options(args.force);
     let histograms =
         args.locktrace.hist.as_deref().map(|path| files::create(path, &file_options)).transpose()?;
-    let reading = args.output.is_some().then(|| Reading::start(&traces));
+    let mut reading = args.output.is_some().then(|| Reading::start(&traces));
     let mut written = export::Written::default();
     let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
     out::stream(args.output.as_deref(), args.force, binary, |out| {
         written = export::write(&traces, &options, out)?;
+        // The line of the progress must be gone when the file is reported.
+        drop(reading.take());
         Ok(())
     })?;
     if let Some(file) = histograms {
         files::fill(file, |out| Ok(export::write_locktrace_histograms(&traces, &options, out)?))?;
     }
-    drop(reading);
     for note in written.trust.warning().iter().chain(&written.notes) {
         output::message(note);
     }

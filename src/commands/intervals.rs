@@ -23,7 +23,7 @@ pub(super) fn run(args: &args::Intervals, what: RowKind) -> anyhow::Result<Exit>
     let fields = intervals::chosen_fields(what, several, &args.columns, sort.as_deref(), style)?;
     let (filter, columns) = (filter(&args.filters)?, args.columns.clone());
     let options = Options { what, filter, having: args.having.clone(), limit, sort, columns };
-    let reading = args.output.output.is_some().then(|| Reading::start(&traces));
+    let mut reading = args.output.output.is_some().then(|| Reading::start(&traces));
     let mut written = Written::default();
     let warning = intervals::warning(&traces);
     out::warn(&args.output, warning.clone());
@@ -43,9 +43,10 @@ pub(super) fn run(args: &args::Intervals, what: RowKind) -> anyhow::Result<Exit>
             writeln!(out)?;
             written.trust.write_about(what.about(), style, out)?;
         }
+        // The line of the progress must be gone when the file is reported.
+        drop(reading.take());
         Ok(())
     })?;
-    drop(reading);
     out::notes(&args.output, |style, out| written.trust.write_about(what.about(), style, out))?;
     Ok(if written.rows == 0 && limit != Some(0) { Exit::Nothing } else { Exit::Done })
 }
