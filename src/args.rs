@@ -35,11 +35,11 @@ mod rollup;
 mod whatif;
 
 #[cfg(all(feature = "record", feature = "analyze"))]
+pub(crate) use self::record::Demo;
+#[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
 pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record, Sched};
-#[cfg(all(feature = "record", feature = "analyze"))]
-pub(crate) use self::record::{Demo, DemoWorkload};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
     analyze::{
@@ -218,10 +218,6 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Print a man page, or write all of them.
     Man(Man),
-    /// Run the workload of the demo.
-    #[cfg(all(feature = "record", feature = "analyze"))]
-    #[command(hide = true)]
-    DemoWorkload(DemoWorkload),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -41,18 +41,25 @@ pub(crate) enum Exit {
     Command(u8),
 }
 
+impl Exit {
+    /// Returns the number of the exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Nothing => 1,
+            Self::BadInput => 2,
+            Self::NotPossible => 3,
+            Self::TooMuchLost => 4,
+            Self::Disk => 5,
+            Self::Worse => 6,
+            Self::Command(code) => code,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Done => 0,
-            Exit::Nothing => 1,
-            Exit::BadInput => 2,
-            Exit::NotPossible => 3,
-            Exit::TooMuchLost => 4,
-            Exit::Disk => 5,
-            Exit::Worse => 6,
-            Exit::Command(code) => code,
-        })
+        exit.code().into()
     }
 }
 

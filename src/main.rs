@@ -8,8 +8,6 @@
 
 mod args;
 mod commands;
-#[cfg(all(feature = "record", feature = "analyze"))]
-mod demo;
 mod exit;
 mod files;
 mod output;
@@ -25,7 +23,7 @@ fn main() -> std::process::ExitCode {
     if let Some(code) = record::run_helper() {
         std::process::exit(code);
     }
-    silence_decoder_panics();
+    end_on_decoder_panics();
     files::survive_file_size_limit();
     match args::Args::read().and_then(|args| {
         terminal::init(&args.terminal);
@@ -36,13 +34,17 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Suppresses the messages of panics in the Parquet decoder. It panics on some damaged files; the reader turns that into an error,
-/// which is printed once.
-fn silence_decoder_panics() {
+/// Ends klock with an error where the Parquet decoder panics, which it does on some damaged files. The released program does not unwind.
+fn end_on_decoder_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !trace_format::reader::is_decoding() {
-            report(panic);
-        }
+        let payload = panic.payload();
+        let message = payload.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("decoder panic");
+        let Some(error) = trace_format::reader::error_of_panic(message) else {
+            return report(panic);
+        };
+        let code = exit::report(&error.into());
+        trace_format::output::remove_temporaries(|| std::process::exit(i32::from(code.code())));
     }));
 }

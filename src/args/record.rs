@@ -231,14 +231,6 @@ pub(crate) struct Demo {
     pub(crate) duration: Duration,
 }
 
-#[cfg(feature = "analyze")]
-#[derive(Debug, ClapArgs)]
-pub(crate) struct DemoWorkload {
-    /// Run the workload for this time.
-    #[arg(value_parser = duration)]
-    pub(crate) duration: Duration,
-}
-
 /// Parses the permissions of a file: `640`.
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);

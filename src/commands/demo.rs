@@ -1,9 +1,13 @@
 //! `klock demo`: records a built-in demo workload, prints its report and draws a picture of one lock.
 //!
-//! The workload is a separate process and is recorded like any command: it records its own locks. Kernel locks and futexes are
-//! recorded too if that is permitted.
+//! The workload is a program that klock embeds. It is recorded like any command: it records its own locks. Kernel locks and futexes
+//! are recorded too if that is permitted.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use analyze::{
     TextStyle,
@@ -16,6 +20,9 @@ use trace_format::{Trace, output::OutputOptions, text::printable};
 
 use super::{plot, record as record_command};
 use crate::{args, exit::Exit, files, output, recording};
+
+/// The built `fixtures/programs/demo.c`.
+const WORKLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/demo"));
 
 /// The lock that is drawn.
 const PICTURED: &str = "convoy_log";
@@ -56,9 +63,13 @@ fn picture_options(args: &args::Demo) -> OutputOptions {
 }
 
 fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("cannot find the program file of klock")?;
-    let time = format!("{}ms", args.duration.as_millis());
-    let command = [program.into_os_string(), OsString::from("demo-workload"), OsString::from(time)];
+    let directory =
+        tempfile::tempdir().context("cannot create a directory for the demo's program; set TMPDIR")?;
+    let program = workload(directory.path()).with_context(|| {
+        format!("cannot write the demo's program into {}; set TMPDIR", directory.path().display())
+    })?;
+    let time = args.duration.as_millis().to_string();
+    let command = [program.into_os_string(), time.into()];
     let options = Options {
         output: trace.to_owned(),
         files: OutputOptions { keep_old: true, replace: false, ..files::options(args.force) },
@@ -70,4 +81,12 @@ fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
     record_command::report_kept(&summary);
     eprintln!("{}\n", recording::summary(&summary, trace));
     Ok(())
+}
+
+/// Writes the program into a directory.
+fn workload(directory: &Path) -> std::io::Result<PathBuf> {
+    let program = directory.join("demo");
+    fs::write(&program, WORKLOAD)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
+    Ok(program)
 }

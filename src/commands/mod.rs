@@ -69,11 +69,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Check(_) => check::run(),
         #[cfg(all(feature = "record", feature = "analyze"))]
         Command::Demo(args) => demo::run(&args),
-        #[cfg(all(feature = "record", feature = "analyze"))]
-        Command::DemoWorkload(args) => {
-            crate::demo::workload::run(args.duration);
-            Ok(Exit::Done)
-        }
     }
 }
 

@@ -37,7 +37,7 @@ mod shared;
 
 pub use batch::{Batch, BatchRow};
 pub(crate) use checks::check_complete;
-pub use decode::is_decoding;
+pub use decode::error_of_panic;
 
 use checks::{check_columns, load, open_file};
 use decode::{cannot_decode, next_batch};
@@ -316,7 +316,7 @@ fn each_batch(
     mut read: impl FnMut(&rows::Source<'_>) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
     let mut first_row = 0;
-    while let Some(batch) = next_batch(&mut reader) {
+    while let Some(batch) = next_batch(path, &mut reader) {
         let batch = batch.map_err(|source| cannot_decode(path, location, source))?;
         read(&rows::Source { path, row_group: 0, first_row, batch: &batch })?;
         first_row += batch.num_rows() as u64;
@@ -340,7 +340,7 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         let row_group = self.row_group();
-        let batch = match next_batch(&mut self.reader)? {
+        let batch = match next_batch(&self.path, &mut self.reader)? {
             Ok(batch) => batch,
             Err(error) => {
                 let location = format!("row group {row_group}, row {}", self.row);

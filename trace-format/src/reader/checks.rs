@@ -35,7 +35,7 @@ pub(super) fn load(path: &Path) -> Result<ArrowReaderMetadata, FormatError> {
     check_magic(path, &mut file)?;
     let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let failed = |source| cannot_decode(path, "the footer", source);
-    let metadata = catch_panics(|| ArrowReaderMetadata::load(&file, options())).map_err(failed)?;
+    let metadata = catch_panics(path, || ArrowReaderMetadata::load(&file, options())).map_err(failed)?;
     check_codecs(path, metadata.metadata())?;
     with_dictionaries(path, Arc::clone(metadata.metadata()))
 }
@@ -47,11 +47,11 @@ pub(super) fn with_dictionaries(
 ) -> Result<ArrowReaderMetadata, FormatError> {
     let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let failed = |source| cannot_decode(path, "the footer", source);
-    let metadata =
-        catch_panics(|| ArrowReaderMetadata::try_new(Arc::clone(&footer), options())).map_err(failed)?;
+    let metadata = catch_panics(path, || ArrowReaderMetadata::try_new(Arc::clone(&footer), options()))
+        .map_err(failed)?;
     let fields: Vec<Field> = metadata.schema().fields().iter().map(|field| with_dictionary(field)).collect();
     let options = options().with_schema(Arc::new(Schema::new(fields)));
-    catch_panics(|| ArrowReaderMetadata::try_new(footer, options)).map_err(failed)
+    catch_panics(path, || ArrowReaderMetadata::try_new(footer, options)).map_err(failed)
 }
 
 /// Checks that all columns are compressed in a way that this program decodes. Tools that rewrite tables choose their own.

@@ -1,9 +1,9 @@
 //! Calls into the Parquet decoder. Its panics and errors become errors of this crate.
 
 use std::{
-    cell::Cell,
+    cell::RefCell,
     panic::{self, AssertUnwindSafe},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use arrow_array::RecordBatch;
@@ -12,30 +12,42 @@ use parquet::{arrow::arrow_reader::ParquetRecordBatchReader, errors::ParquetErro
 use crate::FormatError;
 
 thread_local! {
-    static DECODING: Cell<bool> = const { Cell::new(false) };
+    /// The file that this thread decodes.
+    static DECODED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread is inside the Parquet decoder. A panic there becomes an error of this crate, so panic hooks need not
-/// report it.
-pub fn is_decoding() -> bool {
-    DECODING.get()
+/// Returns the error for a panic with this message, if this thread is inside the Parquet decoder. The decoder panics on some damaged
+/// files. A program that unwinds gets the error from the reader. One that aborts asks for it in its panic hook.
+pub fn error_of_panic(message: &str) -> Option<FormatError> {
+    let path = DECODED.try_with(|decoded| decoded.try_borrow().ok()?.clone()).ok()??;
+    Some(cannot_decode(&path, "the file", damaged(message)))
 }
 
-/// Calls the Parquet library and turns a panic into an error. The library panics on some damaged files.
-pub(super) fn catch_panics<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    let outer = DECODING.replace(true);
+fn damaged(message: &str) -> ParquetError {
+    ParquetError::General(format!("damaged: {message}"))
+}
+
+/// Calls the Parquet library for the file at `path` and turns a panic into an error.
+pub(super) fn catch_panics<T>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, ParquetError> {
+    let outer = DECODED.replace(Some(path.to_owned()));
     let result = panic::catch_unwind(AssertUnwindSafe(read));
-    DECODING.set(outer);
+    DECODED.set(outer);
     result.unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("decoder panic");
-        Err(ParquetError::General(format!("damaged: {message}")))
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(damaged(message.unwrap_or("decoder panic")))
     })
 }
 
-/// Decodes the next batch.
-pub(super) fn next_batch(reader: &mut ParquetRecordBatchReader) -> Option<Result<RecordBatch, ParquetError>> {
-    catch_panics(|| reader.next().transpose().map_err(ParquetError::from)).transpose()
+/// Decodes the next batch of the file at `path`.
+pub(super) fn next_batch(
+    path: &Path,
+    reader: &mut ParquetRecordBatchReader,
+) -> Option<Result<RecordBatch, ParquetError>> {
+    catch_panics(path, || reader.next().transpose().map_err(ParquetError::from)).transpose()
 }
 
 /// Builds the error for `location`, a part of the file at `path`.
