@@ -1,7 +1,7 @@
 //! A fleet of eight invented machines: rollups of their traces, added up by SQL on several engines, give exactly the tables that
 //! klock computes from the traces.
 //!
-//! needs: python
+//! needs: python, java
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -43,7 +43,7 @@ fn same_on_all_engines(python: &Path, fleet: &Fleet, queries: &[&str]) -> BTreeM
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with DuckDB, polars, DataFusion and chDB"]
 fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();
@@ -139,7 +139,7 @@ fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: asks DuckDB"]
 fn a_trace_that_is_rolled_up_twice_counts_once_and_a_cut_keeps_the_totals() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();
@@ -157,7 +157,7 @@ fn a_trace_that_is_rolled_up_twice_counts_once_and_a_cut_keeps_the_totals() {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with DuckDB, polars, DataFusion and chDB"]
 fn rollups_of_an_older_klock_and_sums_beyond_64_bits_are_added_up_by_all_engines() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();
@@ -192,7 +192,7 @@ fn rollups_of_an_older_klock_and_sums_beyond_64_bits_are_added_up_by_all_engines
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: asks DuckDB"]
 fn cohorts_are_compared_host_by_host() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let fleet = Fleet::invented();

@@ -87,7 +87,7 @@ fn sum(rows: &Rows, column: &str) -> i64 {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: opens tables in pandas, polars and DuckDB"]
 fn pandas_polars_and_duckdb_open_every_table_with_the_types_of_the_schema() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn pandas_polars_and_duckdb_open_every_table_with_the_types_of_the_schema() {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with DuckDB"]
 fn the_documented_query_gives_klocks_report_of_an_invented_trace() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn the_documented_query_gives_klocks_report_of_an_invented_trace() {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with DuckDB"]
 fn the_documented_query_gives_klocks_report_of_a_trace_with_loss() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn the_documented_query_gives_klocks_report_of_a_trace_with_loss() {
 }
 
 #[test]
-#[ignore = "needs root and the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with DuckDB"]
 fn the_documented_query_gives_klocks_report_of_a_recorded_program() {
     let Some(python) = python() else { return skip("needs the python engines") };
     if let Some(reason) = cannot_record() {

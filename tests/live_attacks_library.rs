@@ -15,18 +15,18 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tempfile::TempDir;
 
 mod support;
 
-use support::{ATTACKER, Ended, fixture, run, set_mode, skip};
+use support::{ATTACKER, Ended, fixture, run, set_mode, skip, soon};
 use xtask::home::{NOBODY, of_nobody};
 
-/// The longest wait for something that must happen.
-const LIMIT: Duration = Duration::from_secs(60);
+/// The longest wait for something that must happen: it ends hangs only.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A folder that everybody can write, with a copy of klock.
 struct Scene {
@@ -50,10 +50,12 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// `klock record` of a command, with an environment in which only these variables name directories.
+    /// `klock record` of a command, with an environment in which only these variables name directories. Without locks of the kernel
+    /// it starts sooner.
     fn record(&self, variables: &[(&str, &Path)], command: &[&str]) -> Command {
         let mut record = Command::new(self.path("klock"));
-        record.args(["record", "--quiet", "-f", "-o"]).arg(self.path("t.parquet")).arg("--").args(command);
+        record.args(["record", "--quiet", "--locks", "pthread", "-f", "-o"]).arg(self.path("t.parquet"));
+        record.arg("--").args(command);
         record.current_dir(self.folder.path()).stdin(Stdio::null());
         for name in ["HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "LD_PRELOAD"] {
             record.env_remove(name);
@@ -94,15 +96,15 @@ fn directory(path: &Path, uid: u32, mode: u32) {
     set_mode(path, mode);
 }
 
-/// Waits until a file exists, and returns its content.
+/// Waits until a file has whole lines, and returns its content.
 #[track_caller]
 fn written(path: &Path) -> String {
-    let begun = Instant::now();
-    while !path.exists() {
-        assert!(begun.elapsed() < LIMIT, "nothing writes {}", path.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    fs::read_to_string(path).unwrap()
+    let mut text = String::new();
+    soon(LIMIT, &format!("lines in {}", path.display()), || {
+        text = fs::read_to_string(path).unwrap_or_default();
+        text.ends_with('\n')
+    });
+    text
 }
 
 /// Runs a command that leaves a daemon. After klock has ended, the attacker tries to take the library's place; then the daemon
@@ -121,7 +123,6 @@ fn daemon_after_klock(scene: &Scene, record: impl FnOnce(&[&str]) -> Command) ->
     );
     let ended = run(&mut record(&["setsid", "--fork", "sh", "-c", &daemon]));
     assert!(ended.status.success(), "{}", ended.stderr);
-    written(&scene.path("library"));
     // The first process has exited, and klock removes what it removes.
     std::thread::sleep(Duration::from_millis(500));
     let library = written(&scene.path("library")).trim().to_owned();
@@ -309,14 +310,14 @@ fn another_user_cannot_hold_a_recording_up_by_locking_its_files() {
     let library = ended.stdout.trim().to_owned();
     let folder = Path::new(&library).parent().unwrap();
     let script = format!(
-        "for f in {library} {folder}/.lock {folder}; do flock -x -n $f sleep 1000 & done; echo locked; wait",
+        "for f in {library} {folder}/.lock {folder}; do \
+         flock -x $f sh -c \"echo locked $f; exec sleep 1000\" & done; wait",
         folder = folder.display()
     );
     let mut attacker = Command::new("sh");
     attacker.args(["-c", &script]).uid(ATTACKER).gid(ATTACKER).process_group(0);
     let mut attacker = support::Running::start(&mut attacker);
-    attacker.line_after("locked");
-    std::thread::sleep(Duration::from_millis(300));
+    attacker.line_after(&format!("locked {library}"));
     let ended = run(&mut scene.record(&[], &["true"]));
     // SAFETY: the call involves no memory; the group is that of the child above.
     unsafe { libc::kill(-attacker.child.id().cast_signed(), libc::SIGKILL) };

@@ -1,6 +1,6 @@
 //! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants files in it.
 //!
-//! needs: root
+//! needs: root, gcc
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,7 +11,7 @@ use std::{
         process::CommandExt as _,
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -20,10 +20,10 @@ use trace_format::{Event, EventKind, RunInfo, Trace, TraceWriter};
 
 mod support;
 
-use support::{ATTACKER, Running, as_root, names, refused, run, set_mode, soon};
+use support::{ATTACKER, Ended, Running, as_root, fixture, names, refused, run, set_mode, soon};
 
-/// Longest time for anything that must not hang.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Bound on anything that must not hang.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A directory of root that everybody may enter, with a file of root that nobody may change.
 struct Place(TempDir);
@@ -73,21 +73,64 @@ fn attack(directory: &Path, script: &str) -> Command {
     command
 }
 
-/// An attack in the background, which ends with the test.
-struct Attack(std::process::Child);
+/// An attack in the background, again and again.
+struct Attack {
+    shell: Child,
+    end: PathBuf,
+}
 
 impl Attack {
-    fn start(directory: &Path, script: &str) -> Self {
-        let mut script = attack(directory, script);
-        Self(script.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap())
+    fn start(place: &Place, directory: &Path, script: &str) -> Self {
+        let end = place.path("end of the attack");
+        let mut shell = attack(directory, &format!("while [ ! -e '{}' ]; do {script}; done", end.display()));
+        let shell = shell.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap();
+        Self { shell, end }
+    }
+
+    /// Ends it after a whole round: a link of a command that is killed could appear after the attack.
+    fn end(mut self) {
+        fs::write(&self.end, "").unwrap();
+        self.shell.wait().unwrap();
     }
 }
 
 impl Drop for Attack {
     fn drop(&mut self) {
-        // The command that the shell runs now ends with it: a link of this command could appear after the attack.
-        support::kill(-self.0.id().cast_signed());
-        let _ = self.0.wait();
+        // Only if the test has failed.
+        if matches!(self.shell.try_wait(), Ok(None)) {
+            support::kill(-self.shell.id().cast_signed());
+            let _ = self.shell.wait();
+        }
+    }
+}
+
+/// The words of a recording of pthread calls: one of kernel locks has the same files, and starts later.
+fn record<'a>(options: &[&'a str], output: &'a Path, command: &[&'a str]) -> Vec<&'a str> {
+    let record = ["record", "-q", "--locks", "pthread", "-o", output.to_str().unwrap()];
+    [&record[..], options, &["--"], command].concat()
+}
+
+/// A recording of a command that waits for a file.
+struct Recording {
+    recorder: Running,
+    go: PathBuf,
+}
+
+impl Recording {
+    /// Starts it, and waits until klock has made its last file.
+    fn start(place: &Place, options: &[&str], output: &Path) -> Self {
+        let go = place.path("go");
+        let waits = ["sh", "-c", "while [ ! -e \"$0\" ]; do sleep 0.05; done", go.to_str().unwrap()];
+        let recorder = Running::start(&mut as_root(&record(options, output, &waits)));
+        soon(LIMIT, "the table of tasks", || output.with_extension("tasks.parquet").exists());
+        Self { recorder, go }
+    }
+
+    /// Lets the command end.
+    #[track_caller]
+    fn end(self) -> Ended {
+        fs::write(&self.go, "").unwrap();
+        self.recorder.end_within(LIMIT)
     }
 }
 
@@ -131,8 +174,7 @@ fn root_follows_no_link_in_a_directory_of_another_user() {
             assert!(attack(&directory, &link).status().unwrap().success());
             let output = directory.join("t.parquet");
             for force in [&[][..], &["-f"]] {
-                let record = [&["record", "-q", "-o", output.to_str().unwrap()], force, &["--", "true"]];
-                let ended = run(&mut as_root(&record.concat()));
+                let ended = run(&mut as_root(&record(force, &output, &["true"])));
                 if force.is_empty() {
                     refused(&ended, 2, &["t.parquet", "user 64201 can rename files", "-f"]);
                     assert_eq!(names(&directory), [planted]);
@@ -154,27 +196,18 @@ fn root_follows_no_link_that_is_planted_during_a_recording() {
     let victim = place.path("victim");
     let output = directory.join("t.parquet");
     let names: Vec<&str> = NAMES.into_iter().filter(|name| *name != "t.parquet").collect();
-    let script = format!(
-        "while :; do for n in {}; do rm -f $n; ln -s {} $n; done; done",
-        names.join(" "),
-        victim.display()
-    );
-    let attacker = Attack::start(&directory, &script);
-    for _ in 0..10 {
-        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "0.3"];
-        run(&mut as_root(&record));
+    let plant = format!("for n in {}; do rm -f $n; ln -s {} $n; done", names.join(" "), victim.display());
+    let attacker = Attack::start(&place, &directory, &plant);
+    for _ in 0..5 {
+        run(&mut as_root(&record(&["-f"], &output, &["sleep", "0.1"])));
         place.is_unharmed();
     }
     // Once with the links planted for sure while klock records.
-    drop(attacker);
+    attacker.end();
     assert!(attack(&directory, "rm -f *").status().unwrap().success());
-    let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
-    let recorder = Running::start(&mut as_root(&record));
-    // The last file that klock makes.
-    soon(LIMIT, "the table of tasks", || directory.join("t.tasks.parquet").exists());
-    let once = format!("for n in {}; do rm -f $n; ln -s {} $n; done", names.join(" "), victim.display());
-    assert!(attack(&directory, &once).status().unwrap().success());
-    let ended = recorder.end_within(LIMIT);
+    let recording = Recording::start(&place, &["-f"], &output);
+    assert!(attack(&directory, &plant).status().unwrap().success());
+    let ended = recording.end();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     place.is_unharmed();
     assert!(fs::symlink_metadata(directory.join("t.parquet.journal")).unwrap().is_symlink(), "not klock's");
@@ -188,18 +221,16 @@ fn root_records_into_a_directory_like_tmp_and_another_user_can_only_refuse_names
     let victim = place.path("victim");
     let output = directory.join("t.parquet");
     let script = format!(
-        "while :; do for n in {}; do mv -f $n mine.$n; rm -f $n; ln -s {} $n; ln -s {} .klock-1.tmp; done; done",
+        "for n in {}; do mv -f $n mine.$n; rm -f $n; ln -s {} $n; ln -s {} .klock-1.tmp; done",
         NAMES[1..6].join(" "),
         victim.display(),
         victim.display()
     );
-    let record = ["record", "-q", "-o", output.to_str().unwrap(), "--", "sleep", "2"];
-    let recorder = Running::start(&mut as_root(&record));
-    // The last file that klock makes.
-    soon(LIMIT, "the table of tasks", || directory.join("t.tasks.parquet").exists());
-    let attacker = Attack::start(&directory, &script);
-    let ended = recorder.end_within(LIMIT);
-    drop(attacker);
+    let recording = Recording::start(&place, &[], &output);
+    let attacker = Attack::start(&place, &directory, &script);
+    soon(LIMIT, "a link of the attacker", || directory.join(".klock-1.tmp").is_symlink());
+    let ended = recording.end();
+    attacker.end();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     place.is_unharmed();
     let trace = Trace::open(&output).unwrap();
@@ -213,8 +244,8 @@ fn root_records_into_a_directory_like_tmp_and_another_user_can_only_refuse_names
         let link = format!("ln -s {} {planted}", victim.display());
         assert!(attack(&directory, &link).status().unwrap().success());
         let output = directory.join("u.parquet");
-        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "true"];
-        refused(&run(&mut as_root(&record)), 2, &[planted, "symbolic link"]);
+        let ended = run(&mut as_root(&record(&["-f"], &output, &["true"])));
+        refused(&ended, 2, &[planted, "symbolic link"]);
         fs::remove_file(directory.join(planted)).unwrap();
         place.is_unharmed();
     }
@@ -232,8 +263,7 @@ fn root_sends_no_trace_through_a_pipe_or_link_of_another_user() {
     // A pipe in place of a side table must not make klock wait for a reader, either.
     let output = directory.join("t.parquet");
     for force in [&[][..], &["-f"]] {
-        let record = [&["record", "-q", "-o", output.to_str().unwrap()][..], force, &["--", "true"]];
-        let mut recorder = Running::start(&mut as_root(&record.concat()));
+        let mut recorder = Running::start(&mut as_root(&record(force, &output, &["true"])));
         assert!(recorder.ends_within(LIMIT), "waits for a reader of a side table");
     }
     assert!(fs::symlink_metadata(directory.join("t.locks.parquet")).unwrap().file_type().is_fifo());
@@ -293,17 +323,19 @@ fn root_refuses_each_kind_of_directory_that_others_can_write() {
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn recovery_and_demo_follow_no_link_either() {
+    let program = fixture("steady").display().to_string();
     for planted in ["t.stacks.parquet", "t.locks.parquet", "t.tasks.parquet"] {
         let place = Place::new();
         let directory = place.hostile("home");
         let output = directory.join("t.parquet");
-        let record = ["record", "-q", "-f", "-o", output.to_str().unwrap(), "--", "sleep", "5"];
-        let mut recorder = Running::start(&mut as_root(&record));
+        let mut recorder = Running::start(&mut as_root(&record(&["-f"], &output, &[&program])));
+        let pid = recorder.line_after("running ").parse().unwrap();
         soon(LIMIT, "a checkpoint", || {
             fs::metadata(directory.join("t.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
         });
         recorder.child.kill().unwrap();
         recorder.child.wait().unwrap();
+        support::kill(pid);
         let plant = format!("rm -f {planted}; ln -s {} {planted}", place.path("victim").display());
         assert!(attack(&directory, &plant).status().unwrap().success());
         let output = output.to_str().unwrap();

@@ -11,7 +11,7 @@ use trace_format::{Event, EventKind, Frame, Stack, TaskState, Trace};
 
 mod support;
 
-use support::{cannot_record, klock, record_between, record_whole, skip};
+use support::{cannot_record, klock, record_between, record_whole, skip, until};
 
 const OMITTED: &[&str] = &["-O2", "-fomit-frame-pointer"];
 
@@ -56,10 +56,11 @@ impl Recorded {
         Self { waits: waits(&trace, log[0].tid, kinds), not_unwound, log }
     }
 
-    /// Checks the stack of each wait, which leads to the function `reached` if one is given, and that much of what was logged was
-    /// recorded: on a busy machine a lock may be free. Stacks whose caller is marked as a guess are no more than klock says.
+    /// Checks the stack of each wait, which leads to the function `reached` if one is given. Returns whether much of what was logged
+    /// was recorded. On a busy machine the program's file may not be read in time, and copies may come too late: stacks whose caller is
+    /// marked as a guess are no more than klock says.
     #[track_caller]
-    fn assert_right(&self, reached: Option<&str>) {
+    fn is_right(&self, reached: Option<&str>) -> bool {
         let (mut recorded, mut guessed) = (0, 0);
         for (wait, next) in self.log.iter().zip(&self.log[1..]) {
             let own = self.waits.iter().filter(|(begin, _)| (wait.ns..next.ns).contains(begin));
@@ -68,6 +69,9 @@ impl Recorded {
                 if nearest.or(frames.last()).is_some_and(|frame| frame.guessed) {
                     guessed += 1;
                     continue;
+                }
+                if nearest.is_some_and(|frame| frame.symbol.is_none()) {
+                    return false;
                 }
                 recorded += usize::from(index == 0);
                 let found = nearest.and_then(|frame| frame.symbol.as_deref());
@@ -80,8 +84,16 @@ impl Recorded {
             }
         }
         assert!(guessed <= self.not_unwound, "{guessed} guesses, {} stacks not unwound", self.not_unwound);
-        assert!(recorded * 5 > self.log.len(), "{recorded} of {}", self.log.len());
+        recorded * 5 > self.log.len()
     }
+}
+
+/// Records until much of what was logged was recorded, and checks each stack.
+#[track_caller]
+fn assert_right(reached: Option<&str>, record: impl Fn() -> Recorded) {
+    until("a fifth of the waits has a stack that was unwound in time", || {
+        record().is_right(reached).then_some(())
+    });
 }
 
 fn is_of_program(frame: &Frame) -> bool {
@@ -139,18 +151,18 @@ fn futex_waits_name_the_caller_of_the_c_library() {
         return skip(reason);
     }
     for flags in [&[][..], OMITTED] {
-        Recorded::of(flags, &["--locks", "futex", "--unwind", "dwarf"]).assert_right(Some("_start"));
+        assert_right(Some("_start"), || Recorded::of(flags, &["--locks", "futex", "--unwind", "dwarf"]));
     }
 }
 
 #[test]
-#[ignore = "records this machine: needs root and gcc"]
+#[ignore = "full: a host may hide the switches that sleeps are recorded by"]
 fn sleeps_name_the_caller_of_the_c_library() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
     for flags in [&[][..], OMITTED] {
-        Recorded::of(flags, &["--off-cpu", "--unwind", "dwarf"]).assert_right(Some("_start"));
+        assert_right(Some("_start"), || Recorded::of(flags, &["--off-cpu", "--unwind", "dwarf"]));
     }
 }
 
@@ -161,16 +173,16 @@ fn a_short_copy_names_the_caller_too() {
         return skip(reason);
     }
     // The frame of one of the functions is larger than the copy.
-    Recorded::of(&[], &["--locks", "futex", "--unwind", "dwarf,512"]).assert_right(None);
+    assert_right(None, || Recorded::of(&[], &["--locks", "futex", "--unwind", "dwarf,512"]));
 }
 
 #[test]
-#[ignore = "records this machine: needs root and gcc"]
+#[ignore = "full: a host may hide the switches that sleeps are recorded by"]
 fn sleeps_in_klocks_library_name_its_caller() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
     for flags in [&[][..], OMITTED] {
-        Recorded::of_command(flags).assert_right(Some("_start"));
+        assert_right(Some("_start"), || Recorded::of_command(flags));
     }
 }

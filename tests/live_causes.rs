@@ -1,5 +1,6 @@
 //! Records programs whose threads wait for a known cause (`fixtures/programs/known_causes.c`): the first verdict of `klock why` is that
-//! cause, and it is gone once the program is fixed. These are the modes whose verdicts do not depend on idle processors; `cargo xtask
+//! cause, and it is gone once the program is fixed. A deadlock is certain. What other threads do with the processors may give the other modes
+//! further causes, so they are of the full size; these are the modes whose verdicts do not depend on idle processors, and `cargo xtask
 //! causes` records all. The columns of convoys and overtaking are compared, too.
 //!
 //! needs: root, gcc
@@ -12,16 +13,15 @@ use trace_format::run_info::Covers;
 
 mod support;
 
-use support::{cannot_record, csv_rows, fixture, klock, place::Place, run, skip};
+use support::{cannot_record, csv_rows, fixture, klock, most_of, place::Place, run, skip, until};
 
 /// Modes with their verdict and lock. `few_long` is recorded without off-CPU times, and the others sleep for so long that waits for a CPU
 /// hardly count.
-const MODES: [(&str, &str, &str); 5] = [
+const MODES: [(&str, &str, &str); 4] = [
     ("asleep", "holder_asleep", "hot"),
     ("nested", "nested", "outer"),
     ("few_long", "few_long_holds", "hot"),
     ("convoy", "convoy", "turned"),
-    ("deadlock", "deadlock", "outer"),
 ];
 /// A machine may hide the switches of a task, or stop a holder of a program that is fixed. Such a recording is made again, this often at most.
 const RECORDINGS: usize = 4;
@@ -59,8 +59,56 @@ fn assert_verdicts(options: &[&str], mut record: impl FnMut(&[&str], &[&str]) ->
     }
 }
 
+/// Asserts the verdict on a deadlock, recorded by `record` with a mode and `fixed` or nothing.
+fn assert_deadlock(mut record: impl FnMut(&[&str]) -> (String, Vec<String>)) {
+    // The program ends 0.2 s after the threads came for the other lock, or were about to.
+    until("a recording of the deadlock in which the lock `outer` is waited for longer", || {
+        let (name, verdicts) = record(&["deadlock"]);
+        let is_outer = name.split(' ').any(|word| word == "outer");
+        (is_outer && verdicts == ["deadlock"]).then_some(())
+    });
+    let (_, verdicts) = record(&["deadlock", "fixed"]);
+    assert!(!verdicts.iter().any(|said| said == "deadlock"), "{verdicts:?}");
+}
+
+/// Records a mode as an ordinary user, and returns what is said.
+fn of_user(place: &Place, options: &[&str], arguments: &[&str]) -> (String, Vec<String>) {
+    place.run_fixture(&[&["--quiet"], options].concat(), "known_causes", arguments);
+    verdicts(&place.path("t.parquet"))
+}
+
+/// As [`of_user`], as root.
+fn of_root(place: &Place, options: &[&str], arguments: &[&str]) -> (String, Vec<String>) {
+    let trace = place.path("t.parquet");
+    let mut record = klock();
+    record.args(["record", "--quiet", "-f", "-o"]).arg(&trace).args(options).arg("--");
+    let ended = run(record.arg(fixture("known_causes")).args(arguments));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    verdicts(&trace)
+}
+
+/// The options as root.
+const AS_ROOT: [&str; 3] = ["--off-cpu", "--locks", "pthread"];
+
 #[test]
 #[ignore = "records programs; run by cargo xtask test"]
+fn the_verdict_on_a_deadlock_is_that_when_an_ordinary_user_records() {
+    let place = Place::new();
+    assert_deadlock(|arguments| of_user(&place, &[], arguments));
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn the_verdict_on_a_deadlock_is_that_when_root_records() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let place = Place::new();
+    assert_deadlock(|arguments| of_root(&place, &AS_ROOT, arguments));
+}
+
+#[test]
+#[ignore = "full: other programs have a part in why a lock is waited for; one recording of four decides"]
 fn the_first_verdict_is_the_cause_when_an_ordinary_user_records() {
     let place = Place::new();
     let (recorded, _) = place.run_fixture(&["--quiet"], "known_causes", &["deadlock"]);
@@ -68,32 +116,21 @@ fn the_first_verdict_is_the_cause_when_an_ordinary_user_records() {
     if let Some(sched) = sched.filter(|sched| sched.covers == Some(Covers::None)) {
         return skip(&sched.limits[0]);
     }
-    assert_verdicts(&[], |options, arguments| {
-        let options = [&["--quiet"], options].concat();
-        place.run_fixture(&options, "known_causes", arguments);
-        verdicts(&place.path("t.parquet"))
-    });
+    assert_verdicts(&[], |options, arguments| of_user(&place, options, arguments));
 }
 
 #[test]
-#[ignore = "needs root and gcc; run by cargo xtask test"]
+#[ignore = "full: other programs have a part in why a lock is waited for; one recording of four decides"]
 fn the_first_verdict_is_the_cause_when_root_records() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("t.parquet");
-    assert_verdicts(&["--off-cpu", "--locks", "pthread"], |options, arguments| {
-        let mut record = klock();
-        record.args(["record", "--quiet", "-f", "-o"]).arg(&trace).args(options).arg("--");
-        let ended = run(record.arg(fixture("known_causes")).args(arguments));
-        assert!(ended.status.success(), "{}", ended.stderr);
-        verdicts(&trace)
-    });
+    let place = Place::new();
+    assert_verdicts(&AS_ROOT, |options, arguments| of_root(&place, options, arguments));
 }
 
 #[test]
-#[ignore = "records programs; run by cargo xtask test"]
+#[ignore = "full: other programs have a part in who overtakes whom; two recordings of three, or one of five decide"]
 fn queues_that_never_empty_are_convoys_and_a_thread_that_takes_its_lock_again_at_once_overtakes() {
     let place = Place::new();
     let columns = |arguments: &[&str]| {
@@ -107,8 +144,10 @@ fn queues_that_never_empty_are_convoys_and_a_thread_that_takes_its_lock_again_at
         ["wait_total_ns", "convoy_wait_ns", "overtaken_max", "hog_ppm"]
             .map(|column| row[column].parse::<i64>().unwrap())
     };
-    let [waited_ns, convoy_ns, ..] = columns(&["convoy"]);
-    assert!(convoy_ns * 10 >= waited_ns * 8, "{convoy_ns} of {waited_ns} ns");
+    most_of(3, 1, || {
+        let [waited_ns, convoy_ns, ..] = columns(&["convoy"]);
+        assert!(convoy_ns * 10 >= waited_ns * 8, "{convoy_ns} of {waited_ns} ns");
+    });
     // A thread that loses its processor to other programs lets a waiter in early, or lets others overtake. It is not disturbed in all of five
     // recordings.
     let overtakes = (0..5).any(|_| {

@@ -5,12 +5,14 @@
 
 use std::{io::Write as _, process::Command, process::Stdio, time::Duration};
 
+use trace_format::Trace;
+
 mod support;
 
 use support::{
     Running, cannot_record,
     conformance::{Expected, assert_conforms},
-    fixture, klock, run, skip,
+    fixture, klock, run, skip, until,
 };
 
 #[test]
@@ -31,17 +33,21 @@ fn an_attached_program_has_exactly_the_rows_that_it_expects() {
     let alone = run(&mut Command::new(fixture("known_locks")));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("t.parquet");
-    let mut program = Command::new(fixture("known_locks"));
-    let mut program = Running::start(program.args(["--wait", "--expected"]).stdin(Stdio::piped()));
-    let pid = program.line_after("ready ");
-    let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(&path));
-    recorder.until_recording();
-    program.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
-    let program = program.end_within(Duration::from_secs(180));
-    assert!(program.status.success(), "{}", program.stderr);
-    let recorder = recorder.end_within(Duration::from_secs(180));
-    assert!(recorder.status.success(), "{}", recorder.stderr);
-    let said: Vec<&str> = program.stdout.lines().filter(|line| line.contains(": ")).collect();
-    assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves differently when it is recorded");
-    assert_conforms(&path, &Expected::read(&program.stdout));
+    let expected = until("a recording without loss", || {
+        let mut program = Command::new(fixture("known_locks"));
+        let mut program = Running::start(program.args(["--wait", "--expected"]).stdin(Stdio::piped()));
+        let pid = program.line_after("ready ");
+        let mut recorder = Running::start(klock().args(["record", "-f", "-p", &pid, "-o"]).arg(&path));
+        recorder.until_recording();
+        program.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
+        let program = program.end_within(Duration::from_secs(180));
+        assert!(program.status.success(), "{}", program.stderr);
+        let recorder = recorder.end_within(Duration::from_secs(180));
+        assert!(recorder.status.success(), "{}", recorder.stderr);
+        let said: Vec<&str> = program.stdout.lines().filter(|line| line.contains(": ")).collect();
+        assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves differently when it is recorded");
+        let loss = Trace::open(&path).expect("the recorder left a trace").info().loss.clone();
+        (loss.events() == 0 && loss.late == 0).then(|| Expected::read(&program.stdout))
+    });
+    assert_conforms(&path, &expected);
 }

@@ -18,10 +18,14 @@ mod support;
 
 use support::{Running, cannot_record, fixture, klock, skip};
 
-/// Returns the scheduling policy of a thread, without the flag that its children have an ordinary one.
-fn policy(tid: &str) -> libc::c_int {
+/// Bound on every wait; generous, because the machine may be busy.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Returns the scheduling policy of a thread, without the flag that its children have an ordinary one; `None` if it has ended.
+fn policy(tid: &str) -> Option<libc::c_int> {
     // SAFETY: the call involves no memory.
-    unsafe { libc::sched_getscheduler(tid.parse().unwrap()) & !libc::SCHED_RESET_ON_FORK }
+    let policy = unsafe { libc::sched_getscheduler(tid.parse().unwrap()) };
+    (policy >= 0).then_some(policy & !libc::SCHED_RESET_ON_FORK)
 }
 
 /// Whether this machine lets root have real-time threads.
@@ -61,19 +65,20 @@ fn the_threads_between_the_rings_and_the_disk_are_real_time_ones_and_no_others()
     let is_urgent = |(name, tid): &(String, String)| {
         *tid == main || ["klock-unwind", "klock-writer"].contains(&name.as_str())
     };
-    support::soon(Duration::from_secs(60), "these threads are real-time ones", || {
+    support::soon(LIMIT, "these threads are real-time ones", || {
         let all = threads();
         let urgent: Vec<_> = all.iter().filter(|thread| is_urgent(thread)).collect();
-        urgent.len() == 3 && urgent.iter().all(|(_, tid)| policy(tid) == libc::SCHED_FIFO)
+        urgent.len() == 3 && urgent.iter().all(|(_, tid)| policy(tid) == Some(libc::SCHED_FIFO))
     });
     let others: Vec<_> = threads().into_iter().filter(|thread| !is_urgent(thread)).collect();
     assert!(!others.is_empty(), "{others:?}");
     for (name, tid) in others {
-        assert_eq!(policy(&tid), libc::SCHED_OTHER, "{name}");
+        // Any thread is a real-time one during some calls into the kernel.
+        support::soon(LIMIT, &name, || policy(&tid).is_none_or(|policy| policy == libc::SCHED_OTHER));
     }
-    assert_eq!(policy(&command), libc::SCHED_OTHER);
+    assert_eq!(policy(&command), Some(libc::SCHED_OTHER));
     drop(recorder.child.stdin.take());
-    recorder.end_within(Duration::from_secs(60));
+    recorder.end_within(LIMIT);
 }
 
 #[test]
@@ -82,7 +87,7 @@ fn a_writer_that_stands_still_does_not_stop_the_draining() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    const ROUNDS: u64 = 10;
+    const ROUNDS: u64 = 5;
     const CALLS: u64 = 20_000;
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("t.parquet");
@@ -111,16 +116,17 @@ fn a_writer_that_stands_still_does_not_stop_the_draining() {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse().unwrap()
     };
-    // Each round fits into the ring, and klock sleeps after it has drained the rings. The rounds last as long as many checkpoints.
+    // Each round fits into the ring, all of them do not, and klock sleeps after it has drained the rings. The rounds last as long as
+    // some checkpoints.
     for round in 1..=ROUNDS {
         program.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         program.line_after(&format!("called {}", round * CALLS));
         let before = sleeps();
-        support::soon(Duration::from_secs(60), "the rings are drained", || sleeps() >= before + 40);
+        support::soon(LIMIT, "the rings are drained", || sleeps() >= before + 25);
     }
     release.send(()).unwrap();
     recorder.signal("INT");
-    let recorder = recorder.end_within(Duration::from_secs(180));
+    let recorder = recorder.end_within(LIMIT);
     reader.join().unwrap();
     assert!(recorder.status.success(), "{}", recorder.stderr);
     assert!(recorder.stderr.contains(", 0 lost"), "{}", recorder.stderr);

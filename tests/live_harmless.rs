@@ -1,7 +1,7 @@
 //! Programs behave the same alone and recorded: their output, their errors with errno, and their exit codes. The programs
 //! restrict themselves, or look at what is in their process.
 //!
-//! needs: root, gcc
+//! needs: root, gcc, libtcmalloc_minimal.so.4, libjemalloc.so.2
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -7,28 +7,37 @@
 
 mod support;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use support::{CLOCKS_NS, cannot_record, csv_rows, fixture, klock, number, skip};
+use tempfile::TempDir;
+use trace_format::Trace;
+
+use support::{CLOCKS_NS, cannot_record, csv_rows, fixture, klock, most_of, number, skip, until};
 
 const PHASES: i64 = 8;
 const US: i64 = 20_000;
 
-/// Records the program into a file, and returns the numbers that it prints.
-fn recorded(trace: &Path) -> BTreeMap<String, i64> {
-    let mut record = klock();
-    record
-        .args(["record", "--locks", "pthread", "--sched", "none", "-o"])
-        .arg(trace)
-        .arg("--")
-        .arg(fixture("known_joins"));
-    let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
-    assert!(ended.status.success(), "{}", ended.stderr);
+/// Records the program into a file without loss, and returns the numbers that it prints.
+fn recorded(directory: &TempDir) -> (PathBuf, BTreeMap<String, i64>) {
+    let trace = directory.path().join("t.parquet");
+    let ended = until("a recording without loss", || {
+        let mut record = klock();
+        record.args(["record", "--locks", "pthread", "--sched", "none", "-f", "-o"]).arg(&trace);
+        record.arg("--").arg(fixture("known_joins"));
+        let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        let recorded = Trace::open(&trace).unwrap();
+        let loss = &recorded.info().loss;
+        (loss.events() + loss.late == 0).then_some(ended)
+    });
     let pair = |line: &str| {
         let (name, number) = line.split_once(' ')?;
         Some((name.to_owned(), number.parse().ok()?))
     };
-    ended.stdout.lines().filter_map(pair).collect()
+    (trace, ended.stdout.lines().filter_map(pair).collect())
 }
 
 fn table(trace: &Path, words: &[&str]) -> String {
@@ -65,13 +74,12 @@ fn wake_ups_ns(trace: &Path) -> i64 {
 
 #[test]
 #[ignore = "needs gcc; run by cargo xtask test"]
-fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
+fn a_path_goes_on_at_threads_that_are_joined() {
     if let Some(why) = cannot_record() {
         return skip(why);
     }
     let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("t.parquet");
-    let truth = recorded(&trace);
+    let (trace, truth) = recorded(&directory);
 
     let rows = csv_rows(&table(&trace, &["critical", "--format", "csv"]));
     let path = |name: &str| rows.iter().find(|row| row["name"].contains(name)).expect(name);
@@ -82,10 +90,11 @@ fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
     let document = json(&trace, &["critical"]);
     let part = |name: &str| document["totals"][name].as_i64().unwrap();
     // Beside the longest threads, the path has the start of the process and the main thread, which only creates and joins.
-    let (start_ns, wake_up_ns) = (part("path_ns") - truth["wall"], part("wake_up_ns"));
+    let start_ns = part("path_ns") - truth["wall"];
     assert!(start_ns >= 0, "{document}");
     let threads_ns = part("in_locks_ns") + part("no_lock_ns") - start_ns;
-    assert_near(threads_ns, truth["longest"], wake_up_ns + truth["between"], &document);
+    let fits = truth["longest"] + truth["between"] - 2 * clocks_ns..=truth["wall"];
+    assert!(fits.contains(&threads_ns), "{threads_ns} is not in {fits:?}: {document}");
     assert_eq!([part("idle_ns"), part("waiting_ns"), part("before_ns")], [0, 0, 0], "{document}");
 
     // A join is no contention.
@@ -93,14 +102,24 @@ fn a_path_goes_on_at_threads_that_are_joined_and_a_replay_at_their_ends() {
     assert!(report.iter().all(|row| !row["name"].contains("(thread)")), "{report:?}");
     let joins = csv_rows(&table(&trace, &["report", "--kind", "thread", "--by", "kind", "--format", "csv"]));
     assert_eq!(number(&joins[0], "count"), 3 * PHASES, "{joins:?}");
+}
 
-    // A phase begins when the longest thread of the one before has ended.
-    let run_ns = |factor: &str| {
-        let document = json(&trace, &["whatif", "--hold", factor]);
-        document["rows"][0]["run_ns"].as_i64().unwrap()
-    };
-    let (unchanged_ns, wake_ups_ns) = (run_ns("slow=1"), wake_ups_ns(&trace));
-    for (factor, gain) in [("slow=0.5", "half"), ("slow=0", "none")] {
-        assert_near(run_ns(factor), unchanged_ns - truth[gain], wake_ups_ns, &(factor, &truth));
+#[test]
+#[ignore = "full: threads may lose their processors between the clocks of the program and their ends"]
+fn a_phase_of_a_replay_begins_when_the_longest_thread_of_the_one_before_has_ended() {
+    if let Some(why) = cannot_record() {
+        return skip(why);
     }
+    most_of(3, 1, || {
+        let directory = tempfile::tempdir().unwrap();
+        let (trace, truth) = recorded(&directory);
+        let run_ns = |factor: &str| {
+            let document = json(&trace, &["whatif", "--hold", factor]);
+            document["rows"][0]["run_ns"].as_i64().unwrap()
+        };
+        let (unchanged_ns, wake_ups_ns) = (run_ns("slow=1"), wake_ups_ns(&trace));
+        for (factor, gain) in [("slow=0.5", "half"), ("slow=0", "none")] {
+            assert_near(run_ns(factor), unchanged_ns - truth[gain], wake_ups_ns, &(factor, &truth));
+        }
+    });
 }

@@ -1,6 +1,6 @@
 //! Checks that loss adds up: a program that makes a known number of calls (`fixtures/programs/known_calls.c`) is recorded
-//! through rings of three sizes while the recorder is stopped for 0, 1 and 5 seconds. The rows of the trace and its
-//! reported loss must add up to the number of calls, and the gaps must be where calls are missing.
+//! through small rings and while the recorder is stopped; in full size through rings of three sizes, stopped for 0, 1 and 5 seconds.
+//! The rows of the trace and its reported loss must add up to the number of calls, and the gaps must be where calls are missing.
 //!
 //! needs: root, gcc
 
@@ -23,6 +23,8 @@ use support::{Running, cannot_record, events, fixture, klock, skip};
 
 const RINGS: [&str; 3] = ["4k", "64k", "8M"];
 const STOPS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+/// The cases of the small size.
+const QUICK: [(&str, Duration); 2] = [("4k", Duration::ZERO), ("64k", Duration::from_millis(100))];
 /// Number of words that the program cycles through, and the size of one.
 const WORDS: u64 = 1024;
 const WORD_BYTES: u64 = 4;
@@ -112,7 +114,7 @@ impl Recorded {
         address % (WORDS * WORD_BYTES) / WORD_BYTES
     }
 
-    /// Checks, with one thread on each CPU, that every wake is for the next word and that a loss skips as many words as it
+    /// Checks, with at most one thread on each CPU, that every wake is for the next word and that a loss skips as many words as it
     /// reports.
     fn assert_gaps_stand_where_calls_are_missing(&self) {
         let mut next: BTreeMap<Option<i32>, u64> = BTreeMap::new();
@@ -173,21 +175,51 @@ fn futex_case(threads: u64, calls: u64, ring: &str, stop: Duration) -> Recorded 
     recorded
 }
 
+fn assert_wakes_are_accounted_for(calls: u64, ring: &str, stop: Duration) {
+    let threads = thread::available_parallelism().unwrap().get().min(2) as u64;
+    futex_case(threads, calls, ring, stop).assert_gaps_stand_where_calls_are_missing();
+}
+
+fn assert_probed_calls_are_accounted_for(ring: &str, stop: Duration) {
+    let recorded = record("mutex", 8, 2_000, ring, stop);
+    print("mutex", ring, stop, &recorded);
+    recorded.assert_rows_and_footer_agree();
+    let loss = recorded.loss();
+    // A lock is a call and a return, an unlock is a call.
+    assert_eq!(recorded.attempts("pthread_call"), 2 * recorded.calls, "{loss:?}");
+    assert_eq!(recorded.attempts("pthread_return"), recorded.calls, "{loss:?}");
+    let rows = recorded.rows(EventKind::Acquire) + recorded.rows(EventKind::Release);
+    if loss.events() == 0 {
+        assert_eq!(rows, 2 * recorded.calls, "{loss:?}");
+    }
+    assert!(rows <= 2 * recorded.calls && rows + 2 * loss.events() >= 2 * recorded.calls, "{rows}: {loss:?}");
+}
+
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
 fn every_wake_call_is_a_row_or_is_counted_as_lost_where_it_is_missing() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
+    for (ring, stop) in QUICK {
+        assert_wakes_are_accounted_for(10_000, ring, stop);
+    }
+}
+
+#[test]
+#[ignore = "full: takes a minute"]
+fn wake_calls_are_accounted_for_through_rings_of_all_sizes() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
     in_every_case(|ring, stop| {
         // More than fit into the largest ring while the recorder is stopped.
-        let calls = if ring == "8M" { 100_000 } else { 30_000 };
-        futex_case(2, calls, ring, stop).assert_gaps_stand_where_calls_are_missing();
+        assert_wakes_are_accounted_for(if ring == "8M" { 100_000 } else { 30_000 }, ring, stop);
     });
 }
 
 #[test]
-#[ignore = "needs root; run by cargo xtask test"]
+#[ignore = "full: takes half a minute"]
 fn millions_of_wake_calls_of_eight_threads_are_all_accounted_for() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
@@ -203,21 +235,16 @@ fn every_call_of_a_probed_function_is_delivered_or_counted_as_lost() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    in_every_case(|ring, stop| {
-        let recorded = record("mutex", 8, 2_000, ring, stop);
-        print("mutex", ring, stop, &recorded);
-        recorded.assert_rows_and_footer_agree();
-        let loss = recorded.loss();
-        // A lock is a call and a return, an unlock is a call.
-        assert_eq!(recorded.attempts("pthread_call"), 2 * recorded.calls, "{loss:?}");
-        assert_eq!(recorded.attempts("pthread_return"), recorded.calls, "{loss:?}");
-        let rows = recorded.rows(EventKind::Acquire) + recorded.rows(EventKind::Release);
-        if loss.events() == 0 {
-            assert_eq!(rows, 2 * recorded.calls, "{loss:?}");
-        }
-        assert!(
-            rows <= 2 * recorded.calls && rows + 2 * loss.events() >= 2 * recorded.calls,
-            "{rows}: {loss:?}"
-        );
-    });
+    for (ring, stop) in QUICK {
+        assert_probed_calls_are_accounted_for(ring, stop);
+    }
+}
+
+#[test]
+#[ignore = "full: takes half a minute"]
+fn calls_of_probed_functions_are_accounted_for_through_rings_of_all_sizes() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    in_every_case(assert_probed_calls_are_accounted_for);
 }

@@ -146,7 +146,7 @@ fn missing() -> Option<&'static str> {
 }
 
 #[test]
-#[ignore = "needs LTTng; run by cargo xtask test"]
+#[ignore = "full: compares with LTTng"]
 fn lttng_klock_and_the_program_count_the_same_acquisitions_of_each_mutex() {
     if let Some(missing) = missing() {
         return skip(&format!("the comparison with LTTng needs {missing}"));
@@ -166,7 +166,7 @@ fn lttng_klock_and_the_program_count_the_same_acquisitions_of_each_mutex() {
 }
 
 #[test]
-#[ignore = "needs LTTng; run by cargo xtask test"]
+#[ignore = "full: compares with LTTng"]
 fn lttng_before_and_behind_klock_counts_the_same_acquisitions_of_one_run() {
     if let Some(missing) = missing() {
         return skip(&format!("the comparison with LTTng needs {missing}"));

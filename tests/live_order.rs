@@ -103,7 +103,7 @@ fn a_call_by_uprobes_says_that_it_was_a_try() {
 }
 
 #[test]
-#[ignore = "runs a program under ThreadSanitizer; run by cargo xtask test"]
+#[ignore = "full: compares with ThreadSanitizer"]
 fn thread_sanitizer_reports_the_same_where_its_definition_agrees() {
     let directory = tempfile::tempdir().unwrap();
     let Ok(program) = xtask::fixture::build("known_order", directory.path(), &["-fsanitize=thread"]) else {

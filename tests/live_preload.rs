@@ -5,21 +5,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{
-    collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 
 use trace_format::{EventKind, LockKind, LockRow, Stack, Trace};
 
 mod support;
 
 use support::{
-    Running,
+    Ended, Running,
     conformance::{Expected, assert_conforms},
-    fixture, kill, monotonic_ns,
+    fixture, kill,
     place::{Place, Recorded},
+    soon, until,
 };
+
+/// Bound on every wait; generous, because the machine may be busy.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The program's own mutexes: the variable, and those that `init_own` initialised.
 fn is_ours(recorded: &Recorded, lock: &LockRow) -> bool {
@@ -53,17 +54,29 @@ fn printed(stdout: &str) -> BTreeMap<i32, u64> {
 #[track_caller]
 fn assert_exact(recorded: &Recorded, stdout: &str) {
     assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
-    assert_eq!(recorded.trace.info().loss.late, 0);
     assert_eq!(counts(recorded, EventKind::Acquire), printed(stdout));
     assert_eq!(counts(recorded, EventKind::Release), printed(stdout));
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
 }
 
+/// Records `known_pairs`, of which nothing may be missing: pools of the default size hold more than it records, and
+/// threads wait if they are asked to. A thread that is stopped for seconds while it writes a row makes that row late;
+/// then it records again.
+fn exact(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorded, Ended) {
+    until("a recording without late rows", || {
+        let (recorded, ended) = place.run_fixture(options, "known_pairs", arguments);
+        if recorded.trace.info().loss.late > 0 {
+            return None;
+        }
+        assert_exact(&recorded, &ended.stdout);
+        Some((recorded, ended))
+    })
+}
+
 #[test]
-#[ignore = "keeps two processors busy; run by cargo xtask test"]
+#[ignore = "full: takes long, and a recorder that gets too little processor time loses records"]
 fn ten_million_acquisitions_fit_through_pools_of_the_default_size() {
-    // A recorder that gets too little processor time on a busy machine loses records, but counts them.
-    assert!((0..10).any(|_| records_ten_million()), "records were lost in each of ten recordings");
+    until("a recording of ten million acquisitions without loss", || records_ten_million().then_some(()));
 }
 
 /// Records ten million acquisitions and checks that each is recorded or lost. Returns whether none was lost.
@@ -102,13 +115,15 @@ fn records_ten_million() -> bool {
 #[test]
 fn records_lost_in_a_very_small_pool_are_counted_where_they_are_missing() {
     let place = Place::new();
-    let (recorded, ended) = place.run_fixture(&["--ring", "64k"], "known_pairs", &["2", "300000"]);
+    let (recorded, ended) = until("64 kB are not enough", || {
+        let (recorded, ended) = place.run_fixture(&["--ring", "64k"], "known_pairs", &["2", "300000"]);
+        (recorded.trace.info().loss.ring_full > 0).then_some((recorded, ended))
+    });
     let loss = &recorded.trace.info().loss;
     let own = loss.by_program.iter().find(|row| row.program == "preload").unwrap();
     let reported: i64 =
         recorded.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.count.unwrap()).sum();
     assert_eq!(reported.cast_unsigned(), own.ring_full, "each loss is reported in its place");
-    assert!(own.ring_full > 0, "64 kB were enough");
     // Every acquisition has a release, and every worker an init and a destroy, and its creation, end and join: no thread waits here but
     // for `shared` and for workers, whose waits are one record each.
     let pairs: u64 = printed(&ended.stdout).into_values().sum();
@@ -121,19 +136,16 @@ fn records_lost_in_a_very_small_pool_are_counted_where_they_are_missing() {
 #[test]
 fn lossless_threads_wait_and_nothing_is_missing() {
     let place = Place::new();
-    let options = ["--lossless", "--ring", "64k"];
-    let (recorded, ended) = place.run_fixture(&options, "known_pairs", &["2", "100000"]);
-    assert_exact(&recorded, &ended.stdout);
+    exact(&place, &["--lossless", "--ring", "64k"], &["2", "100000"]);
 }
 
 #[test]
 fn a_child_and_a_new_program_are_recorded_as_processes_of_their_own() {
     let place = Place::new();
     for how in ["fork", "exec"] {
-        let (recorded, ended) = place.run_fixture(&[], "known_pairs", &["2", "20000", how]);
+        let (recorded, ended) = exact(&place, &[], &["2", "20000", how]);
         let printed = printed(&ended.stdout);
         assert_eq!(printed.len(), if how == "fork" { 2 } else { 1 }, "{how}");
-        assert_exact(&recorded, &ended.stdout);
         // A process that executes itself again then has other locks with the same names.
         let shared = recorded.locks.iter().filter(|lock| lock.name.as_deref() == Some("shared")).count();
         assert_eq!(shared, 2, "{how}");
@@ -143,8 +155,7 @@ fn a_child_and_a_new_program_are_recorded_as_processes_of_their_own() {
 #[test]
 fn an_acquisition_names_its_task_its_function_and_its_line() {
     let place = Place::new();
-    let (recorded, ended) = place.run_fixture(&[], "known_pairs", &["3", "500"]);
-    assert_exact(&recorded, &ended.stdout);
+    let (recorded, _) = exact(&place, &[], &["3", "500"]);
     let mut tids = Vec::new();
     for event in recorded.events.iter().filter(|event| event.kind == EventKind::Acquire) {
         if !recorded.lock(event).is_some_and(|lock| is_ours(&recorded, lock)) {
@@ -171,7 +182,7 @@ fn an_acquisition_names_its_task_its_function_and_its_line() {
 #[test]
 fn locks_that_are_initialised_and_destroyed_are_incarnations() {
     let place = Place::new();
-    let (recorded, _) = place.run_fixture(&[], "known_pairs", &["4", "100"]);
+    let (recorded, _) = exact(&place, &[], &["4", "100"]);
     let (threads, own): (Vec<_>, Vec<_>) = recorded
         .locks
         .iter()
@@ -192,7 +203,7 @@ fn a_library_that_the_user_preloads_stays() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let library = "/lib/x86_64-linux-gnu/libm.so.6";
     let mut command = place.record(&[], &program, &[]);
-    let ended = Running::start(command.env("LD_PRELOAD", library)).end_within(Duration::from_secs(180));
+    let ended = Running::start(command.env("LD_PRELOAD", library)).end_within(LIMIT);
     let loaded = ended.stdout.trim();
     assert!(
         loaded.starts_with(&format!("{library}:")) && loaded.contains("/klock/libklock_preload-"),
@@ -208,7 +219,7 @@ fn a_program_that_makes_every_call_behaves_as_alone_and_has_exactly_the_expected
     assert!(alone.status.success(), "{}", alone.stderr);
     let program = place.program("known_locks");
     let mut command = place.record(&[], &program, &["--expected"]);
-    let ended = Running::start(&mut command).end_within(Duration::from_secs(180));
+    let ended = Running::start(&mut command).end_within(LIMIT);
     assert!(ended.status.success(), "{}", ended.stderr);
     let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(": ")).collect();
     assert_eq!(said.join("\n"), alone.stdout.trim_end(), "it behaves differently when it is recorded");
@@ -224,31 +235,47 @@ impl Drop for Endless {
     }
 }
 
-/// Starts a recording of such a program. Returns the recorder and the program.
+/// Starts a recording of such a program. Returns the recorder and the program, of which a thread has ended a round.
 fn endless(place: &Place, options: &[&str]) -> (Running, Endless) {
     let program = place.program("known_pairs");
     let recorder = Running::start(&mut place.record(options, &program, &["2", "1000", "forever"]));
     let program = Endless(recorder.line_after("running ").parse().unwrap());
-    std::thread::sleep(Duration::from_millis(300));
+    recorder.line_after("ROUND");
     (recorder, program)
+}
+
+/// The number of rounds that the threads of such a program have ended, by what it printed.
+fn rounds(stdout: &str) -> u64 {
+    stdout.lines().filter(|line| *line == "ROUND").count() as u64
+}
+
+/// Waits until such a program has ended another round, after its recording has ended.
+fn assert_goes_on(recorder: &Running) {
+    let before = rounds(&recorder.printed("stdout"));
+    soon(LIMIT, "the command goes on", || rounds(&recorder.printed("stdout")) > before);
 }
 
 #[test]
 fn a_program_that_is_killed_is_recorded_up_to_its_end() {
+    /// Acquisitions of a thread in a round.
+    const ROUND: u64 = 1000 + 100;
     let place = Place::new();
-    let (recorder, program) = endless(&place, &[]);
-    let (killed_ns, pid) = (monotonic_ns(), program.0);
-    kill(pid);
-    let ended = recorder.end_within(Duration::from_secs(180));
-    assert_eq!(ended.status.code(), Some(128 + libc::SIGKILL), "{}", ended.stderr);
-    let recorded = place.recorded();
-    let info = recorded.trace.info();
-    let last_ns = recorded.events.last().unwrap().ts_ns;
-    assert!(killed_ns - last_ns < 1_000_000_000, "the last second is missing");
-    assert_eq!(info.loss.events(), 0, "{:?}", info.loss);
+    let (recorded, ended, pid) = until("a recording without loss", || {
+        let (recorder, program) = endless(&place, &[]);
+        let pid = program.0;
+        drop(program);
+        let ended = recorder.end_within(LIMIT);
+        assert_eq!(ended.status.code(), Some(128 + libc::SIGKILL), "{}", ended.stderr);
+        let recorded = place.recorded();
+        let loss = &recorded.trace.info().loss;
+        (loss.events() == 0 && loss.late == 0).then_some((recorded, ended, pid))
+    });
     let (acquired, released) =
         (counts(&recorded, EventKind::Acquire)[&pid], counts(&recorded, EventKind::Release)[&pid]);
     assert!(acquired >= released && acquired - released <= 4, "{acquired} {released}");
+    // Each of the two threads was killed in one round more.
+    let rounds = rounds(&ended.stdout);
+    assert!((rounds * ROUND..=(rounds + 2) * ROUND).contains(&acquired), "{acquired} in {rounds} rounds");
     place.assert_nothing_is_left();
 }
 
@@ -256,12 +283,10 @@ fn a_program_that_is_killed_is_recorded_up_to_its_end() {
 fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_running() {
     let place = Place::new();
     let (mut recorder, program) = endless(&place, &[]);
-    let pid = program.0;
     recorder.child.kill().unwrap();
     recorder.child.wait().unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the command ended with klock");
-    kill(pid);
+    assert_goes_on(&recorder);
+    drop(program);
     place.assert_nothing_is_left();
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
     let ours = format!("@klock-{}-", recorder.child.id());
@@ -271,12 +296,14 @@ fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_running() {
 #[test]
 fn a_recording_that_ends_before_its_command_is_whole_and_the_command_goes_on() {
     let place = Place::new();
-    let (recorder, program) = endless(&place, &["-d", "300ms"]);
-    let ended = recorder.end_within(Duration::from_secs(180));
-    assert!(ended.stderr.contains("still running"), "{}", ended.stderr);
-    let pid = program.0;
-    let recorded = place.recorded();
-    assert!(counts(&recorded, EventKind::Acquire)[&pid] > 1000);
-    kill(pid);
+    until("a thousand acquisitions within the time of the recording", || {
+        let (mut recorder, program) = endless(&place, &["-d", "300ms"]);
+        assert!(recorder.ends_within(LIMIT), "the recording does not end");
+        let stderr = recorder.printed("stderr");
+        assert!(stderr.contains("still running"), "{stderr}");
+        assert_goes_on(&recorder);
+        let acquired = counts(&place.recorded(), EventKind::Acquire);
+        (acquired.get(&program.0) > Some(&1000)).then_some(())
+    });
     place.assert_nothing_is_left();
 }

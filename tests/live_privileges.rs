@@ -65,7 +65,9 @@ impl Both {
         assert_eq!(self.record.status.code(), Some(0), "{}", self.record.stderr);
         assert_eq!(self.files, 4, "a trace is four files: {}", self.record.stderr);
         for text in [&self.check.stdout, &self.record.stderr] {
-            let warnings: Vec<&str> = text.lines().filter(|line| line.contains("warning")).collect();
+            // A file of some process may be gone or take too long to read, whatever the privileges.
+            let counts = |line: &&str| line.contains("warning") && !line.contains("could not be examined");
+            let warnings: Vec<&str> = text.lines().filter(counts).collect();
             let says = |line: &&&str| words.iter().all(|word| line.contains(word));
             assert_eq!(warnings.len(), usize::from(!words.is_empty()), "{warnings:?}");
             assert!(

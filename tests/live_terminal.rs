@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use trace_format::{Event, EventKind, LockId, LockRow, TraceWriter};
 
@@ -16,9 +16,7 @@ mod screen;
 mod support;
 
 use screen::{LIMIT, Screen};
-
-/// Attempts to see something that lasts a second.
-const ATTEMPTS: usize = 20;
+use support::{arena::make_pipe, names, soon, until};
 
 /// Writes a trace of 30 locks, of which each was waited for longer than the one before, and which lost no event.
 fn thirty_locks(directory: &Path) {
@@ -205,43 +203,43 @@ fn long_work_shows_what_is_left_on_one_line_and_names_the_file_at_its_end() {
     let path = screen.directory.path().join("trace.parquet");
     let side = cli::side_rows();
     let mut writer = TraceWriter::create(&path, true).unwrap();
-    for round in 0..200_000 {
+    for round in 0..40_000 {
         for event in cli::one_wait() {
             writer.push(&Event { ts_ns: event.ts_ns + round * 3_000_000, ..event }).unwrap();
         }
-        if round % 10_000 == 0 {
+        if round % 2_000 == 0 {
             writer.end_row_group().unwrap();
         }
     }
     let info = cli::run_info("0123456789abcdef0123456789abcdef");
     writer.finish(&info, &side.stacks, &side.locks, &side.tasks).unwrap();
-    // A machine that is fast or busy may show the result only.
-    let busy = (0..ATTEMPTS).find_map(|_| {
-        let marker = screen.begin("klock export --format csv -o events.csv");
-        let busy = screen.until_any(&[" of 1,000,000 events", &marker]);
-        let text = screen.end(&marker);
-        assert!(text.contains("wrote events.csv") && !text.contains("reading"), "{text}");
-        fs::remove_file(screen.directory.path().join("events.csv")).unwrap();
-        busy.contains(" of 1,000,000 events").then_some(busy)
-    });
-    let busy = busy.expect("no attempt showed the progress");
-    let lines: Vec<&str> = busy.lines().filter(|line| line.contains("1,000,000")).collect();
+    // Into a pipe that is not read, the export goes on until its progress was seen.
+    let pipe = path.with_file_name("pipe");
+    make_pipe(&pipe);
+    let both_ends = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let marker = screen.begin("klock export --format csv -o pipe");
+    let busy = screen.until(" of 200,000 events");
+    let lines: Vec<&str> = busy.lines().filter(|line| line.contains("200,000")).collect();
     assert!(lines.len() == 1 && lines[0].starts_with("reading "), "{busy}");
+    let mut reader = fs::File::open(&pipe).unwrap();
+    drop(both_ends);
+    io::copy(&mut reader, &mut io::sink()).unwrap();
+    let done = screen.end(&marker);
+    assert!(done.ends_with("-0") && !done.contains(" events"), "{done}");
+    let done = screen.run("klock export --format csv -o all.csv");
+    assert!(done.contains("wrote all.csv") && !done.contains(" events"), "{done}");
     // Ctrl-C leaves nothing behind, unless it comes after the end.
-    let second = screen.directory.path().join("second.csv");
-    let is_interrupted = (0..ATTEMPTS).any(|_| {
-        let marker = screen.begin("klock export --format csv -o second.csv");
-        screen.until_any(&[" of 1,000,000 events", &marker]);
+    let directory = screen.directory.path().to_owned();
+    let is_writing = || names(&directory).iter().any(|name| name.ends_with(".tmp"));
+    let second = directory.join("second.csv");
+    until("Ctrl-C before the end of an export", || {
+        screen.begin("klock export --format csv -o second.csv");
+        soon(LIMIT, "the export", || is_writing() || second.exists());
         screen.tmux(&["send-keys", "C-c"]);
         screen.until("$");
-        support::soon(LIMIT, "the end of klock", || {
-            let names =
-                fs::read_dir(screen.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
-            names.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp"))
-        });
-        fs::remove_file(&second).is_err()
+        soon(LIMIT, "the end of klock", || !is_writing());
+        fs::remove_file(&second).is_err().then_some(())
     });
-    assert!(is_interrupted, "all exports ended before Ctrl-C");
 }
 
 #[test]

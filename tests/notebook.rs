@@ -54,7 +54,7 @@ fn of_klock(trace: &Path, arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: runs the notebook in Python"]
 fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: asks a reader in Python"]
 fn milli_klockstats_questions_have_the_same_answers_from_its_own_format() {
     let Some(python) = python() else { return skip("needs the python engines") };
     let directory = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: uses the page in Chromium"]
 fn a_page_can_be_used_and_its_totals_are_those_of_the_report() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.html");
@@ -135,7 +135,7 @@ fn a_page_can_be_used_and_its_totals_are_those_of_the_report() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: uses the page in Chromium"]
 fn no_name_of_a_trace_runs_as_a_script_or_hides_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.html");

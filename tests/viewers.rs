@@ -1,7 +1,7 @@
 //! Opens exports with the programs that they are for: Perfetto's trace_processor, `go tool pprof`, the Firefox Profiler's
 //! loader, polars, pandas and pyarrow. Each must find what `klock analyze` finds.
 //!
-//! needs: python, go, node
+//! needs: python, go, node, viewers
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -86,7 +86,7 @@ fn number(value: &Value) -> i64 {
 const SLICES: &str = "select category, count(*), sum(dur) from slice group by category order by category";
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: asks Perfetto's trace_processor"]
 fn trace_processor_finds_the_holds_the_waits_and_their_lengths() {
     for name in ["shop", "futex"] {
         let exported = export(name, &["--format", "perfetto"]);
@@ -108,7 +108,7 @@ fn trace_processor_finds_the_holds_the_waits_and_their_lengths() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: asks Perfetto's trace_processor"]
 fn trace_processor_finds_who_handed_a_lock_to_whom_and_how_many_waited() {
     let exported = export("shop", &["--format", "perfetto"]);
     let asked = queries(
@@ -147,7 +147,7 @@ fn trace_processor_finds_who_handed_a_lock_to_whom_and_how_many_waited() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: reads with Perfetto's messages in Python"]
 fn the_values_of_slices_are_those_of_perfettos_own_messages() {
     let Some(python) = tool("python/bin/python3") else { return skip("needs the python engines") };
     let exported = export("shop", &["--format", "perfetto"]);
@@ -164,7 +164,7 @@ fn the_values_of_slices_are_those_of_perfettos_own_messages() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: asks Perfetto's trace_processor"]
 fn trace_processor_reads_chromes_trace_events_too() {
     let exported = export("shop", &["--format", "chrome"]);
     let rows = match queries(&exported.path, &[SLICES]) {
@@ -182,7 +182,7 @@ fn trace_processor_reads_chromes_trace_events_too() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: asks go tool pprof"]
 fn go_tool_pprof_finds_all_contentions_and_all_delay() {
     if run(Command::new("go").args(["tool", "-n", "pprof"])).status.code() != Some(0) {
         return skip("needs go tool pprof");
@@ -208,7 +208,7 @@ fn go_tool_pprof_finds_all_contentions_and_all_delay() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: asks the Firefox Profiler's loader"]
 fn the_firefox_profilers_loader_finds_every_marker_and_all_waiting() {
     let Some(program) = tool("viewers/node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js")
     else {
@@ -255,7 +255,7 @@ fn the_firefox_profilers_loader_finds_every_marker_and_all_waiting() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: opens exports in polars, pandas and pyarrow"]
 fn polars_pandas_and_pyarrow_open_the_events_as_arrow() {
     let Some(python) = tool("python/bin/python3") else { return skip("needs the python engines") };
     let exported = export("shop", &["--format", "arrow"]);
@@ -274,7 +274,7 @@ fn polars_pandas_and_pyarrow_open_the_events_as_arrow() {
 }
 
 #[test]
-#[ignore = "needs what cargo xtask setup installs; run by cargo xtask test"]
+#[ignore = "full: opens exports in polars and pyarrow"]
 fn pyarrow_and_polars_read_tables_from_a_pipe() {
     let Some(python) = tool("python/bin/python3") else { return skip("needs the python engines") };
     // Each stream has the cells of the CSV.

@@ -39,8 +39,8 @@ mod rows;
 
 pub(crate) use rows::{KeptRows, task_row};
 
-/// Returns the number of cases of a property test: `full`, or a twentieth of it in `cargo xtask test --fast`, which sets
-/// KLOCK_FAST_TESTS and runs a debug build.
+/// Returns the number of cases of a property test: `full`, or a twentieth of it unless `cargo xtask test --full` runs: the smaller sizes set
+/// KLOCK_FAST_TESTS.
 pub(crate) fn cases(full: u32) -> u32 {
     if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 20).max(4) } else { full }
 }
@@ -142,7 +142,9 @@ impl Parts {
 
     /// Writes the trace in row groups of `rows` rows.
     pub(crate) fn write_in_groups(&self, rows: usize) -> TestTrace {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        // In memory where possible: each trace is synced to the disk, and property tests write thousands of them.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.expect("a temporary directory");
         let path = directory.path().join("trace.parquet");
         let mut writer = TraceWriter::create(&path, false).unwrap();
         for group in self.events.chunks(rows) {

@@ -31,7 +31,7 @@ fn every_acquisition_of_every_thread_is_recorded_once() {
 fn every_acquisition_of_a_contended_mutex_is_uncontended_or_ends_a_wait() {
     let program = program("threads", &[]);
     let options = Options { max_events: 10_000_000, ..Options::default() };
-    let outcome = record(&options, Command::new(program).args(["4", "500000", "1"])).successful();
+    let outcome = record(&options, Command::new(program).args(["4", "200000", "1"])).successful();
     let process = &outcome.processes[0];
     let (free, waits, waited) = (
         process.count(op::ACQUIRED, api::MUTEX),

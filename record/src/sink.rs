@@ -248,7 +248,7 @@ mod tests {
                 done.send(()).unwrap();
                 sink
             });
-            let timely = is_done.recv_timeout(std::time::Duration::from_secs(60));
+            let timely = is_done.recv_timeout(std::time::Duration::from_secs(300));
             drop(release);
             assert!(timely.is_ok(), "{queued} messages were in the channel");
             sending.join().unwrap().finish();

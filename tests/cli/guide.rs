@@ -36,7 +36,6 @@ fn completions_and_man_pages_know_every_command_and_option() {
     for name in ["klock.1", "klock-record.1", "klock-analyze-blame.1"] {
         assert!(folder.path("man1").join(name).exists(), "no {name}");
     }
-    assert!(!folder.path("man1/klock-demo-workload.1").exists());
     folder.klock(&["man", "-o", "man1"]).fails(2, &["exists", "-f"]);
     folder.klock(&["man", "reprot"]).fails(2, &["invalid command 'reprot'", "record"]);
 }

@@ -11,15 +11,16 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use trace_format::{Event, Trace};
 
-use crate::support::{Folder, Outcome, one_wait, side_rows, write_trace};
+use crate::{
+    common::{self, until},
+    support::{Folder, Outcome, one_wait, side_rows, write_trace},
+};
 
-/// Longest time for anything that must not hang.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Arguments of an export with several lines.
 const CSV: [&str; 3] = ["export", "--format", "csv"];
 
@@ -43,12 +44,8 @@ fn other_files(folder: &Folder) -> Vec<String> {
 }
 
 #[track_caller]
-fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < LIMIT, "not within a minute: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
+fn soon(what: &str, holds: impl FnMut() -> bool) {
+    common::soon(Duration::from_secs(300), what, holds);
 }
 
 fn signal(child: &Child, signal: i32) {
@@ -178,20 +175,33 @@ fn long_trace(waits: i64) -> Folder {
     Folder::new().with_trace(&events)
 }
 
+/// Ends a command by a signal when it has begun to write `out`. `None` if it had written all of it before.
+fn interrupted(folder: &Folder, command: &[&str], number: i32) -> Option<()> {
+    let mut child = klock(folder).args(command).stderr(Stdio::null()).spawn().unwrap();
+    let mut has_ended = false;
+    soon("the temporary file", || {
+        has_ended = child.try_wait().unwrap().is_some();
+        has_ended || other_files(folder).iter().any(|name| name.ends_with(".tmp"))
+    });
+    if !has_ended {
+        signal(&child, number);
+    }
+    let status = child.wait().unwrap();
+    let is_whole = fs::remove_file(folder.path("out")).is_ok();
+    assert!(status.signal() == Some(number) || is_whole && status.success(), "{command:?}: {status}");
+    (!is_whole).then_some(())
+}
+
 #[test]
 fn a_signal_leaves_no_temporary_file() {
     let folder = long_trace(30_000);
-    let temporary = |folder: &Folder| other_files(folder).iter().any(|name| name.ends_with(".tmp"));
     let commands: [&[&str]; 3] = [
         &["export", "--format", "csv", "-o", "out"],
         &["analyze", "events", "-o", "out"],
         &["plot", "--lock", "cache_lock", "-o", "out"],
     ];
     for (command, number) in commands.into_iter().zip([libc::SIGINT, libc::SIGTERM, libc::SIGHUP]) {
-        let mut child = klock(&folder).args(command).stderr(Stdio::null()).spawn().unwrap();
-        soon("the temporary file", || temporary(&folder));
-        signal(&child, number);
-        assert_eq!(child.wait().unwrap().signal(), Some(number), "{command:?}");
+        until("a signal before the end", || interrupted(&folder, command, number));
         assert_eq!(other_files(&folder), [""; 0], "{command:?}");
     }
 }
@@ -200,10 +210,7 @@ fn a_signal_leaves_no_temporary_file() {
 fn the_next_output_removes_the_temporary_file_of_a_klock_that_was_killed() {
     let folder = long_trace(30_000);
     let args = ["export", "--format", "csv", "-o", "out"];
-    let mut killed = klock(&folder).args(args).stderr(Stdio::null()).spawn().unwrap();
-    soon("the temporary file", || !other_files(&folder).is_empty());
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    until("a kill before the end", || interrupted(&folder, &args, libc::SIGKILL));
     let left = other_files(&folder);
     assert!(left.len() == 1 && left[0].ends_with(".tmp"), "{left:?}");
     folder.klock(&args).succeeds();
@@ -254,7 +261,7 @@ fn limit_files(command: &mut Command, bytes: u64) {
 /// Starts to record a program that sleeps, and waits until the trace has a first checkpoint.
 fn recorder(folder: &Folder, words: &[&str]) -> Child {
     let mut command = klock(folder);
-    command.args(["record", "-q"]).args(words).args(["--", "sleep", "60"]);
+    command.args(["record", "-q"]).args(words).args(["--", "sleep", "600"]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     soon("a checkpoint", || {
         fs::metadata(folder.path("trace.parquet.journal")).is_ok_and(|journal| journal.len() > 8)
@@ -296,11 +303,13 @@ fn a_folder_that_is_removed_during_a_recording_is_reported() {
     let folder = Folder::new();
     fs::create_dir(folder.path("gone")).unwrap();
     let mut command = klock(&folder);
-    // klock has created all files when it starts the command.
-    command.args(["record", "-q", "-o", "gone/trace.parquet", "--", "sh", "-c", "touch started; sleep 3"]);
+    // klock has created all files when it starts the command, which ends once they are removed.
+    let script = "touch started; while [ -e started ]; do sleep 0.1; done";
+    command.args(["record", "-q", "-o", "gone/trace.parquet", "--", "sh", "-c", script]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     soon("the command", || folder.path("started").exists());
-    soon("its end", || fs::remove_dir_all(folder.path("gone")).is_ok());
+    soon("the end of the folder", || fs::remove_dir_all(folder.path("gone")).is_ok());
+    fs::remove_file(folder.path("started")).unwrap();
     end(child).fails(5, &["gone/trace.parquet", "the file was removed"]);
 }
 

@@ -13,7 +13,7 @@ fn has_java() -> bool {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: compares with Spark and DuckDB"]
 fn spark_as_a_cluster_gives_the_rows_of_duckdb() {
     let Some(python) = python() else { return skip("needs the python engines") };
     if !has_java() {
@@ -55,7 +55,7 @@ fn klock_that_stops(directory: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-#[ignore = "needs the Python environment of cargo xtask setup; run by cargo xtask test"]
+#[ignore = "full: runs a Spark cluster"]
 fn rollups_made_by_a_cluster_are_klocks_own_although_a_worker_is_killed() {
     let Some(python) = python() else { return skip("needs the python engines") };
     if !has_java() {

@@ -17,8 +17,8 @@ use crate::support::{ATTACKER, Running, arena::Arena, fixture, klock, set_mode};
 
 /// Maximum resident memory of klock under attack.
 pub(crate) const MAX_RSS_KB: u64 = 500 << 10;
-/// The time within which klock must end after its command.
-pub(crate) const END_LIMIT: Duration = Duration::from_secs(120);
+/// Bound on the end of klock after its command, and on other steps: it ends hangs only.
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(300);
 
 /// The honest command: waits, runs a program with known counts some times, and waits again.
 const SCRIPT: &str = "#!/bin/sh

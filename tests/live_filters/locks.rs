@@ -72,7 +72,7 @@ fn a_kernel_mutex_is_selected_by_its_address_in_an_earlier_trace() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    let rounds = 200;
+    let rounds = 50;
     let mut program = Program::fixture("known_mutex", &[&rounds.to_string()]);
     let pid = program.pid.clone();
     let whole = ["-p", &pid, "--locks", "kernel", "--contended-only", "--kernel-addresses"];

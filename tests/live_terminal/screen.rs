@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::support::soon;
 
-/// Longest time for anything to appear.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+/// Longest time for anything to appear: it ends what hangs.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// A shell in a terminal, in a directory of its own.
 pub(crate) struct Screen {
@@ -66,18 +66,18 @@ impl Screen {
     /// Waits until the screen contains this, and returns its lines.
     #[track_caller]
     pub(crate) fn until(&self, part: &str) -> String {
-        self.until_any(&[part])
+        self.until_shown(part, |text| text.contains(part))
     }
 
     #[track_caller]
-    pub(crate) fn until_any(&self, parts: &[&str]) -> String {
+    fn until_shown(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
         let started = Instant::now();
         loop {
             let text = self.text();
-            if parts.iter().any(|part| text.contains(part)) {
+            if is_shown(&text) {
                 return text;
             }
-            assert!(started.elapsed() < LIMIT, "none of {parts:?} on the screen:\n{text}");
+            assert!(started.elapsed() < LIMIT, "no '{what}' on the screen:\n{text}");
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -109,7 +109,8 @@ impl Screen {
 
     #[track_caller]
     pub(crate) fn end(&self, marker: &str) -> String {
-        let text = self.until(marker);
+        // The prompt comes after all of the line.
+        let text = self.until_shown(marker, |text| text.contains(marker) && text.ends_with('$'));
         text.lines().filter(|line| !line.starts_with('$')).collect::<Vec<_>>().join("\n")
     }
 }

@@ -56,7 +56,7 @@ export async function open(program, file, { width = 1400, height = 1000, dark = 
     return result.value;
   };
   await send("Page.navigate", { url: `file://${file}` });
-  const until = Date.now() + 60_000;
+  const until = Date.now() + 300_000;
   while (!(await evaluate("document.documentElement?.dataset.ready ?? ''"))) {
     if (errors.length || Date.now() > until) throw new Error(`the page is not ready: ${errors.join("; ")}`);
     await new Promise((next) => setTimeout(next, 20));

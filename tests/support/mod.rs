@@ -97,6 +97,41 @@ pub fn soon(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Bound on repeating what the world must do: contention, a preemption, a recording without loss.
+const WORLD: Duration = Duration::from_secs(300);
+
+/// Repeats an attempt until it returns something. `None` means that the world did not do its part, such as a contention
+/// that did not come about; what klock gets wrong must panic instead. Fails after five minutes.
+#[track_caller]
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(begun.elapsed() < WORLD, "{what}: not in {attempts} attempts within {WORLD:?}");
+    }
+}
+
+/// Decides what no single recording can decide, for tests of the full size: an attempt that panics has failed, and at most
+/// `may_fail` of `attempts` may. Ends as soon as the decision is certain.
+#[track_caller]
+pub fn most_of(attempts: u32, may_fail: u32, mut attempt: impl FnMut()) {
+    let mut failed = 0;
+    for n in 0..attempts {
+        if n - failed >= attempts - may_fail {
+            return;
+        }
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt)).is_err() {
+            failed += 1;
+            println!("attempt {} of {attempts} failed", n + 1);
+        }
+        assert!(failed <= may_fail, "{failed} of {} attempts failed; {may_fail} of {attempts} may", n + 1);
+    }
+}
+
 /// Sets a flag at the end of a scope, also if the test fails there: threads that run until it is set end.
 pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
@@ -193,10 +228,10 @@ fn passed<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-/// Runs it to its end, within three minutes.
+/// Runs it to its end, within ten minutes: the limit ends what hangs.
 #[track_caller]
 pub fn run(command: &mut Command) -> Ended {
-    Running::start(command.stdin(Stdio::null())).end_within(Duration::from_secs(180))
+    Running::start(command.stdin(Stdio::null())).end_within(SESSION)
 }
 
 /// Returns all events of a trace.
@@ -251,7 +286,7 @@ pub fn cannot_record() -> Option<&'static str> {
 }
 
 /// Bound on a recording of a program; generous, because the machine may be busy.
-const SESSION: Duration = Duration::from_secs(180);
+const SESSION: Duration = Duration::from_secs(600);
 
 /// Starts a program that prints `ready PID`, records it from the line that lets it go on until its `done`, and returns its output.
 ///

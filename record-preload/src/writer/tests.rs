@@ -126,6 +126,8 @@ fn a_stack_without_room_is_not_counted() {
 #[test]
 fn threads_at_once_deliver_or_count_every_record() {
     const RECORDS: u64 = 200_000;
+    /// The number of chunks that were taken from idle threads.
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
     struct Shared(Memory);
     // SAFETY: threads use it as the threads of a process do.
     unsafe impl Sync for Shared {}
@@ -136,7 +138,15 @@ fn threads_at_once_deliver_or_count_every_record() {
             .map(|thread| {
                 scope.spawn(move || {
                     let mut session = Session::start(&{ shared }.0);
-                    for n in 0..RECORDS {
+                    session.put();
+                    // Idle until a chunk is taken.
+                    for _ in 0..300_000 {
+                        if TAKEN.load(Ordering::Relaxed) > 0 {
+                            break;
+                        }
+                        std::thread::sleep(core::time::Duration::from_millis(1));
+                    }
+                    for n in 1..RECORDS {
                         session.put();
                         if (n + thread) % 10_000 == 0 {
                             std::thread::sleep(core::time::Duration::from_millis(3));
@@ -152,7 +162,6 @@ fn threads_at_once_deliver_or_count_every_record() {
         let mut cursors: Vec<(Cursor, bool, bool)> = vec![Default::default(); 4];
         let memory = &shared.0;
         let mut ended = 0;
-        let mut taken = 0;
         while ended < 4 {
             for (index, (cursor, revoked, is_over)) in cursors.iter_mut().enumerate() {
                 // SAFETY: the slot is in the region.
@@ -194,7 +203,7 @@ fn threads_at_once_deliver_or_count_every_record() {
                     if busy == 0
                         && limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok()
                     {
-                        taken += 1;
+                        TAKEN.fetch_add(1, Ordering::Relaxed);
                         // SAFETY: as above.
                         let head = unsafe { slot::atomic_u64(&raw mut (*slot).head) }.load(Ordering::Acquire);
                         cursor.cut(head, &mut chunks);
@@ -222,7 +231,7 @@ fn threads_at_once_deliver_or_count_every_record() {
         }
         assert!(owned.is_empty());
         assert_eq!(free(memory), 64);
-        assert!(taken > 0, "no chunk of an idle thread was taken");
+        assert!(TAKEN.load(Ordering::Relaxed) > 0, "no chunk of an idle thread was taken");
     });
 }
 

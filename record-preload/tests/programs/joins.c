@@ -1,6 +1,7 @@
 /* Joins of threads with every outcome that one program can bring about. Each is said on a line when it is over:
    `HOW thread-id = answer`, with HOW: `waits`, `at-once`, `gives-up` (a wait that ends without the thread), `refused` (no wait). */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,10 @@
 #include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* The last thread, once it ends or joins. */
 static atomic_int tid;
+/* Who joins the last thread, which ends when this sleeps; -1 if it ends without that. */
+static atomic_int joiner;
 
 static struct timespec in_ms(clockid_t clock, long ms)
 {
@@ -31,39 +35,67 @@ static struct timespec in_ms(clockid_t clock, long ms)
 		printf("%s %lu = %ld %d\n", how, (unsigned long)(thread), said_, errno); \
 	} while (0)
 
-/* Locks once, so that it is recorded, and ends after some milliseconds. */
-static void *lasts(void *ms)
+static int own_tid(void)
+{
+	return (int)syscall(SYS_gettid);
+}
+
+/* Returns whether a thread of this process sleeps. */
+static int is_asleep(int thread)
+{
+	char path[64], text[512] = "";
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+	int file = open(path, O_RDONLY);
+	ssize_t length = read(file, text, sizeof text - 1);
+	close(file);
+	const char *state = length > 0 ? strrchr(text, ')') : NULL;
+	return state && state[1] == ' ' && state[2] == 'S';
+}
+
+static void until_joined(void)
+{
+	while (joiner == 0 || (joiner > 0 && !is_asleep(joiner)))
+		usleep(200);
+}
+
+/* Joins; the thread ends when this sleeps. */
+#define WAITING(join) (joiner = own_tid(), join)
+
+/* Locks once, so that it is recorded, and ends when it is joined. */
+static void *lasts(void *value)
 {
 	pthread_mutex_lock(&mutex);
 	pthread_mutex_unlock(&mutex);
-	usleep((long)ms * 1000);
-	tid = (int)syscall(SYS_gettid);
-	return ms;
+	until_joined();
+	tid = own_tid();
+	return value;
 }
 
-static int lasts_c11(void *ms)
+static int lasts_c11(void *value)
 {
-	return (int)(long)lasts(ms) + 1;
+	return (int)(long)lasts(value) + 1;
 }
 
 static pthread_t start(void *(*function)(void *), void *argument)
 {
 	pthread_t thread;
-	tid = 0;
+	tid = joiner = 0;
 	if (pthread_create(&thread, NULL, function, argument) != 0)
 		_exit(9);
 	return thread;
 }
 
-/* Waits until the last thread is gone. */
+/* Lets the last thread end, and waits until it is gone. */
 static void gone(void)
 {
+	joiner = -1;
 	while (tid == 0 || syscall(SYS_tgkill, getpid(), (int)tid, 0) == 0)
 		usleep(100);
 }
 
 static void *joins_forever(void *thread)
 {
+	tid = own_tid();
 	pthread_join((pthread_t)thread, NULL);
 	return NULL;
 }
@@ -71,12 +103,13 @@ static void *joins_forever(void *thread)
 static void *joins_itself(void *unused)
 {
 	SAY("refused", pthread_self(), pthread_join(pthread_self(), NULL));
+	tid = own_tid();
 	return unused;
 }
 
 static void *never_locks(void *unused)
 {
-	usleep(5000);
+	until_joined();
 	return unused;
 }
 
@@ -86,60 +119,62 @@ int main(void)
 	void *value = NULL;
 	pthread_t thread = start(lasts, (void *)30);
 	SAY("refused", thread, pthread_tryjoin_np(thread, &value));
-	SAY("waits", thread, pthread_join(thread, &value));
+	SAY("waits", thread, WAITING(pthread_join(thread, &value)));
 	printf("value %ld\n", (long)value);
 
 	/* Its place is used again. */
-	thread = start(lasts, (void *)0);
+	thread = start(lasts, NULL);
 	gone();
 	SAY("at-once", thread, pthread_join(thread, &value));
-	thread = start(lasts, (void *)0);
+	thread = start(lasts, NULL);
 	gone();
 	SAY("at-once", thread, pthread_tryjoin_np(thread, NULL));
 
-	thread = start(lasts, (void *)200);
+	thread = start(lasts, NULL);
 	soon = in_ms(CLOCK_REALTIME, 10);
 	SAY("gives-up", thread, pthread_timedjoin_np(thread, &value, &soon));
 	soon = in_ms(CLOCK_MONOTONIC, 10);
 	SAY("gives-up", thread, pthread_clockjoin_np(thread, &value, CLOCK_MONOTONIC, &soon));
-	SAY("waits", thread, pthread_timedjoin_np(thread, &value, NULL));
+	SAY("waits", thread, WAITING(pthread_timedjoin_np(thread, &value, NULL)));
 
-	thread = start(lasts, (void *)40);
-	soon = in_ms(CLOCK_MONOTONIC, 5000);
-	SAY("waits", thread, pthread_clockjoin_np(thread, &value, CLOCK_MONOTONIC, &soon));
+	thread = start(lasts, NULL);
+	struct timespec late = in_ms(CLOCK_MONOTONIC, 600000);
+	SAY("waits", thread, WAITING(pthread_clockjoin_np(thread, &value, CLOCK_MONOTONIC, &late)));
 	thread = start(never_locks, NULL);
-	SAY("waits", thread, pthread_join(thread, &value));
+	SAY("waits", thread, WAITING(pthread_join(thread, &value)));
 
 	/* Refused by the C library: itself, and a detached thread. */
 	thread = start(joins_itself, NULL);
-	usleep(50000);
+	gone();
 	pthread_join(thread, NULL);
-	thread = start(lasts, (void *)100);
+	thread = start(lasts, NULL);
 	pthread_detach(thread);
 	SAY("gives-up", thread, pthread_join(thread, &value));
 	gone();
 
 	/* A joining thread that is cancelled, and another one that joins after it. */
-	thread = start(lasts, (void *)200);
+	thread = start(lasts, NULL);
 	pthread_t other = start(joins_forever, (void *)thread);
-	usleep(50000);
+	while (tid == 0 || !is_asleep(tid))
+		usleep(200);
 	pthread_cancel(other);
 	pthread_join(other, &value);
 	printf("cancelled %d\n", value == PTHREAD_CANCELED);
-	SAY("waits", thread, pthread_join(thread, &value));
+	SAY("waits", thread, WAITING(pthread_join(thread, &value)));
 
 	thrd_t simple;
 	int number = 0;
+	joiner = 0;
 	thrd_create(&simple, lasts_c11, (void *)20);
-	SAY("waits", simple, thrd_join(simple, &number));
+	SAY("waits", simple, WAITING(thrd_join(simple, &number)));
 	printf("number %d\n", number);
 	fflush(stdout);
 
 	/* A child has threads of its own, at the addresses of its parent's. */
 	pid_t child = fork();
 	if (child == 0) {
-		thread = start(lasts, (void *)20);
-		SAY("waits", thread, pthread_join(thread, &value));
+		thread = start(lasts, NULL);
+		SAY("waits", thread, WAITING(pthread_join(thread, &value)));
 		fflush(stdout);
 		_exit(0);
 	}

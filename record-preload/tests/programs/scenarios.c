@@ -1,6 +1,7 @@
 /* Situations in which a recorder may stumble, one for each first argument. Each prints what it did: `NAME NUMBER` lines. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -162,7 +163,8 @@ static int signals(void)
 {
 	every_us(50, lock_in_handler, SA_RESTART);
 	long times = 0;
-	while (handled < 3000) {
+	/* All that is recorded fits into the pool, however late the timer is. */
+	while (handled < 3000 && times < 10000000) {
 		pair(&mutex, 100);
 		times += 100;
 	}
@@ -198,14 +200,30 @@ static int jumps(void)
 	}
 	struct itimerval timer = { { 0, 0 }, { 0, 40 + times % 13 } };
 	setitimer(ITIMER_REAL, &timer, NULL);
-	for (;;) {
+	/* All that is recorded fits into the pool, however late the timer is. */
+	for (int i = 0; i < 3000; i++) {
 		pthread_mutex_lock(&recursive);
 		pthread_mutex_unlock(&recursive);
 		pairs++;
 	}
+	for (;;)
+		pause();
 }
 
-/* Threads that are cancelled in their waits. */
+/* Threads that are cancelled before their waits or in them. */
+static atomic_int waiter;
+
+static int is_asleep(int thread)
+{
+	char path[64], text[512] = "";
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+	int file = open(path, O_RDONLY);
+	ssize_t length = read(file, text, sizeof text - 1);
+	close(file);
+	const char *state = length > 0 ? strrchr(text, ')') : NULL;
+	return state && state[1] == ' ' && state[2] == 'S';
+}
+
 static void unlock(void *lock)
 {
 	pthread_mutex_unlock(lock);
@@ -213,6 +231,7 @@ static void unlock(void *lock)
 
 static void *waits_for_condition(void *unused)
 {
+	waiter = (int)syscall(SYS_gettid);
 	pthread_mutex_lock(&mutex);
 	pthread_cleanup_push(unlock, &mutex);
 	for (;;)
@@ -223,6 +242,7 @@ static void *waits_for_condition(void *unused)
 
 static void *waits_for_semaphore(void *unused)
 {
+	waiter = (int)syscall(SYS_gettid);
 	sem_wait(&semaphore);
 	return unused;
 }
@@ -244,8 +264,11 @@ static int cancels(void)
 		for (int i = 0; i < 2; i++) {
 			pthread_t thread;
 			void *answer;
+			waiter = 0;
 			pthread_create(&thread, NULL, functions[i], NULL);
 			usleep(round * 20);
+			while (round % 2 && (waiter == 0 || !is_asleep(waiter)))
+				usleep(100);
 			pthread_cancel(thread);
 			pthread_join(thread, &answer);
 			if (answer != PTHREAD_CANCELED)

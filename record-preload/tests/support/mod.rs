@@ -217,7 +217,22 @@ impl Outcome {
     }
 }
 
-/// Runs a command with the library for at most a minute, and returns its records.
+/// Bound on what a test waits for; ends only what hangs.
+const HANGS: Duration = Duration::from_secs(300);
+
+/// Repeats an attempt until it returns something. `None` means that the machine did not do its part; what the library does wrong must
+/// panic instead.
+pub(crate) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(begun.elapsed() < HANGS, "not within {HANGS:?}: {what}");
+    }
+}
+
+/// Runs a command with the library to its end, and returns its records.
 pub(crate) fn record(options: &Options, command: &mut Command) -> Outcome {
     let killed_after = None;
     run(options, command, killed_after)
@@ -255,7 +270,7 @@ pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option
         text
     });
     let started = Instant::now();
-    let limit = killed_after.unwrap_or(Duration::from_secs(60));
+    let limit = killed_after.unwrap_or(HANGS);
     let status = loop {
         if let Some(status) = child.try_wait().expect("a child of ours") {
             break status;

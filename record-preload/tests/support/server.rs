@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs,
     hint::black_box,
     mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -116,13 +117,20 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         (*region).chunk_bytes = options.chunk_bytes;
         (*region).chunks = chunks;
         (*region).max_frames = options.max_frames;
-        (*region).clock = if cfg!(target_arch = "x86_64") { clock::TSC } else { clock::MONOTONIC };
+        (*region).clock = cheapest_clock();
         (*region).lossless = options.lossless.into();
         (*region).active = (!options.inactive).into();
         (*region).fresh_chunks.filled = u64::from(chunks).into();
         send(&socket, &memory);
         Some(Mapped { hello, region, bytes, sessions: HashMap::new(), owned: HashSet::new() })
     }
+}
+
+/// Returns the clock that klock would choose: only where the kernel uses the time-stamp counter, it is the same on all processors.
+fn cheapest_clock() -> u32 {
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let is_stable = source.is_ok_and(|source| source.trim() == "tsc");
+    if cfg!(target_arch = "x86_64") && is_stable { clock::TSC } else { clock::MONOTONIC }
 }
 
 /// Sends a byte with a descriptor.

@@ -197,10 +197,12 @@ mod tests {
         let last = read(kind);
         let mut timeline = Timeline::new(first, last);
         // A tick is shorter than a nanosecond wherever there is such a counter; the kernel may correct its clock by 500 ppm.
-        let error = first.error + middle.error + last.error + 5_000 + 2;
+        let corrected = (last.ns - first.ns) / 2000;
+        let error = first.error + middle.error + last.error + corrected + 2;
         let off = timeline.ns(middle.ticks & LOW_MASK).abs_diff(middle.ns);
         assert!(off <= error, "{off} ns, and at most {error} were expected");
-        assert!(last.error < 100_000, "{last:?}");
+        // Unless others get the processor in each try.
+        assert!((0..10_000).any(|_| read(kind).error < 100_000));
     }
 
     #[test]

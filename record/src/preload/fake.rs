@@ -223,6 +223,13 @@ impl<'a> FakeThread<'a> {
         unsafe { (*self.region.slot(self.index)).first.set(Next::Chunk(chunk), position) };
     }
 
+    /// Publishes this many bytes, whatever its chunk has.
+    pub(super) fn set_head(&mut self, head: u64) {
+        // SAFETY: as in `take`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.region.slot(self.index)).head) }
+            .store(head, Ordering::Release);
+    }
+
     /// Ends the thread.
     pub(super) fn exit(self) {
         let slot = self.region.slot(self.index);

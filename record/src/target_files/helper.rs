@@ -25,7 +25,7 @@ pub(super) const ARGUMENT: &str = "__target-files";
 /// the parsers of two recordings cannot signal each other.
 const FIRST_UID: u32 = 1_950_000_000;
 /// Time for the start of a helper on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 30 });
 /// A helper that computes, rather than waits, may take longer by this factor, because others may need the processors.
 const BUSY_FACTOR: u32 = 10;
 /// Time between two looks at whether a helper may still take time.

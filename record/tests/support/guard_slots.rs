@@ -1,6 +1,7 @@
 //! Access to the guard's slots in the BPF map `CPU` of the recording that runs in this process.
 //!
-//! Values are read and written whole, so a test does that only while no recorded task runs.
+//! Values are read and written whole, so a test does that only while no recorded task runs. A program of another task that runs
+//! meanwhile may free its own slot after that.
 
 use std::{
     fs, io,
@@ -45,6 +46,15 @@ impl GuardSlots {
             }
         }
         self.call(2, &mut values);
+    }
+
+    /// Returns whether the first `count` slots of every CPU belong to a task.
+    pub(crate) fn belong(&self, count: usize, owner: u64) -> bool {
+        let mut values = vec![0_u8; self.bytes_per_cpu * self.cpus];
+        self.call(1, &mut values);
+        let mut slots =
+            values.chunks_exact(self.bytes_per_cpu).flat_map(|cpu| cpu.chunks_exact(8).take(count));
+        slots.all(|slot| *slot == owner.to_ne_bytes())
     }
 
     /// `BPF_MAP_LOOKUP_ELEM` (1) or `BPF_MAP_UPDATE_ELEM` (2) of the only key.

@@ -6,11 +6,11 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
-    sync::mpsc,
+    sync::{OnceLock, mpsc},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use record::{LockSources, Options, RecordError, SchedRows, Stop, Summary, Target};
@@ -37,6 +37,29 @@ pub fn skipped() -> bool {
     true
 }
 
+/// Bound on every wait, and on repeating what the world must do; generous, because the machine may be busy.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// Repeats an attempt until it returns something. `None` means that the world did not do its part; what klock gets wrong must
+/// panic instead.
+#[track_caller]
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(begun.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+    }
+}
+
+/// Builds `fixtures/programs/known_calls.c`, once in a test program.
+fn known_calls() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    BUILT.get_or_init(|| xtask::fixture::build("known_calls", directory, &[]).expect("gcc builds it"))
+}
+
 /// A run of `fixtures/programs/known_calls.c` that waits for its next round. Dropping it kills it.
 pub struct Program {
     child: Child,
@@ -47,9 +70,7 @@ pub struct Program {
 
 impl Program {
     pub fn start(what: &str, threads: u64, calls: u64) -> Self {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let program = xtask::fixture::build("known_calls", directory, &[]).expect("gcc builds known_calls");
-        let mut child = Command::new(program)
+        let mut child = Command::new(known_calls())
             .args([what, &threads.to_string(), &calls.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -131,14 +152,15 @@ impl Recording {
                 began.send(()).ok();
             })
         });
-        begun.recv_timeout(Duration::from_secs(60)).expect("it began to record; is this root?");
+        begun.recv_timeout(LIMIT).expect("it began to record; is this root?");
         Self { directory, stop, thread }
     }
 
     /// Ends it and reads its trace.
     pub fn end(self) -> Recorded {
         self.stop.request("test");
-        self.thread.join().unwrap().unwrap();
+        let summary = self.thread.join().unwrap().unwrap();
+        let has_names = !summary.warnings.iter().any(|warning| warning.contains("could not be examined"));
         let trace = Trace::open(&self.directory.path().join("t.parquet")).unwrap();
         let mut events = Vec::new();
         for batch in trace.events().unwrap() {
@@ -146,7 +168,7 @@ impl Recording {
         }
         let (locks, tasks, stacks) =
             (trace.locks().unwrap(), trace.tasks().unwrap(), trace.stacks().unwrap());
-        Recorded { trace, events, locks, tasks, stacks }
+        Recorded { trace, events, locks, tasks, stacks, has_names }
     }
 }
 
@@ -157,6 +179,8 @@ pub struct Recorded {
     pub locks: Vec<LockRow>,
     pub tasks: Vec<TaskRow>,
     pub stacks: Vec<Stack>,
+    /// Whether klock read the program's files in time. Otherwise, it says that names are missing.
+    pub has_names: bool,
 }
 
 impl Recorded {
