@@ -193,7 +193,6 @@ fn tools() -> Result<Result<Tools, String>> {
             .arg(target().join("tools"))
             .env("LLVM_PREFIX", &prefix)
             .env("RUSTFLAGS", format!("-L {}", prefix.join("lib").display()))
-            .minutes(20)
             .stream()?;
         if !done.ok {
             return Ok(Err("cargo could not install bpf-linker (offline?)".to_owned()));

@@ -177,7 +177,7 @@ fn path_with(klock: Option<&Path>) -> Result<OsString> {
     let directory = match klock.and_then(Path::parent) {
         Some(directory) => directory.to_owned(),
         None => {
-            Run::cargo(&["build", "--quiet", "--package", "klock"]).minutes(25).must()?;
+            Run::cargo(&["build", "--quiet", "--package", "klock"]).must()?;
             target().join("debug")
         }
     };

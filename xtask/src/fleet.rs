@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if distinct < *hosts {
         let copied =
             Run::new(setup::python(), &[]).arg(root().join("tests/python/copy_rollups.py")).arg(output);
-        let copied = copied.args([distinct.to_string(), hosts.to_string()]).minutes(60).stream()?;
+        let copied = copied.args([distinct.to_string(), hosts.to_string()]).stream()?;
         ensure!(copied.ok, "cannot copy the rollups; run cargo xtask setup for the Python environment");
     }
     say(&format!("{hosts} hosts of {events} events each below {}", output.display()));

@@ -104,7 +104,7 @@ pub(crate) fn klock(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = given {
         return fs::canonicalize(path).with_context(|| path.display().to_string());
     }
-    Run::cargo(&["build", "--release", "-p", "klock"]).minutes(25).must()?;
+    Run::cargo(&["build", "--release", "-p", "klock"]).must()?;
     Ok(target().join("release/klock"))
 }
 

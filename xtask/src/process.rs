@@ -32,7 +32,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-/// A program to run to its end, in the workspace, for at most ten minutes unless told otherwise.
+/// A program to run to its end, in the workspace, for at most two hours unless told otherwise: the limit ends what hangs, and a
+/// busy machine does not reach it.
 #[derive(Debug)]
 pub struct Run {
     words: Vec<OsString>,
@@ -45,7 +46,7 @@ impl Run {
     /// `program` with `arguments`.
     pub fn new(program: impl AsRef<OsStr>, arguments: &[&str]) -> Self {
         let words = vec![program.as_ref().to_owned()];
-        Self { words, minutes: 10, environment: Vec::new(), directory: root() }.args(arguments)
+        Self { words, minutes: 120, environment: Vec::new(), directory: root() }.args(arguments)
     }
 
     /// Returns a run of the cargo that runs this chore.

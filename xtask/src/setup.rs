@@ -93,8 +93,9 @@ pub(crate) fn has_engines() -> bool {
 
 /// Installs everything and prints what is missing.
 pub(crate) fn run() -> Result<bool> {
+    let names: Vec<&str> = PROGRAMS.iter().chain(LIBRARIES).map(|(name, _)| *name).collect();
     let missing: Vec<String> =
-        [components()?, packages()?, engines()?, viewers()?].into_iter().flatten().collect();
+        [components()?, packages(&names)?, engines()?, viewers()?].into_iter().flatten().collect();
     for reason in &missing {
         say(&format!("missing: {reason}"));
     }
@@ -110,26 +111,20 @@ pub(crate) fn components() -> Result<Option<String>> {
     Ok((!complete()).then(|| "cannot find rustfmt and clippy; install them beside cargo".to_owned()))
 }
 
-/// Installs the Debian packages whose programs or libraries are missing. Returns a reason if some are still missing.
-pub(crate) fn packages() -> Result<Option<String>> {
-    let missing = || {
-        let programs = PROGRAMS.iter().filter(|(program, _)| !has(program));
-        programs.chain(LIBRARIES.iter().filter(|(library, _)| !has_library(library))).collect::<Vec<_>>()
-    };
-    let names: Vec<&str> = missing().iter().map(|(_, package)| *package).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let installed = install(&names)?;
-    let left: Vec<&str> = missing().iter().map(|(program, _)| *program).collect();
-    Ok(match (left.is_empty(), installed) {
-        (true, _) => None,
-        (false, None) => Some(format!("the Debian packages lack {}", left.join(", "))),
-        (false, Some(reason)) => Some(reason),
-    })
+/// Installs the Debian packages of those of these programs and libraries that are missing. Returns a reason if some still are.
+pub(crate) fn packages(names: &[&str]) -> Result<Option<String>> {
+    let missing =
+        || names.iter().filter(|name| !has(name) && !has_library(name)).copied().collect::<Vec<_>>();
+    let package =
+        |name: &str| PROGRAMS.iter().chain(LIBRARIES).find(|(known, _)| *known == name).map(|(_, of)| *of);
+    let packages: Vec<&str> = missing().into_iter().filter_map(package).collect();
+    let failed = if packages.is_empty() { None } else { install(&packages)? };
+    let left = missing();
+    Ok((!left.is_empty()).then(|| failed.unwrap_or_else(|| format!("cannot find {}", left.join(", ")))))
 }
 
-fn has_library(name: &str) -> bool {
+/// Returns whether a shared library is installed.
+pub(crate) fn has_library(name: &str) -> bool {
     ["x86_64", "aarch64"]
         .iter()
         .any(|machine| Path::new(&format!("/usr/lib/{machine}-linux-gnu/{name}")).exists())
@@ -148,9 +143,8 @@ pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
     if !host::is_root() {
         return Ok(Some(format!("cannot install {names}: not root; run sudo apt-get install {names}")));
     }
-    let apt = |arguments: &[&str]| {
-        Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").minutes(8).stream()
-    };
+    let apt =
+        |arguments: &[&str]| Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").stream();
     let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
     for _ in 0..ATTEMPTS {
         if apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok {
@@ -178,19 +172,23 @@ pub(crate) fn engines() -> Result<Option<String>> {
     Ok((!installed).then(|| format!("cannot install {}: pip failed (offline?)", ENGINES.join(" "))))
 }
 
+/// Returns whether the npm packages of `tests/viewers/package-lock.json` are installed.
+pub(crate) fn has_viewers() -> bool {
+    let (of, directory) = (root().join("tests/viewers"), root().join("target/tools/viewers"));
+    let is_current = |file: &str| matches!((fs::read(of.join(file)), fs::read(directory.join(file))), (Ok(a), Ok(b)) if a == b);
+    directory.join("node_modules").is_dir() && VIEWERS.iter().all(|file| is_current(file))
+}
+
 /// Installs the npm packages of `tests/viewers/package-lock.json`. Returns a reason if they are still missing.
 pub(crate) fn viewers() -> Result<Option<String>> {
+    if has_viewers() {
+        return Ok(None);
+    }
     let directory = root().join("target/tools/viewers");
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    let mut is_current = directory.join("node_modules").is_dir();
     for file in VIEWERS {
         let (from, to) = (root().join("tests/viewers").join(file), directory.join(file));
-        let wanted = fs::read(&from).with_context(|| from.display().to_string())?;
-        is_current &= fs::read(&to).is_ok_and(|found| found == wanted);
-        fs::write(&to, wanted).with_context(|| to.display().to_string())?;
-    }
-    if is_current {
-        return Ok(None);
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
     }
     let Some(npm) = find("npm") else {
         return Ok(Some("cannot install the viewers: no npm here".to_owned()));

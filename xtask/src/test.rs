@@ -1,90 +1,126 @@
-//! `cargo xtask test`: runs the parts of the test suite, each bounded in time, and ends with a table and one line of
-//! counts. A part that cannot run here counts as skipped, and as failed under CI=true.
+//! `cargo xtask test`: runs the parts of the test suite and ends with a table and one line of counts. A part that cannot run
+//! here counts as skipped, and as failed under CI=true.
 //!
-//! Parts run in two stages, and each stage has a side lane:
+//! The suite has three sizes. A part has the least size that includes it:
 //!
-//! | stage    | main lane                                                        | side lane                      |
-//! |----------|------------------------------------------------------------------|--------------------------------|
-//! | building | format, build, generated docs, unit tests, BPF object            | downloads of what is missing   |
-//! | testing  | lints, own kernel, live test files, demo                         | guests of the VM matrix, niced |
+//! | size  | holds                                                                                                    |
+//! |-------|----------------------------------------------------------------------------------------------------------|
+//! | fast  | what needs no root and no download: format, unit tests, command line, documentation, layering            |
+//! | small | also the recordings of real programs whose truth the program itself logs. A test of these two sizes      |
+//! |       | never fails by chance: its result follows from the code and the kernel, on a busy machine, too           |
+//! | full  | also emulated kernels, other tools, viewers and engines, statistics over recordings, attacks of minutes  |
 //!
-//! - Builds, that of the BPF toolchain among them, and unit tests keep both processors busy, so only downloads run beside
-//!   them.
-//! - Live tests run one after the other, each file with one thread: recordings of the whole machine see each other's
-//!   load. They mostly wait, and the last crate of a lint takes one processor. The guests take what is left, at a lower
-//!   priority, and take longest, so they begin with the lints. A live test waits for conditions, never for a length of time,
-//!   and passes on a busy machine.
-//! - Every test program is built once, and then run directly.
+//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, unit tests and lints and
+//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings run one after the other:
+//! some change settings of the whole machine. Every test program is built once, and then run directly.
 
-use std::{thread, time::Instant};
+use std::{collections::BTreeMap, thread, time::Instant};
 
 use anyhow::Result;
 use clap::Args;
 
 use self::{
-    parts::{Context, Lane, Part, Stage},
+    parts::{Context, Lane, Part, Size, Stage},
     tally::Tally,
 };
 use crate::{host, process, table};
 
 mod build;
 mod files;
+mod needs;
 mod parts;
 mod tally;
+mod touched;
 
 /// Run the tests.
 ///
-/// Without options, installs what the tests need and runs everything; most of it needs root. A part that cannot run
-/// here is skipped, and fails under CI=true.
+/// Without options, runs the small size: it installs what its tests need and never fails by chance. Most of the recordings
+/// need root. A part that cannot run here is skipped, and fails under CI=true.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  cargo xtask test --fast              check a change: no root, no VM, no download, under two minutes
+  cargo xtask test --fast              check a change: no root, no download, below a minute
   cargo xtask test --list              show the parts and the tests of each live file
-  cargo xtask test live_names          run one file of live tests
-  cargo xtask test --live pthread kill run the live files whose names contain one of the words
-  CI=true cargo xtask test             run everything and fail if anything is skipped")]
+  cargo xtask test live_names          run the parts whose names contain a word
+  cargo xtask test --full vm           the same, of all sizes
+  cargo xtask test --touched           run the small size, and what else belongs to what changed
+  cargo xtask test --repeat 5          run the small size five times
+  CI=true cargo xtask test --full      run everything and fail if anything is skipped")]
 pub(crate) struct Options {
     /// Run only the parts whose names contain one of these words.
     words: Vec<String>,
-    /// Run only what needs no root, no VM and no download, in a debug build.
-    #[arg(long, conflicts_with = "live")]
+    /// Run only what needs no root and no download.
+    #[arg(long, conflicts_with_all = ["full", "touched"])]
     fast: bool,
-    /// Run only the live test files, which record real programs. Most of them need root.
+    /// Run the parts of all sizes.
     #[arg(long)]
-    live: bool,
+    full: bool,
+    /// Run also the parts of the full size that belong to the files that differ from the main branch; on the main branch
+    /// itself, to the files of the last day's commits.
+    #[arg(long, conflicts_with = "full")]
+    touched: bool,
+    /// Run the selected parts this many times.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    repeat: u32,
     /// List the parts and the tests of each live file instead of running them.
     #[arg(long)]
     list: bool,
 }
 
 impl Options {
-    fn selects(&self, part: &Part) -> bool {
+    /// Returns the selected parts.
+    fn select(&self, all: Vec<Part>) -> Result<Vec<Part>> {
         let plain = |text: &str| text.replace(['_', '-'], " ").to_lowercase();
-        let by_word = self.words.is_empty()
-            || self.words.iter().any(|word| plain(&part.name).contains(plain(word).as_str()));
-        by_word && (!self.fast || part.fast) && (!self.live || part.file.is_some())
+        let by_word = |part: &Part| {
+            let name = plain(&part.name);
+            self.words.is_empty() || self.words.iter().any(|word| name.contains(plain(word).as_str()))
+        };
+        let touched = if self.touched { touched::parts(&touched::files()?) } else { Vec::new() };
+        let by_size = |part: &Part| match part.size {
+            _ if self.full => true,
+            Size::Full => touched.contains(&part.name.as_str()),
+            Size::Small => !self.fast,
+            Size::Fast => true,
+        };
+        Ok(all.into_iter().filter(|part| by_word(part) && by_size(part)).collect())
     }
 }
 
-/// Runs the selected parts. Returns whether nothing failed.
+/// Runs the selected parts, and returns whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let all = parts::all()?;
-    let needs_build = all.iter().any(|part| part.uses_build && options.selects(part));
-    let mut selected: Vec<Part> = Vec::new();
-    for part in all {
-        if options.selects(&part) || part.name == parts::BUILD && needs_build {
-            selected.push(part);
-        }
-    }
-    anyhow::ensure!(!selected.is_empty(), "no part of this name; `cargo xtask test --list` shows all");
+    let selected = options.select(parts::all()?)?;
+    anyhow::ensure!(!selected.is_empty(), "no part of this name; `cargo xtask test --full --list` shows all");
     if options.list {
         print!("{}", list(&selected));
         return Ok(true);
     }
-    let context = Context::new(options.fast);
+    let mut parts = parts::before(&selected);
+    parts.extend(selected);
+    let mut failed_runs = BTreeMap::new();
+    for run in 1..=options.repeat {
+        let begin = Instant::now();
+        for part in run_once(&parts) {
+            *failed_runs.entry(part).or_insert(0) += 1;
+        }
+        if options.repeat > 1 {
+            println!("run {run} of {} took {:.0} s", options.repeat, begin.elapsed().as_secs_f64());
+            failed_runs.iter().for_each(|(part, runs)| println!("{part} failed in {runs} of {run} runs"));
+        }
+    }
+    Ok(failed_runs.is_empty())
+}
+
+/// Runs the parts, prints their table, and returns the names of those that failed.
+fn run_once(parts: &[Part]) -> Vec<String> {
+    let context = Context::default();
     let mut results = Vec::new();
     for stage in [Stage::Building, Stage::Testing] {
-        let lane = |lane| selected.iter().filter(move |part| part.stage == stage && part.lane == lane);
+        if stage == Stage::Testing
+            && parts.iter().any(|part| part.name == parts::BUILD)
+            && context.build().is_err()
+        {
+            break;
+        }
+        let lane = |lane| parts.iter().filter(move |part| part.stage == stage && part.lane == lane);
         let (main, side): (Vec<&Part>, Vec<&Part>) = (lane(Lane::Main).collect(), lane(Lane::Side).collect());
         thread::scope(|scope| {
             let beside = scope.spawn(|| side.iter().map(|part| beside(part, &context)).collect::<Vec<_>>());
@@ -93,11 +129,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
                 let done = Done::of(part, &context);
                 done.print_reasons();
                 results.push(done);
+                if part.name == parts::BUILD && context.build().is_err() {
+                    break;
+                }
             }
             results.extend(beside.join().unwrap_or_default());
         });
     }
-    Ok(conclude(&results))
+    conclude(&results);
+    results.into_iter().filter(|done| done.tally.failed > 0).map(|done| done.name).collect()
 }
 
 /// A part that has run.
@@ -110,7 +150,10 @@ struct Done {
 impl Done {
     fn of(part: &Part, context: &Context) -> Self {
         let begin = Instant::now();
-        let tally = (part.run)(context).unwrap_or_else(|error| Tally::failed(format!("{error:#}")));
+        let tally = match needs::missing(&part.needs) {
+            Some(need) => Tally::skipped(format!("needs {need}")),
+            None => (part.run)(context).unwrap_or_else(|error| Tally::failed(format!("{error:#}"))),
+        };
         let tally = if host::is_ci() { tally.strict() } else { tally };
         Self { name: part.name.clone(), tally, seconds: begin.elapsed().as_secs_f64() }
     }
@@ -143,27 +186,21 @@ fn beside(part: &Part, context: &Context) -> Done {
 }
 
 /// Prints the table and the line of counts that CI reads.
-fn conclude(results: &[Done]) -> bool {
+fn conclude(results: &[Done]) {
     let rows: Vec<Vec<String>> = results.iter().map(Done::row).collect();
     println!("\n{}", table::markdown(&["part", "passed", "failed", "skipped", "seconds", "why"], &rows));
     let sum = results.iter().fold(Tally::default(), |sum, done| sum.merge(&done.tally));
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
-    sum.failed == 0
 }
 
 /// Returns the names of the parts, what each needs, and the tests of each live file.
 fn list(parts: &[Part]) -> String {
     let mut text = String::new();
     for part in parts {
-        let needs = part.file.as_ref().map_or_else(String::new, |file| {
-            format!(
-                "  ({}; needs {})",
-                file.path,
-                file.needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            )
-        });
+        let needs: Vec<String> = part.needs.iter().map(ToString::to_string).collect();
+        let needs = if needs.is_empty() { String::new() } else { format!("  (needs {})", needs.join(", ")) };
         text += &format!("{}{needs}\n", part.name);
-        for test in part.file.iter().flat_map(|file| &file.tests) {
+        for test in &part.tests {
             text += &format!("    {test}\n");
         }
     }

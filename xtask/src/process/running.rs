@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 /// Bound on starting to record and on the first output of a program. Generous, because the machine may be busy.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_secs(600);
 /// Bound on the end of a recorder after Ctrl-C.
-const FINISH: Duration = Duration::from_secs(120);
+const FINISH: Duration = Duration::from_secs(600);
 
 /// A program in the background, with its output in files. Dropping it kills it, and its process group if it leads one.
 #[derive(Debug)]

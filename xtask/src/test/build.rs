@@ -14,11 +14,20 @@ pub(super) struct TestProgram {
     pub(super) target: String,
     /// Whether it has the unit tests of a library or a program.
     pub(super) is_unit: bool,
-    /// Whether property tests run fewer cases.
-    is_fast: bool,
+    /// Whether it tests the in-process recorder.
+    pub(super) is_preload: bool,
     /// Directory of its package, where its tests run.
     package: PathBuf,
     executable: PathBuf,
+}
+
+/// The cases of property tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cases {
+    /// A twentieth, the same in each run.
+    Few,
+    /// All, different in each run.
+    All,
 }
 
 /// The programs that the parts run.
@@ -29,34 +38,18 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// Builds. A fast build is unoptimised and leaves out the in-process recorder, whose tests build its library.
-    pub(super) fn make(fast: bool) -> Result<Self> {
-        /// The release of these crates is one unit, whose functions are inlined into each other. As one unit, their unit tests would
-        /// compile on one processor for minutes after everything else.
-        const UNITS: [&str; 4] = [
-            "--config",
-            "profile.release.package.analyze.codegen-units=16",
-            "--config",
-            "profile.release.package.record.codegen-units=16",
-        ];
-        const ALL: [&str; 4] = ["--release", "--workspace", "--exclude", "record-ebpf"];
+    /// Builds klock and the test programs of all crates in the dev profile.
+    pub(super) fn make() -> Result<Self> {
+        let cargo = Run::cargo(&["test", "--no-run", "--workspace", "--exclude", "record-ebpf"]);
+        let messages = cargo.args(["--message-format=json-render-diagnostics"]).read_with_progress()?;
         let mut build = Self::default();
-        let commands = if fast {
-            vec![Vec::new()]
-        } else {
-            let other_tests = ["--bins", "--test", "*"];
-            vec![[&ALL[..], &other_tests].concat(), [&ALL[..], &["--lib"], &UNITS].concat()]
-        };
-        for options in commands {
-            let cargo = Run::cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
-            build.add(&cargo.args(options).minutes(30).read_with_progress()?, fast)?;
-        }
+        build.add(&messages)?;
         ensure!(build.klock.is_file(), "cargo did not name klock's executable");
         Ok(build)
     }
 
     /// Adds the programs in cargo's messages, and puts all in order.
-    fn add(&mut self, messages: &str, is_fast: bool) -> Result<()> {
+    fn add(&mut self, messages: &str) -> Result<()> {
         for line in messages.lines().filter(|line| line.starts_with('{')) {
             let message: Value = serde_json::from_str(line).context("cargo's messages")?;
             let Some(executable) = message["executable"].as_str() else { continue };
@@ -67,10 +60,11 @@ impl Build {
                 let manifest = text(&message["manifest_path"]);
                 let package = Path::new(&manifest).parent().unwrap_or(Path::new("/")).to_owned();
                 let is_unit = kind != "test";
+                let is_preload = package.ends_with("record-preload");
                 self.tests.push(TestProgram {
                     target,
                     is_unit,
-                    is_fast,
+                    is_preload,
                     package,
                     executable: executable.into(),
                 });
@@ -87,13 +81,18 @@ impl TestProgram {
     fn command(&self, arguments: &[&str]) -> Run {
         // As cargo runs it. Tests that need cargo get the one that built them.
         let run = Run::new(&self.executable, arguments).directory(&self.package);
-        let run = run.env("CARGO_MANIFEST_DIR", &self.package);
-        if self.is_fast { run.env("KLOCK_FAST_TESTS", "1") } else { run }
+        run.env("CARGO_MANIFEST_DIR", &self.package)
     }
 
     /// Runs its tests, with arguments of the harness.
-    pub(super) fn run(&self, arguments: &[&str], minutes: u32) -> Result<Outcome> {
-        self.command(arguments).env("KLOCK_PICTURES", pictures()?).minutes(minutes).stream()
+    pub(super) fn run(&self, arguments: &[&str], cases: Cases) -> Result<Outcome> {
+        let run = self.command(arguments).env("KLOCK_PICTURES", pictures()?);
+        match cases {
+            // The result follows from the code: the same seed gives the same cases.
+            Cases::Few => run.env("KLOCK_FAST_TESTS", "1").env("PROPTEST_RNG_SEED", "1"),
+            Cases::All => run,
+        }
+        .stream()
     }
 
     /// Returns the names of its ignored tests.
@@ -129,7 +128,7 @@ mod tests {
             serde_json::json!({"reason": "build-finished", "success": true}),
         ];
         let mut build = Build::default();
-        build.add(&messages.map(|line| line.to_string()).join("\n"), false).unwrap();
+        build.add(&messages.map(|line| line.to_string()).join("\n")).unwrap();
         assert_eq!(build.klock, Path::new("/t/klock"));
         let names: Vec<(&str, bool)> =
             build.tests.iter().map(|test| (test.target.as_str(), test.is_unit)).collect();

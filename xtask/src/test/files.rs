@@ -1,79 +1,60 @@
-//! Finds the files of tests that are ignored by default, because they need root or programs that `cargo xtask setup`
-//! installs. Such a file states its needs in a line of its head, `//! needs: root, gcc, stress-ng`, and becomes a part
-//! of the same name.
+//! Finds the files of tests that are ignored by default, because they need root or programs that are not everywhere. Such a
+//! file states its needs in a line of its head, `//! needs: root, gcc`. What only its tests of the full size need is in
+//! a second line, `//! full needs: perf`. Each size of the file becomes a part. The reason in `#[ignore = "full: reason"]`
+//! puts a test into the full size.
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{
-    host,
-    process::{has, root},
-    setup,
-};
+use super::needs::Need;
+use crate::process::root;
 
-const MARK: &str = "//! needs: ";
+const NEEDS: &str = "//! needs: ";
+const FULL_NEEDS: &str = "//! full needs: ";
 const IGNORED: &str = "#[ignore";
-
-/// A requirement of a test file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// `root`.
-    Root,
-    /// `python`: the Python environment with its packages.
-    Python,
-    /// Any other word: a program of this name.
-    Program(String),
-}
-
-impl Need {
-    fn parse(word: &str) -> Self {
-        match word {
-            "root" => Self::Root,
-            "python" => Self::Python,
-            program => Self::Program(program.to_owned()),
-        }
-    }
-
-    fn is_met(&self) -> bool {
-        match self {
-            Self::Root => host::is_root(),
-            Self::Python => setup::has_engines(),
-            Self::Program(program) => has(program),
-        }
-    }
-}
-
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => f.write_str("root"),
-            Self::Python => f.write_str("the Python environment"),
-            Self::Program(program) => f.write_str(program),
-        }
-    }
-}
+const FULL: &str = "#[ignore = \"full: ";
 
 /// A file of ignored tests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TestFile {
     /// Path below the workspace.
-    pub(super) path: String,
+    path: String,
     /// Name of the test target.
     pub(super) target: String,
+    /// What its small tests need.
     pub(super) needs: Vec<Need>,
-    /// Names of its ignored tests.
-    pub(super) tests: Vec<String>,
+    /// What its full tests need.
+    pub(super) full_needs: Vec<Need>,
+    /// Names of its ignored tests of the small size.
+    pub(super) small: Vec<String>,
+    /// Names of its ignored tests of the full size.
+    pub(super) full: Vec<String>,
 }
 
 impl TestFile {
-    /// Returns the first need that is not met here.
-    pub(super) fn missing(&self) -> Option<String> {
-        self.needs.iter().find(|need| !need.is_met()).map(|need| format!("needs {need}"))
+    /// Returns whether the path of a test, such as `waits::a_test`, is that of one of its ignored tests.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.small.iter().chain(&self.full).any(|name| is_name_of(name, path))
     }
+
+    /// Adds the ignored tests of a source.
+    fn add_tests(&mut self, text: &str) {
+        let mut lines = text.lines().map(str::trim);
+        while let Some(attribute) = lines.find(|line| line.starts_with(IGNORED)) {
+            let function = lines.find_map(|line| line.strip_prefix("fn "));
+            let name = function.and_then(|rest| rest.split('(').next()).map(str::to_owned);
+            if attribute.starts_with(FULL) { self.full.extend(name) } else { self.small.extend(name) }
+        }
+    }
+}
+
+/// Returns whether a function has this path in its test program.
+pub(super) fn is_name_of(name: &str, path: &str) -> bool {
+    path.rsplit("::").next() == Some(name)
 }
 
 /// Returns the test files of all packages that have a head line `needs`, by path.
@@ -81,15 +62,20 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
     let mut found = Vec::new();
     for file in test_files()? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let Some(needs) = needs(&text) else { continue };
-        let mut tests = Vec::new();
-        for source in [vec![file.clone()], sources(&file.with_extension(""))?].concat() {
-            tests.extend(ignored_tests(&fs::read_to_string(&source)?));
-        }
+        let Some(needs) = needs(&text, NEEDS) else { continue };
         let path = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
-        ensure!(!tests.is_empty(), "{path} states its needs but has no ignored test");
         let target = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        found.push(TestFile { path, target, needs, tests });
+        let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
+        let mut test_file = TestFile { path, target, needs, full_needs, ..TestFile::default() };
+        for source in [vec![file.clone()], sources(&file.with_extension(""))?].concat() {
+            test_file.add_tests(&fs::read_to_string(&source)?);
+        }
+        let path = &test_file.path;
+        ensure!(
+            !(test_file.small.is_empty() && test_file.full.is_empty()),
+            "{path} has needs, but no ignored test"
+        );
+        found.push(test_file);
     }
     Ok(found)
 }
@@ -132,21 +118,11 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn needs(text: &str) -> Option<Vec<Need>> {
+/// Returns the words of a line of the head.
+fn needs(text: &str, mark: &str) -> Option<Vec<Need>> {
     let head = text.lines().take_while(|line| line.starts_with("//!"));
-    let words = head.filter_map(|line| line.strip_prefix(MARK)).next()?;
+    let words = head.filter_map(|line| line.strip_prefix(mark)).next()?;
     Some(words.split(',').map(|word| Need::parse(word.trim())).collect())
-}
-
-/// The functions below `#[ignore]` attributes.
-fn ignored_tests(text: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut lines = text.lines().map(str::trim);
-    while lines.any(|line| line.starts_with(IGNORED)) {
-        let function = lines.find_map(|line| line.strip_prefix("fn "));
-        names.extend(function.and_then(|rest| rest.split('(').next()).map(str::to_owned));
-    }
-    names
 }
 
 #[cfg(test)]
@@ -156,15 +132,22 @@ mod tests {
     #[test]
     fn needs_are_read_from_the_head_only() {
         let text = "//! Records.\n//! needs: root, gcc\n\nfn f() {}\n//! needs: perf\n";
-        assert_eq!(needs(text), Some(vec![Need::Root, Need::Program("gcc".to_owned())]));
-        assert_eq!(needs("//! Nothing.\n"), None);
+        assert_eq!(needs(text, NEEDS), Some(vec![Need::Root, Need::Program("gcc".to_owned())]));
+        assert_eq!(needs(text, FULL_NEEDS), None);
+        assert_eq!(needs("//! Nothing.\n", NEEDS), None);
     }
 
     #[test]
-    fn ignored_tests_are_found_by_their_attribute() {
-        let text =
-            "#[test]\n#[ignore = \"root\"]\nfn a() {}\n#[test]\nfn b() {}\n#[test]\n#[ignore]\nfn c() {}\n";
-        assert_eq!(ignored_tests(text), ["a", "c"]);
+    fn ignored_tests_are_found_by_their_attribute_and_sorted_by_its_reason() {
+        let text = "#[test]\n#[ignore = \"needs root\"]\nfn a() {}\n#[test]\nfn b() {}\n\
+                    #[test]\n#[ignore = \"full: needs perf\"]\nfn c() {}\n";
+        let mut file = TestFile::default();
+        file.add_tests(text);
+        assert_eq!(
+            (file.small.as_slice(), file.full.as_slice()),
+            (&["a".to_owned()][..], &["c".to_owned()][..])
+        );
+        assert!(file.has("waits::c") && !file.has("b"));
     }
 
     /// A file without the line would have tests that no command runs.
@@ -172,13 +155,15 @@ mod tests {
     fn every_file_of_ignored_tests_states_its_needs() {
         let known: Vec<String> = find().unwrap().into_iter().map(|file| file.path).collect();
         for file in test_files().unwrap() {
-            let all = [vec![file.clone()], sources(&file.with_extension("")).unwrap()].concat();
-            let ignored = all.iter().flat_map(|file| ignored_tests(&fs::read_to_string(file).unwrap()));
+            let mut ignored = TestFile::default();
+            for source in [vec![file.clone()], sources(&file.with_extension("")).unwrap()].concat() {
+                ignored.add_tests(&fs::read_to_string(source).unwrap());
+            }
             let path = file.strip_prefix(root()).unwrap().display().to_string();
-            if let Some(test) = ignored.into_iter().next() {
+            if let Some(test) = ignored.small.iter().chain(&ignored.full).next() {
                 assert!(
                     known.contains(&path),
-                    "{path}: no part runs {test}; add a line `{MARK}...` to its head"
+                    "{path}: no part runs {test}; add a line `{NEEDS}...` to its head"
                 );
             }
         }

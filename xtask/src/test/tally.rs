@@ -2,6 +2,9 @@
 
 use crate::process::Outcome;
 
+/// The reason of a part whose program was ended because it hung.
+const HUNG: &str = "hung: it was ended after its time limit";
+
 /// The result of a part. A part that is not a test run counts as one test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
@@ -31,16 +34,16 @@ impl Tally {
     }
 
     /// The result of a program that is one check.
-    pub(super) fn of_check(outcome: &Outcome, what: &str, minutes: u32) -> Self {
+    pub(super) fn of_check(outcome: &Outcome, what: &str) -> Self {
         match outcome {
-            Outcome { timed_out: true, .. } => Self::failed(format!("did not end within {minutes} minutes")),
+            Outcome { timed_out: true, .. } => Self::failed(HUNG),
             Outcome { ok: true, .. } => Self::passed(),
             Outcome { .. } => Self::failed(format!("{what} failed, see above")),
         }
     }
 
     /// The result of a chore that reports in lines: `skipped: reason` and `fault: reason`.
-    pub(super) fn of_chore(outcome: &Outcome, what: &str, minutes: u32) -> Self {
+    pub(super) fn of_chore(outcome: &Outcome, what: &str) -> Self {
         let reasons = |mark: &str| -> Vec<String> {
             outcome.lines.iter().filter_map(|line| line.strip_prefix(mark)).map(str::to_owned).collect()
         };
@@ -50,15 +53,15 @@ impl Tally {
         }
         match skipped.into_iter().next() {
             Some(reason) if outcome.ok => Self::skipped(reason),
-            _ => Self::of_check(outcome, what, minutes),
+            _ => Self::of_check(outcome, what),
         }
     }
 
     /// The result of test programs.
-    pub(super) fn of_tests(outcome: &Outcome, minutes: u32) -> Self {
+    pub(super) fn of_tests(outcome: &Outcome) -> Self {
         let mut tally = Self::read(&outcome.lines);
         if outcome.timed_out {
-            tally = tally.merge(&Self::failed(format!("did not end within {minutes} minutes")));
+            tally = tally.merge(&Self::failed(HUNG));
         } else if !outcome.ok && tally.failed == 0 {
             tally = tally.merge(&Self::failed("the tests did not end"));
         }
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn the_faults_of_a_chore_count_more_than_its_skips() {
         let lines = ["skipped: no qemu", "fault: 6.1: no events"].map(str::to_owned).to_vec();
-        let tally = Tally::of_chore(&Outcome { ok: false, timed_out: false, lines }, "vm", 1);
+        let tally = Tally::of_chore(&Outcome { ok: false, timed_out: false, lines }, "vm");
         assert_eq!((tally.failed, tally.skipped), (1, 0));
     }
 }

@@ -121,7 +121,7 @@ impl Index {
         ];
         let index = Self { options, directory };
         if !index.directory.join("updated").exists() {
-            index.apt("apt-get", &["-qq", "update"]).minutes(5).must()?;
+            index.apt("apt-get", &["-qq", "update"]).must()?;
             fs::write(index.directory.join("updated"), "")?;
         }
         Ok(index)
@@ -146,7 +146,7 @@ impl Index {
     fn unpack(&self, package: &str, into: &Path) -> Result<()> {
         let downloads = self.directory.join("downloads");
         fs::create_dir_all(&downloads)?;
-        self.apt("apt-get", &["-qq", "download", package]).directory(&downloads).minutes(10).must()?;
+        self.apt("apt-get", &["-qq", "download", package]).directory(&downloads).must()?;
         let prefix = format!("{package}_");
         let archive = fs::read_dir(&downloads)?
             .filter_map(|entry| Some(entry.ok()?.path()))
