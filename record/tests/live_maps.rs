@@ -150,12 +150,11 @@ fn twenty_thousand_stacks_are_complete_and_right_however_small_their_map() {
 }
 
 #[test]
-#[ignore = "needs root; run by cargo xtask test"]
+#[ignore = "full: a program that gets little of the processors does not overtake the recorder"]
 fn stacks_that_overflow_their_map_are_absent_and_counted_but_never_wrong() {
     if skipped() {
         return;
     }
-    // A program that gets little of the processors does not overtake the recorder.
     until("a stack is absent", || {
         let recorded = record(&[("STACKS", 16)], "stacks", 1, STACKS);
         let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
