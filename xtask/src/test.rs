@@ -38,7 +38,7 @@ mod touched;
 /// need root. A part that cannot run here is skipped, and fails under CI=true.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  cargo xtask test --fast              check a change: no root, no download, below a minute
+  cargo xtask test --fast              check a change: no root, no download
   cargo xtask test --list              show the parts and the tests of each live file
   cargo xtask test live_names          run the parts whose names contain a word
   cargo xtask test --full vm           the same, of all sizes
