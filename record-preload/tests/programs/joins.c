@@ -1,7 +1,6 @@
 /* Joins of threads with every outcome that one program can bring about. Each is said on a line when it is over:
    `HOW thread-id = answer`, with HOW: `waits`, `at-once`, `gives-up` (a wait that ends without the thread), `refused` (no wait). */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +10,8 @@
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "asleep.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* The last thread, once it ends or joins. */
@@ -38,18 +39,6 @@ static struct timespec in_ms(clockid_t clock, long ms)
 static int own_tid(void)
 {
 	return (int)syscall(SYS_gettid);
-}
-
-/* Returns whether a thread of this process sleeps. */
-static int is_asleep(int thread)
-{
-	char path[64], text[512] = "";
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
-	int file = open(path, O_RDONLY);
-	ssize_t length = read(file, text, sizeof text - 1);
-	close(file);
-	const char *state = length > 0 ? strrchr(text, ')') : NULL;
-	return state && state[1] == ' ' && state[2] == 'S';
 }
 
 static void until_joined(void)

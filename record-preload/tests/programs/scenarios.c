@@ -1,7 +1,6 @@
 /* Situations in which a recorder may stumble, one for each first argument. Each prints what it did: `NAME NUMBER` lines. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -18,6 +17,8 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "asleep.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, other = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
@@ -212,17 +213,6 @@ static int jumps(void)
 
 /* Threads that are cancelled before their waits or in them. */
 static atomic_int waiter;
-
-static int is_asleep(int thread)
-{
-	char path[64], text[512] = "";
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
-	int file = open(path, O_RDONLY);
-	ssize_t length = read(file, text, sizeof text - 1);
-	close(file);
-	const char *state = length > 0 ? strrchr(text, ')') : NULL;
-	return state && state[1] == ' ' && state[2] == 'S';
-}
 
 static void unlock(void *lock)
 {
