@@ -38,10 +38,7 @@ fn main() -> std::process::ExitCode {
 fn end_on_decoder_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let payload = panic.payload();
-        let message = payload.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("decoder panic");
-        let Some(error) = trace_format::reader::error_of_panic(message) else {
+        let Some(error) = trace_format::reader::error_of_panic(panic.payload()) else {
             return report(panic);
         };
         let code = exit::report(&error.into());

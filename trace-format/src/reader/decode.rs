@@ -1,6 +1,7 @@
 //! Calls into the Parquet decoder. Its panics and errors become errors of this crate.
 
 use std::{
+    any::Any,
     cell::RefCell,
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
@@ -16,14 +17,16 @@ thread_local! {
     static DECODED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
-/// Returns the error for a panic with this message, if this thread is inside the Parquet decoder. The decoder panics on some damaged
+/// Returns the error for a panic with this payload, if this thread is inside the Parquet decoder. The decoder panics on some damaged
 /// files. A program that unwinds gets the error from the reader. One that aborts asks for it in its panic hook.
-pub fn error_of_panic(message: &str) -> Option<FormatError> {
+pub fn error_of_panic(payload: &(dyn Any + Send)) -> Option<FormatError> {
     let path = DECODED.try_with(|decoded| decoded.try_borrow().ok()?.clone()).ok()??;
-    Some(cannot_decode(&path, "the file", damaged(message)))
+    Some(cannot_decode(&path, "the file", damaged(payload)))
 }
 
-fn damaged(message: &str) -> ParquetError {
+fn damaged(payload: &(dyn Any + Send)) -> ParquetError {
+    let message = payload.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("decoder panic");
     ParquetError::General(format!("damaged: {message}"))
 }
 
@@ -35,11 +38,7 @@ pub(super) fn catch_panics<T>(
     let outer = DECODED.replace(Some(path.to_owned()));
     let result = panic::catch_unwind(AssertUnwindSafe(read));
     DECODED.set(outer);
-    result.unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(damaged(message.unwrap_or("decoder panic")))
-    })
+    result.unwrap_or_else(|panic| Err(damaged(&*panic)))
 }
 
 /// Decodes the next batch of the file at `path`.
