@@ -26,7 +26,7 @@ use recording::{
 };
 use support::arena::{Arena, HostileFuse};
 
-/// Who attacks, and how long.
+/// The attackers of a recording, and the condition that ends it.
 enum Attack {
     /// Processes without the secret, or which misuse it, without end.
     Stranger,

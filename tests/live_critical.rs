@@ -64,7 +64,7 @@ fn checked_path(options: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// What the machine must do for a check.
+/// The recording that a check needs.
 const WORLD: &str = "a recording without loss in which `hot` is waited for longest";
 
 #[test]

@@ -59,7 +59,7 @@ fn assert_exact(recorded: &Recorded, stdout: &str) {
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
 }
 
-/// Records `known_pairs`, of which nothing may be missing: pools of the default size hold more than it records, and
+/// Records `known_pairs`. No record of it may be missing: pools of the default size hold more than it records, and
 /// threads wait if they are asked to. A thread that is stopped for seconds while it writes a row makes that row late;
 /// then it records again.
 fn exact(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorded, Ended) {
@@ -235,7 +235,7 @@ impl Drop for Endless {
     }
 }
 
-/// Starts a recording of such a program. Returns the recorder and the program, of which a thread has ended a round.
+/// Starts a recording of such a program, and waits until one of its threads has ended a round. Returns the recorder and the program.
 fn endless(place: &Place, options: &[&str]) -> (Running, Endless) {
     let program = place.program("known_pairs");
     let recorder = Running::start(&mut place.record(options, &program, &["2", "1000", "forever"]));

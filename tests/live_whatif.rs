@@ -54,7 +54,7 @@ fn table(trace: &Path, words: &[&str]) -> String {
     ended.stdout
 }
 
-/// What klock predicts for the changes.
+/// The predictions of klock for the changes.
 struct Predicted(serde_json::Value);
 
 impl Predicted {
