@@ -17,12 +17,16 @@ use std::{
 };
 
 use record::{
-    btf::{KERNEL_BTF, TypeInfo},
-    host::HostFacts,
-    load::LoadedPrograms,
-    names::KernelLockNames,
-    peek::{Memory, Peek},
-    plan::{Plan, Selection},
+    kernel::{
+        load::LoadedPrograms,
+        peek::{Memory, Peek},
+    },
+    names::kernel_locks::KernelLockNames,
+    setup::{
+        btf::{KERNEL_BTF, TypeInfo},
+        host::HostFacts,
+        plan::{Plan, Selection},
+    },
 };
 use trace_format::{LockKind, Trace};
 

@@ -6,13 +6,14 @@ use rustix::process::{Resource, getrlimit};
 use trace_format::FormatError;
 
 use crate::{
-    filters::{FilterError, LockLookupError},
-    launch::{self, LaunchError},
-    load::{LoadError, causes},
-    plan::PlanError,
+    kernel::load::{LoadError, causes},
     preload::{fitness::Unfit, library::LibraryError},
-    switches::SwitchesError,
-    uprobes::LibcError,
+    setup::{
+        filters::{FilterError, LockLookupError},
+        launch::{self, LaunchError},
+        plan::PlanError,
+    },
+    sources::{pthread::LibcError, switches::SwitchesError},
 };
 
 /// Why a recording failed.

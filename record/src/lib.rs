@@ -25,84 +25,46 @@
 
 #![warn(missing_docs)]
 
-pub mod backlog;
-mod bpf;
-pub mod btf;
-mod check;
-pub mod clocks;
 pub mod compose;
-pub mod counters;
-pub mod decode;
 pub mod error;
-pub mod filters;
-mod hex;
-pub mod host;
-mod kernel_addresses;
-mod kernel_files;
-mod known_stacks;
-pub mod kretprobes;
-pub mod launch;
-pub mod load;
-pub mod locks;
-mod maps;
+pub mod kernel;
 pub mod names;
-mod observer;
 pub mod options;
-pub mod order;
-mod ordered;
-mod own_processes;
-pub mod peek;
-pub mod plan;
-mod preemption;
 pub mod preload;
-mod priority;
-pub mod probes;
-mod processors;
-pub mod procfs;
-mod real_time;
-mod recent;
-pub mod ring;
-pub mod safety;
 mod session;
-mod setup;
-pub mod sink;
-mod slow_paths;
-pub mod stacks;
+pub mod setup;
+pub mod sources;
 pub mod stop;
-pub mod switches;
-pub mod symbols;
-pub mod target;
-pub mod target_files;
-pub mod tasks;
-#[doc(hidden)]
-pub mod test_overrides;
-mod unseen;
-mod unwind;
-pub mod uprobes;
+pub mod system;
+pub mod write;
 
-pub use check::{Check, check};
-pub use clocks::clocks_now;
 pub use error::{ErrorClass, RecordError};
-pub use filters::{Filters, LockChoice, ThreadSpace};
-pub use observer::Observer;
+pub use names::files::run_helper;
 pub use options::{
     CommandExit, KernelDepth, LockSources, Options, ProbePreference, Progress, PthreadMethod, RecordPhase,
     SchedRows, Summary, Target, Unwind,
 };
-pub use procfs::host_now;
+#[doc(hidden)]
+pub use setup::test_overrides;
+pub use setup::{
+    check::{Check, check},
+    filters::{Filters, LockChoice, ThreadSpace},
+};
 pub use stop::Stop;
-pub use target_files::run_helper;
+pub use system::{
+    clocks::clocks_now,
+    procfs::{asleep_in_futexes, host_now},
+};
 pub use trace_format::output::OutputOptions;
+pub use write::{backlog::replay::replay as replay_backlog, observer::Observer};
 
 use std::path::Path;
 
 use trace_format::TraceWriter;
 
-use host::HostFacts;
 use session::Session;
-use setup::Setup;
-use sink::Sink;
-use target::ResolvedTarget;
+use setup::{Setup, host::HostFacts, target::ResolvedTarget};
+use write::sink::Sink;
 
 /// Records until the target ends, the duration is over or `stop` is requested, and writes the trace.
 ///

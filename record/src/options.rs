@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use trace_format::output::OutputOptions;
 
-use crate::filters::Filters;
+use crate::setup::filters::Filters;
 
 /// The options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]

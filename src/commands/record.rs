@@ -57,7 +57,7 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
 
 /// Reports threads that waited during the whole recording: a hung process makes no event.
 fn report_asleep(processes: &[u32]) {
-    let asleep = record::procfs::asleep_in_futexes(processes);
+    let asleep = record::asleep_in_futexes(processes);
     if asleep > 0 {
         let threads = if asleep == 1 { "1 thread sleeps" } else { &format!("{asleep} threads sleep") };
         output::message(format_args!(

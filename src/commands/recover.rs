@@ -6,7 +6,7 @@ use crate::{args, exit::Exit, files, output};
 
 pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
     #[cfg(feature = "record")]
-    let compose = &mut record::backlog::replay::replay;
+    let compose = &mut record::replay_backlog;
     #[cfg(not(feature = "record"))]
     let compose = {
         let backlog = trace_format::paths::backlog_path(&args.trace);

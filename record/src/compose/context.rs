@@ -2,14 +2,14 @@
 
 use trace_format::EventColumns;
 
-use crate::{locks::Locks, stacks::Stacks, tasks::Tasks};
+use crate::compose::{locks::Locks, stacks::Stacks, tasks::Tasks};
 
 /// The tables of a trace while one record is composed.
-pub(super) struct Context<'a> {
-    pub(super) tasks: &'a mut Tasks,
-    pub(super) locks: &'a mut Locks,
-    pub(super) stacks: &'a mut Stacks,
+pub(crate) struct Context<'a> {
+    pub(crate) tasks: &'a mut Tasks,
+    pub(crate) locks: &'a mut Locks,
+    pub(crate) stacks: &'a mut Stacks,
     /// Begins without an end and ends without a begin.
-    pub(super) unpaired: &'a mut u64,
-    pub(super) out: &'a mut EventColumns,
+    pub(crate) unpaired: &'a mut u64,
+    pub(crate) out: &'a mut EventColumns,
 }

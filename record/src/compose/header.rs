@@ -3,27 +3,27 @@
 use serde::{Deserialize, Serialize};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use crate::locks::Space;
+use crate::compose::locks::Space;
 
 /// A task as records name it: its thread id, or the CPU whose idle task it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct TaskKey(u64);
+pub(crate) struct TaskKey(u64);
 
 impl TaskKey {
     /// The key of a thread other than the idle task.
-    pub(super) fn of_thread(tid: u32) -> Self {
+    pub(crate) fn of_thread(tid: u32) -> Self {
         Self(u64::from(tid))
     }
 
     /// The key of a thread; thread 0 is the idle task of `cpu`.
-    pub(super) fn new(tid: u32, cpu: u32) -> Self {
+    pub(crate) fn new(tid: u32, cpu: u32) -> Self {
         if tid == 0 { Self(1 << 32 | u64::from(cpu)) } else { Self::of_thread(tid) }
     }
 }
 
 /// The recorder that wrote a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The kernel side. It sees entries and returns of functions, so whether a call waits is inferred.
     Kernel,
     /// The library in a process that records itself. It knows whether a call waited.
@@ -32,43 +32,43 @@ pub(super) enum Source {
 
 /// The fields that every record has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Header {
-    pub(super) ts_ns: i64,
+pub(crate) struct Header {
+    pub(crate) ts_ns: i64,
     /// `None` for records of the library.
-    pub(super) cpu: Option<i32>,
-    pub(super) source: Source,
-    pub(super) key: TaskKey,
-    pub(super) task: TaskId,
+    pub(crate) cpu: Option<i32>,
+    pub(crate) source: Source,
+    pub(crate) key: TaskKey,
+    pub(crate) task: TaskId,
     /// The address space of the task's process.
-    pub(super) space: Space,
-    pub(super) stack: Option<StackId>,
+    pub(crate) space: Space,
+    pub(crate) stack: Option<StackId>,
     /// The task that ended the wait, and its stack, if the record names them.
-    pub(super) waker: Option<(TaskId, Option<StackId>)>,
+    pub(crate) waker: Option<(TaskId, Option<StackId>)>,
     /// The owner of the lock when the wait began, if the record names it.
-    pub(super) owner: Option<TaskId>,
-    pub(super) times: Option<OffCpuTimes>,
+    pub(crate) owner: Option<TaskId>,
+    pub(crate) times: Option<OffCpuTimes>,
 }
 
 /// The time that a task has slept and stood in a run queue since some point in the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OffCpuTimes {
-    pub(super) blocked_ns: i64,
-    pub(super) runq_ns: i64,
+pub(crate) struct OffCpuTimes {
+    pub(crate) blocked_ns: i64,
+    pub(crate) runq_ns: i64,
 }
 
 /// A wait that has begun.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OpenWait {
-    pub(super) lock: LockId,
-    pub(super) ts_ns: i64,
-    pub(super) stack: Option<StackId>,
-    pub(super) times: Option<OffCpuTimes>,
+pub(crate) struct OpenWait {
+    pub(crate) lock: LockId,
+    pub(crate) ts_ns: i64,
+    pub(crate) stack: Option<StackId>,
+    pub(crate) times: Option<OffCpuTimes>,
 }
 
 impl Header {
     /// A row of this record's task about `lock`.
     #[inline]
-    pub(super) fn row(&self, kind: EventKind, lock: LockId) -> Event {
+    pub(crate) fn row(&self, kind: EventKind, lock: LockId) -> Event {
         Event {
             lock: Some(lock),
             task: Some(self.task),
@@ -79,7 +79,7 @@ impl Header {
     }
 
     /// The row that ends `wait` now, with the lock or with `errno`.
-    pub(super) fn end_of(&self, wait: &OpenWait, errno: Option<i32>) -> Event {
+    pub(crate) fn end_of(&self, wait: &OpenWait, errno: Option<i32>) -> Event {
         let times = OffCpuTimes::between(wait.times, self.times);
         Event {
             stack: wait.stack,
@@ -91,7 +91,7 @@ impl Header {
     }
 
     /// The row that ends a wait whose begin is missing: its length and site are unknown.
-    pub(super) fn end_of_unknown(&self, lock: LockId, errno: Option<i32>) -> Event {
+    pub(crate) fn end_of_unknown(&self, lock: LockId, errno: Option<i32>) -> Event {
         let kind = if errno.is_some() { EventKind::Abandon } else { EventKind::Acquire };
         let peer = self.waker.filter(|_| errno.is_none());
         Event {
@@ -106,7 +106,7 @@ impl Header {
 
 impl OffCpuTimes {
     /// The time between two readings; `None` if one is missing or they do not belong together.
-    pub(super) fn between(begin: Option<Self>, end: Option<Self>) -> Option<Self> {
+    pub(crate) fn between(begin: Option<Self>, end: Option<Self>) -> Option<Self> {
         let (begin, end) = (begin?, end?);
         let added =
             Self { blocked_ns: end.blocked_ns - begin.blocked_ns, runq_ns: end.runq_ns - begin.runq_ns };
@@ -115,7 +115,7 @@ impl OffCpuTimes {
 }
 
 /// The failure that a system call or a kernel function returned, as a positive errno.
-pub(super) fn errno_of(value: i64) -> Option<i32> {
+pub(crate) fn errno_of(value: i64) -> Option<i32> {
     /// Codes from 512 on make the kernel restart the call after a signal; its caller sees `EINTR` at most.
     const FIRST_RESTART: i64 = 512;
     match -value {

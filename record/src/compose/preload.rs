@@ -17,16 +17,18 @@ use super::{
     user::{UserLocks, fact::Action},
 };
 use crate::{
-    filters::Filters,
-    locks::Space,
+    compose::{
+        locks::Space,
+        stacks::Stacks,
+        tasks::{ProcessKey, comm_of},
+    },
     preload::{
         batch::{Chunk, ProcessImage, ThreadExit, ThreadSession},
         budget::{Excess, Item},
         merge::Step,
         records::{self, Unit},
     },
-    stacks::Stacks,
-    tasks::{ProcessKey, comm_of},
+    setup::filters::Filters,
 };
 
 mod facts;
@@ -39,7 +41,7 @@ use threads::Threads;
 
 /// The processes and threads that record themselves.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     /// By number of the thread session.
     sessions: Vec<Option<Session>>,
     /// By number of the process image.
@@ -55,7 +57,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Starts without processes. `tasks_reported` means that the kernel side reports starts and exits of tasks.
-    pub(super) fn new(tasks_reported: bool, filters: Filters) -> Self {
+    pub(crate) fn new(tasks_reported: bool, filters: Filters) -> Self {
         Self {
             sessions: Vec::new(),
             images: Vec::new(),
@@ -68,7 +70,7 @@ impl Sessions {
 
     /// Gives the stacks in a chunk their ids, long before the chunk is composed, so that they are looked up while its process runs. Returns
     /// `false` if its process waits to be composed itself.
-    pub(super) fn see(&mut self, number: u32, chunk: &Chunk, stacks: &mut Stacks) -> bool {
+    pub(crate) fn see(&mut self, number: u32, chunk: &Chunk, stacks: &mut Stacks) -> bool {
         let units = match chunk {
             Chunk::Start(session) => {
                 self.coming.insert(number, session.image.id);
@@ -100,12 +102,12 @@ impl Sessions {
     }
 
     /// Whether the kernel side reports starts and exits of tasks.
-    pub(super) const fn tasks_are_reported(&self) -> bool {
+    pub(crate) const fn tasks_are_reported(&self) -> bool {
         self.tasks_reported
     }
 
     /// Adds the next step of the thread session with this number.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         ts_ns: i64,
         number: u32,
@@ -175,14 +177,14 @@ impl Sessions {
     }
 
     /// Returns the thread with this id if it records itself and may hold a lock.
-    pub(super) fn holder(&self, tid: u32) -> Option<TaskId> {
+    pub(crate) fn holder(&self, tid: u32) -> Option<TaskId> {
         let number = *self.by_task.get(&TaskKey::of_thread(tid))?;
         let session = self.sessions.get(number as usize)?.as_ref()?;
         session.held.has_any().then_some(session.task)
     }
 
     /// Returns the process of the thread with this id if it records itself and holds one of these locks.
-    pub(super) fn process_of_holder(&self, tid: u32, locks: &FxHashSet<(Space, u64)>) -> Option<u32> {
+    pub(crate) fn process_of_holder(&self, tid: u32, locks: &FxHashSet<(Space, u64)>) -> Option<u32> {
         let number = *self.by_task.get(&TaskKey::of_thread(tid))?;
         let session = self.sessions.get(number as usize)?.as_ref()?;
         let image = self.images.get(session.image as usize)?.as_ref()?;

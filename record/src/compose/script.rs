@@ -8,18 +8,18 @@ use trace_format::{
 };
 
 use super::Composer;
-use crate::{order::Record, tasks::Tasks};
+use crate::{compose::tasks::Tasks, kernel::order::Record};
 
 /// `pthread_mutex_lock`
-pub(super) const MUTEX_LOCK: u8 = api::pack(api::MUTEX, api::BLOCKING);
+pub(crate) const MUTEX_LOCK: u8 = api::pack(api::MUTEX, api::BLOCKING);
 /// `pthread_cond_wait`
-pub(super) const COND_WAIT: u8 = api::pack(api::CONDITION, api::BLOCKING);
+pub(crate) const COND_WAIT: u8 = api::pack(api::CONDITION, api::BLOCKING);
 
 /// The default process of a record.
 const PROCESS: u32 = 10;
 
 /// A recording, and its rows so far.
-pub(super) struct Script {
+pub(crate) struct Script {
     composer: Composer,
     rows: Vec<Event>,
     /// The id in the stack map of each stack.
@@ -27,14 +27,14 @@ pub(super) struct Script {
 }
 
 /// A record without a code yet.
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     script: &'a mut Script,
     event: WireEvent,
 }
 
 /// A row as a test writes it: locks by address, tasks by thread id, stacks by their id in the stack map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(crate) struct Row {
     ts_ns: i64,
     kind: EventKind,
     mode: Option<Mode>,
@@ -47,7 +47,7 @@ pub(super) struct Row {
     runq_ns: Option<i64>,
     peer_task: Option<u32>,
     peer_stack: Option<i32>,
-    pub(super) errno: Option<i32>,
+    pub(crate) errno: Option<i32>,
     count: Option<i64>,
     state: Option<TaskState>,
     call: Option<CallKind>,
@@ -55,13 +55,13 @@ pub(super) struct Row {
 }
 
 /// The rows that `compose` adds.
-pub(super) fn rows_of(compose: impl FnOnce(&mut EventColumns)) -> Vec<Event> {
+pub(crate) fn rows_of(compose: impl FnOnce(&mut EventColumns)) -> Vec<Event> {
     let mut out = EventColumns::default();
     compose(&mut out);
     out.iter().collect()
 }
 
-pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
+pub(crate) fn row(ts_ns: i64, kind: EventKind) -> Row {
     Row {
         ts_ns,
         kind,
@@ -84,83 +84,83 @@ pub(super) fn row(ts_ns: i64, kind: EventKind) -> Row {
 }
 
 impl Row {
-    pub(super) fn task(self, tid: u32) -> Self {
+    pub(crate) fn task(self, tid: u32) -> Self {
         Self { task: Some(tid), ..self }
     }
-    pub(super) fn lock(self, address: u64) -> Self {
+    pub(crate) fn lock(self, address: u64) -> Self {
         Self { lock: Some(address), ..self }
     }
-    pub(super) fn mode(self, mode: Mode) -> Self {
+    pub(crate) fn mode(self, mode: Mode) -> Self {
         Self { mode: Some(mode), ..self }
     }
-    pub(super) fn exclusive(self) -> Self {
+    pub(crate) fn exclusive(self) -> Self {
         self.mode(Mode::Exclusive)
     }
-    pub(super) fn stack(self, id: i32) -> Self {
+    pub(crate) fn stack(self, id: i32) -> Self {
         Self { stack: Some(id), ..self }
     }
-    pub(super) fn wait(self, ns: i64) -> Self {
+    pub(crate) fn wait(self, ns: i64) -> Self {
         Self { wait_ns: Some(ns), ..self }
     }
     /// A wait of `ns`, with `blocked` of sleep and `runq` in the run queue.
-    pub(super) fn waited(self, ns: i64, blocked: i64, runq: i64) -> Self {
+    pub(crate) fn waited(self, ns: i64, blocked: i64, runq: i64) -> Self {
         Self { blocked_ns: Some(blocked), runq_ns: Some(runq), ..self.wait(ns) }
     }
-    pub(super) fn peer(self, tid: u32) -> Self {
+    pub(crate) fn peer(self, tid: u32) -> Self {
         Self { peer_task: Some(tid), ..self }
     }
-    pub(super) fn peer_stack(self, id: i32) -> Self {
+    pub(crate) fn peer_stack(self, id: i32) -> Self {
         Self { peer_stack: Some(id), ..self }
     }
-    pub(super) fn errno(self, errno: i32) -> Self {
+    pub(crate) fn errno(self, errno: i32) -> Self {
         Self { errno: Some(errno), ..self }
     }
-    pub(super) fn count(self, count: i64) -> Self {
+    pub(crate) fn count(self, count: i64) -> Self {
         Self { count: Some(count), ..self }
     }
-    pub(super) fn peer_task(self) -> Option<u32> {
+    pub(crate) fn peer_task(self) -> Option<u32> {
         self.peer_task
     }
-    pub(super) fn state(self, state: TaskState) -> Self {
+    pub(crate) fn state(self, state: TaskState) -> Self {
         Self { state: Some(state), ..self }
     }
     /// By a try-lock.
-    pub(super) fn by_try(self) -> Self {
+    pub(crate) fn by_try(self) -> Self {
         Self { call: Some(CallKind::Try), ..self }
     }
-    pub(super) fn syscall(self, number: i32) -> Self {
+    pub(crate) fn syscall(self, number: i32) -> Self {
         Self { syscall: Syscall::of_number(number), ..self }
     }
     /// By a call with a time-out.
-    pub(super) fn timed(self) -> Self {
+    pub(crate) fn timed(self) -> Self {
         Self { call: Some(CallKind::Timed), ..self }
     }
 }
 
 impl Script {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_futexes(true)
     }
 
     /// A recording with or without futex waits.
-    pub(super) fn with_futexes(futexes: bool) -> Self {
+    pub(crate) fn with_futexes(futexes: bool) -> Self {
         Self::with(futexes, false)
     }
 
     /// A recording of calls that wait on futexes, without other futex waits.
-    pub(super) fn without_futexes() -> Self {
+    pub(crate) fn without_futexes() -> Self {
         let script = Self::new();
         Self { composer: script.composer.without_futexes(), ..script }
     }
 
     /// A recording of a command in this process, which klock starts, and which runs at this time.
-    pub(super) fn of_launch(pid: u32, running_ns: i64) -> Self {
+    pub(crate) fn of_launch(pid: u32, running_ns: i64) -> Self {
         let script = Self::new();
         Self { composer: script.composer.without_launch_of(pid, running_ns), ..script }
     }
 
     /// A recording that leaves begins out on purpose.
-    pub(super) fn with_filters() -> Self {
+    pub(crate) fn with_filters() -> Self {
         Self::with(true, true)
     }
 
@@ -170,7 +170,7 @@ impl Script {
     }
 
     /// Starts a record at this time, of process 10 on CPU 0, without stacks.
-    pub(super) fn at(&mut self, ts_ns: u64) -> Line<'_> {
+    pub(crate) fn at(&mut self, ts_ns: u64) -> Line<'_> {
         let none = stack::NONE;
         let event = WireEvent {
             ts_ns,
@@ -184,7 +184,7 @@ impl Script {
         Line { script: self, event }
     }
 
-    pub(super) fn task_record(&mut self, record: WireTask) {
+    pub(crate) fn task_record(&mut self, record: WireTask) {
         self.composed(|composer, out| composer.record(&Record::Task(record), out));
     }
 
@@ -194,7 +194,7 @@ impl Script {
     }
 
     /// The rows so far, as tests write them.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<Row> {
         let locks = self.composer.locks.rows();
         let tasks = self.composer.tasks.rows();
         self.rows
@@ -223,7 +223,7 @@ impl Script {
 
     /// Checks that the rows are exactly these.
     #[track_caller]
-    pub(super) fn expect<const N: usize>(&self, expected: [Row; N]) {
+    pub(crate) fn expect<const N: usize>(&self, expected: [Row; N]) {
         let rows = self.rows();
         for (i, (found, expected)) in rows.iter().zip(&expected).enumerate() {
             assert_eq!(found, expected, "row {i}");
@@ -232,57 +232,57 @@ impl Script {
     }
 
     /// The lock and the wait of every acquisition.
-    pub(super) fn waits(&self) -> Vec<(u64, Option<i64>)> {
+    pub(crate) fn waits(&self) -> Vec<(u64, Option<i64>)> {
         let acquired = self.rows().into_iter().filter(|row| row.kind == EventKind::Acquire);
         acquired.map(|row| (row.lock.unwrap_or(0), row.wait_ns)).collect()
     }
 
     /// The kinds of the rows of a lock, in order.
-    pub(super) fn kinds_of_rows(&self, lock: u64) -> Vec<EventKind> {
+    pub(crate) fn kinds_of_rows(&self, lock: u64) -> Vec<EventKind> {
         self.rows().into_iter().filter(|row| row.lock == Some(lock)).map(|row| row.kind).collect()
     }
 
     /// The names of the tasks that ended sleeps and waits.
-    pub(super) fn wakers(&self) -> Vec<Option<&str>> {
+    pub(crate) fn wakers(&self) -> Vec<Option<&str>> {
         let tasks = self.composer.tasks.rows();
         let peers = self.rows.iter().filter_map(|e| e.peer_task);
         peers.map(|id| tasks[id.0 as usize].comm.as_deref()).collect()
     }
 
     /// The names of the system calls in which tasks left the CPU; empty if not known.
-    pub(super) fn syscalls(&self) -> Vec<String> {
+    pub(crate) fn syscalls(&self) -> Vec<String> {
         let rows = self.rows.iter().filter(|e| e.kind == EventKind::OffCpu);
         rows.map(|e| e.syscall.map_or_else(String::new, |call| call.to_string())).collect()
     }
 
     /// The time, CPU and count of every loss.
-    pub(super) fn lost_rows(&self) -> Vec<(i64, i32, i64)> {
+    pub(crate) fn lost_rows(&self) -> Vec<(i64, i32, i64)> {
         let lost = self.rows.iter().filter(|e| e.kind == EventKind::Lost);
         lost.map(|e| (e.ts_ns, e.cpu.unwrap_or(-1), e.count.unwrap_or(0))).collect()
     }
 
     /// The kinds of the locks at an address.
-    pub(super) fn kind(&self, address: u64) -> Vec<LockKind> {
+    pub(crate) fn kind(&self, address: u64) -> Vec<LockKind> {
         let locks = self.composer.locks.rows().iter();
         locks.filter(|lock| lock.address == Some(address)).map(|lock| lock.kind).collect()
     }
 
-    pub(super) fn composer(&self) -> &Composer {
+    pub(crate) fn composer(&self) -> &Composer {
         &self.composer
     }
 
-    pub(super) fn finish(&mut self, lost: &[(u32, u64)]) {
+    pub(crate) fn finish(&mut self, lost: &[(u32, u64)]) {
         self.composed(|composer, out| composer.finish(lost.iter().copied(), out));
     }
 
-    pub(super) fn unpaired(&self) -> u64 {
+    pub(crate) fn unpaired(&self) -> u64 {
         self.composer.stats().unpaired
     }
 
     fn record(&mut self, event: WireEvent) {
         self.composed(|composer, out| composer.record(&Record::Event(event), out));
         for (id, raw) in self.composer.stacks.take_new() {
-            if let crate::stacks::Half::Map(map_id) = raw.user {
+            if let crate::compose::stacks::Half::Map(map_id) = raw.user {
                 self.stacks.insert(id.0, map_id);
             }
         }
@@ -290,161 +290,161 @@ impl Script {
 }
 
 impl Line<'_> {
-    pub(super) fn process(mut self, tgid: u32) -> Self {
+    pub(crate) fn process(mut self, tgid: u32) -> Self {
         self.event.tgid = tgid;
         self
     }
-    pub(super) fn task(mut self, tid: u32) -> Self {
+    pub(crate) fn task(mut self, tid: u32) -> Self {
         self.event.tid = tid;
         self
     }
-    pub(super) fn cpu(mut self, cpu: u32) -> Self {
+    pub(crate) fn cpu(mut self, cpu: u32) -> Self {
         self.event.cpu = cpu;
         self
     }
-    pub(super) fn stack(mut self, id: i32) -> Self {
+    pub(crate) fn stack(mut self, id: i32) -> Self {
         self.event.user_stack = id;
         self
     }
     /// The time that the task has slept and stood in a run queue so far.
-    pub(super) fn sums(mut self, blocked_ns: u64, runq_ns: u64) -> Self {
+    pub(crate) fn sums(mut self, blocked_ns: u64, runq_ns: u64) -> Self {
         (self.event.blocked_ns, self.event.runq_ns) = (blocked_ns, runq_ns);
         self
     }
-    pub(super) fn no_wait_state(mut self) -> Self {
+    pub(crate) fn no_wait_state(mut self) -> Self {
         self.event.flags |= flag::NO_WAIT_STATE;
         self
     }
-    pub(super) fn woken_by(mut self, tid: u32, stack: i32) -> Self {
+    pub(crate) fn woken_by(mut self, tid: u32, stack: i32) -> Self {
         self.event.flags |= flag::PEER;
         (self.event.peer_tgid, self.event.peer_tid) = (self.event.tgid, tid);
         self.event.peer_user_stack = stack;
         self
     }
-    pub(super) fn owned_by(mut self, tid: u32) -> Self {
+    pub(crate) fn owned_by(mut self, tid: u32) -> Self {
         self.event.flags |= flag::OWNER;
         (self.event.peer_tgid, self.event.peer_tid) = (self.event.tgid, tid);
         self
     }
     /// `count` events of this CPU were lost before this one.
-    pub(super) fn lost(mut self, count: u32) -> Self {
+    pub(crate) fn lost(mut self, count: u32) -> Self {
         self.event.lost_before = count;
         self
     }
 
-    pub(super) fn contention_begin(self, lock: u64, flags: u8) {
+    pub(crate) fn contention_begin(self, lock: u64, flags: u8) {
         self.is(code::CONTENTION_BEGIN, lock, flags, 0);
     }
-    pub(super) fn contention_end(self, lock: u64, ret: i64) {
+    pub(crate) fn contention_end(self, lock: u64, ret: i64) {
         self.is(code::CONTENTION_END, lock, 0, ret);
     }
     /// A wait that began at `begun_ns`, in one record.
-    pub(super) fn whole_wait(mut self, lock: u64, flags: u8, begun_ns: u64) {
+    pub(crate) fn whole_wait(mut self, lock: u64, flags: u8, begun_ns: u64) {
         self.event.extra = begun_ns;
         self.is(code::CONTENTION_END, lock, flags, 0);
     }
     /// A kernel function that acquires a lock returned.
-    pub(super) fn taken(self, function: usize, lock: u64, ret: i64) {
+    pub(crate) fn taken(self, function: usize, lock: u64, ret: i64) {
         self.is(code::LOCK_TAKEN, lock, function as u8, ret);
     }
     /// A kernel function that releases a lock was entered.
-    pub(super) fn released(self, function: usize, lock: u64) {
+    pub(crate) fn released(self, function: usize, lock: u64) {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
     /// The CPU of the waker.
-    pub(super) fn on_cpu_of_waker(mut self, cpu: u32) -> Self {
+    pub(crate) fn on_cpu_of_waker(mut self, cpu: u32) -> Self {
         self.event.caller = stack_key::pack(cpu, 0);
         self
     }
     /// The task runs again; it left the CPU at `left_ns` in this state.
-    pub(super) fn off_cpu(self, left_ns: u64, state: u32) {
+    pub(crate) fn off_cpu(self, left_ns: u64, state: u32) {
         self.off_cpu_in(departure::UNKNOWN_SYSCALL, left_ns, state);
     }
     /// The same in the system call of this number.
-    pub(super) fn off_cpu_in(mut self, syscall: i32, left_ns: u64, state: u32) {
+    pub(crate) fn off_cpu_in(mut self, syscall: i32, left_ns: u64, state: u32) {
         self.event.extra = left_ns;
         self.is(code::OFF_CPU, 0, 0, departure::pack(state, syscall));
     }
-    pub(super) fn futex_wait(self, word: u64) {
+    pub(crate) fn futex_wait(self, word: u64) {
         self.futex_command(word, 0);
     }
-    pub(super) fn futex_command(self, word: u64, command: u8) {
+    pub(crate) fn futex_command(self, word: u64, command: u8) {
         self.is(code::FUTEX_WAIT, word, command, 0);
     }
-    pub(super) fn futex_done(self, word: u64, ret: i64) {
+    pub(crate) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
     }
     /// The time at which the call was entered.
-    pub(super) fn entered(mut self, ts_ns: u64) -> Self {
+    pub(crate) fn entered(mut self, ts_ns: u64) -> Self {
         self.event.extra = ts_ns;
         self
     }
-    pub(super) fn futex_wake(self, word: u64, ret: i64) {
+    pub(crate) fn futex_wake(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAKE, word, 1, ret);
     }
-    pub(super) fn lock(self, mutex: u64) {
+    pub(crate) fn lock(self, mutex: u64) {
         self.call(MUTEX_LOCK, mutex);
     }
-    pub(super) fn locked(self, mutex: u64, ret: i64) {
+    pub(crate) fn locked(self, mutex: u64, ret: i64) {
         self.returned(MUTEX_LOCK, mutex, ret);
     }
     /// The words of the lock: the first one, and the owner.
-    pub(super) fn words(mut self, first: u32, owner: u32) -> Self {
+    pub(crate) fn words(mut self, first: u32, owner: u32) -> Self {
         self.event.flags |= flag::LOCK_WORDS;
         self.event.value = lock_words::pack(first, owner) as i64;
         self
     }
     /// The kind and the number of users of the mutex.
-    pub(super) fn mutex(mut self, kind: u32, users: u32) -> Self {
+    pub(crate) fn mutex(mut self, kind: u32, users: u32) -> Self {
         self.event.extra = mutex_state::pack(kind, users);
         self
     }
     /// The `extra` field.
-    pub(super) fn extra(mut self, extra: u64) -> Self {
+    pub(crate) fn extra(mut self, extra: u64) -> Self {
         self.event.extra = extra;
         self
     }
-    pub(super) fn call(self, function: u8, lock: u64) {
+    pub(crate) fn call(self, function: u8, lock: u64) {
         let words = self.event.value;
         self.is(code::CALL, lock, function, words);
     }
-    pub(super) fn returned(self, function: u8, lock: u64, ret: i64) {
+    pub(crate) fn returned(self, function: u8, lock: u64, ret: i64) {
         self.is(code::RETURN, lock, function, ret);
     }
-    pub(super) fn cond_wait(mut self, condition: u64, mutex: u64) {
+    pub(crate) fn cond_wait(mut self, condition: u64, mutex: u64) {
         self.event.extra = condition;
         self.call(COND_WAIT, mutex);
     }
-    pub(super) fn unlock(self, mutex: u64) {
+    pub(crate) fn unlock(self, mutex: u64) {
         self.release(api::MUTEX, mutex);
     }
-    pub(super) fn release(self, object: u8, lock: u64) {
+    pub(crate) fn release(self, object: u8, lock: u64) {
         let words = self.event.value;
         self.is(code::UNLOCK, lock, api::pack(object, api::NONE), words);
     }
-    pub(super) fn post(self, semaphore: u64) {
+    pub(crate) fn post(self, semaphore: u64) {
         let words = self.event.value;
         self.is(code::POST, semaphore, api::pack(api::SEMAPHORE, api::NONE), words);
     }
     /// A goroutine, `extra`, released a mutex for which others wait.
-    pub(super) fn go_release(self, lock: u64) {
+    pub(crate) fn go_release(self, lock: u64) {
         self.is(code::POST, lock, api::pack(api::GO_MUTEX, api::NONE), 0);
     }
-    pub(super) fn init(self, mutex: u64) {
+    pub(crate) fn init(self, mutex: u64) {
         self.init_of(api::MUTEX, mutex);
     }
-    pub(super) fn init_of(self, object: u8, lock: u64) {
+    pub(crate) fn init_of(self, object: u8, lock: u64) {
         self.is(code::INIT, lock, api::pack(object, api::NONE), 0);
     }
-    pub(super) fn destroy(self, mutex: u64) {
+    pub(crate) fn destroy(self, mutex: u64) {
         self.destroy_of(api::MUTEX, mutex);
     }
-    pub(super) fn destroy_of(self, object: u8, lock: u64) {
+    pub(crate) fn destroy_of(self, object: u8, lock: u64) {
         let words = self.event.value;
         self.is(code::DESTROY, lock, api::pack(object, api::NONE), words);
     }
     /// A function that reports only failed attempts and acquisitions acquired the lock.
-    pub(super) fn acquired(self, function: u8, lock: u64) {
+    pub(crate) fn acquired(self, function: u8, lock: u64) {
         self.is(code::TAKEN, lock, function, 0);
     }
 

@@ -17,17 +17,17 @@ use super::{
     context::Context,
     header::{Header, Source, TaskKey},
 };
-use crate::locks::Space;
+use crate::compose::locks::Space;
 
 mod call;
-pub(super) mod fact;
+pub(crate) mod fact;
 mod futexes;
 mod goroutines;
 mod holders;
 mod open_calls;
 mod sleep;
 
-pub(super) use call::WaitTarget;
+pub(crate) use call::WaitTarget;
 use call::{Call, Condition};
 use fact::{Action, Begin, Fact, LockWord, Outcome, call_of};
 use goroutines::Goroutines;
@@ -37,7 +37,7 @@ use sleep::Sleep;
 
 /// The calls that are open and the locks that are held.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct UserLocks {
+pub(crate) struct UserLocks {
     /// The sleep of a call before its first futex wait.
     no_sleep: Sleep,
     open: OpenCalls,
@@ -48,7 +48,7 @@ pub(super) struct UserLocks {
 
 impl UserLocks {
     /// Starts without open calls. `futexes` means that futex waits are recorded.
-    pub(super) fn new(futexes: bool) -> Self {
+    pub(crate) fn new(futexes: bool) -> Self {
         let no_sleep = if futexes { Sleep::NONE } else { Sleep::UNKNOWN };
         Self {
             no_sleep,
@@ -59,7 +59,7 @@ impl UserLocks {
     }
 
     /// Adds the next fact in the order of time.
-    pub(super) fn add(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) {
+    pub(crate) fn add(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) {
         match fact.action {
             Action::Called { word, is_refused } => self.called(at, fact, word, is_refused, context),
             Action::Waits { owner } => {
@@ -102,18 +102,18 @@ impl UserLocks {
     }
 
     /// Returns the locks for which tasks have waited since `before_ns`.
-    pub(super) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
+    pub(crate) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
         self.open.awaited(before_ns)
     }
 
     /// Forgets the open calls of a task that exited. Returns how many there are.
-    pub(super) fn forget(&mut self, key: TaskKey) -> u64 {
+    pub(crate) fn forget(&mut self, key: TaskKey) -> u64 {
         self.open.forget(key)
     }
 
     /// Records of the kernel side are missing: a call that is open may be another one by now, and a lock may have another
     /// holder.
-    pub(super) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.holders.lost();
         self.open.lost();
         self.goroutines.lost();
@@ -121,7 +121,7 @@ impl UserLocks {
 
     /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number of locks that were
     /// examined for it.
-    pub(super) fn lost_by(&mut self, key: TaskKey) -> usize {
+    pub(crate) fn lost_by(&mut self, key: TaskKey) -> usize {
         self.open.forget(key);
         self.holders.forget_task(key)
     }

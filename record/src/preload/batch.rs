@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::{budget::Account, clock::Reading, records::Unit};
-use crate::tasks::Known;
+use crate::compose::tasks::Known;
 
 /// A process while it runs one program.
 #[derive(Debug, Serialize, Deserialize)]

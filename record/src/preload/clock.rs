@@ -9,7 +9,7 @@ use std::{collections::VecDeque, fs};
 
 use trace_format::preload::{LOW_MASK, clock};
 
-use crate::clocks::monotonic_ns;
+use crate::system::clocks::monotonic_ns;
 
 /// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

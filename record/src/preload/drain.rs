@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{batch::Batch, clock, queue::DrainQueue, spool::Spool};
-use crate::{clocks::monotonic_ns, priority::raise_priority};
+use crate::system::{clocks::monotonic_ns, priority::raise_priority};
 
 mod identity;
 mod round;

@@ -93,7 +93,7 @@ pub(crate) fn image() -> ProcessImage {
 
 /// The hello that this process would send.
 pub(super) fn hello(reason: u32) -> Hello {
-    let ts_ns = crate::clocks::monotonic_ns() as u64;
+    let ts_ns = crate::system::clocks::monotonic_ns() as u64;
     Hello { magic: MAGIC, pid: std::process::id(), reason, ts_ns, max_bytes: u64::MAX, ..Hello::default() }
 }
 
@@ -204,7 +204,7 @@ impl<'a> FakeThread<'a> {
 
     /// Writes a record of the present time.
     pub(super) fn record(&mut self, op: u8, api: u8, address: u64, rest: &[Unit]) -> bool {
-        let now = crate::clocks::monotonic_ns() as u64;
+        let now = crate::system::clocks::monotonic_ns() as u64;
         let record = Record::new(now, op, api, address, 0);
         let mut units = vec![[record.head, record.body]];
         units.extend_from_slice(rest);
@@ -235,7 +235,7 @@ impl<'a> FakeThread<'a> {
         let slot = self.region.slot(self.index);
         // SAFETY: as in `take`.
         unsafe {
-            (*slot).exit_ns = crate::clocks::monotonic_ns() as u64;
+            (*slot).exit_ns = crate::system::clocks::monotonic_ns() as u64;
             AtomicU32::from_ptr(&raw mut (*slot).state).store(state::EXITED, Ordering::Release);
         }
     }

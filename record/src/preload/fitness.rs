@@ -80,7 +80,8 @@ pub fn of_command(program: &Path) -> Result<Loading, Unfit> {
     if gains_rights(&program) {
         return Err(Unfit::Privileged { path: program });
     }
-    let file = fs::File::open(&program).map_err(|error| unreadable(crate::launch::system_message(&error)))?;
+    let file =
+        fs::File::open(&program).map_err(|error| unreadable(crate::setup::launch::system_message(&error)))?;
     let facts = facts(&ReadCache::new(file)).map_err(|error| unreadable(error.to_string()))?;
     match facts.loader {
         None => Err(Unfit::Static { path: program }),

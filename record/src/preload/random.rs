@@ -4,7 +4,7 @@ use std::io;
 
 use trace_format::preload::SECRET_BYTES;
 
-use crate::hex::hex;
+use crate::system::hex::hex;
 
 /// A random number, for names.
 pub(super) fn random() -> u64 {

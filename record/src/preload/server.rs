@@ -24,7 +24,10 @@ use super::{
     random::{Secret, random},
     region::{Region, RegionConfig},
 };
-use crate::{clocks::monotonic_ns, priority::raise_priority, procfs, symbols::MappingReader};
+use crate::{
+    names::symbols::MappingReader,
+    system::{clocks::monotonic_ns, priority::raise_priority, procfs},
+};
 
 mod half_open;
 mod peer;

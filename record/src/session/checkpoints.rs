@@ -11,8 +11,8 @@ use std::{
 use trace_format::{BareStack, LockId, SharedStack, SideRows, StackId, TaskRow};
 
 use crate::{
-    locks::Locks,
-    symbols::{RawFrames, Resolved, Symbols},
+    compose::locks::Locks,
+    names::symbols::{RawFrames, Resolved, Symbols},
 };
 
 /// Time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
@@ -157,8 +157,8 @@ mod tests {
     use trace_format::{LockKind, TaskId};
 
     use super::*;
-    use crate::locks::Space;
-    use crate::symbols::FoundLock;
+    use crate::compose::locks::Space;
+    use crate::names::symbols::FoundLock;
 
     fn task(id: i32, comm: &str) -> TaskRow {
         TaskRow {

@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{Session, finish::TIMEOUT_AFTER_STOP};
 use crate::{
-    clocks::monotonic_ns,
-    launch::{Launched, Phase},
     options::CommandExit,
-    procfs,
-    sink::Sink,
+    setup::launch::{Launched, Phase},
     stop::INTERRUPTED,
+    system::{clocks::monotonic_ns, procfs},
+    write::sink::Sink,
 };
 
 /// Maximum time that a command may take to end after SIGTERM; then the recording ends without it.

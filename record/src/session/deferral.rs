@@ -1,7 +1,7 @@
 //! Decides when the records of processes that record themselves wait to be composed: while more tasks are runnable than there are
 //! processors, recorded programs come first.
 //!
-//! Records that wait are in the [backlog](crate::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
+//! Records that wait are in the [backlog](crate::write::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
 //! backlog is full. Without such a file the wait is bounded by checkpoints: before one is due, everything that was drained is composed.
 //! Chunks are drained meanwhile, and mappings that change are read, because a process may end before its stacks are composed.
 
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{preload::Preload, processors::Processors, symbols::Symbols};
+use crate::{names::symbols::Symbols, preload::Preload, system::processors::Processors};
 
 /// Time before a checkpoint in which nothing waits. Composing what was recorded in the rest of the time between two
 /// checkpoints takes less, unless the programs do nothing but lock.
@@ -138,7 +138,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel_addresses::KernelAddresses;
+    use crate::names::kernel_addresses::KernelAddresses;
 
     const FAR: Duration = Duration::from_millis(400);
 

@@ -6,14 +6,13 @@ use trace_format::{SharedStack, SideRows, Stack};
 
 use super::{STEPS, Session, kernel::KernelSide, start::MAPPINGS_TIMEOUT};
 use crate::{
-    clocks::clocks_now,
     compose::Composer,
     error::RecordError,
+    names::symbols::Resolved,
     options::{Progress, RecordPhase, Summary},
     preload::Preload,
-    priority::raise_priority,
-    sink::Sink,
-    symbols::Resolved,
+    system::{clocks::clocks_now, priority::raise_priority},
+    write::sink::Sink,
 };
 
 /// Maximum time after a request to stop for all that hostile processes can delay.

@@ -12,24 +12,30 @@ use trace_format::{
 };
 
 use crate::{
-    clocks::monotonic_ns,
     compose::Composer,
-    counters::{self, ProgramStats},
-    decode::{self, Descriptor},
     error::RecordError,
-    load::LoadedPrograms,
+    kernel::{
+        counters::{self, ProgramStats},
+        decode::{self, Descriptor},
+        load::LoadedPrograms,
+        order::{Orderer, Record},
+        peek::Peek,
+        ring::{Item, Rings},
+    },
+    names::{
+        files::TargetFiles,
+        own_processes,
+        symbols::Symbols,
+        unwind::{Unwinder, UserStack},
+    },
     options::LockSources,
-    order::{Orderer, Record},
-    own_processes,
-    peek::Peek,
-    plan::{Plan, TargetMode},
-    ring::{Item, Rings},
+    setup::{
+        plan::{Plan, TargetMode},
+        target::ResolvedTarget,
+    },
+    sources::pthread::ProbedFile,
     stop::Stop,
-    symbols::Symbols,
-    target::ResolvedTarget,
-    target_files::TargetFiles,
-    unwind::{Unwinder, UserStack},
-    uprobes::ProbedFile,
+    system::clocks::monotonic_ns,
 };
 
 use super::later::FileFinder;

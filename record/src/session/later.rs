@@ -7,10 +7,9 @@ use std::{
 };
 
 use crate::{
+    names::files::TargetFiles,
     options::LockSources,
-    slow_paths,
-    target_files::TargetFiles,
-    uprobes::{self, ProbedFile},
+    sources::{languages as slow_paths, pthread as uprobes, pthread::ProbedFile},
 };
 
 /// A process, and the locks to find functions of.

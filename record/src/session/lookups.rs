@@ -2,11 +2,13 @@
 
 use super::{checkpoints::Checkpoints, kernel::KernelSide};
 use crate::{
-    compose::Composer,
-    locks::Space,
-    priority::with_raised_priority,
-    stacks::{Half, RawStack},
-    symbols::{CertainFrames, Incarnation, RawFrames, Symbols},
+    compose::{
+        Composer,
+        locks::Space,
+        stacks::{Half, RawStack},
+    },
+    names::symbols::{CertainFrames, Incarnation, RawFrames, Symbols},
+    system::priority::with_raised_priority,
 };
 
 /// Maximum number of stacks that are read at raised priority, which takes microseconds for each.

@@ -3,7 +3,12 @@
 
 use trace_format::{EventColumns, LockRow};
 
-use crate::{compose::Composer, order::Orderer, ordered, preload::Preload, sink::Sink};
+use crate::{
+    compose::{Composer, ordered},
+    kernel::order::Orderer,
+    preload::Preload,
+    write::sink::Sink,
+};
 
 /// Number of rows that are handed to the sink at once.
 const CHUNK_ROWS: usize = 1 << 14;

@@ -6,9 +6,9 @@ use std::io;
 use rustc_hash::FxHashSet;
 
 use crate::{
-    clocks::monotonic_ns,
-    compose::{Composer, Sleeper},
-    procfs,
+    compose::Composer,
+    sources::switches::compose::Sleeper,
+    system::{clocks::monotonic_ns, procfs},
 };
 
 /// Time that a thread sleeps, and that others wait, before its call is read. Most sleeps are shorter.

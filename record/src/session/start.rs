@@ -10,24 +10,32 @@ use super::{
     progress::ProgressReporter, sleepers::SleeperCalls,
 };
 use crate::{
-    backlog::Backlog,
-    clocks::{clocks_now, monotonic_ns},
-    compose::Composer,
+    compose::{
+        Composer,
+        tasks::{Known, Tasks},
+    },
     error::RecordError,
-    kernel_addresses::KernelAddresses,
-    kernel_files::KernelFiles,
-    launch::Launched,
+    names::{
+        kernel_addresses::KernelAddresses,
+        symbols::{ReadingKernel, Symbols},
+    },
     options::{Options, Target},
-    plan::{Plan, TargetMode},
     preload::{Preload, PreloadOptions, library::Library},
-    procfs,
-    real_time::RealTime,
-    setup::{Setup, SwitchesChoice},
+    setup::{
+        Setup, SwitchesChoice,
+        kernel_files::KernelFiles,
+        launch::Launched,
+        plan::{Plan, TargetMode},
+        target::ResolvedTarget,
+    },
+    sources::switches::{self, Switches, SwitchesError},
     stop::Stop,
-    switches::{self, Switches, SwitchesError},
-    symbols::{ReadingKernel, Symbols},
-    target::ResolvedTarget,
-    tasks::{Known, Tasks},
+    system::{
+        clocks::{clocks_now, monotonic_ns},
+        procfs,
+        real_time::RealTime,
+    },
+    write::backlog::Backlog,
 };
 
 /// Maximum time to wait for the mappings of processes to be read.

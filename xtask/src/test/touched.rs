@@ -9,8 +9,9 @@ use crate::process::Run;
 const PARTS: &[(&str, &[&str])] = &[
     ("record-ebpf/", &[ONE_GUEST]),
     ("record/bpf/", &[ONE_GUEST]),
-    ("record/src/load", &[ONE_GUEST]),
-    ("record/src/plan", &[ONE_GUEST]),
+    ("record/src/kernel/load", &[ONE_GUEST]),
+    ("record/src/setup/plan", &[ONE_GUEST]),
+    ("record/src/sources", &[ONE_GUEST]),
     ("trace-format/src/wire", &[ONE_GUEST]),
     ("analyze/page/", &["page is current", "page in full"]),
     ("analyze/src/export/", &["viewers in full"]),

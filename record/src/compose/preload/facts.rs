@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The fact that a record reports, given the unit behind it.
-pub(super) fn fact(record: &Record, rest: Unit, task: impl Fn(u32) -> Option<TaskId>) -> Option<Fact> {
+pub(crate) fn fact(record: &Record, rest: Unit, task: impl Fn(u32) -> Option<TaskId>) -> Option<Fact> {
     const DEAD: Option<i32> = Some(libc::EOWNERDEAD);
     let returned = |begin, outcome| Action::Returned(begin, outcome);
     let action = match record.op() {

@@ -10,48 +10,48 @@ use super::threads::Threads;
 use crate::{
     compose::{
         header::{Header, Source, TaskKey},
+        locks::Space,
         user::fact::{Action, Fact, Outcome},
     },
-    locks::Space,
     preload::batch::{ProcessImage, shared},
 };
 
 /// A process that records itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// The process, with its account.
     #[serde(with = "shared")]
-    pub(super) process: Arc<ProcessImage>,
-    pub(super) space: Space,
+    pub(crate) process: Arc<ProcessImage>,
+    pub(crate) space: Space,
     /// Its threads by the thread ids that the process sees: a lock names its owner by these.
-    pub(super) tasks: FxHashMap<u32, TaskId>,
+    pub(crate) tasks: FxHashMap<u32, TaskId>,
     /// Creations and starts of its threads.
-    pub(super) threads: Threads,
+    pub(crate) threads: Threads,
     /// It exceeded a budget.
-    pub(super) is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 /// A thread that records itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Session {
-    pub(super) image: u32,
-    pub(super) tid: u32,
+pub(crate) struct Session {
+    pub(crate) image: u32,
+    pub(crate) tid: u32,
     /// The thread id that its process sees.
-    pub(super) own_tid: u32,
-    pub(super) task: TaskId,
+    pub(crate) own_tid: u32,
+    pub(crate) task: TaskId,
     /// Its stacks, in the order in which it reported them.
-    pub(super) stacks: Vec<StackId>,
+    pub(crate) stacks: Vec<StackId>,
     /// The filters select its name.
-    pub(super) is_selected: bool,
+    pub(crate) is_selected: bool,
     /// It reported its start.
-    pub(super) has_started: bool,
-    pub(super) held: Held,
+    pub(crate) has_started: bool,
+    pub(crate) held: Held,
 }
 
 impl Session {
     /// The stack of a record.
     #[inline]
-    pub(super) fn stack(&self, record: &Record) -> Option<StackId> {
+    pub(crate) fn stack(&self, record: &Record) -> Option<StackId> {
         let index = usize::from(record.stack()).checked_sub(1)?;
         self.stacks.get(index).copied()
     }
@@ -59,11 +59,11 @@ impl Session {
 
 /// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// Their addresses, in the order in which they were taken; one for each time.
-    pub(super) locks: Vec<u64>,
+    pub(crate) locks: Vec<u64>,
     /// It held too many to be remembered.
-    pub(super) is_unknown: bool,
+    pub(crate) is_unknown: bool,
 }
 
 impl Held {
@@ -71,7 +71,7 @@ impl Held {
     const MAX: usize = 64;
 
     /// Follows what a fact says of a lock.
-    pub(super) fn add(&mut self, fact: &Fact) {
+    pub(crate) fn add(&mut self, fact: &Fact) {
         match fact.action {
             Action::Returned(_, Outcome::Acquired(_)) | Action::ConditionReturned(..)
                 if fact.mode().is_some() =>
@@ -85,7 +85,7 @@ impl Held {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, address: u64) {
+    pub(crate) fn take(&mut self, address: u64) {
         if self.locks.len() == Self::MAX {
             self.is_unknown = true;
         } else {
@@ -94,19 +94,19 @@ impl Held {
     }
 
     #[inline]
-    pub(super) fn release(&mut self, address: u64) {
+    pub(crate) fn release(&mut self, address: u64) {
         if let Some(at) = self.locks.iter().rposition(|&lock| lock == address) {
             self.locks.swap_remove(at);
         }
     }
 
-    pub(super) fn has_any(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         self.is_unknown || !self.locks.is_empty()
     }
 }
 
 /// The fields of a record that do not depend on its kind.
-pub(super) fn header(ts_ns: i64, record: &Record, session: &Session, image: &Image) -> Header {
+pub(crate) fn header(ts_ns: i64, record: &Record, session: &Session, image: &Image) -> Header {
     Header {
         ts_ns,
         cpu: None,

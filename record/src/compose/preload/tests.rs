@@ -12,12 +12,15 @@ use trace_format::{
 
 use super::*;
 use crate::{
-    compose::{Composer, script::rows_of},
-    locks::Locks,
-    order,
+    compose::{
+        Composer,
+        locks::Locks,
+        script::rows_of,
+        stacks::Stacks,
+        tasks::{ProcessKey, Tasks},
+    },
+    kernel::order,
     preload::fake,
-    stacks::Stacks,
-    tasks::{ProcessKey, Tasks},
 };
 
 mod threads;
@@ -316,7 +319,7 @@ fn a_wait_and_its_end_have_one_stack_and_an_unknown_stack_is_none() {
     assert_eq!(stacks, [Some(StackId(0)), Some(StackId(0)), None]);
     assert_eq!(
         history.composer.stacks.take_new()[0].1.user,
-        crate::stacks::Half::Calls([0x111, 0x222].into())
+        crate::compose::stacks::Half::Calls([0x111, 0x222].into())
     );
 }
 

@@ -8,7 +8,7 @@ use crate::compose::{context::Context, header::Header};
 
 /// The threads of a process whose creations and starts are told apart from those of earlier threads.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Threads {
+pub(crate) struct Threads {
     /// The creator and the time of the creation of threads that have not started to record themselves.
     created: FxHashMap<u64, (TaskId, i64)>,
     /// Threads that record themselves, of which the creator has not recorded the creation yet. One for each session at most.
@@ -19,7 +19,7 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Adds a creation, and its row. A thread may start, and even end, before its creator has recorded it.
-    pub(super) fn created(&mut self, at: &Header, thread: u64, context: &mut Context<'_>) {
+    pub(crate) fn created(&mut self, at: &Header, thread: u64, context: &mut Context<'_>) {
         let lock = match self.started.remove(&thread) {
             Some(task) => {
                 context.tasks.set_creator(task, at.task, at.ts_ns);
@@ -34,7 +34,7 @@ impl Threads {
     }
 
     /// Adds the start of a thread that records itself.
-    pub(super) fn started(&mut self, at: &Header, thread: u64, context: &mut Context<'_>) {
+    pub(crate) fn started(&mut self, at: &Header, thread: u64, context: &mut Context<'_>) {
         // A thread may have more than one session.
         if self.last.insert(thread, at.task) == Some(at.task) {
             return;
@@ -50,7 +50,7 @@ impl Threads {
     }
 
     /// Forgets a thread that was joined.
-    pub(super) fn joined(&mut self, thread: u64) {
+    pub(crate) fn joined(&mut self, thread: u64) {
         self.created.remove(&thread);
         self.started.remove(&thread);
         self.last.remove(&thread);

@@ -7,54 +7,54 @@ use super::{
     fact::{Fact, call_of},
     sleep::Sleep,
 };
-use crate::{
-    compose::header::{Header, Source},
+use crate::compose::{
+    header::{Header, Source},
     locks::{Space, has_word},
 };
 
 /// A call that is open.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// The function, as in [`api`].
     function: u8,
     kind: LockKind,
     mode: Option<Mode>,
-    pub(super) source: Source,
+    pub(crate) source: Source,
     space: Space,
     /// The address of its lock; in a condition wait, of the mutex.
-    pub(super) address: u64,
-    pub(super) lock: LockId,
+    pub(crate) address: u64,
+    pub(crate) lock: LockId,
     ts_ns: i64,
     stack: Option<StackId>,
     /// Events were lost since it began: it may be another call by now.
-    pub(super) is_stale: bool,
+    pub(crate) is_stale: bool,
     /// Since events were lost, the task waited on this lock or condition variable: if it is another call, then one on
     /// the same lock.
-    pub(super) same_lock: bool,
+    pub(crate) same_lock: bool,
     /// It refuses its arguments.
-    pub(super) is_refused: bool,
+    pub(crate) is_refused: bool,
     /// The lock's owner died before.
-    pub(super) takes_over: bool,
+    pub(crate) takes_over: bool,
     /// The time at which its wait for the lock began, if it waits.
-    pub(super) waits_since: Option<i64>,
+    pub(crate) waits_since: Option<i64>,
     /// The sleep in that wait.
-    pub(super) sleep: Sleep,
-    pub(super) condition: Option<Condition>,
+    pub(crate) sleep: Sleep,
+    pub(crate) condition: Option<Condition>,
 }
 
 /// The condition variable that a call waits for.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Condition {
-    pub(super) address: u64,
-    pub(super) lock: LockId,
-    pub(super) sleep: Sleep,
+pub(crate) struct Condition {
+    pub(crate) address: u64,
+    pub(crate) lock: LockId,
+    pub(crate) sleep: Sleep,
     /// The number of times that the task held the mutex before.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
 }
 
 /// The lock of a call that a futex wait is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) enum WaitTarget {
+pub(crate) enum WaitTarget {
     /// The lock that the call takes.
     Lock,
     /// Its condition variable.
@@ -63,7 +63,7 @@ pub(in crate::compose) enum WaitTarget {
 
 impl Call {
     /// A call on `lock` that begins now.
-    pub(super) fn new(at: &Header, fact: &Fact, lock: LockId, sleep: Sleep) -> Self {
+    pub(crate) fn new(at: &Header, fact: &Fact, lock: LockId, sleep: Sleep) -> Self {
         Self {
             function: fact.function,
             kind: fact.kind(),
@@ -85,12 +85,12 @@ impl Call {
     }
 
     /// Whether `fact` may be about this call. After a loss, the call may have become one on another lock.
-    pub(super) fn matches(&self, fact: &Fact) -> bool {
+    pub(crate) fn matches(&self, fact: &Fact) -> bool {
         self.function == fact.function && (fact.address == 0 || self.address == fact.address || self.is_stale)
     }
 
     /// The part of the call that a futex wait on `word` belongs to.
-    pub(super) fn target_of(&self, at: &Header, word: u64) -> Option<WaitTarget> {
+    pub(crate) fn target_of(&self, at: &Header, word: u64) -> Option<WaitTarget> {
         if self.space != at.space {
             return None;
         }
@@ -102,12 +102,12 @@ impl Call {
     }
 
     /// The address of its lock, with its address space.
-    pub(super) fn address(&self) -> (Space, u64) {
+    pub(crate) fn address(&self) -> (Space, u64) {
         (self.space, self.address)
     }
 
     /// The mode in which it takes the lock.
-    pub(super) fn mode(&self) -> Option<Mode> {
+    pub(crate) fn mode(&self) -> Option<Mode> {
         self.mode
     }
 
@@ -117,12 +117,12 @@ impl Call {
     }
 
     /// The row that begins its wait.
-    pub(super) fn wait(&self, at: &Header, owner: Option<TaskId>) -> Event {
+    pub(crate) fn wait(&self, at: &Header, owner: Option<TaskId>) -> Event {
         Event { peer_task: owner, call: self.call_kind(), ..self.row(at, EventKind::Wait) }
     }
 
     /// The row of the acquisition; in a condition wait, of the mutex.
-    pub(super) fn acquisition(&self, at: &Header, errno: Option<i32>) -> Event {
+    pub(crate) fn acquisition(&self, at: &Header, errno: Option<i32>) -> Event {
         let row = Event { errno, call: self.call_kind(), ..self.row(at, EventKind::Acquire) };
         match self.waits_since {
             Some(since) => self.sleep.add_to(at.ts_ns - since, row),
@@ -131,7 +131,7 @@ impl Call {
     }
 
     /// The row of a call that ended without the lock.
-    pub(super) fn failure(&self, at: &Header, errno: Option<i32>) -> Event {
+    pub(crate) fn failure(&self, at: &Header, errno: Option<i32>) -> Event {
         let errno = errno.or_else(|| self.semaphore_errno());
         if self.waits_since.is_none() {
             return Event { errno, call: self.call_kind(), ..self.row(at, EventKind::TryFail) };
@@ -141,7 +141,7 @@ impl Call {
     }
 
     /// The row that ends the wait for its condition variable.
-    pub(super) fn condition_end(&self, at: &Header, condition: &Condition, errno: Option<i32>) -> Event {
+    pub(crate) fn condition_end(&self, at: &Header, condition: &Condition, errno: Option<i32>) -> Event {
         let kind = if errno.is_some() { EventKind::Abandon } else { EventKind::Acquire };
         let row = Event { errno, stack: self.stack, ..at.row(kind, condition.lock) };
         let row = condition.sleep.add_to(at.ts_ns - self.ts_ns, row);

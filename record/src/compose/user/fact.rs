@@ -4,17 +4,17 @@ use trace_format::{CallKind, LockKind, Mode, TaskId, wire::api};
 
 /// One thing that a task did with a user lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) struct Fact {
+pub(crate) struct Fact {
     /// The function, as in [`api`]; the begin and the end of a call name the same one.
-    pub(in crate::compose) function: u8,
+    pub(crate) function: u8,
     /// The address of the lock; in a wait on a condition variable, of the mutex. 0 if it is unknown.
-    pub(in crate::compose) address: u64,
-    pub(in crate::compose) action: Action,
+    pub(crate) address: u64,
+    pub(crate) action: Action,
 }
 
 /// A task's action on a user lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) enum Action {
+pub(crate) enum Action {
     /// A call began. Whether it waits follows from the lock's words, its holders, and futex waits.
     Called {
         word: LockWord,
@@ -55,7 +55,7 @@ pub(in crate::compose) enum Action {
 
 /// Whether a call was reported when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) enum Begin {
+pub(crate) enum Begin {
     /// It was, unless the record is lost.
     Reported,
     /// It was if the first attempt failed.
@@ -66,7 +66,7 @@ pub(in crate::compose) enum Begin {
 
 /// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) enum Outcome {
+pub(crate) enum Outcome {
     /// The caller has the lock, or may pass. The errno is `EOWNERDEAD` if the lock's owner died.
     Acquired(Option<i32>),
     /// The call failed, with this errno if it is known.
@@ -75,7 +75,7 @@ pub(in crate::compose) enum Outcome {
 
 /// The state of a lock when a call began, according to its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compose) enum LockWord {
+pub(crate) enum LockWord {
     /// It could not be read, or this kind of lock does not show its state.
     Unknown,
     /// The call can have the lock.
@@ -88,7 +88,7 @@ pub(in crate::compose) enum LockWord {
 
 impl Outcome {
     /// The outcome of a call that returned this errno.
-    pub(in crate::compose) fn of_errno(errno: Option<i32>) -> Self {
+    pub(crate) fn of_errno(errno: Option<i32>) -> Self {
         match errno {
             None | Some(libc::EOWNERDEAD) => Self::Acquired(errno),
             _ => Self::Failed(errno),
@@ -98,22 +98,22 @@ impl Outcome {
 
 impl Fact {
     /// The kind of the lock at the fact's address.
-    pub(in crate::compose) fn kind(&self) -> LockKind {
+    pub(crate) fn kind(&self) -> LockKind {
         if self.is_condition_wait() { LockKind::PthreadMutex } else { kind_of(api::object(self.function)) }
     }
 
     /// The mode in which the function takes the lock; `None` if locks of this kind are not held.
-    pub(in crate::compose) fn mode(&self) -> Option<Mode> {
+    pub(crate) fn mode(&self) -> Option<Mode> {
         if self.is_condition_wait() { Some(Mode::Exclusive) } else { mode_of(api::object(self.function)) }
     }
 
     /// The kind of call, if it does not wait without limit. A wait on a condition variable takes its mutex without a limit.
-    pub(in crate::compose) fn call(&self) -> Option<CallKind> {
+    pub(crate) fn call(&self) -> Option<CallKind> {
         if self.is_condition_wait() { None } else { call_of(self.function) }
     }
 
     /// Whether a thread was joined. Its address may belong to another one from now on.
-    pub(in crate::compose) fn is_join(&self) -> bool {
+    pub(crate) fn is_join(&self) -> bool {
         matches!(self.action, Action::Returned(_, Outcome::Acquired(_))) && self.kind() == LockKind::Thread
     }
 
@@ -139,7 +139,7 @@ fn kind_of(object: u8) -> LockKind {
 }
 
 /// The kind of call of this function, if it does not wait without limit.
-pub(in crate::compose) fn call_of(function: u8) -> Option<CallKind> {
+pub(crate) fn call_of(function: u8) -> Option<CallKind> {
     match api::variant(function) {
         api::TRY => Some(CallKind::Try),
         api::TIMED | api::CLOCK => Some(CallKind::Timed),
@@ -148,7 +148,7 @@ pub(in crate::compose) fn call_of(function: u8) -> Option<CallKind> {
 }
 
 /// The mode in which these functions take the lock, if they name one.
-pub(in crate::compose) fn mode_of(object: u8) -> Option<Mode> {
+pub(crate) fn mode_of(object: u8) -> Option<Mode> {
     match object {
         api::RWLOCK_READ | api::RUST_RWLOCK_READ => Some(Mode::Shared),
         api::RWLOCK | api::CONDITION | api::BARRIER | api::SEMAPHORE | api::THREAD => None,

@@ -11,7 +11,7 @@ const FUTEX_LOCK_PI2: i32 = 13;
 impl UserLocks {
     /// Adds a futex wait that began. Returns the part of the task's open call that it belongs to. The first wait for a lock
     /// that seemed free begins the call's wait.
-    pub(in crate::compose) fn futex_wait(
+    pub(crate) fn futex_wait(
         &mut self,
         at: &Header,
         event: &WireEvent,
@@ -36,14 +36,14 @@ impl UserLocks {
     }
 
     /// Notes that the task's futex wait on `word` ended: its open call is about the lock around that word.
-    pub(in crate::compose) fn futex_wait_seen(&mut self, at: &Header, word: u64) {
+    pub(crate) fn futex_wait_seen(&mut self, at: &Header, word: u64) {
         if let Some(call) = self.open.last(at.key) {
             call.same_lock |= call.target_of(at, word).is_some();
         }
     }
 
     /// Adds the end of a futex wait that is a part of a call.
-    pub(in crate::compose) fn futex_wait_done(
+    pub(crate) fn futex_wait_done(
         &mut self,
         at: &Header,
         target: WaitTarget,

@@ -7,14 +7,11 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId};
 
 use super::fact::Fact;
-use crate::{
-    compose::{context::Context, header::Header},
-    locks::Space,
-};
+use crate::compose::{context::Context, header::Header, locks::Space};
 
 /// The goroutines that wait, and who released the locks last.
 #[derive(Debug, Default)]
-pub(super) struct Goroutines {
+pub(crate) struct Goroutines {
     waiting: FxHashMap<(Space, u64), Waiting>,
     /// The last release of each lock with waiters.
     releases: FxHashMap<LockId, Released>,
@@ -38,7 +35,7 @@ struct Waiting {
 
 impl Goroutines {
     /// Adds the begin of a wait.
-    pub(super) fn wait(&mut self, at: &Header, fact: &Fact, goroutine: u64, context: &mut Context<'_>) {
+    pub(crate) fn wait(&mut self, at: &Header, fact: &Fact, goroutine: u64, context: &mut Context<'_>) {
         let Some(task) = task(at, goroutine, context) else { return };
         let lock = context.lock(at, fact);
         if self.waiting.get(&(at.space, goroutine)).is_some_and(|open| open.lock == lock) {
@@ -53,7 +50,7 @@ impl Goroutines {
     }
 
     /// Adds the end of the goroutine's wait.
-    pub(super) fn acquired(&mut self, at: &Header, goroutine: u64, context: &mut Context<'_>) {
+    pub(crate) fn acquired(&mut self, at: &Header, goroutine: u64, context: &mut Context<'_>) {
         let Some(waiting) = self.waiting.remove(&(at.space, goroutine)) else {
             // It began before the recording.
             *context.unpaired += 1;
@@ -75,7 +72,7 @@ impl Goroutines {
     }
 
     /// Adds the release of a lock for which others wait.
-    pub(super) fn released(&mut self, at: &Header, fact: &Fact, goroutine: u64, context: &mut Context<'_>) {
+    pub(crate) fn released(&mut self, at: &Header, fact: &Fact, goroutine: u64, context: &mut Context<'_>) {
         let Some(task) = task(at, goroutine, context) else { return };
         let lock = context.lock(at, fact);
         context.out.push(Event { task: Some(task), ..at.row(EventKind::Wake, lock) });
@@ -83,7 +80,7 @@ impl Goroutines {
     }
 
     /// Forgets what is open: records are missing.
-    pub(super) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.waiting.clear();
         self.releases.clear();
     }

@@ -12,7 +12,7 @@ use crate::compose::header::{Header, Source, TaskKey};
 
 /// The holders of all locks.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Holders {
+pub(crate) struct Holders {
     /// An entry stays, empty, until its lock is destroyed: most locks are taken again.
     by_lock: FxHashMap<LockId, Vec<Holder>>,
 }
@@ -29,7 +29,7 @@ struct Holder {
 
 impl Holders {
     /// The record's task acquired the lock `depth` times.
-    pub(super) fn acquired(&mut self, at: &Header, lock: LockId, mode: Mode, depth: u32) {
+    pub(crate) fn acquired(&mut self, at: &Header, lock: LockId, mode: Mode, depth: u32) {
         let holders = self.by_lock.entry(lock).or_default();
         holders.retain(|holder| holder.key == at.key || mode == Mode::Shared && holder.mode == Mode::Shared);
         match holders.iter_mut().find(|holder| holder.key == at.key && holder.mode == mode) {
@@ -42,7 +42,7 @@ impl Holders {
     }
 
     /// The record's task released the lock once. Returns the mode in which it held it, if it did.
-    pub(super) fn released(&mut self, at: &Header, lock: LockId) -> Option<Mode> {
+    pub(crate) fn released(&mut self, at: &Header, lock: LockId) -> Option<Mode> {
         let holders = self.by_lock.get_mut(&lock)?;
         let index = holders.iter().position(|holder| holder.key == at.key)?;
         let Holder { mode, depth, .. } = holders[index];
@@ -55,25 +55,25 @@ impl Holders {
     }
 
     /// The record's task released the lock completely. Returns how many times it held it.
-    pub(super) fn released_completely(&mut self, at: &Header, lock: LockId) -> Option<u32> {
+    pub(crate) fn released_completely(&mut self, at: &Header, lock: LockId) -> Option<u32> {
         let holders = self.by_lock.get_mut(&lock)?;
         let index = holders.iter().position(|holder| holder.key == at.key)?;
         Some(holders.swap_remove(index).depth)
     }
 
     /// Whether the records so far show who holds the lock, even if no task does.
-    pub(super) fn are_known(&self, lock: LockId) -> bool {
+    pub(crate) fn are_known(&self, lock: LockId) -> bool {
         self.by_lock.contains_key(&lock)
     }
 
     /// Whether the record's task holds the lock.
-    pub(super) fn has(&self, at: &Header, lock: LockId) -> bool {
+    pub(crate) fn has(&self, at: &Header, lock: LockId) -> bool {
         self.by_lock.get(&lock).into_iter().flatten().any(|holder| holder.key == at.key)
     }
 
     /// Returns another holder that keeps the record's task from taking the lock in this mode; `None` if the record's task
     /// holds the lock itself.
-    pub(super) fn blocker(&self, at: &Header, lock: LockId, mode: Mode) -> Option<TaskId> {
+    pub(crate) fn blocker(&self, at: &Header, lock: LockId, mode: Mode) -> Option<TaskId> {
         if self.has(at, lock) {
             return None;
         }
@@ -82,12 +82,12 @@ impl Holders {
     }
 
     /// Forgets a lock that was destroyed or initialised again.
-    pub(super) fn forget(&mut self, lock: LockId) {
+    pub(crate) fn forget(&mut self, lock: LockId) {
         self.by_lock.remove(&lock);
     }
 
     /// Forgets the holds of a task whose records are missing. Returns the number of locks that were examined.
-    pub(super) fn forget_task(&mut self, key: TaskKey) -> usize {
+    pub(crate) fn forget_task(&mut self, key: TaskKey) -> usize {
         for holders in self.by_lock.values_mut() {
             holders.retain(|holder| holder.key != key);
         }
@@ -95,7 +95,7 @@ impl Holders {
     }
 
     /// Forgets all holds that the kernel side reported: records of it are missing.
-    pub(super) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.by_lock.retain(|_, holders| {
             holders.retain(|holder| holder.source == Source::Library);
             !holders.is_empty()

@@ -4,15 +4,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{call::Call, fact::Fact};
+use crate::compose::locks::Space;
 use crate::compose::{
     context::Context,
     header::{Header, Source, TaskKey},
 };
-use crate::locks::Space;
 
 /// The open calls of all tasks: usually one per task; a signal handler may call inside a call.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct OpenCalls {
+pub(crate) struct OpenCalls {
     by_task: FxHashMap<TaskKey, Vec<Call>>,
 }
 
@@ -21,7 +21,7 @@ const MAX_NESTED: usize = 16;
 
 impl OpenCalls {
     /// Adds a call of the record's task.
-    pub(super) fn push(&mut self, at: &Header, call: Call, context: &mut Context<'_>) {
+    pub(crate) fn push(&mut self, at: &Header, call: Call, context: &mut Context<'_>) {
         let calls = self.by_task.entry(at.key).or_default();
         if calls.len() >= MAX_NESTED {
             // Calls that were left by longjmp, by an exception or by cancellation never return.
@@ -32,17 +32,17 @@ impl OpenCalls {
     }
 
     /// The innermost call of a task.
-    pub(super) fn last(&mut self, key: TaskKey) -> Option<&mut Call> {
+    pub(crate) fn last(&mut self, key: TaskKey) -> Option<&mut Call> {
         self.by_task.get_mut(&key)?.last_mut()
     }
 
     /// Whether a call is open that `fact` may be about.
-    pub(super) fn has(&self, at: &Header, fact: &Fact) -> bool {
+    pub(crate) fn has(&self, at: &Header, fact: &Fact) -> bool {
         self.by_task.get(&at.key).into_iter().flatten().any(|call| call.matches(fact))
     }
 
     /// Removes the call that `fact` ends. If no such call is known for certain, returns the address of its lock, or 0.
-    pub(super) fn close(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) -> Result<Call, u64> {
+    pub(crate) fn close(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) -> Result<Call, u64> {
         let call = self.by_task.get_mut(&at.key).and_then(|calls| {
             let index = calls.iter().rposition(|call| call.matches(fact))?;
             // Calls above it were left without a return.
@@ -68,18 +68,18 @@ impl OpenCalls {
     }
 
     /// Returns the locks for which calls have waited since `before_ns`.
-    pub(super) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
+    pub(crate) fn awaited(&self, before_ns: i64) -> FxHashSet<(Space, u64)> {
         let waits = |call: &&Call| call.waits_since.is_some_and(|since_ns| since_ns <= before_ns);
         self.by_task.values().flatten().filter(waits).map(Call::address).collect()
     }
 
     /// Forgets the calls of a task. Returns how many there are.
-    pub(super) fn forget(&mut self, key: TaskKey) -> u64 {
+    pub(crate) fn forget(&mut self, key: TaskKey) -> u64 {
         self.by_task.remove(&key).map_or(0, |calls| calls.len() as u64)
     }
 
     /// Marks the calls that the kernel side reported as stale: records of it are missing.
-    pub(super) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         for call in self.by_task.values_mut().flatten().filter(|call| call.source == Source::Kernel) {
             (call.is_stale, call.same_lock) = (true, false);
         }

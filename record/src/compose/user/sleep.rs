@@ -7,28 +7,28 @@ use crate::compose::header::{Header, OffCpuTimes};
 
 /// The futex waits of a call.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Sleep {
+pub(crate) struct Sleep {
     times: Option<OffCpuTimes>,
     /// The last task that woke the call, and its stack.
     waker: Option<(TaskId, Option<StackId>)>,
     /// The errno of the last futex wait, if it failed.
-    pub(super) errno: Option<i32>,
+    pub(crate) errno: Option<i32>,
 }
 
 impl Sleep {
     /// No futex wait.
-    pub(super) const NONE: Self =
+    pub(crate) const NONE: Self =
         Self { times: Some(OffCpuTimes { blocked_ns: 0, runq_ns: 0 }), waker: None, errno: None };
     /// Futex waits are not recorded.
-    pub(super) const UNKNOWN: Self = Self { times: None, ..Self::NONE };
+    pub(crate) const UNKNOWN: Self = Self { times: None, ..Self::NONE };
 
     /// Whether futex waits are recorded.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.times.is_some()
     }
 
     /// Adds a futex wait that ended with this record.
-    pub(super) fn merge(&mut self, at: &Header, times: Option<OffCpuTimes>, errno: Option<i32>) {
+    pub(crate) fn merge(&mut self, at: &Header, times: Option<OffCpuTimes>, errno: Option<i32>) {
         self.times = match (self.times, times) {
             (Some(a), Some(b)) => {
                 Some(OffCpuTimes { blocked_ns: a.blocked_ns + b.blocked_ns, runq_ns: a.runq_ns + b.runq_ns })
@@ -41,7 +41,7 @@ impl Sleep {
 
     /// `row`, which ends a wait of this length, with its sleep.
     #[inline]
-    pub(super) fn add_to(&self, wait_ns: i64, row: Event) -> Event {
+    pub(crate) fn add_to(&self, wait_ns: i64, row: Event) -> Event {
         Event {
             wait_ns: Some(wait_ns.max(0)),
             blocked_ns: self.times.map(|times| times.blocked_ns),

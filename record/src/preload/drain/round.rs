@@ -17,7 +17,7 @@ use super::{
     },
     identity::Identity,
 };
-use crate::clocks::monotonic_ns;
+use crate::system::clocks::monotonic_ns;
 
 /// The delay after which a thread's mark that it is busy is visible. A processor writes out its stores within a fraction of a
 /// microsecond; this is plenty.

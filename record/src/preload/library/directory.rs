@@ -36,7 +36,7 @@ pub(super) enum Refusal {
     #[error("{} is mounted noexec", path.display())]
     NoExec { path: PathBuf },
     /// A system call failed.
-    #[error("{}: {}", path.display(), crate::launch::system_message(source))]
+    #[error("{}: {}", path.display(), crate::setup::launch::system_message(source))]
     System {
         path: PathBuf,
         #[source]

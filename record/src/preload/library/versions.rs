@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 
-use crate::procfs;
+use crate::system::procfs;
 
 use super::{
     directory::{self, Directory},

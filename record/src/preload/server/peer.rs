@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::half_open::Credentials;
-use crate::{launch, procfs};
+use crate::{setup::launch, system::procfs};
 
 /// A process, and a descriptor that keeps its identity: a PID alone may be another process's by now.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use trace_format::preload::{UNIT_BYTES, api, op};
 
 use super::*;
 use crate::{
-    kernel_addresses::KernelAddresses,
+    names::{kernel_addresses::KernelAddresses, symbols::Symbols},
     preload::{
         batch::{Batch, Chunk},
         budget::{Ledger, Limits},
@@ -16,7 +16,6 @@ use crate::{
         records::Unit,
         spool::Spool,
     },
-    symbols::Symbols,
 };
 
 /// Runs a server with its drain while `act` runs; returns the drained batches.

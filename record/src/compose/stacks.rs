@@ -1,0 +1,312 @@
+//! The stacks table: ids of the kernel's stack map in, dense ids of the trace out.
+//!
+//! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
+//! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use trace_format::{
+    StackId,
+    wire::{WireStack, WireUserStack, stack},
+};
+
+use crate::{
+    compose::{
+        recent::{Recent, RecentKey},
+        tasks::ProcessKey,
+    },
+    names::unwind::{Frames, UnwoundId},
+};
+
+mod waiting;
+
+use waiting::{MAX_AGE_NS, Unwound, Waiting};
+
+/// Limit of user stacks that are not unwound, for the trace.
+pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the caller is always right; frames above code without them are missing, or guesses (?)";
+
+/// The location of the frames of one half of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Half {
+    /// There are no frames.
+    Absent,
+    /// In the stack map, under this id.
+    Map(i32),
+    /// Here, leaf first: the stack map was full.
+    Inline(Box<[u64]>),
+    /// Here, leaf first: unwound by the recorder. The first ones, of this number, are certain.
+    Unwound(Box<[u64]>, u8),
+    /// Here, leaf first, and all of them are return addresses: the leaf is the call of the recorded function.
+    Calls(Box<[u64]>),
+}
+
+/// A stack that was seen for the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RawStack {
+    /// The address space of the user half, if there is one, and its PID.
+    pub process: Option<(ProcessKey, u32)>,
+    /// Kernel frames.
+    pub kernel: Half,
+    /// User frames.
+    pub user: Half,
+    /// The return address on top of the user stack at the entry of a function, which frame pointers do not show yet; 0 if
+    /// there is none.
+    pub caller: u64,
+}
+
+impl RawStack {
+    /// Inserts the caller after the leaf, unless it is there already.
+    pub fn with_caller(&self, mut user: Vec<u64>) -> Vec<u64> {
+        if self.caller != 0 && !user.is_empty() && user.get(1) != Some(&self.caller) {
+            user.insert(1, self.caller);
+        }
+        user
+    }
+}
+
+/// The fields of a wire event that locate its stack.
+#[derive(Clone, Copy, Debug)]
+pub struct StackRef {
+    /// The address space and its PID.
+    pub process: (ProcessKey, u32),
+    /// Id of the kernel half, or one of [`stack`].
+    pub kernel: i32,
+    /// Id of the user half, or one of [`stack`].
+    pub user: i32,
+    /// See [`RawStack::caller`].
+    pub caller: u64,
+    /// The CPU and the number of the event, under which inline frames were announced.
+    pub event: (u32, u32),
+    /// It is the stack of the event's peer.
+    pub peer: bool,
+    /// The BPF program copies the top of the user stack, if it fits.
+    pub copied: bool,
+}
+
+/// A user half that is known by a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum User {
+    Absent,
+    Map(i32),
+    Unwound(UnwoundId),
+}
+
+/// A stack by its process, kernel half, user half and caller.
+type Mapped = (Option<ProcessKey>, i32, User, u64);
+
+impl RecentKey for Mapped {
+    fn number(&self) -> usize {
+        let user = match self.2 {
+            User::Absent => 0,
+            User::Map(id) => id as usize,
+            User::Unwound(UnwoundId(number)) => number as usize,
+        };
+        (self.1 as usize).wrapping_mul(31) ^ user
+    }
+}
+
+/// All stacks that were seen.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Stacks with both halves in the map, unwound or absent: nearly all.
+    #[serde(skip)]
+    mapped: FxHashMap<Mapped, StackId>,
+    #[serde(skip)]
+    recent: Recent<Mapped, StackId, 256>,
+    inlined: FxHashMap<RawStack, StackId>,
+    /// Frames that were announced before their event, by CPU, number, user and peer.
+    #[serde(skip)]
+    announced: FxHashMap<(u32, u32, bool, bool), Announced>,
+    /// Stacks that were unwound before their event.
+    #[serde(skip)]
+    unwound: Waiting,
+    /// Unwound frames by their number, and how many of them are certain.
+    #[serde(skip)]
+    unwound_frames: Vec<UnwoundFrames>,
+    #[serde(skip)]
+    unwound_ids: FxHashMap<UnwoundFrames, UnwoundId>,
+    /// Whether user stacks are copied, to be unwound.
+    pub unwinds: bool,
+    /// Number of user stacks that should have been unwound, and are by frame pointers.
+    not_unwound: u64,
+    new: Vec<(StackId, RawStack)>,
+    count: i32,
+}
+
+/// The addresses of unwound frames, leaf first, and how many of them are certain.
+type UnwoundFrames = (Arc<[u64]>, u8);
+
+/// Inline frames, and the time at which they were taken.
+#[derive(Debug)]
+struct Announced {
+    ts_ns: u64,
+    frames: Box<[u64]>,
+}
+
+/// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
+const MAX_ANNOUNCED: usize = 1 << 16;
+impl Stacks {
+    /// Adds frames that did not fit into the stack map. Their event is drained in the same round.
+    pub fn announce(&mut self, record: &WireStack) {
+        if self.announced.len() >= MAX_ANNOUNCED {
+            let newest = record.ts_ns;
+            self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+        }
+        let count = usize::from(record.count).min(record.frames.len());
+        let announced = Announced { ts_ns: record.ts_ns, frames: record.frames[..count].into() };
+        self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), announced);
+    }
+
+    /// Adds a stack that was unwound, and returns the number of its frames; `None` if there are none. Its event is composed later.
+    pub(crate) fn announce_unwound(&mut self, header: &WireUserStack, frames: Frames) -> Option<UnwoundId> {
+        if frames.addresses.is_empty() {
+            return None;
+        }
+        let certain = u8::try_from(frames.certain).unwrap_or(u8::MAX);
+        let frames = (Arc::from(frames.addresses), certain);
+        let id = match self.unwound_ids.get(&frames) {
+            Some(&id) => id,
+            None => {
+                let id = UnwoundId(self.unwound_frames.len() as u32);
+                self.unwound_frames.push(frames.clone());
+                self.unwound_ids.insert(frames, id);
+                id
+            }
+        };
+        self.insert_unwound(header, id, false);
+        Some(id)
+    }
+
+    /// Adds a stack whose frames are known by their number, without a walk of its own.
+    pub(crate) fn announce_known(&mut self, header: &WireUserStack, frames: Option<UnwoundId>) {
+        if let Some(frames) = frames {
+            self.insert_unwound(header, frames, true);
+        }
+    }
+
+    /// Drops the stacks of a process since a time that were not walked themselves: it runs another program since then.
+    pub(crate) fn forget_known_since(&mut self, tgid: u32, ts_ns: u64) {
+        self.unwound.retain(|stack| !stack.is_known || stack.tgid != tgid || stack.ts_ns < ts_ns);
+    }
+
+    fn insert_unwound(&mut self, header: &WireUserStack, frames: UnwoundId, is_known: bool) {
+        let &WireUserStack { ts_ns, cpu, seq, peer, incarnation, .. } = header;
+        let stack = Unwound { ts_ns, tgid: incarnation.tgid, frames, is_known };
+        self.unwound.insert((cpu, seq, peer != 0), stack);
+    }
+
+    /// Returns the id of a stack; `None` if it was not recorded, has no frames, or was lost.
+    pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
+        let kernel_there = is_there(at.kernel);
+        let (cpu, seq) = at.event;
+        let may_be_copied = at.copied && at.user != stack::NONE;
+        let unwound = match stack::unwound_number(at.user) {
+            // Whatever a ring delivers: only numbers that were given to the programs stand for a stack.
+            Some(number) => (number < self.unwound_frames.len() as u32).then_some(UnwoundId(number)),
+            None if may_be_copied => self.unwound.take((cpu, seq, at.peer)).map(|stack| stack.frames),
+            None => None,
+        };
+        let user_there = is_there(at.user) || unwound.is_some();
+        self.not_unwound += u64::from(self.unwinds && at.copied && is_there(at.user) && unwound.is_none());
+        if !kernel_there && !user_there {
+            return None;
+        }
+        let known_user = match &unwound {
+            Some(unwound) => Some(User::Unwound(*unwound)),
+            None if at.user == stack::INLINE => None,
+            None => Some(if at.user >= 0 { User::Map(at.user) } else { User::Absent }),
+        };
+        // An unwound stack has the caller, or ends before it.
+        let caller = if user_there && unwound.is_none() { at.caller } else { 0 };
+        if let Some(user) = known_user.filter(|_| at.kernel != stack::INLINE) {
+            let process = user_there.then_some(at.process.0);
+            let key = (process, at.kernel.max(-1), user, caller);
+            if let Some(id) = self.recent.get_or(key, || self.mapped.get(&key).copied()) {
+                return Some(id);
+            }
+            let kernel = if at.kernel >= 0 { Half::Map(at.kernel) } else { Half::Absent };
+            let user = match user {
+                User::Absent => Half::Absent,
+                User::Map(id) => Half::Map(id),
+                User::Unwound(frames) => self.unwound_half(frames),
+            };
+            let id = self.add(RawStack { process: user_there.then_some(at.process), kernel, user, caller });
+            self.mapped.insert(key, id);
+            return Some(id);
+        }
+        let kernel = self.half(at, at.kernel, false);
+        let by_pointers = self.half(at, at.user, true);
+        let user = unwound.map_or(by_pointers, |unwound| self.unwound_half(unwound));
+        if kernel == Half::Absent && user == Half::Absent {
+            return None;
+        }
+        let has_user = user != Half::Absent;
+        let process = has_user.then_some(at.process);
+        let raw = RawStack { process, kernel, user, caller: if has_user { caller } else { 0 } };
+        if let Some(&id) = self.inlined.get(&raw) {
+            return Some(id);
+        }
+        let id = self.add(raw.clone());
+        self.inlined.insert(raw, id);
+        Some(id)
+    }
+
+    /// Returns the id of a stack of return addresses, leaf first.
+    pub fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
+        let raw =
+            RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
+        if let Some(&id) = self.inlined.get(&raw) {
+            return id;
+        }
+        let id = self.add(raw.clone());
+        self.inlined.insert(raw, id);
+        id
+    }
+
+    /// Returns the number of user stacks that should have been unwound, but their copies did not fit or came too late.
+    pub fn not_unwound(&self) -> u64 {
+        self.not_unwound
+    }
+
+    /// The number of stacks so far.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Takes the stacks that were first seen since the last call.
+    pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
+        std::mem::take(&mut self.new)
+    }
+
+    fn unwound_half(&self, UnwoundId(index): UnwoundId) -> Half {
+        let (frames, certain) = &self.unwound_frames[index as usize];
+        Half::Unwound((**frames).into(), *certain)
+    }
+
+    fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {
+        match id {
+            stack::INLINE => match self.announced.remove(&(at.event.0, at.event.1, user, at.peer)) {
+                Some(announced) if !announced.frames.is_empty() => Half::Inline(announced.frames),
+                _ => Half::Absent,
+            },
+            id if id >= 0 => Half::Map(id),
+            _ => Half::Absent,
+        }
+    }
+
+    fn add(&mut self, raw: RawStack) -> StackId {
+        let id = StackId(self.count);
+        self.count += 1;
+        self.new.push((id, raw));
+        id
+    }
+}
+
+fn is_there(id: i32) -> bool {
+    id >= 0 || id == stack::INLINE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,395 @@
+//! The tasks table: thread ids in, incarnations of tasks and of processes out.
+//!
+//! A thread id is reused after its owner has exited, and a process runs another program after an exec; each of these is a row of
+//! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come
+//! through [`Lookup`], so that nothing here reads a file.
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
+
+use crate::compose::recent::{Recent, RecentKey};
+
+#[cfg(test)]
+mod tests;
+
+/// One incarnation of a process: one address space. Dense from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessKey(pub u32);
+
+/// Facts about a task from `/proc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub comm: Option<String>,
+    /// Its start, CLOCK_MONOTONIC, in nanoseconds.
+    pub start_ns: Option<i64>,
+    /// Its cgroup, as a path below the root of cgroup v2.
+    pub cgroup: Option<String>,
+    /// Its creator, if that was announced.
+    pub parent: Option<TaskIncarnation>,
+}
+
+/// One incarnation of a task, with or without a row. Dense from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TaskIncarnation(u32);
+
+/// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
+pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
+
+/// A look-up that finds nothing, for tasks of a recording that has ended.
+fn no_lookup() -> Lookup {
+    Box::new(|_, _| None)
+}
+
+/// All tasks that were announced or seen.
+#[derive(Serialize, Deserialize)]
+pub struct Tasks {
+    by_tid: FxHashMap<u32, Incarnation>,
+    /// By process and thread, other than the idle tasks.
+    #[serde(skip)]
+    recent: Recent<(u32, u32), (ProcessKey, TaskId), 64>,
+    idle: FxHashMap<u32, TaskId>,
+    /// The goroutines of each incarnation of a process, by the address of their `runtime.g`.
+    goroutines: FxHashMap<(ProcessKey, u64), TaskId>,
+    processes: FxHashMap<u32, ProcessKey>,
+    /// The start of each incarnation of a process.
+    process_starts: Vec<i64>,
+    rows: Vec<TaskRow>,
+    /// The row of each incarnation, once it has one.
+    ids: Vec<Option<TaskId>>,
+    /// The rows whose creators have no row yet.
+    orphans: FxHashMap<TaskIncarnation, Vec<TaskId>>,
+    #[serde(skip, default = "no_lookup")]
+    lookup: Lookup,
+}
+
+impl RecentKey for (u32, u32) {
+    fn number(&self) -> usize {
+        self.1 as usize
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Incarnation {
+    key: TaskIncarnation,
+    known: Known,
+    exit_ns: Option<i64>,
+    /// Whether its birth was announced before it began to record itself.
+    is_born: bool,
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl Tasks {
+    /// Starts with the tasks that exist already.
+    pub fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
+        let mut tasks = Self {
+            by_tid: FxHashMap::default(),
+            recent: Recent::default(),
+            idle: FxHashMap::default(),
+            goroutines: FxHashMap::default(),
+            processes: FxHashMap::default(),
+            process_starts: Vec::new(),
+            rows: Vec::new(),
+            ids: Vec::new(),
+            orphans: FxHashMap::default(),
+            lookup,
+        };
+        for known in existing {
+            tasks.start(known);
+        }
+        tasks
+    }
+
+    /// The present incarnation of a task's process, and the row of the task. Thread 0 is the idle task of `cpu`.
+    pub fn seen(&mut self, tgid: u32, tid: u32, cpu: u32) -> (ProcessKey, TaskId) {
+        if let Some(recent) = self.recent.get(&(tgid, tid)) {
+            return recent;
+        }
+        let seen = (self.process(tgid), self.id(tgid, tid, cpu));
+        if tid != 0 {
+            self.recent.set((tgid, tid), seen);
+        }
+        seen
+    }
+
+    /// The row of a task. Thread 0 is the idle task of `cpu`.
+    pub fn id(&mut self, tgid: u32, tid: u32, cpu: u32) -> TaskId {
+        if tid == 0 {
+            return self.idle_id(cpu);
+        }
+        match self.by_tid.get(&tid).map(|incarnation| self.ids[incarnation.key.0 as usize]) {
+            Some(Some(id)) => return id,
+            Some(None) => {}
+            None => self.look_up(tgid, tid),
+        }
+        let Self { by_tid, rows, ids, orphans, .. } = self;
+        let Some(Incarnation { key, known, exit_ns, .. }) = by_tid.get(&tid) else {
+            unreachable!("looked up above")
+        };
+        let id = push_row(rows, known, *exit_ns);
+        ids[key.0 as usize] = Some(id);
+        if let Some(parent) = known.parent {
+            match ids[parent.0 as usize] {
+                Some(parent) => rows[id.0 as usize].parent = Some(parent),
+                None => orphans.entry(parent).or_default().push(id),
+            }
+        }
+        for child in orphans.remove(key).into_iter().flatten() {
+            rows[child.0 as usize].parent = Some(id);
+        }
+        id
+    }
+
+    /// Starts a task that no descriptor announced.
+    fn look_up(&mut self, tgid: u32, tid: u32) {
+        let unknown = Known { tgid, tid, ..Known::default() };
+        let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid).unwrap_or(unknown);
+        self.start(known);
+    }
+
+    /// The row of a thread of this process, if it has or had such a thread.
+    pub fn thread(&mut self, tgid: u32, tid: u32) -> Option<TaskId> {
+        if let Some(incarnation) = self.by_tid.get(&tid) {
+            return (incarnation.known.tgid == tgid).then(|| self.id(tgid, tid, 0));
+        }
+        let known = (self.lookup)(tgid, tid).filter(|known| known.tgid == tgid)?;
+        self.start(known);
+        Some(self.id(tgid, tid, 0))
+    }
+
+    /// The row of a goroutine of a process, by the address of its `runtime.g`, which Go uses again for another goroutine. Goroutines
+    /// have negative numbers, in the order in which they were seen.
+    pub fn goroutine(&mut self, process: ProcessKey, tgid: u32, goroutine: u64) -> TaskId {
+        let number = -1 - self.goroutines.len() as i32;
+        let Self { goroutines, rows, by_tid, .. } = self;
+        *goroutines.entry((process, goroutine)).or_insert_with(|| {
+            let cgroup = by_tid.get(&tgid).and_then(|leader| leader.known.cgroup.clone());
+            let known = Known { tgid, comm: Some("goroutine".to_owned()), cgroup, ..Known::default() };
+            let id = push_row(rows, &known, None);
+            rows[id.0 as usize].tid = number;
+            id
+        })
+    }
+
+    /// Whether a thread id belongs to a running thread of another process, as far as is known.
+    pub fn is_of_other(&self, tgid: u32, tid: u32) -> bool {
+        let known = self.by_tid.get(&tid);
+        known.is_some_and(|incarnation| incarnation.known.tgid != tgid && incarnation.exit_ns.is_none())
+    }
+
+    /// The present incarnation of a process.
+    pub fn process(&mut self, tgid: u32) -> ProcessKey {
+        match self.processes.get(&tgid) {
+            Some(key) => *key,
+            None => self.start_process(tgid, 0),
+        }
+    }
+
+    /// The start of a process incarnation, CLOCK_MONOTONIC in nanoseconds; 0 if it was before the recording.
+    pub fn since_ns(&self, process: ProcessKey) -> i64 {
+        self.process_starts[process.0 as usize]
+    }
+
+    /// Applies a fork, an exec, a new name or an exit.
+    pub fn apply(&mut self, task: &WireTask) {
+        let comm = Some(comm_of(&task.comm));
+        let ts_ns = task.ts_ns as i64;
+        match task.code {
+            code::TASK_FORK => {
+                self.exit(task.tid, ts_ns);
+                if task.tid == task.tgid {
+                    self.start_process(task.tgid, ts_ns);
+                }
+                let creator = self.by_tid.get(&task.parent_tid);
+                let cgroup = creator.and_then(|creator| creator.known.cgroup.clone());
+                let parent = creator.map(|creator| creator.key);
+                self.start(Known {
+                    tgid: task.tgid,
+                    tid: task.tid,
+                    comm,
+                    start_ns: Some(ts_ns),
+                    cgroup,
+                    parent,
+                });
+            }
+            code::TASK_EXEC => {
+                // The thread that called exec takes over the process id.
+                let cgroup = self.by_tid.get(&task.tid).and_then(|old| old.known.cgroup.clone());
+                self.exit(task.parent_tid, ts_ns);
+                self.exit(task.tid, ts_ns);
+                self.start_process(task.tgid, ts_ns);
+                let start_ns = Some(ts_ns);
+                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns, cgroup, parent: None });
+            }
+            code::TASK_RENAME => self.rename(task.tid, comm),
+            code::TASK_EXIT => {
+                self.rename(task.tid, comm);
+                // It stays known by its thread id, because it still takes locks while it exits.
+                self.exit(task.tid, ts_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts a process that asked to be recorded: with a new program, or as a child that continues its parent's.
+    pub fn start_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
+        self.exit(pid, ts_ns);
+        self.start_process(pid, ts_ns);
+        let known = known.unwrap_or(Known { tgid: pid, tid: pid, ..Known::default() });
+        // A child existed before its first call; a program asks as it is loaded.
+        let start_ns = if new_program { Some(ts_ns) } else { known.start_ns };
+        self.start(Known { start_ns, ..known });
+    }
+
+    /// Starts a thread of a process that records itself, at its birth. Of a process that is not known, nothing is.
+    pub fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
+        if tid == tgid || !self.processes.contains_key(&tgid) {
+            return;
+        }
+        self.exit(tid, ts_ns);
+        let creator = self.by_tid.get(&parent_tid).filter(|creator| creator.known.tgid == tgid);
+        let (parent, cgroup) =
+            (creator.map(|creator| creator.key), creator.and_then(|creator| creator.known.cgroup.clone()));
+        self.start(Known { tgid, tid, comm: None, start_ns: Some(ts_ns), cgroup, parent });
+        if let Some(born) = self.by_tid.get_mut(&tid) {
+            born.is_born = true;
+        }
+    }
+
+    /// Adds the creator of a task, unless it is known, and the time by which it had created it.
+    pub fn set_creator(&mut self, task: TaskId, creator: TaskId, ts_ns: i64) {
+        if task == creator {
+            return;
+        }
+        if let Some(row) = self.rows.get_mut(task.0 as usize) {
+            row.parent = row.parent.or(Some(creator));
+            row.start_ns = Some(row.start_ns.map_or(ts_ns, |start_ns| start_ns.min(ts_ns)));
+        }
+    }
+
+    /// Ends a thread whose birth was announced, unless its own records have ended it.
+    pub fn exit_born(&mut self, tid: u32, ts_ns: i64) {
+        if self.by_tid.get(&tid).is_some_and(|incarnation| incarnation.is_born) {
+            self.exit(tid, ts_ns);
+        }
+    }
+
+    /// Starts a thread that records itself. The leader started with its process, and a thread that was born or exited just now still is the
+    /// same thread.
+    pub fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+        const SAME_THREAD_NS: i64 = 10_000_000;
+        let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
+        let same = known.is_some_and(|known| match known.exit_ns {
+            None => tid == pid || known.is_born,
+            Some(exit_ns) => ts_ns - exit_ns < SAME_THREAD_NS,
+        });
+        if !same {
+            self.exit(tid, ts_ns);
+            let cgroup = self.by_tid.get(&pid).and_then(|leader| leader.known.cgroup.clone());
+            let start_ns = Some(ts_ns);
+            self.start(Known { tgid: pid, tid, comm: None, start_ns, cgroup, parent: None });
+        }
+        self.rename_thread(tid, comm);
+    }
+
+    /// Renames a thread, unless the name is empty.
+    pub fn rename_thread(&mut self, tid: u32, comm: &[u8; 16]) {
+        if comm[0] != 0 {
+            self.rename(tid, Some(comm_of(comm)));
+        }
+    }
+
+    /// Ends a thread that recorded itself.
+    pub fn exit_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+        self.rename_thread(tid, comm);
+        self.exit(tid, ts_ns);
+    }
+
+    /// The rows, by id.
+    pub fn into_rows(self) -> Vec<TaskRow> {
+        self.rows
+    }
+
+    /// The rows so far, by id.
+    pub fn rows(&self) -> &[TaskRow] {
+        &self.rows
+    }
+
+    fn start(&mut self, known: Known) {
+        self.recent.clear();
+        self.process(known.tgid);
+        let key = TaskIncarnation(self.ids.len() as u32);
+        self.ids.push(None);
+        if let Some(before) =
+            self.by_tid.insert(known.tid, Incarnation { key, known, exit_ns: None, is_born: false })
+        {
+            // An incarnation that is gone gets no row any more.
+            self.orphans.remove(&before.key);
+        }
+    }
+
+    fn start_process(&mut self, tgid: u32, since_ns: i64) -> ProcessKey {
+        self.recent.clear();
+        let key = ProcessKey(self.process_starts.len() as u32);
+        self.process_starts.push(since_ns);
+        self.processes.insert(tgid, key);
+        key
+    }
+
+    fn exit(&mut self, tid: u32, ts_ns: i64) {
+        let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
+        if incarnation.exit_ns.is_none() {
+            incarnation.exit_ns = Some(ts_ns);
+            if let Some(id) = self.ids[incarnation.key.0 as usize] {
+                self.rows[id.0 as usize].exit_ns = Some(ts_ns);
+            }
+        }
+    }
+
+    fn rename(&mut self, tid: u32, comm: Option<String>) {
+        let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
+        if let Some(id) = self.ids[incarnation.key.0 as usize] {
+            self.rows[id.0 as usize].comm.clone_from(&comm);
+        }
+        incarnation.known.comm = comm;
+    }
+
+    fn idle_id(&mut self, cpu: u32) -> TaskId {
+        let rows = &mut self.rows;
+        *self.idle.entry(cpu).or_insert_with(|| {
+            let known = Known { comm: Some(format!("swapper/{cpu}")), ..Known::default() };
+            push_row(rows, &known, None)
+        })
+    }
+}
+
+fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> TaskId {
+    let id = TaskId(rows.len() as i32);
+    rows.push(TaskRow {
+        id,
+        pid: known.tgid as i32,
+        tid: known.tid as i32,
+        comm: known.comm.clone(),
+        start_ns: known.start_ns,
+        exit_ns,
+        cgroup: known.cgroup.clone(),
+        parent: None,
+    });
+    id
+}
+
+/// The name in a task record, up to the first zero. Invalid UTF-8 is replaced.
+pub fn comm_of(bytes: &[u8; 16]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

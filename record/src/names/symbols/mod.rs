@@ -1,0 +1,198 @@
+//! Turns addresses into names, on a thread of its own, so that the rings never wait for a debug file.
+//!
+//! A process may end a moment after its event, so its mappings are read when its first event is drained
+//! ([`Symbols::read_mappings`], on another thread), long before any frame is looked up. A frame gets a module only from mappings that were read
+//! while its incarnation existed; otherwise it keeps its bare address, rather than a wrong module. To know when an incarnation
+//! ended, look-ups wait until all records of that time are drained ([`Symbols::set_watermark`]).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use trace_format::StackId;
+
+use crate::{
+    compose::locks::{NewLock, Space},
+    kernel::peek::Peek,
+    names::kernel_addresses::KernelAddresses,
+    setup::btf::TypeInfo,
+    stop::Stop,
+    system::maps,
+};
+
+mod kernel;
+mod mappings;
+mod maps_text;
+mod modules;
+mod reader;
+mod request;
+mod stack;
+mod worker;
+
+pub(crate) use kernel::ReadingKernel;
+pub(crate) use mappings::Mappings;
+use maps_text::MapsText;
+use reader::Reader;
+pub use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
+use request::{Request, Shared};
+use worker::Worker;
+
+/// A handle of the symbols thread.
+#[derive(Debug)]
+pub struct Symbols {
+    requests: Sender<Request>,
+    thread: JoinHandle<Resolved>,
+    /// Closed when the thread ends.
+    ended: Receiver<()>,
+    reader: Reader,
+    /// Number of stacks that were requested.
+    requested: AtomicU64,
+    shared: Arc<Shared>,
+}
+
+/// Reads mappings on another thread, and passes them to the symbols thread.
+#[derive(Clone, Debug)]
+pub struct MappingReader {
+    requests: Sender<Request>,
+    /// Whether this reader also reports the end of incarnations, because no BPF program does.
+    reports_ends: bool,
+}
+
+/// Time between two reports of the look-ups that are left.
+const REPORT: Duration = Duration::from_millis(50);
+/// Maximum size of the mappings of a process that are read while it waits.
+const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
+
+impl MappingReader {
+    /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation before `since_ns`.
+    /// Returns the size of their text in bytes, of which no more than a megabyte is read.
+    pub fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
+        let text = MapsText::read(pid, |pid| maps::read_at_most(MAX_MAPPINGS_BYTES, pid));
+        let bytes = text.bytes.len() as u64;
+        // Sending fails only if the thread has panicked, which `finish` reports.
+        if self.reports_ends {
+            let _ = self.requests.send(Request::IncarnationEnded { pid, ts_ns: since_ns });
+        }
+        let _ = self.requests.send(Request::Mappings(text));
+        bytes
+    }
+}
+
+impl Symbols {
+    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not variables. Without
+    /// `kernel`, the kernel's names are read when they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
+    pub(crate) fn start(
+        memory: Option<(Peek, TypeInfo)>,
+        kernel_addresses: KernelAddresses,
+        kernel: Option<ReadingKernel>,
+        stop: Stop,
+    ) -> std::io::Result<Self> {
+        let (requests, inbox) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let (end, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("klock-symbols".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let _end: Sender<()> = end;
+                Worker::new(memory, kernel_addresses, kernel, stop, shared).run(&inbox)
+            }
+        })?;
+        let reader = Reader::start(requests.clone())?;
+        Ok(Self { requests, thread, ended, reader, requested: AtomicU64::new(0), shared })
+    }
+
+    /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier incarnation.
+    pub fn mapping_reader(&self, reports_ends: bool) -> MappingReader {
+        MappingReader { requests: self.requests.clone(), reports_ends }
+    }
+
+    /// Requests the mappings of a process.
+    pub fn read_mappings(&self, pid: u32) {
+        self.send(Request::AwaitMappings { pid });
+        self.reader.read(pid);
+    }
+
+    /// Reports that a PID belongs to another incarnation from now on.
+    pub fn end_incarnation(&self, pid: u32, ts_ns: i64) {
+        self.send(Request::IncarnationEnded { pid, ts_ns });
+    }
+
+    /// Reports that all records up to this time were drained. The thread looks at it while something waits for it.
+    pub fn set_watermark(&self, ts_ns: i64) {
+        self.shared.watermark_ns.fetch_max(ts_ns, Ordering::Release);
+    }
+
+    /// Requests the names of a stack's frames.
+    pub fn resolve_stack(&self, id: StackId, frames: RawFrames) {
+        self.requested.fetch_add(1, Ordering::Relaxed);
+        self.send(Request::Stack(id, frames));
+    }
+
+    /// Requests the name of a lock; `since_ns` is the start of its incarnation.
+    pub fn name_lock(&self, new: NewLock, since_ns: i64) {
+        let NewLock { id: lock, address, kind, .. } = new;
+        self.send(match new.space {
+            Space::Kernel => Request::KernelLock { lock, address, kind },
+            Space::Process(process, pid) => {
+                Request::Lock { lock, incarnation: Incarnation { process, pid, since_ns }, address }
+            }
+        });
+    }
+
+    /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with the kernel's names meanwhile.
+    pub fn wait_until_read(&self, timeout: Duration) {
+        self.wait(timeout, Reader::when_read);
+    }
+
+    /// Waits until the symbols thread has all requested mappings, and those of all processes that it has look-ups of, or until the timeout.
+    pub fn wait_for_mappings(&self, timeout: Duration) {
+        self.wait(timeout, Reader::barrier);
+    }
+
+    fn wait(&self, timeout: Duration, request: impl FnOnce(&Reader, Sender<()>)) {
+        let (done, wait) = mpsc::channel();
+        request(&self.reader, done);
+        // An error is a timeout or a panic of the thread: in both cases there is nothing to wait for.
+        let _ = wait.recv_timeout(timeout);
+    }
+
+    /// Returns the number of stacks and locks that were found so far.
+    pub fn found(&self) -> u64 {
+        self.shared.found.load(Ordering::Relaxed)
+    }
+
+    /// Requests the results since the last such request.
+    pub fn request_results(&self, answer: Sender<Resolved>) {
+        self.send(Request::Results(answer));
+    }
+
+    /// Lets the thread run soon whenever it has something to look up, also on a busy machine.
+    pub fn raise_priority(&self) {
+        self.send(Request::RaisePriority);
+    }
+
+    /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if the thread has panicked.
+    pub fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
+        let Self { requests, thread, ended, reader, requested, shared } = self;
+        reader.finish();
+        let _ = requests.send(Request::Finish);
+        while ended.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
+            report(shared.named.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
+        }
+        thread.join().ok()
+    }
+
+    fn send(&self, request: Request) {
+        // Sending fails only if the thread has panicked, which `finish` reports.
+        let _ = self.requests.send(request);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! The host side of the in-process recorder: a program that klock starts loads a library that records its lock calls into memory
+//! that it shares with klock. This needs neither root nor the kernel.
+//!
+//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it ([`drain`]) into a queue ([`spool`]). The recording
+//! takes batches ([`batch`]) from there, merges them into the order of time ([`merge`], with [`clock`] and [`records`]) and turns
+//! them into rows ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which programs
+//! can load it.
+
+pub mod batch;
+pub mod budget;
+pub mod clock;
+pub mod drain;
+#[cfg(test)]
+pub(crate) mod fake;
+pub mod fitness;
+pub mod library;
+pub mod merge;
+pub mod queue;
+mod random;
+pub mod records;
+pub mod region;
+pub mod server;
+pub mod spool;
+
+use std::{
+    ffi::OsString,
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use trace_format::{
+    LockKind,
+    preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, clock as record_clock},
+    run_info::{RunInfo, Source},
+};
+
+use crate::{
+    compose::stacks::BY_FRAME_POINTERS, names::symbols::MappingReader, setup::filters::Filters,
+    system::procfs,
+};
+use batch::Batch;
+use budget::Ledger;
+use clock::Timeline;
+use fitness::Loading;
+use library::Library;
+use merge::{MergeStats, Merger};
+use queue::DrainQueue;
+use region::RegionConfig;
+use server::{Handle, Server};
+use spool::Spool;
+
+/// Options of the in-process recorder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreloadOptions {
+    /// Maximum bytes of the memory that a process shares with klock.
+    pub pool_bytes: Option<u64>,
+    /// Frames per stack.
+    pub max_stack: Option<u32>,
+    /// A thread that finds no chunk waits for klock.
+    pub lossless: bool,
+}
+
+/// Maximum bytes of a process's pool. Only chunks that were used take memory, but all of it counts against the process's own limit
+/// of addresses, of which the library takes a sixteenth at most.
+const MAX_POOL_BYTES: u64 = 512 << 20;
+const MIN_POOL_BYTES: u64 = 128 << 20;
+/// Maximum fraction of the machine's memory for a pool.
+const MEMORY_FRACTION: u64 = 4;
+
+impl PreloadOptions {
+    fn region_config(&self) -> RegionConfig {
+        let memory = spool::memory_bytes().map_or(0, |bytes| bytes as u64);
+        let default = (memory / MEMORY_FRACTION).clamp(MIN_POOL_BYTES, MAX_POOL_BYTES);
+        let pool_bytes = self.pool_bytes.unwrap_or(1 << default.ilog2()).max(RegionConfig::MIN_POOL_BYTES);
+        RegionConfig {
+            pool_bytes,
+            chunk_bytes: RegionConfig::chunk_bytes(pool_bytes),
+            max_frames: self.max_stack.unwrap_or(MAX_STACK),
+            clock: clock::cheapest(),
+            lossless: self.lossless,
+        }
+    }
+}
+
+/// The host side of a running recording.
+#[derive(Debug)]
+pub struct Preload {
+    library: Library,
+    socket: String,
+    server: Handle,
+    queue: Arc<DrainQueue>,
+    spool: Arc<Spool>,
+    /// Merges the batches of the spool.
+    pub merger: Merger,
+    /// Records that were left out because the recording had to end at once.
+    abandoned: u64,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Time between the first two readings of the clocks.
+const FIRST_READINGS: Duration = Duration::from_millis(2);
+
+impl Preload {
+    /// Starts to serve processes that load `library`; `mappings` reads the mappings of each.
+    pub fn start(library: Library, options: &PreloadOptions, mappings: MappingReader) -> io::Result<Self> {
+        let server = Server::listen()?;
+        let config = options.region_config();
+        let ledger = Ledger::of_this_machine(spool::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
+        let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::new()));
+        let first = clock::read(config.clock);
+        thread::sleep(FIRST_READINGS);
+        let timeline = Timeline::new(first, clock::read(config.clock));
+        let (handle, socket) = (server.handle(), server.variable());
+        let mut threads = Vec::new();
+        let shared = Arc::clone(&queue);
+        threads.push(
+            thread::Builder::new()
+                .name("klock-preload".to_owned())
+                .spawn(move || server.run(&config, &shared, &mappings))?,
+        );
+        let (shared, out) = (Arc::clone(&queue), Arc::clone(&spool));
+        threads.push(
+            thread::Builder::new()
+                .name("klock-drain".to_owned())
+                .spawn(move || drain::run(&shared, &out, config.clock))?,
+        );
+        let merger = Merger::new(timeline);
+        Ok(Self { library, socket, server: handle, queue, spool, merger, abandoned: 0, threads })
+    }
+
+    /// Variables to set in the command's environment, given those in klock's own.
+    pub fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
+        let before = std::env::var_os("LD_PRELOAD");
+        let value = library::preload_value(self.library.path(), before.as_deref());
+        let mut variables = vec![
+            (OsString::from("LD_PRELOAD"), value),
+            (OsString::from(SOCKET_VARIABLE), OsString::from(&self.socket)),
+        ];
+        if let Some(filters) = procfs::seccomp_filters() {
+            variables.push((OsString::from(SECCOMP_VARIABLE), OsString::from(filters.to_string())));
+        }
+        variables.extend(loading.environment(|name| std::env::var_os(name)));
+        variables
+    }
+
+    /// Takes the oldest drained batch.
+    pub fn take_batch(&mut self) -> Option<Batch> {
+        let free = self.merger.take_free_buffers();
+        self.spool.pop(free)
+    }
+
+    /// Adds batches from `next`, given this, to the merger until it has enough to do. Returns `false` if there were none.
+    pub fn add_batches(&mut self, mut next: impl FnMut(&mut Self) -> Option<Batch>) -> bool {
+        let mut some = false;
+        loop {
+            let Some(batch) = next(self) else { return some };
+            some = true;
+            self.merger.add_batch(batch);
+            if self.merger.pending() >= MAX_PENDING {
+                return some;
+            }
+        }
+    }
+
+    /// Drops everything in the merger, and counts it as lost.
+    pub fn abandon(&mut self) {
+        let before = self.merger.stats().delivered;
+        self.merger.emit(u64::MAX, &mut { usize::MAX }, |_, _, _| {});
+        self.abandoned += self.merger.stats().delivered - before;
+    }
+
+    /// Whether merging should wait: pools fill, the spool has room, and on a busy machine the processors should be left to the
+    /// thread that reads them.
+    pub fn has_backpressure(&self) -> bool {
+        self.queue.has_backpressure() && !self.spool.is_half_full()
+    }
+
+    /// Whether there is room for records that wait to be composed.
+    pub fn may_wait(&self) -> bool {
+        !self.spool.is_half_full() && !self.queue.ledger.is_filling()
+    }
+
+    /// The number of units that were drained so far.
+    pub fn drained(&self) -> u64 {
+        self.spool.added()
+    }
+
+    /// Whether all processes belong to klock's own user.
+    pub fn is_own(&self) -> bool {
+        self.queue.ledger.is_own()
+    }
+
+    /// Takes the PIDs of the processes that joined since the last call.
+    pub fn take_joined(&self) -> Vec<u32> {
+        self.queue.take_joined()
+    }
+
+    /// The time up to which everything in the merger can be composed.
+    pub fn due_ns(&self) -> u64 {
+        if self.merger.pending() == 0 { 0 } else { self.merger.settled_ns() }
+    }
+
+    /// Whether there are more batches.
+    pub fn has_more(&self) -> bool {
+        !self.spool.is_empty()
+    }
+
+    /// Stops the recording in all processes. Their last batches come until [`is_done`](Self::is_done).
+    pub fn stop(&self) {
+        self.server.stop();
+        self.queue.stop();
+        self.drain_now();
+    }
+
+    /// Ends the sleep of the thread that drains.
+    pub fn drain_now(&self) {
+        if let Some(drain) = self.threads.last() {
+            drain.thread().unpark();
+        }
+    }
+
+    /// Whether everything that was recorded is in the spool.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_done()
+    }
+
+    /// The counts so far.
+    pub fn stats(&self) -> PreloadStats {
+        let MergeStats { delivered, lost, nested, undecodable, late } = self.merger.stats();
+        PreloadStats {
+            delivered: delivered - self.abandoned,
+            ring_full: lost,
+            guard: nested,
+            no_place: self.queue.unrecorded() + self.abandoned,
+            undecodable: undecodable + self.queue.invalid() + self.queue.ledger.ended(),
+            late,
+        }
+    }
+
+    /// Returns a sentence for each way in which processes broke the rules, for the trace.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.queue.ledger.notes();
+        match self.queue.foreign() {
+            0 => {}
+            count => notes.push(format!(
+                "{count} threads claimed the id of another process's thread: they are recorded as their own process's first thread"
+            )),
+        }
+        match self.queue.clockless() {
+            0 => {}
+            count => notes.push(format!(
+                "{count} processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost"
+            )),
+        }
+        match self.queue.refused() {
+            0 => {}
+            count => notes.push(format!("{count} requests without the recording's secret were refused")),
+        }
+        notes
+    }
+
+    /// Ends the threads. The library's file stays.
+    pub fn finish(mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has reported that.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Replaces the losses of processes that recorded themselves by those that `stats` has.
+pub fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
+    let loss = &mut info.loss;
+    let Some(program) = loss.by_program.iter_mut().find(|program| program.program == PROGRAM) else { return };
+    loss.ring_full = (loss.ring_full + stats.lost).saturating_sub(program.ring_full);
+    loss.guard = (loss.guard + stats.nested).saturating_sub(program.guard);
+    loss.undecodable = loss.undecodable.max(stats.undecodable);
+    loss.late = loss.late.max(stats.late);
+    (program.delivered, program.ring_full, program.guard) = (stats.delivered, stats.lost, stats.nested);
+}
+
+/// Default frames per stack.
+pub const MAX_STACK: u32 = 127;
+/// The name under which the trace lists the counts.
+pub const PROGRAM: &str = "preload";
+
+/// Describes, for people, how a command records itself on this machine.
+pub fn description() -> String {
+    let clock =
+        if clock::cheapest() == record_clock::TSC { "the time-stamp counter" } else { "the kernel's clock" };
+    format!("every call, in the process itself, by {clock}; no root needed")
+}
+
+/// The sources and limits of processes that record themselves, for the trace.
+pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Source> {
+    let mut limits = vec![
+        "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
+         rights, use another libc than glibc or clear LD_PRELOAD"
+            .to_owned(),
+        BY_FRAME_POINTERS.to_owned(),
+    ];
+    if !futexes {
+        limits.push(
+            "pthread waits: sleeping and run-queue time and wakers need --locks futex too, and root"
+                .to_owned(),
+        );
+    }
+    limits.extend(filters.limits_of_all());
+    limits.extend(notes);
+    let source = |name: &str, kinds: &[LockKind], holds, limits| Source {
+        name: name.to_owned(),
+        kinds: kinds.iter().map(LockKind::to_string).collect(),
+        uncontended: true,
+        holds,
+        limits,
+        ..Source::default()
+    };
+    let held = [LockKind::PthreadMutex, LockKind::PthreadRwLock, LockKind::PthreadSpin];
+    let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier, LockKind::Thread];
+    vec![
+        source("pthread_preload", &held, true, limits),
+        source("pthread_preload_idle", &idled, false, Vec::new()),
+    ]
+}
+
+/// Units in the merger; more stay in the spool.
+const MAX_PENDING: usize = 4 << 20;
+
+/// Counts of the in-process recorder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreloadStats {
+    /// Emitted records.
+    pub delivered: u64,
+    /// Records for which the pool had no chunk.
+    pub ring_full: u64,
+    /// Records that came while another record of the same thread was being written.
+    pub guard: u64,
+    /// Records of threads that found no slot, and records that were abandoned.
+    pub no_place: u64,
+    /// Invalid slots, chunks and units.
+    pub undecodable: u64,
+    /// Records that came after a later one was emitted.
+    pub late: u64,
+}
+
+impl Drop for Preload {
+    fn drop(&mut self) {
+        // Also if the recording could not start.
+        self.stop();
+    }
+}

@@ -1,0 +1,164 @@
+//! A perf event on the switches of a task and its descendants on one CPU, with its ring: opens it, and copies out what the kernel wrote.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use aya_obj::generated::{perf_event_attr, perf_event_mmap_page};
+use rustix::{
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+    param::page_size,
+};
+
+/// Numbers of `include/uapi/linux/perf_event.h`.
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
+const PERF_SAMPLE_TID: u64 = 1 << 1;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_CPU: u64 = 1 << 7;
+/// Since 6.0: reading the event returns the number of lost records, too.
+const PERF_FORMAT_LOST: u64 = 1 << 4;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+
+/// Bytes in a ring at which whoever polls its event is woken.
+const WAKE_BYTES: u32 = 64 << 10;
+
+/// The smallest size of a ring.
+const MIN_BYTES: usize = 16 << 10;
+
+/// An event with its ring.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    event: OwnedFd,
+    counts_losses: bool,
+    /// The page of the head and the tail, and the data behind it.
+    memory: NonNull<perf_event_mmap_page>,
+    data_bytes: usize,
+}
+
+// SAFETY: the memory belongs to the ring alone, and no thread-local state is involved.
+unsafe impl Send for Ring {}
+
+/// Opens the event. `pid` is 0 for klock itself. It records from the next exec of the task on, and all that the task starts then.
+pub(crate) fn open(pid: u32, cpu: u32) -> io::Result<(OwnedFd, bool)> {
+    match open_with(pid, cpu, PERF_FORMAT_LOST) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            open_with(pid, cpu, 0).map(|event| (event, false))
+        }
+        event => event.map(|event| (event, true)),
+    }
+}
+
+fn open_with(pid: u32, cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
+    // SAFETY: all fields are integers, for which zero is valid.
+    let mut attributes = unsafe { std::mem::zeroed::<perf_event_attr>() };
+    attributes.type_ = PERF_TYPE_SOFTWARE;
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    attributes.config = PERF_COUNT_SW_DUMMY;
+    attributes.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
+    attributes.read_format = read_format;
+    attributes.clockid = libc::CLOCK_MONOTONIC;
+    attributes.set_use_clockid(1);
+    attributes.set_disabled(1);
+    attributes.set_enable_on_exec(1);
+    attributes.set_inherit(1);
+    // Without this, an ordinary user may not open it. Switches are recorded all the same.
+    attributes.set_exclude_kernel(1);
+    attributes.set_exclude_hv(1);
+    attributes.set_context_switch(1);
+    attributes.set_task(1);
+    attributes.set_sample_id_all(1);
+    attributes.set_watermark(1);
+    attributes.__bindgen_anon_2.wakeup_watermark = WAKE_BYTES;
+    // SAFETY: the attributes are initialised, have the size that they contain, and outlive the call.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            pid as libc::pid_t,
+            cpu as libc::c_int,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    let fd = i32::try_from(answer).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Ring {
+    /// Maps a ring of this size, a power of two, or of the largest smaller one that the limit on locked memory allows.
+    pub(crate) fn new((event, counts_losses): (OwnedFd, bool), bytes: usize) -> io::Result<Self> {
+        let mut data_bytes = bytes.max(MIN_BYTES);
+        loop {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: the kernel chooses the address.
+            let mapped = unsafe {
+                mmap(ptr::null_mut(), page_size() + data_bytes, access, MapFlags::SHARED, &event, 0)
+            };
+            match mapped {
+                Ok(memory) => {
+                    let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+                    return Ok(Self { event, counts_losses, memory, data_bytes });
+                }
+                Err(error) if data_bytes <= MIN_BYTES => return Err(error.into()),
+                Err(_) => data_bytes /= 2,
+            }
+        }
+    }
+
+    /// Returns a descriptor that becomes readable when the ring has much to read.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.event.try_clone()
+    }
+
+    /// Stops the recording of all tasks of the event.
+    pub(crate) fn stop(&self) {
+        // SAFETY: the request takes an integer. It cannot fail on such an event.
+        let _ = unsafe { libc::ioctl(self.event.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) };
+    }
+
+    /// Appends all records to `bytes`, and frees their room in the ring.
+    pub(crate) fn copy(&self, bytes: &mut Vec<u8>) {
+        let header = self.memory.as_ptr();
+        // SAFETY: the header is mapped as long as `self` exists, and these words are aligned; the kernel changes the head only, and
+        // only this function changes the tail.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*header).data_head),
+                AtomicU64::from_ptr(&raw mut (*header).data_tail),
+            )
+        };
+        let (from, until) = (tail.load(Ordering::Relaxed), head.load(Ordering::Acquire));
+        // The kernel writes no further than the tail. Both count bytes without end.
+        let count = usize::try_from(until.wrapping_sub(from)).unwrap_or(0).min(self.data_bytes);
+        let at = (from % self.data_bytes as u64) as usize;
+        let first = count.min(self.data_bytes - at);
+        // SAFETY: the data are mapped behind the header's page. The kernel does not write between tail and head.
+        unsafe {
+            let data = header.cast::<u8>().add(page_size());
+            bytes.extend_from_slice(std::slice::from_raw_parts(data.add(at), first));
+            bytes.extend_from_slice(std::slice::from_raw_parts(data, count - first));
+        }
+        tail.store(until, Ordering::Release);
+    }
+
+    /// Returns the number of records that found no room so far, where the kernel counts them.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        // The value of the event, and the count.
+        let mut words = [[0; 8]; 2];
+        let read = rustix::io::read(&self.event, words.as_flattened_mut()).ok()?;
+        (self.counts_losses && read == size_of_val(&words)).then(|| u64::from_ne_bytes(words[1]))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing points into it any more. It is valid, so this cannot fail.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), page_size() + self.data_bytes) };
+    }
+}

@@ -1,0 +1,343 @@
+//! Tasks, CPUs and cgroups that exist now, from `/proc` and `/sys`. Tasks that end meanwhile are left out.
+//!
+//! By hand: the crate `procfs` opens a directory for each task and parses all 52 fields of `stat`, and the parsers needed here
+//! are a few lines each.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use trace_format::{Syscall, run_info::Host};
+
+use crate::{compose::tasks::Known, system::clocks};
+
+/// Returns all tasks of these processes, or of all processes.
+pub fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
+    let all;
+    let processes = match processes {
+        Some(some) => some,
+        None => {
+            all = ids_in(Path::new("/proc"));
+            &all
+        }
+    };
+    let since_boot = BootClock::now();
+    let mut known = Vec::new();
+    for &pid in processes {
+        let cgroup = cgroup_of(pid);
+        for tid in threads(pid) {
+            known.extend(task_with(pid, tid, &since_boot, cgroup.clone()));
+        }
+    }
+    known
+}
+
+/// Returns one task; `None` if it has ended.
+pub fn task(tgid: u32, tid: u32) -> Option<Known> {
+    task_with(tgid, tid, &BootClock::now(), cgroup_of(tgid))
+}
+
+/// Returns the process that a thread belongs to; `None` if there is no such thread.
+pub fn process_of(tid: u32) -> Option<u32> {
+    status_number(tid, "Tgid:")
+}
+
+/// Returns whether a process is a thread of the kernel.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    // Of include/linux/sched.h.
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
+}
+
+/// Returns whether a task, by its directory in `/proc`, is executing a program whose environment is not there yet: it has left the old
+/// program, so whoever started it goes on, and its `environ` is empty.
+pub fn is_starting(task: &Path) -> bool {
+    // Of include/linux/sched.h.
+    const PF_EXITING: u64 = 0x4;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    read_stat(&task.join("stat")).is_ok_and(|stat| {
+        let has_ended = matches!(stat.state, 'Z' | 'X') || stat.flags & (PF_EXITING | PF_KTHREAD) != 0;
+        stat.env_end == 0 && !has_ended
+    })
+}
+
+/// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be another one.
+pub fn user_of(pid: u32) -> Option<u32> {
+    status_number(pid, "Uid:")
+}
+
+/// Returns the first number in a line of a thread's status.
+fn status_number(tid: u32, key: &str) -> Option<u32> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Returns the number of seccomp filters of this process (Linux 5.9).
+pub fn seccomp_filters() -> Option<u32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
+}
+
+/// Returns the TIDs of a process.
+pub fn threads(pid: u32) -> Vec<u32> {
+    ids_in(Path::new(&format!("/proc/{pid}/task")))
+}
+
+/// Returns the number of threads of these processes that sleep in a futex call.
+pub fn asleep_in_futexes(processes: &[u32]) -> usize {
+    let is_asleep = |pid: u32, tid: u32| {
+        let place = fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan"));
+        place.is_ok_and(|function| function.contains("futex"))
+    };
+    let asleep = |pid: &u32| threads(*pid).into_iter().filter(|tid| is_asleep(*pid, *tid)).count();
+    processes.iter().map(asleep).sum()
+}
+
+/// Returns the system call in which a thread sleeps; `None` if it does not sleep any more, or if that is not known.
+///
+/// # Errors
+///
+/// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which the user's processes have of those that they started.
+pub fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
+    // "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running" (`fs/proc/base.c`).
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))?;
+    let number = text.split(' ').next().and_then(|word| word.parse().ok());
+    let Some(call) = number.and_then(Syscall::of_number) else { return Ok(None) };
+    let pc = text.trim_end().rsplit("0x").next().and_then(|word| u64::from_str_radix(word, 16).ok());
+    let is_known = call == Syscall::NONE || pc.is_some_and(|pc| is_syscall_before(pid, pc));
+    Ok(Some(call).filter(|_| is_known))
+}
+
+/// Returns whether the instruction before `pc` is one that makes 64-bit system calls. On x86-64, `int $0x80` has other numbers.
+fn is_syscall_before(pid: u32, pc: u64) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    if !cfg!(target_arch = "x86_64") {
+        return true;
+    }
+    let mut bytes = [0; SYSCALL.len()];
+    let memory = File::open(format!("/proc/{pid}/mem"));
+    let before = pc.wrapping_sub(SYSCALL.len() as u64);
+    let read = memory.and_then(|memory| memory.read_exact_at(&mut bytes, before));
+    read.is_ok() && bytes == SYSCALL
+}
+
+/// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
+pub fn cgroup(path: &Path) -> Option<(u64, u32)> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    cgroup2_mounts(&mounts).find_map(|root| {
+        let below = path.strip_prefix(&root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
+        let directory = root.join(below);
+        directory.join("cgroup.procs").exists().then_some(())?;
+        let meta = fs::metadata(&directory).ok()?;
+        let level = below.components().filter(|c| matches!(c, Component::Normal(_))).count();
+        Some((meta.ino(), level as u32))
+    })
+}
+
+/// Returns the mount points of cgroup v2: `/sys/fs/cgroup`, or a directory below it where v1 is mounted there.
+fn cgroup2_mounts(mounts: &str) -> impl Iterator<Item = PathBuf> {
+    mounts.lines().filter_map(|line| {
+        // device directory type options; a space in the directory is written as \040
+        let mut fields = line.split(' ').skip(1);
+        let (directory, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(directory.replace("\\040", " ")))
+    })
+}
+
+/// Returns the description of this machine for the trace.
+pub fn host_now() -> Host {
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    Host {
+        name: line("/proc/sys/kernel/hostname"),
+        kernel: line("/proc/sys/kernel/osrelease"),
+        arch: std::env::consts::ARCH.to_owned(),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+    }
+}
+
+/// Reads a list of CPUs from a file such as `/sys/devices/system/cpu/online`.
+pub fn cpu_list(path: &str) -> Option<Vec<u32>> {
+    parse_cpu_list(fs::read_to_string(path).ok()?.trim())
+}
+
+/// Parses `0-2,5` as 0, 1, 2, 5.
+fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    /// More than any kernel supports.
+    const MAX_CPU: u32 = 1 << 16;
+    let mut cpus = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last > MAX_CPU {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// Converts start times: `/proc` counts ticks since boot including suspend, a trace counts CLOCK_MONOTONIC.
+struct BootClock {
+    ns_per_tick: i64,
+    suspended_ns: i64,
+}
+
+impl BootClock {
+    fn now() -> Self {
+        let clocks = clocks::clocks_now();
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        Self {
+            ns_per_tick: (1_000_000_000 / ticks) as i64,
+            suspended_ns: clocks.boottime_ns - clocks.monotonic_ns,
+        }
+    }
+}
+
+/// Returns the start of a process in clock ticks since boot.
+pub fn start_ticks(pid: u32) -> io::Result<u64> {
+    let stat = read_stat(Path::new(&format!("/proc/{pid}/stat")))?;
+    u64::try_from(stat.start_ticks).ok().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> Option<Known> {
+    let stat = read_stat(Path::new(&format!("/proc/{tgid}/task/{tid}/stat"))).ok()?;
+    let start_ns = Some(stat.start_ticks * clock.ns_per_tick - clock.suspended_ns);
+    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, cgroup, parent: None })
+}
+
+/// Fields of `stat` (proc_pid_stat(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    comm: String,
+    /// Field 3: `R`, `S`, `Z`, ...
+    state: char,
+    /// Field 9: PF_* of include/linux/sched.h.
+    flags: u64,
+    /// Field 22: the start in clock ticks since boot.
+    start_ticks: i64,
+    /// Field 51: the end of the environment in memory, 0 if there is none.
+    env_end: u64,
+}
+
+/// Reads the `stat` of a process or thread.
+fn read_stat(path: &Path) -> io::Result<Stat> {
+    let stat = fs::read(path)?;
+    parse_stat(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Parses `12 (a name) with) ) S 1 ...`: the name may contain parentheses, so it ends at the last one.
+fn parse_stat(stat: &str) -> Option<Stat> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let (_, comm) = head.split_once('(')?;
+    // The first is field 3.
+    let mut fields = tail.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let flags = fields.nth(5)?.parse().ok()?;
+    let start_ticks = fields.nth(12)?.parse().ok()?;
+    let env_end = fields.nth(28)?.parse().ok()?;
+    Some(Stat { comm: comm.to_owned(), state, flags, start_ticks, env_end })
+}
+
+/// Returns the path in the line `0::/user.slice/app.scope`.
+fn cgroup_of(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+fn ids_in(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_contain_parentheses_and_spaces() {
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 100 200 18446744073709551615 1 1 0 0 0 0 0 \
+                    0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 50 51 0";
+        let parsed =
+            parse_stat(stat).map(|stat| (stat.comm, stat.state, stat.flags, stat.start_ticks, stat.env_end));
+        assert_eq!(parsed, Some(("a) b (c".to_owned(), 'S', 4_194_560, 98765, 51)));
+        assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    #[test]
+    fn the_call_in_which_a_thread_sleeps_has_its_name_and_a_thread_that_ended_has_none() {
+        let me = std::process::id();
+        // A thread that asks for its own call is in the reading of the file.
+        let own = syscall(me, rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+        assert_eq!(own.map(|call| call.to_string()).as_deref(), Some("read"));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (end, is_over) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+            while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+        });
+        let tid = receiver.recv().unwrap();
+        // It may be in other calls before, and runs between two sleeps.
+        let calls = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            syscall(me, tid).unwrap().map(|call| call.to_string())
+        });
+        assert!(calls.take(30_000).flatten().any(|name| name == "clock_nanosleep"));
+        drop(end);
+        sleeper.join().unwrap();
+        assert!(syscall(me, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn this_process_started_recently() {
+        let me = std::process::id();
+        let known = tasks(Some(&[me]));
+        let leader = known.iter().find(|task| task.tid == me).unwrap();
+        let age = clocks::monotonic_ns() - leader.start_ns.unwrap();
+        assert!((-20_000_000..3_600_000_000_000).contains(&age), "{age}");
+        assert_eq!(process_of(me), Some(me));
+        assert_eq!(task(me, me).unwrap().comm, leader.comm);
+    }
+
+    #[test]
+    fn a_process_with_an_environment_has_started_and_so_has_one_with_none() {
+        assert!(!is_starting(Path::new("/proc/self")));
+        let mut bare = std::process::Command::new("sleep").arg("100").env_clear().spawn().unwrap();
+        let directory = PathBuf::from(format!("/proc/{}", bare.id()));
+        let begun = std::time::Instant::now();
+        while is_starting(&directory) && begun.elapsed() < std::time::Duration::from_secs(300) {}
+        assert!(fs::read(directory.join("environ")).unwrap().is_empty() && !is_starting(&directory));
+        bare.kill().unwrap();
+        bare.wait().unwrap();
+    }
+
+    #[test]
+    fn a_missing_cgroup_is_none() {
+        assert_eq!(cgroup(Path::new("/no/such/cgroup")), None);
+    }
+
+    #[test]
+    fn the_mount_point_of_cgroup_v2_is_found() {
+        let hybrid =
+            "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(cgroup2_mounts(hybrid).collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/unified")]);
+        let spaced = "none /mnt/my\\040groups cgroup2 rw 0 0\n";
+        assert_eq!(cgroup2_mounts(spaced).collect::<Vec<_>>(), [Path::new("/mnt/my groups")]);
+        assert_eq!(cgroup2_mounts("proc /proc proc rw 0 0\n").count(), 0);
+    }
+
+    #[test]
+    fn cpu_lists_may_have_ranges() {
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list("0-2,5,8-9"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(parse_cpu_list("3-0"), None);
+        assert_eq!(parse_cpu_list("0-4294967295"), None);
+        assert_eq!(parse_cpu_list(""), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! What leaves the recording: rows to files and observers, and records that wait to be composed to a backlog.
+
+pub mod backlog;
+pub mod observer;
+pub mod sink;
