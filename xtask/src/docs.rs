@@ -1,4 +1,4 @@
-//! The generated parts of the documentation: the tables of columns and the SQL query in `docs/trace-format.md`, and the
+//! The generated parts of the documentation: the tables of columns in `docs/trace-format.md`, and the
 //! samples of klock's output.
 //!
 //! A sample stands between `<!-- klock ... -->` and `<!-- /klock ... -->`: the marker is the command line that prints it,
@@ -113,14 +113,9 @@ fn update(name: &str, check: bool, parts: impl Fn(&str) -> Result<Vec<Part>>) ->
     Ok(wanted != found)
 }
 
-/// The tables of columns, from the schema, and the query that the tests run.
+/// The tables of columns, from the schema.
 fn trace_format_parts(_: &str) -> Result<Vec<Part>> {
-    let query = root().join("docs/sql/report_by_lock.sql");
-    let query = fs::read_to_string(&query).with_context(|| query.display().to_string())?;
-    Ok(vec![
-        ("columns".to_owned(), trace_format::schema::markdown()),
-        ("report_by_lock.sql".to_owned(), format!("```sql\n{}\n```", query.trim())),
-    ])
+    Ok(vec![("columns".to_owned(), trace_format::schema::markdown())])
 }
 
 /// The output of each command line that `text` has a marker for.
