@@ -11,6 +11,7 @@ use std::{
 };
 
 use trace_format::{LockKind, Trace, schema};
+use xtask::generate::{self, Machine};
 
 mod support;
 
@@ -33,7 +34,8 @@ const COLUMNS: &[&str] = &[
 /// open at the end.
 fn invented(directory: &Path, lossy: bool) -> PathBuf {
     let path = directory.join("trace.parquet");
-    xtask::generate::run(&path, 200_000, 1, lossy).expect("a trace");
+    let machine = Machine { lost_one_in: if lossy { 100 } else { 0 }, ..Machine::default() };
+    generate::run(&path, 200_000, 1, &machine).expect("a trace");
     path
 }
 

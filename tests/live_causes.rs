@@ -1,7 +1,7 @@
 //! Records programs whose threads wait for a known cause (`fixtures/programs/known_causes.c`): the first verdict of `klock why` is that
 //! cause, and it is gone once the program is fixed. A deadlock is certain. What other threads do with the processors may give the other modes
-//! further causes, so they are of the full size; these are the modes whose verdicts do not depend on idle processors, and `cargo xtask
-//! causes` records all. The columns of convoys and overtaking are compared, too.
+//! further causes, so they are of the full size; these are the modes whose verdicts do not depend on idle processors, and
+//! `bench/causes.py` records all. The columns of convoys and overtaking are compared, too.
 //!
 //! needs: root, gcc
 

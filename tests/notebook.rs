@@ -60,7 +60,7 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let directory = tempfile::tempdir().unwrap();
     let trace = trace(directory.path());
     let (other, rollups) = (directory.path().join("other.parquet"), directory.path().join("rollups"));
-    generate::run_on(&other, 20_000, 1, &Machine::default()).unwrap();
+    generate::run(&other, 20_000, 1, &Machine::default()).unwrap();
     let ended = run(klock().args(["rollup", "--period", "1s", "-o"]).arg(&rollups).args([&trace, &other]));
     assert!(ended.status.success(), "{}", ended.stderr);
     let ended = run(Command::new(&python)

@@ -65,7 +65,7 @@ impl Fleet {
             let parent = directory.path().join(format!("machine-{at}"));
             fs::create_dir(&parent).expect("a directory");
             let path = parent.join("trace.parquet");
-            generate::run_on(&path, 20_000, at as u64 + 1, &machine).expect("a trace");
+            generate::run(&path, 20_000, at as u64 + 1, &machine).expect("a trace");
             let version = if at < 4 { "version=1" } else { "version=2" };
             roll_up(&path, &rollups, &["--label", version]);
             traces.push(path);

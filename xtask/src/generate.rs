@@ -1,40 +1,26 @@
 //! Writes the trace of an invented program, for benchmarks and for tests that need a large trace with known properties.
-//! 64 tasks take mutexes, 256 if no other number is given, some far more often than others. About 7 % of the attempts find the lock taken, some waits
-//! time out, and some attempts do not wait. Each history is possible, and the same options give the same trace.
+//! 64 tasks take mutexes, some far more often than others. About 7 % of the attempts find the lock taken, some waits time out, and some attempts
+//! do not wait. Each history is possible, and the same options give the same trace.
 
 use std::path::Path;
 
 use anyhow::Result;
 use trace_format::{Event, EventKind, TraceWriter};
 
-use program::{BEGIN, Program};
-use random::Random;
+use program::{BEGIN, Program, Random};
 
-pub use machine::Machine;
+pub use program::Machine;
 
-mod machine;
 mod program;
-mod random;
 mod rows;
 
-/// Writes the trace; an existing one is replaced.
-///
-/// With `lossy`, about one event in a hundred is missing, in runs, and a row at its place reports it.
+/// Writes the trace of a program on a machine; an existing one is replaced.
 ///
 /// # Errors
 /// If the trace cannot be written.
-pub fn run(output: &Path, events: u64, seed: u64, lossy: bool) -> Result<()> {
-    run_on(output, events, seed, &Machine::default().lossy(lossy))
-}
-
-/// Writes the trace of a machine; an existing one is replaced.
-///
-/// # Errors
-/// If the trace cannot be written.
-pub fn run_on(output: &Path, events: u64, seed: u64, machine: &Machine) -> Result<()> {
+pub fn run(output: &Path, events: u64, seed: u64, machine: &Machine) -> Result<()> {
     let mut writer = TraceWriter::create(output, true)?;
-    let mut program = Program::new(seed, machine.locks);
-    (program.slow, program.off_cpu) = (machine.slow, machine.off_cpu);
+    let mut program = Program::new(seed, machine);
     let mut luck = Random(seed + 1);
     // A run has 30 events on average.
     let lossless = 30 * machine.lost_one_in;

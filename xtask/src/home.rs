@@ -12,8 +12,6 @@ use crate::host;
 
 /// The user and group ID of `nobody` on Debian and most other systems.
 pub const NOBODY: u32 = 65534;
-/// The words of a shell that run the words behind them as [`NOBODY`].
-pub(crate) const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Makes a home directory of [`NOBODY`]; `None` if this process is not root and has to use its own.
 ///

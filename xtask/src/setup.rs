@@ -35,6 +35,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("jeprof", "libjemalloc-dev"),
     ("sysbench", "sysbench"),
     ("memcached", "memcached"),
+    ("redis-server", "redis-server"),
+    ("mariadbd", "mariadb-server"),
+    // The server's programs are not on the path.
+    ("pg_lsclusters", "postgresql"),
+    ("rustc", "rustc"),
     // The package has the server.
     ("redis-check-rdb", "redis-tools"),
     ("lttng", "lttng-tools"),

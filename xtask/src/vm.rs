@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -22,10 +22,9 @@ use self::{
     scenarios::SCENARIOS,
 };
 use crate::{
-    fixture,
-    harness::{self, Common},
-    host,
-    process::{Run, say, scratch},
+    fixture, host,
+    process::{Run, root, say, scratch, target},
+    table,
 };
 
 mod boot;
@@ -53,8 +52,12 @@ pub(crate) struct Options {
     /// Number of guests at a time, of four processors each.
     #[arg(long, default_value_t = 2)]
     at_once: usize,
-    #[command(flatten)]
-    common: Common,
+    /// Write the tables into docs/kernels.md.
+    #[arg(long)]
+    write: bool,
+    /// Use this klock instead of building one.
+    #[arg(long, value_name = "FILE")]
+    klock: Option<PathBuf>,
 }
 
 /// The scenario that runs only if it is asked for.
@@ -73,7 +76,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if let Some(unknown) = options.kernels.iter().find(|name| !known(name)) {
         bail!("invalid kernel '{unknown}': use 5.10, 6.1, 6.12, 7.2 or native");
     }
-    let klock = harness::klock(options.common.klock.as_deref())?;
+    let klock = match &options.klock {
+        Some(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
+        None => {
+            Run::cargo(&["build", "--release", "-p", "klock"]).must()?;
+            target().join("release/klock")
+        }
+    };
     let setting = |kernel: Option<Kernel>| Setting {
         kernel,
         soak_minutes: if options.short { 0.5 } else { options.minutes },
@@ -151,7 +160,10 @@ fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
         matrix::markdown(rows)
     );
     let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
-    harness::publish("kernels.md", &part, &text, options.common.write)?;
+    println!("\n{text}");
+    if options.write {
+        table::write_part(&root().join("docs/kernels.md"), &part, &text)?;
+    }
     let mut faults = 0;
     for (row, fault) in rows.iter().flat_map(|row| row.finding.faults.iter().map(move |fault| (row, fault))) {
         println!("fault: {}: {fault}", row.kernel);

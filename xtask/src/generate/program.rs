@@ -7,8 +7,6 @@ use std::{
 
 use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState};
 
-use super::random::Random;
-
 /// Start of the trace, in nanoseconds.
 pub(super) const BEGIN: u64 = 1_000_000_000;
 /// Number of tasks.
@@ -28,6 +26,51 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const SLOW_LOCK: usize = 20;
 const EBUSY: i32 = 16;
 const ETIMEDOUT: i32 = 110;
+
+/// The machine of an invented program: its name, its clock, its speed, and what its recording misses.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Machine {
+    /// Name of the host.
+    #[arg(long, default_value_t = Self::default().host)]
+    pub host: String,
+    /// Wall clock at the start of the trace, in ns since 1970; 0 if it has none.
+    #[arg(long, default_value_t = 0)]
+    pub begun_ns: i64,
+    /// Drop one event in this number, in runs, and record each loss at its place; 0 drops none.
+    #[arg(long, default_value_t = 0)]
+    pub lost_one_in: u64,
+    /// Whether releases are recorded.
+    #[arg(skip = true)]
+    pub holds: bool,
+    /// Record the times that tasks are off the CPU: while they wait for a lock, and in every fourth pause between two locks.
+    #[arg(long)]
+    pub off_cpu: bool,
+    /// Factor by which holds of one of the locks, `lock_020`, are longer.
+    #[arg(long, default_value_t = 1)]
+    pub slow: u64,
+    /// Minutes of the trace: in each, the program works for a moment, with some of its locks. 0 is one stretch of work.
+    #[arg(long, default_value_t = 0)]
+    pub minutes: u64,
+    /// Number of locks.
+    #[arg(long, default_value_t = Self::default().locks)]
+    pub locks: usize,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        let host = "invented".to_owned();
+        Self {
+            host,
+            begun_ns: 0,
+            lost_one_in: 0,
+            holds: true,
+            off_cpu: false,
+            slow: 1,
+            minutes: 0,
+            locks: 256,
+        }
+    }
+}
 
 /// The next step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,20 +132,20 @@ pub(super) struct Program {
     pub(super) waits: u64,
     pub(super) attempts: u64,
     /// The factor by which holds of the slow lock are longer.
-    pub(super) slow: u64,
+    slow: u64,
     /// Whether no task takes a further lock.
     pub(super) rests: bool,
     /// Whether tasks have rows for the times in which they were off the CPU.
-    pub(super) off_cpu: bool,
+    off_cpu: bool,
     /// The event of a task that has such a row before it.
     behind: Option<Event>,
 }
 
 impl Program {
     /// Returns a program at its start. Its locks are popular by their rank.
-    pub(super) fn new(seed: u64, locks: usize) -> Self {
+    pub(super) fn new(seed: u64, machine: &Machine) -> Self {
         let mut sum = 0.0;
-        let popularity = (0..locks)
+        let popularity = (0..machine.locks)
             .map(|rank| {
                 sum += 1.0 / (rank + 1) as f64;
                 sum
@@ -113,11 +156,11 @@ impl Program {
             now: BEGIN,
             steps: BinaryHeap::new(),
             scheduled: 0,
-            locks: (0..locks).map(|_| Lock::default()).collect(),
+            locks: (0..machine.locks).map(|_| Lock::default()).collect(),
             popularity,
-            slow: 1,
+            slow: machine.slow,
             rests: false,
-            off_cpu: false,
+            off_cpu: machine.off_cpu,
             behind: None,
             waits: 0,
             attempts: 0,
@@ -309,6 +352,36 @@ impl Program {
     }
 }
 
+/// Random numbers that are equal on all machines: splitmix64.
+#[derive(Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Returns a whole number from 0 up to, but excluding, the bound.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Returns a number from 0 up to, but excluding, 1.
+    pub(super) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns a time with this mean and a long tail. A logarithm would differ in its last bit between machines.
+    pub(super) fn around(&mut self, mean: f64) -> u64 {
+        let u = self.unit();
+        (mean * 0.25 * (u + u / (1.02 - u))) as u64 + 1
+    }
+}
+
 /// Returns the id of the row at an index.
 pub(super) fn id(at: usize) -> i32 {
     i32::try_from(at).unwrap_or(i32::MAX)
@@ -323,10 +396,8 @@ pub(super) fn place(lock: usize, task: usize) -> StackId {
 mod tests {
     use super::*;
 
-    const LOCKS: usize = 256;
-
     fn history(events: usize) -> Vec<Event> {
-        let mut program = Program::new(1, LOCKS);
+        let mut program = Program::new(1, &Machine::default());
         std::iter::from_fn(|| Some(program.step())).flatten().take(events).collect()
     }
 
@@ -337,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_lock_has_one_owner_at_a_time_and_times_increase() {
-        let mut owner = [None; LOCKS];
+        let mut owner = vec![None; Machine::default().locks];
         let mut last = 0;
         for event in history(50_000) {
             assert!(event.ts_ns > last);
@@ -353,7 +424,7 @@ mod tests {
 
     #[test]
     fn off_cpu_times_come_before_the_events_that_they_end_with_and_change_none_of_a_task() {
-        let mut program = Program { off_cpu: true, ..Program::new(1, LOCKS) };
+        let mut program = Program::new(1, &Machine { off_cpu: true, ..Machine::default() });
         let events: Vec<Event> = std::iter::from_fn(|| Some(program.step())).flatten().take(50_000).collect();
         let mut off = 0;
         for pair in events.windows(2).filter(|pair| pair[0].kind == EventKind::OffCpu) {
@@ -366,7 +437,7 @@ mod tests {
 
     #[test]
     fn about_seven_percent_of_the_attempts_wait_and_some_give_up() {
-        let mut program = Program::new(1, LOCKS);
+        let mut program = Program::new(1, &Machine::default());
         let events: Vec<Event> =
             std::iter::from_fn(|| Some(program.step())).flatten().take(300_000).collect();
         let share = program.waits as f64 / program.attempts as f64;

@@ -5,10 +5,7 @@ use trace_format::{
     run_info::{Clocks, Covers, Host, SCHED, Source},
 };
 
-use super::{
-    machine::Machine,
-    program::{BEGIN, CPUS, Lock, Program, STACKS, TASKS, id},
-};
+use super::program::{BEGIN, CPUS, Lock, Machine, Program, STACKS, TASKS, id};
 
 const PID: i32 = 4242;
 

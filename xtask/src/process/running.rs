@@ -146,7 +146,10 @@ impl Running {
     }
 
     /// As [`until_recording`](Self::until_recording), for a recorder whose main thread waits in a system call of this name.
-    pub(crate) fn until_waiting_in(&mut self, call: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// If it ends, or does not record in time.
+    pub fn until_waiting_in(&mut self, call: &str) -> Result<()> {
         let begin = Instant::now();
         while !is_recording(self.pid(), call) {
             if let Some(status) = self.child.try_wait()? {

@@ -28,7 +28,7 @@ const ROW_GROUP_ROWS: usize = 1 << 20;
 /// The level of compression.
 const LEVEL: i32 = 1;
 
-/// The encodings, chosen by measurement (docs/benchmarks.md).
+/// The encodings, chosen by measurement (bench/README.md).
 const fn layout(name: &str, column_type: ColumnType) -> Layout {
     match (column_type, name.as_bytes()) {
         (ColumnType::Int64, b"ts_ns") => Layout::Growing,

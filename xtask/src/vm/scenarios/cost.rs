@@ -6,7 +6,6 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::harness::{Difference, median};
 use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, time};
 
 pub(super) const SCENARIO: Scenario =
@@ -129,6 +128,49 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     Ok(())
 }
 
+/// The median of paired differences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Difference {
+    median: f64,
+    /// The interval that holds the true median with a probability of 95 % or more.
+    low: f64,
+    high: f64,
+}
+
+impl Difference {
+    fn of(differences: impl IntoIterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = differences.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = interval(&sorted);
+        Self { median: median(&sorted), low, high }
+    }
+}
+
+/// Returns the median; of an even number of values, the mean of the two in the middle.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+/// Returns the smallest interval between a value and its counterpart from the other end that holds the true median with
+/// 95 %. The number of values below the median is distributed as heads among that many throws of a coin.
+fn interval(sorted: &[f64]) -> (f64, f64) {
+    let throws = sorted.len();
+    let mut probability = 0.5_f64.powi(i32::try_from(throws).unwrap_or(i32::MAX));
+    let (mut below, mut rank) = (probability, 0);
+    for heads in 1..throws / 2 {
+        if below > 0.025 {
+            break;
+        }
+        rank = heads - 1;
+        probability *= (throws - heads + 1) as f64 / heads as f64;
+        below += probability;
+    }
+    (sorted[rank], sorted[throws - 1 - rank])
+}
+
 /// A time with its sign.
 fn added(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "+" };
@@ -151,5 +193,16 @@ mod tests {
         let printed: String =
             quickest.iter().map(|ns| format!("QUICK a 9000\nQUICK a {ns}\nQUICK a 5000\n")).collect();
         assert_eq!(differences(&printed), [-25.0, 50.0]);
+    }
+
+    #[test]
+    fn the_sixth_of_twenty_pairs_from_either_end_bounds_the_median() {
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(Difference::of(values), Difference { median: 10.5, low: 6.0, high: 15.0 });
+    }
+
+    #[test]
+    fn only_the_whole_range_of_six_pairs_is_certain_enough() {
+        assert_eq!(interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), (1.0, 6.0));
     }
 }

@@ -1,4 +1,4 @@
-"""Copies the rollups of the first DISTINCT machines of an invented fleet until there are HOSTS, for `cargo xtask fleet`.
+"""Copies the rollups of the first DISTINCT machines of an invented fleet until there are HOSTS, for fleet.py.
 
     copy_rollups.py ROLLUPS DISTINCT HOSTS
 

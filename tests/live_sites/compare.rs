@@ -9,30 +9,52 @@ use std::{
     fmt::Write as _,
 };
 
-use super::wait::{Frame, Wait};
-
 /// The largest difference in time between two records of one wait.
 const NEAR_NS: i64 = 100_000;
 /// Number of differences that are described.
 const DESCRIBED: usize = 3;
 
+/// A wait that a recorder saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The thread.
+    pub(crate) tid: i32,
+    /// The begin, CLOCK_MONOTONIC.
+    pub(crate) ts_ns: i64,
+    /// User frames, leaf first.
+    pub(crate) frames: Vec<Frame>,
+}
+
+/// A frame of a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The mapped file.
+    pub(crate) module: String,
+    /// Offset of the instruction in the file; in a caller, of the last byte of the call.
+    pub(crate) offset: u64,
+    /// Function names, innermost first: inlined functions, then the function itself.
+    pub(crate) functions: Vec<String>,
+    /// Whether the recorder marks the frame as a guess.
+    pub(crate) marked: bool,
+}
+
 /// The outcome of a comparison.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Waits that klock recorded with a stack.
-    pub waits: u64,
+    pub(crate) waits: u64,
     /// Waits that perf recorded too, with a stack that reaches the site.
-    pub paired: u64,
+    pub(crate) paired: u64,
     /// Paired waits with the same site.
-    pub equal: u64,
+    pub(crate) equal: u64,
     /// Paired waits whose site klock marks as a guess.
-    pub marked: u64,
+    pub(crate) marked: u64,
     /// Paired waits with another site, which is not marked.
-    pub wrong: u64,
+    pub(crate) wrong: u64,
     /// Paired waits for which perf's stack ends before the site. They are not counted in `paired`.
-    pub cut: u64,
+    pub(crate) cut: u64,
     /// Both stacks of some of the wrong waits.
-    pub described: Vec<String>,
+    pub(crate) described: Vec<String>,
 }
 
 /// Agreement of two stacks.
@@ -45,7 +67,7 @@ enum Verdict {
 }
 
 /// Compares the waits of perf with those of klock.
-pub(super) fn compare(perf: &[Wait], klock: &[Wait]) -> Comparison {
+pub(crate) fn compare(perf: &[Wait], klock: &[Wait]) -> Comparison {
     let is_own = own_code(klock);
     let mut comparison = Comparison { waits: klock.len() as u64, ..Comparison::default() };
     for (perf, klock) in pairs(perf, klock) {
