@@ -17,16 +17,7 @@ use std::{
 };
 
 use record::{
-    kernel::{
-        load::LoadedPrograms,
-        peek::{Memory, Peek},
-    },
-    names::kernel_locks::KernelLockNames,
-    setup::{
-        btf::{KERNEL_BTF, TypeInfo},
-        host::HostFacts,
-        plan::{Plan, Selection},
-    },
+    HostFacts, KERNEL_BTF, KernelLockNames, LoadedPrograms, Memory, Peek, Plan, Selection, TypeInfo,
 };
 use trace_format::{LockKind, Trace};
 

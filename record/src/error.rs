@@ -20,35 +20,22 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// This machine cannot record the selection.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The BPF programs could not be loaded or attached.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The pthread calls of a process cannot be probed.
     #[error("{0}; leave pthread out of --locks")]
     Libc(#[from] LibcError),
-    /// The command cannot record its own calls, although it was asked to.
     #[error("{0}; record it with --pthread-probes uprobe, or its futexes with --locks futex")]
     Unloadable(#[source] Unfit),
-    /// The library that the command loads could not be installed.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The command cannot record its own calls, and the kernel cannot record anything either.
     #[error("{unfit}; otherwise {error}")]
-    NeitherWay {
-        /// Why the command cannot record its own calls.
-        unfit: Unfit,
-        /// Why the kernel cannot record anything.
-        error: PlanError,
-    },
-    /// `--lossless` needs a program that records its own calls.
+    NeitherWay { unfit: Unfit, error: PlanError },
     #[error(
         "cannot record without loss: only a program that klock starts can wait for klock; give a command, or leave --lossless out"
     )]
     LosslessOfRunning,
-    /// A running process cannot load klock's library.
     #[error(
         "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --pthread-probes out"
     )]
@@ -59,102 +46,51 @@ pub enum RecordError {
         "cannot record the off-CPU time of holders: without root, a program that klock starts has to record its own calls; run klock as root"
     )]
     HoldersOfRunning,
-    /// The kernel does not let klock record switches, although it was asked to.
     #[error("cannot record off-CPU time: {0}; or leave --sched out")]
     Switches(#[from] SwitchesError),
-    /// Uprobes are placed process by process.
     #[error("cannot record {sources} of all tasks; choose processes with -p, or leave --locks {word} out")]
-    UprobesOfAll {
-        /// The locks that were asked for.
-        sources: String,
-        /// The first of them, as a word of the option.
-        word: &'static str,
-    },
-    /// Goroutines change threads.
+    UprobesOfAll { sources: String, word: &'static str },
     #[error(
         "cannot record mutexes of Go by thread: a goroutine changes its thread while it waits; use -p PID"
     )]
     GoOfThreads,
-    /// Calls are recorded before the length of their wait is known.
     #[error(
         "cannot filter {sources} by --min-wait, which is for kernel locks and futexes; leave --min-wait out, or use --locks kernel,futex"
     )]
-    UprobesMinWait {
-        /// The locks that were asked for.
-        sources: String,
-    },
-    /// A control of kernel locks, and other locks that were asked for by name.
+    UprobesMinWait { sources: String },
     #[error(
         "cannot apply {control} to {sources}: it is for kernel locks; use --locks kernel alone, or leave {control} out"
     )]
-    KernelControl {
-        /// The option.
-        control: &'static str,
-        /// The locks to which it does not apply.
-        sources: String,
-    },
-    /// The filters exclude everything, or are too many.
+    KernelControl { control: &'static str, sources: String },
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// A lock was not found.
     #[error(transparent)]
     LockLookup(#[from] LockLookupError),
-    /// The command could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The process does not exist.
     #[error(
         "cannot record process {pid}: it does not exist; `pgrep -a NAME` finds the PID of a running program"
     )]
-    NoProcess {
-        /// The PID.
-        pid: u32,
-    },
-    /// The number is a TID.
+    NoProcess { pid: u32 },
     #[error(
         "cannot record process {tid}: it is a thread of process {pid}; record the process with -p {pid}, or the thread with -t {tid}"
     )]
-    NotAProcess {
-        /// The number that was given.
-        tid: u32,
-        /// The PID of the thread's process.
-        pid: u32,
-    },
-    /// The process is a thread of the kernel.
+    NotAProcess { tid: u32, pid: u32 },
     #[error(
         "cannot record user locks of process {pid}: it is a kernel thread; record its kernel locks with --locks kernel"
     )]
-    KernelThread {
-        /// The PID.
-        pid: u32,
-    },
-    /// The thread does not exist.
+    KernelThread { pid: u32 },
     #[error("cannot record thread {tid}: it does not exist; `ps -eLf` lists threads (column LWP)")]
-    NoTask {
-        /// The TID.
-        tid: u32,
-    },
-    /// The cgroup does not exist.
+    NoTask { tid: u32 },
     #[error("cannot record cgroup {}: it does not exist; `systemd-cgls` or `find /sys/fs/cgroup -type d` lists cgroups", path.display())]
-    NoCgroup {
-        /// The path that was given.
-        path: PathBuf,
-    },
-    /// The trace could not be written.
+    NoCgroup { path: PathBuf },
     #[error(transparent)]
     Output(#[from] FormatError),
-    /// The process has no descriptor left.
     #[error("cannot record: the limit on open files ({limit}) is too low; raise it with `ulimit -n`")]
-    Descriptors {
-        /// The limit.
-        limit: u64,
-    },
-    /// A system call that every recording needs failed.
+    Descriptors { limit: u64 },
     #[error("cannot {what}: {}", launch::system_message(source))]
     System {
-        /// The action that failed.
         what: &'static str,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -167,7 +103,6 @@ pub enum ErrorClass {
     BadInput,
     /// This machine does not permit or support it.
     NotPossible,
-    /// The disk failed.
     Disk,
 }
 
@@ -182,7 +117,6 @@ impl RecordError {
         }
     }
 
-    /// Returns the class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Plan(PlanError::Nothing)

@@ -23,20 +23,18 @@
 //! [`compose`] turns records into rows. A program that klock starts records its own lock calls ([`preload`]); everything else
 //! comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
 
-#![warn(missing_docs)]
-
-pub mod compose;
-pub mod error;
-pub mod kernel;
-pub mod names;
-pub mod options;
-pub mod preload;
+mod compose;
+mod error;
+mod kernel;
+mod names;
+mod options;
+mod preload;
 mod session;
-pub mod setup;
-pub mod sources;
-pub mod stop;
-pub mod system;
-pub mod write;
+mod setup;
+mod sources;
+mod stop;
+mod system;
+mod write;
 
 pub use error::{ErrorClass, RecordError};
 pub use names::files::run_helper;
@@ -44,26 +42,38 @@ pub use options::{
     CommandExit, KernelDepth, LockSources, Options, ProbePreference, Progress, PthreadMethod, RecordPhase,
     SchedRows, Summary, Target, Unwind,
 };
-#[doc(hidden)]
-pub use setup::test_overrides;
 pub use setup::{
     check::{Check, check},
     filters::{Filters, LockChoice, ThreadSpace},
 };
-pub use stop::Stop;
+pub use stop::{INTERRUPTED, Stop};
 pub use system::{
     clocks::clocks_now,
     procfs::{asleep_in_futexes, host_now},
 };
 pub use trace_format::output::OutputOptions;
-pub use write::{backlog::replay::replay as replay_backlog, observer::Observer};
+pub use write::{backlog::replay::replay as replay_backlog, sink::Observer};
+#[doc(hidden)]
+pub use {
+    kernel::{
+        load::LoadedPrograms,
+        peek::{Memory, Peek},
+    },
+    names::kernel_locks::KernelLockNames,
+    setup::{
+        btf::{KERNEL_BTF, TypeInfo},
+        host::HostFacts,
+        plan::{Plan, Selection},
+        test_overrides,
+    },
+};
 
 use std::path::Path;
 
 use trace_format::TraceWriter;
 
 use session::Session;
-use setup::{Setup, host::HostFacts, target::ResolvedTarget};
+use setup::{Setup, target::ResolvedTarget};
 use write::sink::Sink;
 
 /// Records until the target ends, the duration is over or `stop` is requested, and writes the trace.

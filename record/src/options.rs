@@ -6,7 +6,6 @@ use trace_format::output::OutputOptions;
 
 use crate::setup::filters::Filters;
 
-/// The options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The file for events; the side tables are written beside it.
@@ -76,7 +75,6 @@ pub enum SchedRows {
     /// Those that say what holders do, without stacks and wakers: by a BPF program of all recorded tasks, or of commands that record their
     /// own calls by the kernel's switch records. If only such a command reports holds, those of threads that hold a lock.
     Holders,
-    /// None.
     None,
 }
 
@@ -95,9 +93,7 @@ pub enum ProbePreference {
     /// fentry if the kernel does not preempt its tasks, otherwise kprobes: neither loses calls.
     #[default]
     Auto,
-    /// fentry and fexit.
     Fentry,
-    /// kprobe and kretprobe.
     Kprobe,
 }
 
@@ -123,12 +119,10 @@ pub enum Unwind {
 }
 
 impl Unwind {
-    /// Default number of bytes.
     pub const DEFAULT_BYTES: u32 = 2048;
     /// Possible numbers of bytes.
     pub const BYTES: std::ops::RangeInclusive<u32> = 256..=trace_format::wire::MAX_STACK_BYTES;
 
-    /// Returns the number of bytes to copy.
     pub(crate) const fn stack_bytes(self) -> u32 {
         match self {
             Self::FramePointers => 0,
@@ -146,7 +140,6 @@ impl Default for Unwind {
 /// The tasks to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// All tasks.
     All,
     /// Processes by PID, and the processes that they start.
     Processes(Vec<u32>),
@@ -159,7 +152,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the locks to record by default.
     pub fn default_locks(&self) -> LockSources {
         // Uprobes in every process would slow down the whole machine.
         let uprobes = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
@@ -188,10 +180,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// The locks to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockSources {
-    /// Waits for kernel locks.
     pub kernel: bool,
     /// Futex waits and wakes.
     pub futex: bool,
@@ -204,10 +194,8 @@ pub struct LockSources {
 }
 
 impl LockSources {
-    /// Selects no locks.
     pub const NONE: Self = Self { kernel: false, futex: false, pthread: false, rust: false, go: false };
 
-    /// Returns the locks that are recorded by uprobes.
     pub(crate) const fn by_uprobes(self) -> Self {
         Self { kernel: false, futex: false, ..self }
     }
@@ -249,10 +237,8 @@ impl LockSources {
     }
 }
 
-/// A phase of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordPhase {
-    /// It records.
     Recording,
     /// It takes the probes away.
     Detaching,
@@ -262,17 +248,14 @@ pub enum RecordPhase {
     Naming {
         /// Stacks that are named.
         done: u64,
-        /// All stacks.
         total: u64,
     },
     /// It writes the side tables.
     Closing,
 }
 
-/// The progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The phase of the recording.
     pub phase: RecordPhase,
     /// Number of rows so far.
     pub events: u64,
@@ -291,7 +274,6 @@ pub struct Progress {
 pub struct Summary {
     /// Number of rows of the events table.
     pub events: u64,
-    /// Number of lost events.
     pub lost: u64,
     /// Size of all four files in bytes.
     pub bytes: u64,
@@ -301,7 +283,6 @@ pub struct Summary {
     pub warnings: Vec<String>,
     /// Whether the program has locks that are not recorded; a warning names them.
     pub has_unseen_locks: bool,
-    /// The reason for the end.
     pub stop_reason: String,
     /// The events file of the earlier trace of this name, if it was kept under another one.
     pub kept: Option<PathBuf>,
@@ -310,9 +291,7 @@ pub struct Summary {
 /// The exit of a command: either a code or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandExit {
-    /// Its exit code.
     pub code: Option<i32>,
-    /// The signal that killed it.
     pub signal: Option<i32>,
 }
 

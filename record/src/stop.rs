@@ -40,7 +40,6 @@ impl Stop {
         self.lock().is_urgent = true;
     }
 
-    /// Returns the reason of the request, if there is one.
     pub fn requested(&self) -> Option<String> {
         self.lock().request.as_ref().map(|(reason, _)| reason.clone())
     }

@@ -4,8 +4,8 @@ use std::{io::IsTerminal as _, thread, time::Duration};
 
 use anyhow::Context as _;
 use record::{
-    Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod, SchedRows, Stop,
-    Summary, Target, ThreadSpace, stop::INTERRUPTED,
+    Filters, INTERRUPTED, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
+    SchedRows, Stop, Summary, Target, ThreadSpace,
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},

@@ -1,8 +1,9 @@
 //! The fields that every record has, in the ids of the trace, and the rows that are made from them.
 
 use serde::{Deserialize, Serialize};
-use trace_format::{Event, EventKind, LockId, StackId, TaskId};
+use trace_format::{Event, EventColumns, EventKind, LockId, StackId, TaskId};
 
+use super::{locks::Locks, stacks::Stacks, tasks::Tasks};
 use crate::compose::locks::Space;
 
 /// A task as records name it: its thread id, or the CPU whose idle task it is.
@@ -56,7 +57,6 @@ pub(crate) struct OffCpuTimes {
     pub(crate) runq_ns: i64,
 }
 
-/// A wait that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenWait {
     pub(crate) lock: LockId,
@@ -123,4 +123,16 @@ pub(crate) fn errno_of(value: i64) -> Option<i32> {
         errno if errno >= FIRST_RESTART => Some(libc::EINTR),
         errno => Some(errno as i32),
     }
+}
+
+// The tables in which a record's ids are looked up, and the output of its rows.
+
+/// The tables of a trace while one record is composed.
+pub(crate) struct Context<'a> {
+    pub(crate) tasks: &'a mut Tasks,
+    pub(crate) locks: &'a mut Locks,
+    pub(crate) stacks: &'a mut Stacks,
+    /// Begins without an end and ends without a begin.
+    pub(crate) unpaired: &'a mut u64,
+    pub(crate) out: &'a mut EventColumns,
 }

@@ -21,10 +21,8 @@ use crate::{
     names::symbols::FoundLock,
 };
 
-/// An address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Space {
-    /// The kernel.
+pub(crate) enum Space {
     Kernel,
     /// One incarnation of a process, and its PID.
     Process(ProcessKey, u32),
@@ -42,14 +40,10 @@ impl Hash for Space {
 
 /// A lock that was seen for the first time and needs a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewLock {
-    /// Its row.
+pub(crate) struct NewLock {
     pub id: LockId,
-    /// Its address space.
     pub space: Space,
-    /// Its address.
     pub address: u64,
-    /// Its kind.
     pub kind: LockKind,
 }
 
@@ -71,7 +65,7 @@ const fn bytes_of(kind: LockKind) -> Option<u64> {
 }
 
 /// Whether the futex word at `word` is a part of the lock of this kind that begins at `start`.
-pub fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
+pub(crate) fn has_word(kind: LockKind, start: u64, word: u64) -> bool {
     bytes_of(kind).is_some_and(|bytes| word.wrapping_sub(start) < bytes)
 }
 
@@ -85,9 +79,8 @@ impl RecentKey for Key {
     }
 }
 
-/// All locks that were seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Locks {
+pub(crate) struct Locks {
     live: FxHashMap<Key, LockId>,
     #[serde(skip)]
     recent: Recent<Key, LockId, 256>,
@@ -101,7 +94,7 @@ pub struct Locks {
 
 impl Locks {
     /// Returns the present incarnation of a lock, seen at `ts_ns`.
-    pub fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
+    pub(crate) fn id(&mut self, space: Space, address: u64, kind: LockKind, ts_ns: i64) -> LockId {
         let key = (space, address, kind);
         if let Some(id) = self.recent.get_or(key, || self.live.get(&key).copied()) {
             self.touch(id, ts_ns);
@@ -135,7 +128,7 @@ impl Locks {
     }
 
     /// Starts a new incarnation of a lock that was initialised at `ts_ns`.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         space: Space,
         address: u64,
@@ -149,7 +142,7 @@ impl Locks {
     }
 
     /// Adds the initialisation of a lock whose present incarnation may have been seen before.
-    pub fn started(
+    pub(crate) fn started(
         &mut self,
         space: Space,
         address: u64,
@@ -163,42 +156,42 @@ impl Locks {
     }
 
     /// Ends the incarnation of a lock that was destroyed.
-    pub fn end(&mut self, space: Space, address: u64, kind: LockKind) {
+    pub(crate) fn end(&mut self, space: Space, address: u64, kind: LockKind) {
         self.live.remove(&(space, address, kind));
         self.recent.forget(&(space, address, kind));
         self.pthread.remove(&(space, address));
     }
 
     /// Notes that the lock was used at `ts_ns`.
-    pub fn touch(&mut self, id: LockId, ts_ns: i64) {
+    pub(crate) fn touch(&mut self, id: LockId, ts_ns: i64) {
         if let Some(row) = self.rows.get_mut(id.0 as usize) {
             row.last_ns = row.last_ns.max(ts_ns);
         }
     }
 
     /// The last reported kind of the kernel lock at this address.
-    pub fn kernel_kind(&self, address: u64) -> Option<LockKind> {
+    pub(crate) fn kernel_kind(&self, address: u64) -> Option<LockKind> {
         self.kernel_kinds.get(&address).copied()
     }
 
     /// The lock of this kind that is at the address now, if it was seen.
-    pub fn known(&self, space: Space, address: u64, kind: LockKind) -> Option<LockId> {
+    pub(crate) fn known(&self, space: Space, address: u64, kind: LockKind) -> Option<LockId> {
         self.live.get(&(space, address, kind)).copied()
     }
 
     /// The lock of the C library that contains the futex word at `word`: its address and kind.
-    pub fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
+    pub(crate) fn pthread_around(&self, space: Space, word: u64) -> Option<(u64, LockKind)> {
         let (&(found, address), &kind) = self.pthread.range(..=(space, word)).next_back()?;
         (found == space && has_word(kind, address, word)).then_some((address, kind))
     }
 
     /// Takes the locks that were first seen since the last call.
-    pub fn take_new(&mut self) -> Vec<NewLock> {
+    pub(crate) fn take_new(&mut self) -> Vec<NewLock> {
         std::mem::take(&mut self.new)
     }
 
     /// Adds what was found about a lock.
-    pub fn describe(&mut self, found: FoundLock) {
+    pub(crate) fn describe(&mut self, found: FoundLock) {
         if let Some(row) = self.rows.get_mut(found.lock.0 as usize) {
             row.name = found.name.or_else(|| row.name.take());
             row.shared = found.shared.or_else(|| row.shared.take());
@@ -206,13 +199,13 @@ impl Locks {
     }
 
     /// Returns the rows, by id, with what was found about them.
-    pub fn into_rows(mut self, found: impl IntoIterator<Item = FoundLock>) -> Vec<LockRow> {
+    pub(crate) fn into_rows(mut self, found: impl IntoIterator<Item = FoundLock>) -> Vec<LockRow> {
         found.into_iter().for_each(|found| self.describe(found));
         self.rows
     }
 
     /// The rows so far, by id.
-    pub fn rows(&self) -> &[LockRow] {
+    pub(crate) fn rows(&self) -> &[LockRow] {
         &self.rows
     }
 }

@@ -36,31 +36,27 @@ use crate::{
     },
 };
 
-pub(crate) mod context;
 pub(crate) mod header;
-pub mod locks;
+pub(crate) mod locks;
 pub(crate) mod ordered;
 pub(crate) mod preload;
 mod recent;
 #[cfg(test)]
 pub(crate) mod script;
-pub mod stacks;
-pub mod tasks;
+pub(crate) mod stacks;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user;
 
-use context::Context;
+use header::Context;
 use header::{Header, OffCpuTimes, Source, TaskKey, errno_of};
 
 /// Turns records into rows.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Composer {
-    /// The tasks table.
+pub(crate) struct Composer {
     pub tasks: Tasks,
-    /// The locks table.
     pub locks: Locks,
-    /// The stacks table.
     pub stacks: Stacks,
     #[serde(skip)]
     kernel: KernelWaits,
@@ -79,7 +75,7 @@ pub struct Composer {
 
 /// The composer's counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComposerStats {
+pub(crate) struct ComposerStats {
     /// Ends without a begin and begins without an end: no row stands for them.
     pub unpaired: u64,
     /// Events that were reported as lost before a later event of their CPU, by CPU.
@@ -91,7 +87,7 @@ pub struct ComposerStats {
 impl Composer {
     /// Starts with the known tasks. `futexes` means that futex waits are recorded; otherwise, the sleep in a wait is unknown.
     /// `drops_begins` means that the kernel side leaves begins out on purpose.
-    pub fn new(tasks: Tasks, futexes: bool, drops_begins: bool) -> Self {
+    pub(crate) fn new(tasks: Tasks, futexes: bool, drops_begins: bool) -> Self {
         Self {
             tasks,
             locks: Locks::default(),
@@ -109,39 +105,39 @@ impl Composer {
     }
 
     /// Leaves out futex waits and wakes that belong to no call.
-    pub fn without_futexes(mut self) -> Self {
+    pub(crate) fn without_futexes(mut self) -> Self {
         self.futex.only_calls = true;
         self
     }
 
     /// Expects no records of functions that acquire and release kernel locks.
-    pub fn without_kernel_calls(mut self) -> Self {
+    pub(crate) fn without_kernel_calls(mut self) -> Self {
         self.kernel.only_waits = true;
         self
     }
 
     /// Leaves out off-CPU times of tasks that hold no lock of which their own process reports that.
-    pub fn with_holders_only(mut self) -> Self {
+    pub(crate) fn with_holders_only(mut self) -> Self {
         self.has_holders_only = true;
         self
     }
 
     /// Leaves out what this process does until it executes its program, which is klock's doing. It runs it at `running_ns`
     /// (CLOCK_MONOTONIC, in nanoseconds): the record of the execution may be lost.
-    pub fn without_launch_of(mut self, pid: u32, running_ns: i64) -> Self {
+    pub(crate) fn without_launch_of(mut self, pid: u32, running_ns: i64) -> Self {
         self.launching = Some((pid, running_ns as u64));
         self
     }
 
     /// Adds processes that record themselves. `tasks_reported` means that the kernel side reports starts and exits of tasks;
     /// records that `filters` do not select are dropped here.
-    pub fn with_preload(self, tasks_reported: bool, filters: Filters) -> Self {
+    pub(crate) fn with_preload(self, tasks_reported: bool, filters: Filters) -> Self {
         let switches = Switches::new(tasks_reported, &filters);
         Self { sessions: preload::Sessions::new(tasks_reported, filters), switches, ..self }
     }
 
     /// Adds the next step, in the order of time, of the thread session with this number.
-    pub fn step(&mut self, ts_ns: u64, session: u32, step: &Step<'_>, out: &mut EventColumns) {
+    pub(crate) fn step(&mut self, ts_ns: u64, session: u32, step: &Step<'_>, out: &mut EventColumns) {
         let ts_ns = ts_ns as i64;
         let Self { tasks, locks, stacks, stats, sessions, user, .. } = self;
         stats.last_ns = stats.last_ns.max(ts_ns);
@@ -151,17 +147,17 @@ impl Composer {
 
     /// Gives the stacks in a chunk of a thread session, which is composed later, their ids. Returns `false` if its process is not known before it
     /// is composed.
-    pub fn see(&mut self, session: u32, chunk: &Chunk) -> bool {
+    pub(crate) fn see(&mut self, session: u32, chunk: &Chunk) -> bool {
         self.sessions.see(session, chunk, &mut self.stacks)
     }
 
     /// The number of rows of the side tables.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.locks.rows().len() + self.tasks.rows().len() + self.stacks.count()
     }
 
     /// Adds the next record in the order of time, and appends its rows to `out`.
-    pub fn record(&mut self, record: &Record, out: &mut EventColumns) {
+    pub(crate) fn record(&mut self, record: &Record, out: &mut EventColumns) {
         let before_ns = self.stats.last_ns;
         self.stats.last_ns = before_ns.max(record.ts_ns() as i64);
         match record {
@@ -191,12 +187,16 @@ impl Composer {
     }
 
     /// The counts so far.
-    pub fn stats(&self) -> &ComposerStats {
+    pub(crate) fn stats(&self) -> &ComposerStats {
         &self.stats
     }
 
     /// Appends the rows of losses after the last event of a CPU, given the number of lost events of each CPU.
-    pub fn finish(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut EventColumns) {
+    pub(crate) fn finish(
+        &mut self,
+        lost_by_cpu: impl IntoIterator<Item = (u32, u64)>,
+        out: &mut EventColumns,
+    ) {
         for (cpu, total) in lost_by_cpu {
             let reported = self.stats.lost.get(&cpu).copied().unwrap_or(0);
             if let Some(rest) = total.checked_sub(reported).filter(|&rest| rest > 0) {
@@ -207,7 +207,11 @@ impl Composer {
     }
 
     /// Appends rows of losses that no record reported, by CPU.
-    pub fn add_losses(&mut self, lost_by_cpu: impl IntoIterator<Item = (u32, u64)>, out: &mut EventColumns) {
+    pub(crate) fn add_losses(
+        &mut self,
+        lost_by_cpu: impl IntoIterator<Item = (u32, u64)>,
+        out: &mut EventColumns,
+    ) {
         out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
     }
 

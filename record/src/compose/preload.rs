@@ -12,8 +12,7 @@ use trace_format::{
 };
 
 use super::{
-    context::Context,
-    header::TaskKey,
+    header::{Context, TaskKey},
     user::{UserLocks, fact::Action},
 };
 use crate::{
@@ -31,13 +30,11 @@ use crate::{
     setup::filters::Filters,
 };
 
-mod facts;
 mod session;
-mod threads;
 
-use facts::fact;
+use session::Threads;
+use session::fact;
 use session::{Held, Image, Session, header};
-use threads::Threads;
 
 /// The processes and threads that record themselves.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +43,6 @@ pub(crate) struct Sessions {
     sessions: Vec<Option<Session>>,
     /// By number of the process image.
     images: Vec<Option<Image>>,
-    /// The last session of each task.
     by_task: FxHashMap<TaskKey, u32>,
     /// The kernel side reports starts and exits of tasks, too.
     tasks_reported: bool,

@@ -18,7 +18,6 @@ impl<K: Copy, V: Copy, const PLACES: usize> Default for Recent<K, V, PLACES> {
 }
 
 impl<K: RecentKey, V: Copy, const PLACES: usize> Recent<K, V, PLACES> {
-    /// Returns the value of a recent key.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         self.0[key.number() % PLACES].filter(|(recent, _)| recent == key).map(|(_, value)| value)
     }

@@ -22,7 +22,6 @@ const PROCESS: u32 = 10;
 pub(crate) struct Script {
     composer: Composer,
     rows: Vec<Event>,
-    /// The id in the stack map of each stack.
     stacks: BTreeMap<i32, i32>,
 }
 
@@ -124,14 +123,12 @@ impl Row {
     pub(crate) fn state(self, state: TaskState) -> Self {
         Self { state: Some(state), ..self }
     }
-    /// By a try-lock.
     pub(crate) fn by_try(self) -> Self {
         Self { call: Some(CallKind::Try), ..self }
     }
     pub(crate) fn syscall(self, number: i32) -> Self {
         Self { syscall: Syscall::of_number(number), ..self }
     }
-    /// By a call with a time-out.
     pub(crate) fn timed(self) -> Self {
         Self { call: Some(CallKind::Timed), ..self }
     }
@@ -237,7 +234,6 @@ impl Script {
         acquired.map(|row| (row.lock.unwrap_or(0), row.wait_ns)).collect()
     }
 
-    /// The kinds of the rows of a lock, in order.
     pub(crate) fn kinds_of_rows(&self, lock: u64) -> Vec<EventKind> {
         self.rows().into_iter().filter(|row| row.lock == Some(lock)).map(|row| row.kind).collect()
     }
@@ -261,7 +257,6 @@ impl Script {
         lost.map(|e| (e.ts_ns, e.cpu.unwrap_or(-1), e.count.unwrap_or(0))).collect()
     }
 
-    /// The kinds of the locks at an address.
     pub(crate) fn kind(&self, address: u64) -> Vec<LockKind> {
         let locks = self.composer.locks.rows().iter();
         locks.filter(|lock| lock.address == Some(address)).map(|lock| lock.kind).collect()
@@ -351,7 +346,6 @@ impl Line<'_> {
     pub(crate) fn released(self, function: usize, lock: u64) {
         self.is(code::LOCK_RELEASED, lock, function as u8, 0);
     }
-    /// The CPU of the waker.
     pub(crate) fn on_cpu_of_waker(mut self, cpu: u32) -> Self {
         self.event.caller = stack_key::pack(cpu, 0);
         self
@@ -374,7 +368,6 @@ impl Line<'_> {
     pub(crate) fn futex_done(self, word: u64, ret: i64) {
         self.is(code::FUTEX_WAIT_DONE, word, 0, ret);
     }
-    /// The time at which the call was entered.
     pub(crate) fn entered(mut self, ts_ns: u64) -> Self {
         self.event.extra = ts_ns;
         self
@@ -394,7 +387,6 @@ impl Line<'_> {
         self.event.value = lock_words::pack(first, owner) as i64;
         self
     }
-    /// The kind and the number of users of the mutex.
     pub(crate) fn mutex(mut self, kind: u32, users: u32) -> Self {
         self.event.extra = mutex_state::pack(kind, users);
         self

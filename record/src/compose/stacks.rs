@@ -29,8 +29,7 @@ pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the c
 
 /// The location of the frames of one half of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Half {
-    /// There are no frames.
+pub(crate) enum Half {
     Absent,
     /// In the stack map, under this id.
     Map(i32),
@@ -44,12 +43,10 @@ pub enum Half {
 
 /// A stack that was seen for the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RawStack {
+pub(crate) struct RawStack {
     /// The address space of the user half, if there is one, and its PID.
     pub process: Option<(ProcessKey, u32)>,
-    /// Kernel frames.
     pub kernel: Half,
-    /// User frames.
     pub user: Half,
     /// The return address on top of the user stack at the entry of a function, which frame pointers do not show yet; 0 if
     /// there is none.
@@ -58,7 +55,7 @@ pub struct RawStack {
 
 impl RawStack {
     /// Inserts the caller after the leaf, unless it is there already.
-    pub fn with_caller(&self, mut user: Vec<u64>) -> Vec<u64> {
+    pub(crate) fn with_caller(&self, mut user: Vec<u64>) -> Vec<u64> {
         if self.caller != 0 && !user.is_empty() && user.get(1) != Some(&self.caller) {
             user.insert(1, self.caller);
         }
@@ -68,7 +65,7 @@ impl RawStack {
 
 /// The fields of a wire event that locate its stack.
 #[derive(Clone, Copy, Debug)]
-pub struct StackRef {
+pub(crate) struct StackRef {
     /// The address space and its PID.
     pub process: (ProcessKey, u32),
     /// Id of the kernel half, or one of [`stack`].
@@ -107,9 +104,8 @@ impl RecentKey for Mapped {
     }
 }
 
-/// All stacks that were seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Stacks {
+pub(crate) struct Stacks {
     /// Stacks with both halves in the map, unwound or absent: nearly all.
     #[serde(skip)]
     mapped: FxHashMap<Mapped, StackId>,
@@ -149,7 +145,7 @@ struct Announced {
 const MAX_ANNOUNCED: usize = 1 << 16;
 impl Stacks {
     /// Adds frames that did not fit into the stack map. Their event is drained in the same round.
-    pub fn announce(&mut self, record: &WireStack) {
+    pub(crate) fn announce(&mut self, record: &WireStack) {
         if self.announced.len() >= MAX_ANNOUNCED {
             let newest = record.ts_ns;
             self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
@@ -198,7 +194,7 @@ impl Stacks {
     }
 
     /// Returns the id of a stack; `None` if it was not recorded, has no frames, or was lost.
-    pub fn id(&mut self, at: &StackRef) -> Option<StackId> {
+    pub(crate) fn id(&mut self, at: &StackRef) -> Option<StackId> {
         let kernel_there = is_there(at.kernel);
         let (cpu, seq) = at.event;
         let may_be_copied = at.copied && at.user != stack::NONE;
@@ -254,7 +250,7 @@ impl Stacks {
     }
 
     /// Returns the id of a stack of return addresses, leaf first.
-    pub fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
+    pub(crate) fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
         let raw =
             RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
         if let Some(&id) = self.inlined.get(&raw) {
@@ -266,17 +262,16 @@ impl Stacks {
     }
 
     /// Returns the number of user stacks that should have been unwound, but their copies did not fit or came too late.
-    pub fn not_unwound(&self) -> u64 {
+    pub(crate) fn not_unwound(&self) -> u64 {
         self.not_unwound
     }
 
-    /// The number of stacks so far.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count as usize
     }
 
     /// Takes the stacks that were first seen since the last call.
-    pub fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
+    pub(crate) fn take_new(&mut self) -> Vec<(StackId, RawStack)> {
         std::mem::take(&mut self.new)
     }
 

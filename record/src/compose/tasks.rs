@@ -15,16 +15,13 @@ mod tests;
 
 /// One incarnation of a process: one address space. Dense from 0, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProcessKey(pub u32);
+pub(crate) struct ProcessKey(pub u32);
 
 /// Facts about a task from `/proc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
-    /// The process.
+pub(crate) struct Known {
     pub tgid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub comm: Option<String>,
     /// Its start, CLOCK_MONOTONIC, in nanoseconds.
     pub start_ns: Option<i64>,
@@ -36,10 +33,10 @@ pub struct Known {
 
 /// One incarnation of a task, with or without a row. Dense from 0, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TaskIncarnation(u32);
+pub(crate) struct TaskIncarnation(u32);
 
 /// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
-pub type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
+pub(crate) type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
 
 /// A look-up that finds nothing, for tasks of a recording that has ended.
 fn no_lookup() -> Lookup {
@@ -48,7 +45,7 @@ fn no_lookup() -> Lookup {
 
 /// All tasks that were announced or seen.
 #[derive(Serialize, Deserialize)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
     /// By process and thread, other than the idle tasks.
     #[serde(skip)]
@@ -57,7 +54,6 @@ pub struct Tasks {
     /// The goroutines of each incarnation of a process, by the address of their `runtime.g`.
     goroutines: FxHashMap<(ProcessKey, u64), TaskId>,
     processes: FxHashMap<u32, ProcessKey>,
-    /// The start of each incarnation of a process.
     process_starts: Vec<i64>,
     rows: Vec<TaskRow>,
     /// The row of each incarnation, once it has one.
@@ -90,8 +86,7 @@ impl std::fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// Starts with the tasks that exist already.
-    pub fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
+    pub(crate) fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
         let mut tasks = Self {
             by_tid: FxHashMap::default(),
             recent: Recent::default(),
@@ -111,7 +106,7 @@ impl Tasks {
     }
 
     /// The present incarnation of a task's process, and the row of the task. Thread 0 is the idle task of `cpu`.
-    pub fn seen(&mut self, tgid: u32, tid: u32, cpu: u32) -> (ProcessKey, TaskId) {
+    pub(crate) fn seen(&mut self, tgid: u32, tid: u32, cpu: u32) -> (ProcessKey, TaskId) {
         if let Some(recent) = self.recent.get(&(tgid, tid)) {
             return recent;
         }
@@ -123,7 +118,7 @@ impl Tasks {
     }
 
     /// The row of a task. Thread 0 is the idle task of `cpu`.
-    pub fn id(&mut self, tgid: u32, tid: u32, cpu: u32) -> TaskId {
+    pub(crate) fn id(&mut self, tgid: u32, tid: u32, cpu: u32) -> TaskId {
         if tid == 0 {
             return self.idle_id(cpu);
         }
@@ -158,7 +153,7 @@ impl Tasks {
     }
 
     /// The row of a thread of this process, if it has or had such a thread.
-    pub fn thread(&mut self, tgid: u32, tid: u32) -> Option<TaskId> {
+    pub(crate) fn thread(&mut self, tgid: u32, tid: u32) -> Option<TaskId> {
         if let Some(incarnation) = self.by_tid.get(&tid) {
             return (incarnation.known.tgid == tgid).then(|| self.id(tgid, tid, 0));
         }
@@ -169,7 +164,7 @@ impl Tasks {
 
     /// The row of a goroutine of a process, by the address of its `runtime.g`, which Go uses again for another goroutine. Goroutines
     /// have negative numbers, in the order in which they were seen.
-    pub fn goroutine(&mut self, process: ProcessKey, tgid: u32, goroutine: u64) -> TaskId {
+    pub(crate) fn goroutine(&mut self, process: ProcessKey, tgid: u32, goroutine: u64) -> TaskId {
         let number = -1 - self.goroutines.len() as i32;
         let Self { goroutines, rows, by_tid, .. } = self;
         *goroutines.entry((process, goroutine)).or_insert_with(|| {
@@ -182,13 +177,13 @@ impl Tasks {
     }
 
     /// Whether a thread id belongs to a running thread of another process, as far as is known.
-    pub fn is_of_other(&self, tgid: u32, tid: u32) -> bool {
+    pub(crate) fn is_of_other(&self, tgid: u32, tid: u32) -> bool {
         let known = self.by_tid.get(&tid);
         known.is_some_and(|incarnation| incarnation.known.tgid != tgid && incarnation.exit_ns.is_none())
     }
 
     /// The present incarnation of a process.
-    pub fn process(&mut self, tgid: u32) -> ProcessKey {
+    pub(crate) fn process(&mut self, tgid: u32) -> ProcessKey {
         match self.processes.get(&tgid) {
             Some(key) => *key,
             None => self.start_process(tgid, 0),
@@ -196,12 +191,12 @@ impl Tasks {
     }
 
     /// The start of a process incarnation, CLOCK_MONOTONIC in nanoseconds; 0 if it was before the recording.
-    pub fn since_ns(&self, process: ProcessKey) -> i64 {
+    pub(crate) fn since_ns(&self, process: ProcessKey) -> i64 {
         self.process_starts[process.0 as usize]
     }
 
     /// Applies a fork, an exec, a new name or an exit.
-    pub fn apply(&mut self, task: &WireTask) {
+    pub(crate) fn apply(&mut self, task: &WireTask) {
         let comm = Some(comm_of(&task.comm));
         let ts_ns = task.ts_ns as i64;
         match task.code {
@@ -242,7 +237,7 @@ impl Tasks {
     }
 
     /// Starts a process that asked to be recorded: with a new program, or as a child that continues its parent's.
-    pub fn start_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
+    pub(crate) fn start_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
         self.exit(pid, ts_ns);
         self.start_process(pid, ts_ns);
         let known = known.unwrap_or(Known { tgid: pid, tid: pid, ..Known::default() });
@@ -252,7 +247,7 @@ impl Tasks {
     }
 
     /// Starts a thread of a process that records itself, at its birth. Of a process that is not known, nothing is.
-    pub fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
+    pub(crate) fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
         if tid == tgid || !self.processes.contains_key(&tgid) {
             return;
         }
@@ -267,7 +262,7 @@ impl Tasks {
     }
 
     /// Adds the creator of a task, unless it is known, and the time by which it had created it.
-    pub fn set_creator(&mut self, task: TaskId, creator: TaskId, ts_ns: i64) {
+    pub(crate) fn set_creator(&mut self, task: TaskId, creator: TaskId, ts_ns: i64) {
         if task == creator {
             return;
         }
@@ -278,7 +273,7 @@ impl Tasks {
     }
 
     /// Ends a thread whose birth was announced, unless its own records have ended it.
-    pub fn exit_born(&mut self, tid: u32, ts_ns: i64) {
+    pub(crate) fn exit_born(&mut self, tid: u32, ts_ns: i64) {
         if self.by_tid.get(&tid).is_some_and(|incarnation| incarnation.is_born) {
             self.exit(tid, ts_ns);
         }
@@ -286,7 +281,7 @@ impl Tasks {
 
     /// Starts a thread that records itself. The leader started with its process, and a thread that was born or exited just now still is the
     /// same thread.
-    pub fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+    pub(crate) fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
         const SAME_THREAD_NS: i64 = 10_000_000;
         let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
         let same = known.is_some_and(|known| match known.exit_ns {
@@ -303,25 +298,24 @@ impl Tasks {
     }
 
     /// Renames a thread, unless the name is empty.
-    pub fn rename_thread(&mut self, tid: u32, comm: &[u8; 16]) {
+    pub(crate) fn rename_thread(&mut self, tid: u32, comm: &[u8; 16]) {
         if comm[0] != 0 {
             self.rename(tid, Some(comm_of(comm)));
         }
     }
 
     /// Ends a thread that recorded itself.
-    pub fn exit_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
+    pub(crate) fn exit_thread(&mut self, tid: u32, comm: &[u8; 16], ts_ns: i64) {
         self.rename_thread(tid, comm);
         self.exit(tid, ts_ns);
     }
 
-    /// The rows, by id.
-    pub fn into_rows(self) -> Vec<TaskRow> {
+    pub(crate) fn into_rows(self) -> Vec<TaskRow> {
         self.rows
     }
 
     /// The rows so far, by id.
-    pub fn rows(&self) -> &[TaskRow] {
+    pub(crate) fn rows(&self) -> &[TaskRow] {
         &self.rows
     }
 
@@ -389,7 +383,7 @@ fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> Tas
 }
 
 /// The name in a task record, up to the first zero. Invalid UTF-8 is replaced.
-pub fn comm_of(bytes: &[u8; 16]) -> String {
+pub(crate) fn comm_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -7,33 +7,29 @@
 //! barrier, the last one included. Semaphores, barriers, condition variables and threads have no holders. Of locks of Rust and Go, only waits
 //! are recorded, so their holders are not known.
 
-use rustc_hash::FxHashSet;
-use serde::{Deserialize, Serialize};
-use trace_format::{
-    Event, EventKind, LockId, LockKind, Mode, TaskId, user_functions::is_slow_path, wire::api,
-};
-
-use super::{
-    context::Context,
-    header::{Header, Source, TaskKey},
-};
-use crate::compose::locks::Space;
-
-mod call;
-pub(crate) mod fact;
-mod futexes;
-mod goroutines;
-mod holders;
-mod open_calls;
-mod sleep;
-
-pub(crate) use call::WaitTarget;
-use call::{Call, Condition};
+use call::{Call, Condition, Sleep};
 use fact::{Action, Begin, Fact, LockWord, Outcome, call_of};
 use goroutines::Goroutines;
 use holders::Holders;
 use open_calls::OpenCalls;
-use sleep::Sleep;
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use trace_format::{
+    Event, EventColumns, EventKind, LockId, LockKind, Mode, TaskId,
+    user_functions::is_slow_path,
+    wire::{WireEvent, api},
+};
+
+use super::header::{Context, Header, OffCpuTimes, Source, TaskKey};
+use crate::compose::locks::Space;
+
+pub(crate) use call::WaitTarget;
+
+mod call;
+pub(crate) mod fact;
+mod goroutines;
+mod holders;
+mod open_calls;
 
 /// The calls that are open and the locks that are held.
 #[derive(Debug, Serialize, Deserialize)]
@@ -342,7 +338,6 @@ fn tracks_holders(at: &Header, fact: &Fact) -> bool {
 }
 
 impl Context<'_> {
-    /// The lock that a fact is about.
     fn lock(&mut self, at: &Header, fact: &Fact) -> LockId {
         self.locks.id(at.space, fact.address, fact.kind(), at.ts_ns)
     }
@@ -358,5 +353,60 @@ impl Context<'_> {
     fn thread(&mut self, at: &Header, tid: u32) -> Option<TaskId> {
         let Space::Process(_, pid) = at.space else { return None };
         self.tasks.thread(pid, tid)
+    }
+}
+
+// Futex waits inside calls. They are parts of these calls, and the first one may be the begin of a call's wait.
+
+/// `include/uapi/linux/futex.h` (5.14)
+const FUTEX_LOCK_PI2: i32 = 13;
+
+impl UserLocks {
+    /// Adds a futex wait that began. Returns the part of the task's open call that it belongs to. The first wait for a lock
+    /// that seemed free begins the call's wait.
+    pub(crate) fn futex_wait(
+        &mut self,
+        at: &Header,
+        event: &WireEvent,
+        out: &mut EventColumns,
+    ) -> Option<WaitTarget> {
+        let Self { open, holders, .. } = self;
+        let call = open.last(at.key)?;
+        let target = call.target_of(at, event.address)?;
+        call.same_lock = true;
+        if target == WaitTarget::Condition {
+            return Some(target);
+        }
+        let asks_kernel = matches!(i32::from(event.detail), libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2);
+        if std::mem::take(&mut call.takes_over) && asks_kernel {
+            // The kernel hands over what the dead owner left, without a wait.
+        } else if !call.is_stale && !call.is_refused && call.waits_since.is_none() {
+            let owner = call.mode().and_then(|mode| holders.blocker(at, call.lock, mode));
+            out.push(call.wait(at, owner));
+            call.waits_since = Some(at.ts_ns);
+        }
+        Some(target)
+    }
+
+    /// Notes that the task's futex wait on `word` ended: its open call is about the lock around that word.
+    pub(crate) fn futex_wait_seen(&mut self, at: &Header, word: u64) {
+        if let Some(call) = self.open.last(at.key) {
+            call.same_lock |= call.target_of(at, word).is_some();
+        }
+    }
+
+    /// Adds the end of a futex wait that is a part of a call.
+    pub(crate) fn futex_wait_done(
+        &mut self,
+        at: &Header,
+        target: WaitTarget,
+        times: Option<OffCpuTimes>,
+        errno: Option<i32>,
+    ) {
+        let Some(call) = self.open.last(at.key) else { return };
+        match (target, &mut call.condition) {
+            (WaitTarget::Condition, Some(condition)) => condition.sleep.merge(at, times, errno),
+            _ => call.sleep.merge(at, times, errno),
+        }
     }
 }

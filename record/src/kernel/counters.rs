@@ -8,22 +8,18 @@ use trace_format::{
 /// The counters of one program on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramStats {
-    /// The program, one of [`program`].
     pub program: usize,
-    /// The CPU.
     pub cpu: u32,
-    /// The counters.
     pub counters: WireCounters,
 }
 
-/// Returns the number of events that were lost on a CPU.
-pub fn lost_on(stats: &[ProgramStats], cpu: u32) -> u64 {
+pub(crate) fn lost_on(stats: &[ProgramStats], cpu: u32) -> u64 {
     let lost = |c: &WireCounters| c.ring_full + c.guard + c.no_place;
     stats.iter().filter(|row| row.cpu == cpu).map(|row| lost(&row.counters)).sum()
 }
 
 /// Adds the counters to the loss table.
-pub fn add_to(loss: &mut Loss, stats: &[ProgramStats], recursion_misses: &[(String, u64)]) {
+pub(crate) fn add_to(loss: &mut Loss, stats: &[ProgramStats], recursion_misses: &[(String, u64)]) {
     for ProgramStats { program, cpu, counters } in stats {
         let WireCounters { filtered, delivered, ring_full, guard, no_place, nested, stack_lost, state_full } =
             *counters;

@@ -7,42 +7,28 @@ use trace_format::{
 
 /// The reason why a record could not be decoded. The caller counts it as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The length does not fit the kind of record.
+pub(crate) enum DecodeError {
     #[error("invalid record length {found}: expected {expected}")]
-    Length {
-        /// Bytes of the record.
-        found: usize,
-        /// Bytes of its kind.
-        expected: usize,
-    },
-    /// The code is not one of [`code`].
+    Length { found: usize, expected: usize },
     #[error("invalid record code {0}")]
     UnknownCode(u8),
-    /// A call or return of a function that is not one of [`api`] or [`FUNCTIONS`].
     #[error("invalid function {api} in a record with code {code}")]
-    UnknownApi {
-        /// The record's code.
-        code: u8,
-        /// The function's code.
-        api: u8,
-    },
+    UnknownApi { code: u8, api: u8 },
 }
 
 /// A record of a ring of descriptors.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "used at once, never kept")]
-pub enum Descriptor<'a> {
+pub(crate) enum Descriptor<'a> {
     /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
     /// The frames of a stack that did not fit into the stack map.
     Stack(WireStack),
-    /// The top of a user stack.
     UserStack(WireUserStack, &'a [u8]),
 }
 
 /// Decodes a record from a ring of events.
-pub fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
+pub(crate) fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
     let event: WireEvent = read(bytes)?;
     match event.code {
         code::CALL..=code::DESTROY | code::POST | code::TAKEN if !api::is_known(event.detail) => {
@@ -57,7 +43,7 @@ pub fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
 }
 
 /// Decodes a record from a ring of descriptors.
-pub fn descriptor(bytes: &[u8]) -> Result<Descriptor<'_>, DecodeError> {
+pub(crate) fn descriptor(bytes: &[u8]) -> Result<Descriptor<'_>, DecodeError> {
     // The code has the same offset in both kinds of descriptor.
     const CODE_OFFSET: usize = std::mem::offset_of!(WireTask, code);
     const _: () = assert!(CODE_OFFSET == std::mem::offset_of!(WireStack, code));

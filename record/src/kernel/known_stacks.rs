@@ -5,15 +5,14 @@
 
 use std::fmt;
 
+use aya::maps::{Array, HashMap, MapData};
 use rustc_hash::FxHashMap;
 use trace_format::{
     known_stack::{KnownStack, KnownStackKey, VARIANTS},
     wire::stack,
 };
 
-mod maps;
-
-pub(crate) use maps::ProgramMaps;
+use crate::system::priority::with_raised_priority;
 
 /// Time after which no program reads the place of a removed key any more, in ns. Programs take microseconds, but may be preempted.
 const REST_NS: u64 = 10_000_000_000;
@@ -26,7 +25,6 @@ pub(crate) trait Maps: fmt::Debug {
     fn change(&mut self, changes: &[Change]) -> usize;
 }
 
-/// A change of the maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Writes a stack to a place, and then has its key lead there.
@@ -38,17 +36,14 @@ pub(crate) enum Change {
 /// The values by which the variants of each key differ for an event, by the key of the first one.
 type Variants = FxHashMap<KnownStackKey, Vec<(i32, i32)>>;
 
-/// The stacks in the maps.
 #[derive(Debug)]
 pub(crate) struct KnownStacks {
     maps: Box<dyn Maps>,
-    /// Number of places in the array.
     places: u32,
     /// Number of bytes that programs copy of a stack.
     pub(crate) copied: u32,
     /// Stacks to add, with the time of the copy that was unwound.
     waiting: Vec<(u64, Box<KnownStack>)>,
-    /// The stacks of each process.
     known: FxHashMap<u32, Variants>,
     /// The half of the places in use, and the number of used ones in it.
     half: u32,
@@ -79,7 +74,6 @@ impl KnownStacks {
         }
     }
 
-    /// Forgets the stacks of a process.
     pub(crate) fn forget(&mut self, tgid: u32) {
         self.waiting.retain(|(_, stack)| stack.key.incarnation.tgid != tgid);
         let removed = self.known.remove(&tgid);
@@ -127,12 +121,10 @@ impl KnownStacks {
         true
     }
 
-    /// Returns the variants of a key, to add one.
     fn variants(&mut self, key: &KnownStackKey) -> &mut Vec<(i32, i32)> {
         self.known.entry(key.incarnation.tgid).or_default().entry(first(key)).or_default()
     }
 
-    /// Returns the variants of a key that there are.
     fn known_variants(&self, key: &KnownStackKey) -> &[(i32, i32)] {
         let of_process = self.known.get(&key.incarnation.tgid);
         of_process.and_then(|variants| variants.get(&first(key))).map_or(&[], Vec::as_slice)
@@ -158,7 +150,6 @@ impl KnownStacks {
     }
 }
 
-/// Returns the key of the first variant.
 fn first(key: &KnownStackKey) -> KnownStackKey {
     KnownStackKey { variant: 0, ..*key }
 }
@@ -170,3 +161,47 @@ pub(crate) fn is_comparable(by_pointers: i32) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+// The maps of the BPF programs in the kernel.
+
+/// [`KnownStackKey`] in a type of this crate, for which aya's `Pod` can be implemented.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Key(KnownStackKey);
+
+// SAFETY: repr(transparent) over a repr(C) struct of integers, with its padding written out; every bit pattern is valid.
+unsafe impl aya::Pod for Key {}
+
+/// [`KnownStack`], likewise.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Value(KnownStack);
+
+// SAFETY: as above.
+unsafe impl aya::Pod for Value {}
+
+pub(crate) struct ProgramMaps {
+    pub(crate) keys: HashMap<MapData, Key, u32>,
+    pub(crate) stacks: Array<MapData, Value>,
+}
+
+impl fmt::Debug for ProgramMaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgramMaps").field("places", &self.stacks.len()).finish_non_exhaustive()
+    }
+}
+
+impl Maps for ProgramMaps {
+    fn change(&mut self, changes: &[Change]) -> usize {
+        let Self { keys, stacks } = self;
+        let mut make = |change: &Change| match change {
+            Change::Add(place, stack) => {
+                stacks.set(*place, Value(**stack), 0)?;
+                keys.insert(Key(stack.key), *place, 0)
+            }
+            // The kernel may have refused it.
+            Change::Remove(key) => keys.remove(&Key(*key)).or(Ok(())),
+        };
+        with_raised_priority(|| changes.iter().take_while(|change| make(change).is_ok()).count())
+    }
+}

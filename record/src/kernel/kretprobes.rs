@@ -23,7 +23,7 @@ const GROUP: &str = "klock_";
 
 /// The return probes of a recording. Dropping it removes them.
 #[derive(Debug, Default)]
-pub struct Kretprobes {
+pub(crate) struct Kretprobes {
     misses_counted: bool,
     events: Vec<OwnedFd>,
     names: Vec<String>,
@@ -31,12 +31,12 @@ pub struct Kretprobes {
 
 impl Kretprobes {
     /// Creates an object without probes. `misses_counted`: whether the kernel's count of misses is correct.
-    pub fn new(misses_counted: bool) -> Self {
+    pub(crate) fn new(misses_counted: bool) -> Self {
         Self { misses_counted, events: Vec::new(), names: Vec::new() }
     }
 
     /// Runs a program of type `kprobe` at each return of a function.
-    pub fn attach(&mut self, function: &str, program: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn attach(&mut self, function: &str, program: BorrowedFd<'_>) -> io::Result<()> {
         let tracefs = tracefs().ok_or_else(|| io::Error::other("tracefs is not mounted"))?;
         if self.names.is_empty() {
             remove_stale(&tracefs);
@@ -53,7 +53,7 @@ impl Kretprobes {
     }
 
     /// Returns the number of missed returns by function, for functions with any. Empty if the kernel's count is not correct.
-    pub fn misses(&self) -> Vec<(String, u64)> {
+    pub(crate) fn misses(&self) -> Vec<(String, u64)> {
         if !self.misses_counted {
             return Vec::new();
         }
@@ -61,8 +61,7 @@ impl Kretprobes {
         misses_in(&lines.unwrap_or_default(), &self.names)
     }
 
-    /// Removes the probes.
-    pub fn remove(&mut self) {
+    pub(crate) fn remove(&mut self) {
         self.events.clear();
         if let Some(tracefs) = tracefs() {
             for name in self.names.drain(..) {

@@ -5,11 +5,11 @@
 //! ```
 
 mod bpf;
-pub mod counters;
-pub mod decode;
+pub(crate) mod counters;
+pub(crate) mod decode;
 pub(crate) mod known_stacks;
-pub mod kretprobes;
-pub mod load;
-pub mod order;
-pub mod peek;
-pub mod ring;
+pub(crate) mod kretprobes;
+pub(crate) mod load;
+pub(crate) mod order;
+pub(crate) mod peek;
+pub(crate) mod ring;

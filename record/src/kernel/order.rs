@@ -13,10 +13,8 @@ use trace_format::wire::{WireEvent, WireTask};
 
 use crate::sources::switches::records::Switch;
 
-/// A record with a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A lock event.
+pub(crate) enum Record {
     Event(WireEvent),
     /// A fork, an exec, a new name or an exit of a task.
     Task(WireTask),
@@ -26,7 +24,7 @@ pub enum Record {
 
 impl Record {
     /// CLOCK_MONOTONIC, in nanoseconds.
-    pub fn ts_ns(&self) -> u64 {
+    pub(crate) fn ts_ns(&self) -> u64 {
         match self {
             Self::Event(event) => event.ts_ns,
             Self::Task(task) => task.ts_ns,
@@ -39,7 +37,7 @@ impl Record {
 ///
 /// Records are pushed in runs that are in the order of time, one for each ring and drain, so they stay where they are until they are taken.
 #[derive(Debug, Default)]
-pub struct Orderer {
+pub(crate) struct Orderer {
     runs: Vec<Run>,
     /// The next record of each run: by time, then by the number of the run.
     heads: BinaryHeap<Reverse<Head>>,
@@ -67,8 +65,7 @@ struct Run {
 type Head = (u64, u64, usize);
 
 impl Orderer {
-    /// Adds a record.
-    pub fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: Record) {
         let ts_ns = record.ts_ns();
         if ts_ns < self.emitted_ns {
             self.late += 1;
@@ -100,13 +97,12 @@ impl Orderer {
         index
     }
 
-    /// Time of the next record.
-    pub fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         self.heads.peek().map(|Reverse((ts_ns, ..))| *ts_ns)
     }
 
     /// Takes the next record, if its time is not after `watermark_ns`.
-    pub fn pop(&mut self, watermark_ns: u64) -> Option<&Record> {
+    pub(crate) fn pop(&mut self, watermark_ns: u64) -> Option<&Record> {
         let mut head = self.heads.peek_mut()?;
         let Reverse((ts_ns, _, index)) = *head;
         if ts_ns > watermark_ns {
@@ -129,12 +125,12 @@ impl Orderer {
     }
 
     /// The number of records that were not taken yet.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// The switches among the records that were not taken yet, without the first `from` of these.
-    pub fn switches(&self, from: usize) -> Vec<Switch> {
+    pub(crate) fn switches(&self, from: usize) -> Vec<Switch> {
         let switch = |record: &Record| if let Record::Switch(switch) = record { Some(*switch) } else { None };
         let mut runs: Vec<&Run> = self.runs.iter().collect();
         runs.sort_unstable_by_key(|run| run.number);
@@ -143,7 +139,7 @@ impl Orderer {
     }
 
     /// The number of records that came after a later one was emitted.
-    pub fn late(&self) -> u64 {
+    pub(crate) fn late(&self) -> u64 {
         self.late
     }
 }

@@ -89,7 +89,6 @@ impl Peek {
         Self { program, result }
     }
 
-    /// Runs the program and returns its result.
     fn run(&mut self, address: u64, bytes: u64, cpu: Option<u32>) -> io::Result<WirePeek> {
         // The program sees these as its tracepoint's arguments.
         let arguments = [address, bytes];

@@ -29,9 +29,7 @@ impl fmt::Debug for Rings {
 /// A record, borrowed from its ring.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
-    /// From a ring of events.
     Event(&'a [u8]),
-    /// From a ring of descriptors.
     Descriptor(&'a [u8]),
 }
 

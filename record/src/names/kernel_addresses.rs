@@ -13,7 +13,6 @@ const ROUNDS: u32 = 4;
 /// The treatment of kernel addresses in a trace.
 #[derive(Clone, Debug)]
 pub(crate) enum KernelAddresses {
-    /// They are written as they are.
     Kept,
     /// They are replaced by opaque numbers. The system seeds the key.
     Hidden(RandomState),
@@ -33,12 +32,10 @@ impl KernelAddresses {
         }
     }
 
-    /// Replaces kernel addresses.
     pub(crate) fn replace(&self, addresses: &mut [u64]) {
         addresses.iter_mut().for_each(|address| *address = self.shown(*address));
     }
 
-    /// Replaces the addresses of kernel locks.
     pub(crate) fn replace_locks(&self, locks: &mut [LockRow]) {
         for lock in locks.iter_mut().filter(|lock| lock.scope == Scope::Kernel) {
             lock.address = lock.address.map(|address| self.shown(address));

@@ -7,9 +7,8 @@
 //! | `unwind` | the thread that unwinds copies of user stacks |
 //! | `files` | opens and parses the files of recorded processes, in processes of their own |
 
-pub mod files;
+pub(crate) mod files;
 pub(crate) mod kernel_addresses;
-pub mod kernel_locks;
-pub(crate) mod own_processes;
-pub mod symbols;
+pub(crate) mod kernel_locks;
+pub(crate) mod symbols;
 pub(crate) mod unwind;

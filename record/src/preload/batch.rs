@@ -8,7 +8,7 @@ use crate::compose::tasks::Known;
 
 /// A process while it runs one program.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct ProcessImage {
+pub(crate) struct ProcessImage {
     /// Its number: dense from 0.
     pub id: u32,
     /// The process, as klock sees it.
@@ -26,8 +26,7 @@ pub struct ProcessImage {
 
 /// A thread while it has its slot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ThreadSession {
-    /// Its process.
+pub(crate) struct ThreadSession {
     #[serde(with = "shared")]
     pub image: Arc<ProcessImage>,
     /// The thread, as klock sees it; the process's first thread if it is not one of the process.
@@ -38,13 +37,11 @@ pub struct ThreadSession {
     pub own_tid: u32,
     /// The time from which it is recorded, CLOCK_MONOTONIC in ns.
     pub start_ns: u64,
-    /// Its name.
     pub comm: [u8; 16],
 }
 
-/// The end of a thread session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadExit {
+pub(crate) struct ThreadExit {
     /// Its time, CLOCK_MONOTONIC in ns; 0 if unknown.
     pub exit_ns: u64,
     /// The thread's last name.
@@ -57,8 +54,7 @@ pub struct ThreadExit {
 
 /// A piece of a thread session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Chunk {
-    /// The session starts.
+pub(crate) enum Chunk {
     Start(ThreadSession),
     /// Whole records.
     Units(Vec<Unit>),
@@ -109,7 +105,7 @@ pub(crate) mod shared {
 
 /// The output of one drain.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// Everything that was recorded up to this time is in this batch or an earlier one, except for what busy threads have
     /// not published yet. CLOCK_MONOTONIC in ns.
     pub settled_ns: u64,
@@ -122,8 +118,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the number of units in its chunks.
-    pub fn units(&self) -> usize {
+    pub(crate) fn units(&self) -> usize {
         let units = |chunk: &Chunk| if let Chunk::Units(units) = chunk { units.len() } else { 0 };
         self.chunks.iter().map(|(_, chunk)| units(chunk)).sum()
     }

@@ -12,7 +12,7 @@ use std::sync::{
 
 use rustc_hash::FxHashSet;
 
-pub use limits::{Excess, Item, Limits};
+pub(crate) use limits::{Excess, Item, Limits};
 
 mod limits;
 
@@ -35,7 +35,7 @@ impl Group {
 
 /// The sums of all processes, and what happened to those that exceeded a budget.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     own_uid: u32,
     own: Group,
     others: Group,
@@ -47,12 +47,10 @@ pub struct Ledger {
 
 /// The process of an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// Its PID.
+pub(crate) struct Owner {
     pub pid: u32,
     /// Its start in clock ticks, which tells it from another process with this PID.
     pub started: Option<u64>,
-    /// Its name.
     pub comm: String,
 }
 
@@ -65,7 +63,7 @@ const MAX_NOTES: usize = 16;
 
 impl Ledger {
     /// Starts with these limits for the processes of `own_uid` and for all others.
-    pub fn new(own_uid: u32, own: Limits, others: Limits) -> Self {
+    pub(crate) fn new(own_uid: u32, own: Limits, others: Limits) -> Self {
         Self {
             own_uid,
             own: Group::new(own),
@@ -77,7 +75,7 @@ impl Ledger {
     }
 
     /// Starts with the limits for this machine, which has this many bytes of memory.
-    pub fn of_this_machine(memory: u64) -> Self {
+    pub(crate) fn of_this_machine(memory: u64) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let descriptors = limit.unwrap_or(1 << 20);
         let uid = rustix::process::geteuid().as_raw();
@@ -85,7 +83,7 @@ impl Ledger {
     }
 
     /// Opens the account of a process of this user; `None` if there are too many processes, or no memory is left for one.
-    pub fn open(self: &Arc<Self>, uid: u32, owner: Owner) -> Option<Account> {
+    pub(crate) fn open(self: &Arc<Self>, uid: u32, owner: Owner) -> Option<Account> {
         let is_own = uid == self.own_uid;
         let account = Account { ledger: Arc::clone(self), is_own, owner, ..Account::unlimited() };
         let group = account.group();
@@ -103,7 +101,7 @@ impl Ledger {
     }
 
     /// One line for each process whose recording ended early, and for those that could not be recorded. Long lists are cut.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unnamed = self.ended().saturating_sub(notes.len() as u64);
         if unnamed > 0 {
@@ -118,22 +116,22 @@ impl Ledger {
     }
 
     /// Whether an eighth of the units that processes of other users may queue is queued, so that they should be composed soon.
-    pub fn is_filling(&self) -> bool {
+    pub(crate) fn is_filling(&self) -> bool {
         self.others.queued_units.load(Ordering::Relaxed) > self.others.limits.queued_units / 8
     }
 
     /// Whether all processes that are recorded belong to klock's own user.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.others.processes.load(Ordering::Relaxed) == 0
     }
 
     /// The number of processes whose recording ended early.
-    pub fn ended(&self) -> u64 {
+    pub(crate) fn ended(&self) -> u64 {
         self.lock_ended().len() as u64
     }
 
     /// Whether the recording of this process ended early.
-    pub fn has_ended(&self, pid: u32, started: Option<u64>) -> bool {
+    pub(crate) fn has_ended(&self, pid: u32, started: Option<u64>) -> bool {
         self.lock_ended().contains(&(pid, started))
     }
 
@@ -151,7 +149,7 @@ impl Default for Ledger {
 
 /// The charges of one process.
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     ledger: Arc<Ledger>,
     is_own: bool,
     owner: Owner,
@@ -168,7 +166,7 @@ pub struct Account {
 
 impl Account {
     /// An account without limits.
-    pub fn unlimited() -> Self {
+    pub(crate) fn unlimited() -> Self {
         let zero = AtomicU64::default;
         Self {
             ledger: Arc::default(),
@@ -187,7 +185,7 @@ impl Account {
     }
 
     /// Charges an item. If it exceeds a budget, the recording of the process ends.
-    pub fn charge(&self, item: Item) -> Result<(), Excess> {
+    pub(crate) fn charge(&self, item: Item) -> Result<(), Excess> {
         let limits = &self.group().limits;
         let (counter, count, limit, excess): (_, _, _, fn(u64) -> Excess) = match item {
             Item::Mappings(_) => (&self.sessions, 0, u64::MAX, Excess::Sessions),
@@ -212,7 +210,7 @@ impl Account {
     }
 
     /// Charges slots that are used from now on, until the account is closed.
-    pub fn charge_slots(&self, count: u64) -> Result<(), Excess> {
+    pub(crate) fn charge_slots(&self, count: u64) -> Result<(), Excess> {
         let limit = self.group().limits.slots;
         self.slots.fetch_add(count, Ordering::Relaxed);
         if self.group().slots.fetch_add(count, Ordering::Relaxed) + count > limit {
@@ -222,7 +220,7 @@ impl Account {
     }
 
     /// The number of units that may be drained now.
-    pub fn room(&self) -> u64 {
+    pub(crate) fn room(&self) -> u64 {
         let group = self.group();
         room(
             group.limits.queued_units,
@@ -232,21 +230,21 @@ impl Account {
     }
 
     /// Charges a chunk of units that was drained.
-    pub fn queue(&self, units: usize) {
+    pub(crate) fn queue(&self, units: usize) {
         let units = units as u64 + CHUNK_UNITS;
         self.queued_units.fetch_add(units, Ordering::Relaxed);
         self.group().queued_units.fetch_add(units, Ordering::Relaxed);
     }
 
     /// Credits a chunk that is not needed any more.
-    pub fn unqueue(&self, units: usize) {
+    pub(crate) fn unqueue(&self, units: usize) {
         let units = units as u64 + CHUNK_UNITS;
         self.queued_units.fetch_sub(units, Ordering::Relaxed);
         self.group().queued_units.fetch_sub(units, Ordering::Relaxed);
     }
 
     /// Ends the recording of the process. The first reason is reported.
-    pub fn end(&self, excess: Excess) -> Excess {
+    pub(crate) fn end(&self, excess: Excess) -> Excess {
         if self.excess.set(excess).is_ok() {
             let Owner { pid, started, comm } = &self.owner;
             self.ledger.lock_ended().insert((*pid, *started));
@@ -259,12 +257,12 @@ impl Account {
     }
 
     /// Whether the process belongs to klock's own user.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.is_own
     }
 
     /// Whether the recording of the process has ended early.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.excess.get().is_some()
     }
 

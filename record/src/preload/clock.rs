@@ -13,7 +13,7 @@ use crate::system::clocks::monotonic_ns;
 
 /// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The time-stamp counter, or CLOCK_MONOTONIC if that is recorded.
     pub ticks: u64,
     /// CLOCK_MONOTONIC.
@@ -23,7 +23,7 @@ pub struct Reading {
 }
 
 /// The clock that recorded processes read: one of [`clock`].
-pub fn cheapest() -> u32 {
+pub(crate) fn cheapest() -> u32 {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let source = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let cpu = text("/proc/cpuinfo");
@@ -35,7 +35,7 @@ pub fn cheapest() -> u32 {
 }
 
 /// Reads both clocks: `kind` is one of [`clock`].
-pub fn read(kind: u32) -> Reading {
+pub(crate) fn read(kind: u32) -> Reading {
     const TRIES: usize = 8;
     if kind != clock::TSC {
         let now = monotonic_ns() as u64;
@@ -71,10 +71,9 @@ fn ticks() -> u64 {
 
 /// Conversion of ticks to times, from all readings of the clocks.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     readings: VecDeque<Reading>,
     segment: Segment,
-    /// Ticks of the last reading.
     last_ticks: u64,
 }
 
@@ -109,13 +108,12 @@ impl Segment {
 
 impl Timeline {
     /// Starts with two readings: one does not show the rate of a clock.
-    pub fn new(first: Reading, second: Reading) -> Self {
+    pub(crate) fn new(first: Reading, second: Reading) -> Self {
         let readings = VecDeque::from([first, second]);
         Self { readings, segment: Segment::between(first, second), last_ticks: second.ticks }
     }
 
-    /// Adds the next reading.
-    pub fn extend(&mut self, next: Reading) {
+    pub(crate) fn extend(&mut self, next: Reading) {
         let Some(&last) = self.readings.back() else { return };
         if next.ticks <= last.ticks || next.ns < last.ns {
             return;
@@ -129,7 +127,7 @@ impl Timeline {
     ///
     /// The others are kept, however many they are: before the first reading a time is extrapolated, and the rate between two
     /// readings a millisecond apart is wrong by the error of both, which makes microseconds of error within a second.
-    pub fn forget_before(&mut self, ns: u64) {
+    pub(crate) fn forget_before(&mut self, ns: u64) {
         while self.readings.len() > 2 && self.readings[1].ns <= ns {
             self.readings.pop_front();
         }
@@ -137,7 +135,7 @@ impl Timeline {
 
     /// The time of a record that was written before the last reading, given the low bits of its ticks.
     #[inline]
-    pub fn ns(&mut self, low_ticks: u64) -> u64 {
+    pub(crate) fn ns(&mut self, low_ticks: u64) -> u64 {
         let now = self.last_ticks;
         let ticks = now.wrapping_sub(now.wrapping_sub(low_ticks) & LOW_MASK);
         if !(self.segment.begin.ticks..=self.segment.end.ticks).contains(&ticks) {

@@ -5,15 +5,13 @@
 //! runs another program by now, is drained for the last time, and its region unmapped. One that exceeds a budget is not drained any
 //! more.
 
-use std::{
-    os::fd::{AsRawFd as _, OwnedFd},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{batch::Batch, clock, queue::DrainQueue, spool::Spool};
 use crate::system::{clocks::monotonic_ns, priority::raise_priority};
 
-mod identity;
 mod round;
 
 use round::{Flow, Process, Round, VISIBLE_AFTER_NS};
@@ -29,7 +27,7 @@ const LAST_RECORDS: Duration = Duration::from_millis(20);
 const MAX_LAST_BACKLOG: Duration = Duration::from_millis(150);
 
 /// Drains processes until it is asked to stop.
-pub fn run(queue: &DrainQueue, spool: &Spool, clock: u32) {
+pub(crate) fn run(queue: &DrainQueue, spool: &Spool, clock: u32) {
     raise_priority();
     let mut drain = Drain { queue, spool, clock, processes: Vec::new(), sessions: 0 };
     while !queue.is_stopped() {
@@ -108,19 +106,14 @@ impl Drain<'_> {
     }
 
     fn notice_exits(&mut self) {
-        let poll = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut followed: Vec<&mut Process> =
-            self.processes.iter_mut().filter(|process| process.new.exit.is_some()).collect();
-        let mut polled: Vec<libc::pollfd> =
-            followed.iter().filter_map(|process| process.new.exit.as_ref()).map(poll).collect();
-        if polled.is_empty() {
+        let exits = self.processes.iter().filter_map(|process| process.new.exit.as_ref());
+        let mut polled: Vec<PollFd<'_>> = exits.map(|exit| PollFd::new(exit, PollFlags::IN)).collect();
+        if polled.is_empty() || poll(&mut polled, Some(&Timespec::default())).unwrap_or(0) == 0 {
             return;
         }
-        // SAFETY: the list is ours and outlives the call, which returns at once.
-        unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
-        for (process, polled) in followed.iter_mut().zip(&polled) {
-            process.exited |= polled.revents != 0;
-        }
+        let have_exited: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        let followed = self.processes.iter_mut().filter(|process| process.new.exit.is_some());
+        followed.zip(have_exited).for_each(|(process, has_exited)| process.exited |= has_exited);
     }
 
     /// Ends the recording in all processes and drains what they recorded until then.

@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use rustix::net;
 use trace_format::preload::{
     CHUNKS_OFFSET, Hello, MAGIC, MIN_CHUNK_BYTES, Record, SECRET_BYTES, SLOTS, UNIT_BYTES, clock,
     parse_socket,
@@ -20,7 +21,6 @@ use super::{
     budget::Account,
     records::Unit,
     region::{Region, RegionConfig},
-    server::abstract_address,
 };
 
 /// A region whose pool has this many chunks of the smallest size.
@@ -42,15 +42,9 @@ pub(super) fn map(file: OwnedFd, config: &RegionConfig) -> io::Result<Region> {
 /// Connects to the server of a variable's value. Returns the connection and the secret.
 pub(super) fn connect(variable: &str) -> io::Result<(OwnedFd, [u8; SECRET_BYTES])> {
     let (name, secret) = parse_socket(variable.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
-    let (address, bytes) = abstract_address(&String::from_utf8_lossy(name));
-    // SAFETY: the descriptor is ours, and the address outlives the call.
-    unsafe {
-        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0));
-        if libc::connect(socket.as_raw_fd(), (&raw const address).cast(), bytes) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok((socket, secret))
-    }
+    let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None)?;
+    net::connect(&socket, &net::SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok((socket, secret))
 }
 
 /// Asks a server for a region, as a process does.
@@ -230,7 +224,6 @@ impl<'a> FakeThread<'a> {
             .store(head, Ordering::Release);
     }
 
-    /// Ends the thread.
     pub(super) fn exit(self) {
         let slot = self.region.slot(self.index);
         // SAFETY: as in `take`.

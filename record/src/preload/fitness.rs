@@ -19,46 +19,26 @@ use object::{
 /// The reason why a program cannot record itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// It has no dynamic loader.
     #[error("{} is linked statically and loads no library", path.display())]
-    Static {
-        /// The program.
-        path: PathBuf,
-    },
-    /// Its loader belongs to another libc or another machine.
+    Static { path: PathBuf },
     #[error("{} is loaded by {loader}, and klock's library needs 64-bit glibc", path.display())]
-    Other {
-        /// The program.
-        path: PathBuf,
-        /// Its loader.
-        loader: String,
-    },
-    /// It runs with other rights than klock.
+    Other { path: PathBuf, loader: String },
     #[error("{} runs with more rights than yours (setuid, setgid, capabilities) and does not load your library", path.display())]
-    Privileged {
-        /// The program.
-        path: PathBuf,
-    },
-    /// It cannot be read.
+    Privileged { path: PathBuf },
     #[error("cannot read {}: {detail}", path.display())]
-    Unreadable {
-        /// The program.
-        path: PathBuf,
-        /// The system's error.
-        detail: String,
-    },
+    Unreadable { path: PathBuf, detail: String },
 }
 
 /// Requirements of a program besides the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loading {
+pub(crate) struct Loading {
     /// It uses the shared runtime of the address sanitizer, which insists on being the first library.
     address_sanitizer: bool,
 }
 
 impl Loading {
     /// Variables to set, given the present ones.
-    pub fn environment(&self, get: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
+    pub(crate) fn environment(&self, get: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
         const OPTIONS: &str = "ASAN_OPTIONS";
         if !self.address_sanitizer {
             return Vec::new();
@@ -73,7 +53,7 @@ impl Loading {
 }
 
 /// Examines the file that a command runs.
-pub fn of_command(program: &Path) -> Result<Loading, Unfit> {
+pub(crate) fn of_command(program: &Path) -> Result<Loading, Unfit> {
     let program = program_of(program);
     let unreadable =
         |detail: String| Unfit::Unreadable { path: program.clone(), detail: detail.to_lowercase() };

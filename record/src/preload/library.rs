@@ -20,18 +20,16 @@ use rustix::{
 
 use super::random::random;
 use directory::{Directory, Refusal};
-use naming::{MODE, PREFIX, SUFFIX};
+use directory::{MODE, PREFIX, SUFFIX};
 use versions::Unused;
 
 mod directory;
-mod naming;
 mod versions;
 
 /// The library's bytes.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libklock_preload.so"));
-/// The installed library.
 #[derive(Debug)]
-pub struct Library {
+pub(crate) struct Library {
     path: PathBuf,
     _unused: Unused,
 }
@@ -58,7 +56,7 @@ fn next_step() -> &'static str {
 
 impl Library {
     /// Installs the file in the first usable directory, unless it is there already.
-    pub fn install() -> Result<Self, LibraryError> {
+    pub(crate) fn install() -> Result<Self, LibraryError> {
         let get = |name: &str| std::env::var_os(name);
         let mut refusals = Vec::new();
         for place in directory::candidates(get) {
@@ -83,20 +81,18 @@ impl Library {
         Ok(Self { path, _unused: Unused::find(directory, lock, &name) })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
 /// Returns why the first directory for the file is not used, and the next step. A directory that does not exist yet is not created.
-pub fn first_refusal() -> Option<String> {
+pub(crate) fn first_refusal() -> Option<String> {
     let place = directory::candidates(|name| std::env::var_os(name)).into_iter().next()?;
     let opened = place.and_then(|place| place.exists().then(|| Directory::open(&place)).transpose());
     opened.err().map(|refusal| format!("{refusal}; {}", next_step()))
 }
 
-/// The name of the file of this build.
 fn file_name() -> String {
     let hash = blake3::hash(BYTES).to_hex();
     format!("{PREFIX}{}{SUFFIX}", &hash[..32])
@@ -149,7 +145,7 @@ fn write(directory: &Directory, name: &str) -> io::Result<()> {
 
 /// The value of LD_PRELOAD: the libraries that the user named, then klock's. Those see all calls first, as they do without klock, and
 /// klock's library passes calls on to the C library.
-pub fn preload_value(library: &Path, before: Option<&OsStr>) -> OsString {
+pub(crate) fn preload_value(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut value = before.filter(|before| !before.is_empty()).map(OsStr::to_owned).unwrap_or_default();
     if !value.is_empty() {
         value.push(":");

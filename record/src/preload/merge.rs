@@ -25,10 +25,8 @@ use super::{
 
 /// The next step of all threads.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
-    /// A thread starts to be recorded.
+pub(crate) enum Step<'a> {
     Start(&'a ThreadSession),
-    /// It recorded something.
     Record(Record, &'a [Unit]),
     /// It exited; this number of lost records was not reported before.
     Exit(&'a ThreadExit, u64),
@@ -54,8 +52,7 @@ struct Stream {
 
 /// Merges the sessions of all threads.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Merger {
-    /// By session number.
+pub(crate) struct Merger {
     streams: Vec<Stream>,
     /// Sessions whose threads were in the middle of a record.
     busy: Vec<u32>,
@@ -80,7 +77,7 @@ struct State {
 
 /// A merger's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergeStats {
+pub(crate) struct MergeStats {
     /// Emitted records of lock calls.
     pub delivered: u64,
     /// Records that found no chunk.
@@ -113,7 +110,7 @@ impl Stream {
 
 impl Merger {
     /// Starts without threads; `timeline` converts the times of records.
-    pub fn new(timeline: Timeline) -> Self {
+    pub(crate) fn new(timeline: Timeline) -> Self {
         Self {
             streams: Vec::new(),
             busy: Vec::new(),
@@ -130,7 +127,7 @@ impl Merger {
     }
 
     /// Adds a batch. Batches come in the order in which they were drained.
-    pub fn add_batch(&mut self, batch: Batch) {
+    pub(crate) fn add_batch(&mut self, batch: Batch) {
         let Self { streams, state, next, .. } = self;
         if let Some(reading) = batch.reading {
             state.timeline.extend(reading);
@@ -174,30 +171,30 @@ impl Merger {
     }
 
     /// The time up to which everything is known, or will not be waited for any more.
-    pub fn settled_ns(&self) -> u64 {
+    pub(crate) fn settled_ns(&self) -> u64 {
         let busy = self.busy.iter().filter_map(|&id| self.streams.get(id as usize));
         let awaited = busy.filter(|stream| stream.chunks.is_empty());
         awaited.map(|stream| stream.known_ns(self.settled_ns)).fold(self.settled_ns, u64::min)
     }
 
     /// The number of units that are not emitted yet.
-    pub fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.state.pending
     }
 
     /// The counts so far.
-    pub fn stats(&self) -> MergeStats {
+    pub(crate) fn stats(&self) -> MergeStats {
         self.state.stats
     }
 
     /// Takes the buffers that are not used any more.
-    pub fn take_free_buffers(&mut self) -> Vec<Vec<Unit>> {
+    pub(crate) fn take_free_buffers(&mut self) -> Vec<Vec<Unit>> {
         std::mem::take(&mut self.state.free)
     }
 
     /// Emits all steps before `bound_ns` in the order of time, until `budget`, from which each step takes one, is used up.
     /// Returns the time before which everything is emitted.
-    pub fn emit(
+    pub(crate) fn emit(
         &mut self,
         bound_ns: u64,
         budget: &mut usize,

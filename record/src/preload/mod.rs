@@ -6,21 +6,21 @@
 //! them into rows ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which programs
 //! can load it.
 
-pub mod batch;
-pub mod budget;
-pub mod clock;
-pub mod drain;
+pub(crate) mod batch;
+pub(crate) mod budget;
+pub(crate) mod clock;
+pub(crate) mod drain;
 #[cfg(test)]
 pub(crate) mod fake;
-pub mod fitness;
-pub mod library;
-pub mod merge;
-pub mod queue;
+pub(crate) mod fitness;
+pub(crate) mod library;
+pub(crate) mod merge;
+pub(crate) mod queue;
 mod random;
-pub mod records;
-pub mod region;
-pub mod server;
-pub mod spool;
+pub(crate) mod records;
+pub(crate) mod region;
+pub(crate) mod server;
+pub(crate) mod spool;
 
 use std::{
     ffi::OsString,
@@ -53,7 +53,7 @@ use spool::Spool;
 
 /// Options of the in-process recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PreloadOptions {
+pub(crate) struct PreloadOptions {
     /// Maximum bytes of the memory that a process shares with klock.
     pub pool_bytes: Option<u64>,
     /// Frames per stack.
@@ -86,7 +86,7 @@ impl PreloadOptions {
 
 /// The host side of a running recording.
 #[derive(Debug)]
-pub struct Preload {
+pub(crate) struct Preload {
     library: Library,
     socket: String,
     server: Handle,
@@ -104,7 +104,11 @@ const FIRST_READINGS: Duration = Duration::from_millis(2);
 
 impl Preload {
     /// Starts to serve processes that load `library`; `mappings` reads the mappings of each.
-    pub fn start(library: Library, options: &PreloadOptions, mappings: MappingReader) -> io::Result<Self> {
+    pub(crate) fn start(
+        library: Library,
+        options: &PreloadOptions,
+        mappings: MappingReader,
+    ) -> io::Result<Self> {
         let server = Server::listen()?;
         let config = options.region_config();
         let ledger = Ledger::of_this_machine(spool::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
@@ -131,7 +135,7 @@ impl Preload {
     }
 
     /// Variables to set in the command's environment, given those in klock's own.
-    pub fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
+    pub(crate) fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
         let before = std::env::var_os("LD_PRELOAD");
         let value = library::preload_value(self.library.path(), before.as_deref());
         let mut variables = vec![
@@ -146,13 +150,13 @@ impl Preload {
     }
 
     /// Takes the oldest drained batch.
-    pub fn take_batch(&mut self) -> Option<Batch> {
+    pub(crate) fn take_batch(&mut self) -> Option<Batch> {
         let free = self.merger.take_free_buffers();
         self.spool.pop(free)
     }
 
     /// Adds batches from `next`, given this, to the merger until it has enough to do. Returns `false` if there were none.
-    pub fn add_batches(&mut self, mut next: impl FnMut(&mut Self) -> Option<Batch>) -> bool {
+    pub(crate) fn add_batches(&mut self, mut next: impl FnMut(&mut Self) -> Option<Batch>) -> bool {
         let mut some = false;
         loop {
             let Some(batch) = next(self) else { return some };
@@ -165,7 +169,7 @@ impl Preload {
     }
 
     /// Drops everything in the merger, and counts it as lost.
-    pub fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         let before = self.merger.stats().delivered;
         self.merger.emit(u64::MAX, &mut { usize::MAX }, |_, _, _| {});
         self.abandoned += self.merger.stats().delivered - before;
@@ -173,61 +177,60 @@ impl Preload {
 
     /// Whether merging should wait: pools fill, the spool has room, and on a busy machine the processors should be left to the
     /// thread that reads them.
-    pub fn has_backpressure(&self) -> bool {
+    pub(crate) fn has_backpressure(&self) -> bool {
         self.queue.has_backpressure() && !self.spool.is_half_full()
     }
 
     /// Whether there is room for records that wait to be composed.
-    pub fn may_wait(&self) -> bool {
+    pub(crate) fn may_wait(&self) -> bool {
         !self.spool.is_half_full() && !self.queue.ledger.is_filling()
     }
 
     /// The number of units that were drained so far.
-    pub fn drained(&self) -> u64 {
+    pub(crate) fn drained(&self) -> u64 {
         self.spool.added()
     }
 
     /// Whether all processes belong to klock's own user.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.queue.ledger.is_own()
     }
 
     /// Takes the PIDs of the processes that joined since the last call.
-    pub fn take_joined(&self) -> Vec<u32> {
+    pub(crate) fn take_joined(&self) -> Vec<u32> {
         self.queue.take_joined()
     }
 
     /// The time up to which everything in the merger can be composed.
-    pub fn due_ns(&self) -> u64 {
+    pub(crate) fn due_ns(&self) -> u64 {
         if self.merger.pending() == 0 { 0 } else { self.merger.settled_ns() }
     }
 
-    /// Whether there are more batches.
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         !self.spool.is_empty()
     }
 
     /// Stops the recording in all processes. Their last batches come until [`is_done`](Self::is_done).
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.server.stop();
         self.queue.stop();
         self.drain_now();
     }
 
     /// Ends the sleep of the thread that drains.
-    pub fn drain_now(&self) {
+    pub(crate) fn drain_now(&self) {
         if let Some(drain) = self.threads.last() {
             drain.thread().unpark();
         }
     }
 
     /// Whether everything that was recorded is in the spool.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.queue.is_done()
     }
 
     /// The counts so far.
-    pub fn stats(&self) -> PreloadStats {
+    pub(crate) fn stats(&self) -> PreloadStats {
         let MergeStats { delivered, lost, nested, undecodable, late } = self.merger.stats();
         PreloadStats {
             delivered: delivered - self.abandoned,
@@ -240,7 +243,7 @@ impl Preload {
     }
 
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.queue.ledger.notes();
         match self.queue.foreign() {
             0 => {}
@@ -262,7 +265,7 @@ impl Preload {
     }
 
     /// Ends the threads. The library's file stays.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
             // A thread that panicked has reported that.
@@ -272,7 +275,7 @@ impl Preload {
 }
 
 /// Replaces the losses of processes that recorded themselves by those that `stats` has.
-pub fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
+pub(crate) fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
     let loss = &mut info.loss;
     let Some(program) = loss.by_program.iter_mut().find(|program| program.program == PROGRAM) else { return };
     loss.ring_full = (loss.ring_full + stats.lost).saturating_sub(program.ring_full);
@@ -283,19 +286,19 @@ pub fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
 }
 
 /// Default frames per stack.
-pub const MAX_STACK: u32 = 127;
+pub(crate) const MAX_STACK: u32 = 127;
 /// The name under which the trace lists the counts.
-pub const PROGRAM: &str = "preload";
+pub(crate) const PROGRAM: &str = "preload";
 
 /// Describes, for people, how a command records itself on this machine.
-pub fn description() -> String {
+pub(crate) fn description() -> String {
     let clock =
         if clock::cheapest() == record_clock::TSC { "the time-stamp counter" } else { "the kernel's clock" };
     format!("every call, in the process itself, by {clock}; no root needed")
 }
 
 /// The sources and limits of processes that record themselves, for the trace.
-pub fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Source> {
+pub(crate) fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Source> {
     let mut limits = vec![
         "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
          rights, use another libc than glibc or clear LD_PRELOAD"
@@ -331,7 +334,7 @@ const MAX_PENDING: usize = 4 << 20;
 
 /// Counts of the in-process recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PreloadStats {
+pub(crate) struct PreloadStats {
     /// Emitted records.
     pub delivered: u64,
     /// Records for which the pool had no chunk.

@@ -12,10 +12,8 @@ use super::{batch::ProcessImage, budget::Ledger, region::Region};
 
 /// A process that asked for its region.
 #[derive(Debug)]
-pub struct NewProcess {
-    /// Its region.
+pub(crate) struct NewProcess {
     pub region: Region,
-    /// Its identity.
     pub image: Arc<ProcessImage>,
     /// Becomes readable when the process exits; `None` if that cannot be known.
     pub exit: Option<OwnedFd>,
@@ -31,7 +29,7 @@ impl Drop for NewProcess {
 
 /// The state that the thread shares with the others.
 #[derive(Debug, Default)]
-pub struct DrainQueue {
+pub(crate) struct DrainQueue {
     /// The budgets of the processes.
     pub(super) ledger: Arc<Ledger>,
     new: Mutex<Vec<NewProcess>>,
@@ -45,7 +43,6 @@ pub struct DrainQueue {
     unrecorded: AtomicU64,
     /// Processes that could not read the clock any more.
     clockless: AtomicU64,
-    /// Invalid slots.
     invalid: AtomicU64,
     /// Requests without the secret.
     refused: AtomicU64,
@@ -55,12 +52,12 @@ pub struct DrainQueue {
 
 impl DrainQueue {
     /// Starts without processes.
-    pub fn new(ledger: Ledger) -> Self {
+    pub(crate) fn new(ledger: Ledger) -> Self {
         Self { ledger: Arc::new(ledger), ..Self::default() }
     }
 
     /// Adds a process, which is drained from now on. To be called before it gets its region.
-    pub fn add(&self, process: NewProcess) {
+    pub(crate) fn add(&self, process: NewProcess) {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner).push(process.image.pid);
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push(process);
     }
@@ -71,47 +68,46 @@ impl DrainQueue {
     }
 
     /// Takes the PIDs of the processes that joined since the last call.
-    pub fn take_joined(&self) -> Vec<u32> {
+    pub(crate) fn take_joined(&self) -> Vec<u32> {
         std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Requests the last drain: no process records anything after it.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
     /// Whether the last drain is done and its batch is in the spool.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
     /// Whether pools fill, so that other threads should leave the processors to the one that reads them.
-    pub fn has_backpressure(&self) -> bool {
+    pub(crate) fn has_backpressure(&self) -> bool {
         self.backpressure.load(Ordering::Relaxed)
     }
 
     /// The number of events of threads that found no slot.
-    pub fn unrecorded(&self) -> u64 {
+    pub(crate) fn unrecorded(&self) -> u64 {
         self.unrecorded.load(Ordering::Relaxed)
     }
 
     /// The number of processes that could not read the clock any more.
-    pub fn clockless(&self) -> u64 {
+    pub(crate) fn clockless(&self) -> u64 {
         self.clockless.load(Ordering::Relaxed)
     }
 
-    /// The number of invalid slots.
-    pub fn invalid(&self) -> u64 {
+    pub(crate) fn invalid(&self) -> u64 {
         self.invalid.load(Ordering::Relaxed)
     }
 
     /// The number of requests without the secret.
-    pub fn refused(&self) -> u64 {
+    pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
     /// The number of threads that claimed the id of another process's thread.
-    pub fn foreign(&self) -> u64 {
+    pub(crate) fn foreign(&self) -> u64 {
         self.foreign.load(Ordering::Relaxed)
     }
 

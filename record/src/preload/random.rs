@@ -4,7 +4,7 @@ use std::io;
 
 use trace_format::preload::SECRET_BYTES;
 
-use crate::system::hex::hex;
+use crate::system::hex;
 
 /// A random number, for names.
 pub(super) fn random() -> u64 {
@@ -25,7 +25,6 @@ fn fill(bytes: &mut [u8]) -> io::Result<()> {
 pub(super) struct Secret([u8; SECRET_BYTES]);
 
 impl Secret {
-    /// Returns a new secret.
     pub(super) fn new() -> io::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         fill(&mut bytes)?;

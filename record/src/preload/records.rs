@@ -3,17 +3,16 @@
 
 use trace_format::preload::{MAX_FRAMES, Record, api, op, payload_units};
 
-/// The unit of a chunk.
-pub type Unit = [u64; 2];
+pub(crate) type Unit = [u64; 2];
 
 /// No record begins at a unit: its kind is unknown, or the record continues behind the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no record begins at this unit")]
-pub struct NoRecord;
+pub(crate) struct NoRecord;
 
 /// Returns the first record of `units`, and its further units.
 #[inline]
-pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
+pub(crate) fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     let (&[head, body], behind) = units.split_first().ok_or(NoRecord)?;
     let record = Record { head, body };
     let count = payload_units(&record).ok_or(NoRecord)?;
@@ -29,7 +28,7 @@ pub fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
 
 /// Returns the number of units at the start that consist of whole records and of units that begin no record. The units behind them
 /// are the first part of a record.
-pub fn whole(units: &[Unit]) -> usize {
+pub(crate) fn whole(units: &[Unit]) -> usize {
     let mut at = 0;
     while let Some(&[head, body]) = units.get(at) {
         let next = at + 1 + payload_units(&Record { head, body }).unwrap_or(0);
@@ -42,7 +41,7 @@ pub fn whole(units: &[Unit]) -> usize {
 }
 
 /// Returns the frames of a stack, leaf first, given its record and its further units.
-pub fn frames(record: &Record, rest: &[Unit]) -> Box<[u64]> {
+pub(crate) fn frames(record: &Record, rest: &[Unit]) -> Box<[u64]> {
     let count = (record.address() as usize).min(MAX_FRAMES);
     rest.iter().flatten().copied().take(count).collect()
 }

@@ -21,14 +21,12 @@ use trace_format::preload::{
 
 use super::records::{self, Unit};
 
-/// The configuration of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionConfig {
+pub(crate) struct RegionConfig {
     /// Bytes of all chunks; only used pages take memory.
     pub pool_bytes: u64,
     /// Bytes of a chunk, a power of two.
     pub chunk_bytes: u64,
-    /// Maximum frames of a stack.
     pub max_frames: u32,
     /// One of [`preload::clock`].
     pub clock: u32,
@@ -38,14 +36,13 @@ pub struct RegionConfig {
 
 impl RegionConfig {
     /// Bytes of a pool that has room for a few threads.
-    pub const MIN_POOL_BYTES: u64 = 32 * MIN_CHUNK_BYTES;
+    pub(crate) const MIN_POOL_BYTES: u64 = 32 * MIN_CHUNK_BYTES;
     /// Bytes of a chunk, unless the pool is very small or very large.
     const CHUNK_BYTES: u64 = 16 << 10;
     /// A pool has at least this many chunks.
     const MIN_CHUNKS: u64 = 32;
 
-    /// Returns the size of a chunk for a pool of this size.
-    pub fn chunk_bytes(pool_bytes: u64) -> u64 {
+    pub(crate) fn chunk_bytes(pool_bytes: u64) -> u64 {
         let largest = 1 << (pool_bytes / Self::MIN_CHUNKS).max(MIN_CHUNK_BYTES).ilog2();
         let smallest = pool_bytes.div_ceil(MAX_CHUNKS as u64).next_power_of_two();
         Self::CHUNK_BYTES.min(largest).max(smallest)
@@ -70,11 +67,9 @@ impl RegionConfig {
     }
 }
 
-/// A region.
 #[derive(Debug)]
-pub struct Region {
+pub(crate) struct Region {
     base: NonNull<u8>,
-    /// Mapped bytes.
     mapped: usize,
     chunks: u32,
     chunk_bytes: u64,
@@ -83,7 +78,7 @@ pub struct Region {
 
 /// The chunks of a region that sessions are reading, one bit each.
 #[derive(Clone, Debug, Default)]
-pub struct OwnedChunks(Vec<u64>);
+pub(crate) struct OwnedChunks(Vec<u64>);
 
 impl OwnedChunks {
     /// Sets a bit; returns whether it was clear.
@@ -126,7 +121,7 @@ unsafe impl Send for Region {}
 
 /// The contents of a slot: the thread that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotFacts {
+pub(crate) struct SlotFacts {
     /// One of [`preload::state`].
     pub state: u32,
     /// The number of times that the slot was taken.
@@ -137,7 +132,6 @@ pub struct SlotFacts {
     pub start_ns: u64,
     /// The time at which it exited; 0 before.
     pub exit_ns: u64,
-    /// Its name.
     pub comm: [u8; 16],
     /// The thread may be writing a record that has its time already.
     pub busy: bool,
@@ -152,7 +146,7 @@ pub struct SlotFacts {
 /// A link or a position of a slot is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid records of a slot: expected chunks of its own")]
-pub struct BadChunks;
+pub(crate) struct BadChunks;
 
 impl From<Invalid> for BadChunks {
     fn from(Invalid: Invalid) -> Self {
@@ -164,7 +158,7 @@ const NAME: &CStr = c"klock-preload";
 
 impl Region {
     /// Creates a region, and the descriptor by which the process gets it.
-    pub fn create(config: &RegionConfig) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn create(config: &RegionConfig) -> io::Result<(Self, OwnedFd)> {
         // SAFETY: the name is a C string; a returned descriptor is ours alone.
         let fd = unsafe {
             let fd = libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
@@ -240,8 +234,7 @@ impl Region {
         unsafe { Pool::new(self.head(), self.chunks) }
     }
 
-    /// Bytes of all chunks.
-    pub fn pool_bytes(&self) -> u64 {
+    pub(crate) fn pool_bytes(&self) -> u64 {
         u64::from(self.chunks) * self.chunk_bytes
     }
 
@@ -253,13 +246,13 @@ impl Region {
     }
 
     /// Stops the recording in the process.
-    pub fn deactivate(&self) {
+    pub(crate) fn deactivate(&self) {
         // SAFETY: the field is aligned, lives as long as the region, and is only accessed atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).active) }.store(0, Ordering::Release);
     }
 
     /// The number of slots that were ever used.
-    pub fn used_slots(&self) -> usize {
+    pub(crate) fn used_slots(&self) -> usize {
         // SAFETY: as in `deactivate`.
         let slots =
             unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).used_slots) }.load(Ordering::Acquire);
@@ -267,20 +260,20 @@ impl Region {
     }
 
     /// The number of events of threads that found no slot.
-    pub fn unrecorded_events(&self) -> u64 {
+    pub(crate) fn unrecorded_events(&self) -> u64 {
         // SAFETY: as in `deactivate`.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.head()).unrecorded_events) }.load(Ordering::Relaxed)
     }
 
     /// Whether the process has ended its recording because it cannot read the clock.
-    pub fn is_clockless(&self) -> bool {
+    pub(crate) fn is_clockless(&self) -> bool {
         // SAFETY: as in `deactivate`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).clockless) }.load(Ordering::Relaxed) != 0
     }
 
     /// Reads a slot. `busy` is read before `head`: if the thread is not busy, every record at or above `head` has a time after
     /// the start of this call.
-    pub fn read_slot(&self, index: usize) -> SlotFacts {
+    pub(crate) fn read_slot(&self, index: usize) -> SlotFacts {
         let slot = self.slot(index);
         // SAFETY: all fields are aligned and live as long as the region. Those that change during a session are read atomically,
         // the others as volatile; any value that the process writes there is valid.
@@ -305,7 +298,7 @@ impl Region {
 
     /// Appends the records from the cursor of a session to `head` to `out`, but no more than `max_units` units, and puts the chunks
     /// that were read back into the pool. Returns whether this is all.
-    pub fn copy(
+    pub(crate) fn copy(
         &self,
         index: usize,
         cursor: &mut Cursor,
@@ -370,7 +363,7 @@ impl Region {
     }
 
     /// Begins to take the chunk of an idle thread away. Returns whether it has one.
-    pub fn revoke_chunk(&self, index: usize) -> bool {
+    pub(crate) fn revoke_chunk(&self, index: usize) -> bool {
         let limit = self.limit(index);
         let now = limit.load(Ordering::Relaxed);
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
@@ -378,7 +371,7 @@ impl Region {
     }
 
     /// Takes the chunk of a thread that was idle after the chunk had been revoked. Returns whether the thread has not kept it.
-    pub fn take_chunk(&self, index: usize, cursor: &mut Cursor, owned: &mut OwnedChunks) -> bool {
+    pub(crate) fn take_chunk(&self, index: usize, cursor: &mut Cursor, owned: &mut OwnedChunks) -> bool {
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
         let taken =
             self.limit(index).compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok();
@@ -392,12 +385,12 @@ impl Region {
     }
 
     /// Puts the last chunk of a session back into the pool.
-    pub fn release_chunk(&self, cursor: &mut Cursor, owned: &mut OwnedChunks) {
+    pub(crate) fn release_chunk(&self, cursor: &mut Cursor, owned: &mut OwnedChunks) {
         cursor.close(&mut Chunks { pool: self.pool(), owned });
     }
 
     /// Lets another thread take the slot.
-    pub fn free_slot(&self, index: usize) {
+    pub(crate) fn free_slot(&self, index: usize) {
         // SAFETY: as in `deactivate`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.slot(index)).state) }
             .store(preload::state::FREE, Ordering::Release);

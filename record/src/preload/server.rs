@@ -7,7 +7,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,6 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{Shutdown, shutdown},
+};
 use trace_format::preload::{Hello, reason};
 
 use super::{
@@ -30,17 +34,14 @@ use crate::{
 };
 
 mod half_open;
-mod peer;
 mod socket;
 
 use half_open::{Credentials, HalfOpen, Waiting};
-use peer::Peer;
-#[cfg(test)]
-pub(super) use socket::abstract_address;
+use socket::Peer;
 
 /// The socket, listening.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     socket: Arc<OwnedFd>,
     name: String,
     secret: Secret,
@@ -59,24 +60,23 @@ const MAX_REQUEST_AGE_NS: u64 = 2_000_000_000;
 
 impl Server {
     /// Starts to listen; processes wait until [`run`](Self::run) answers.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let name = format!("klock-{}-{:016x}", std::process::id(), random());
         let socket = Arc::new(socket::listen(&name)?);
         Ok(Self { socket, name, secret: Secret::new()?, stop: Arc::default() })
     }
 
     /// The value of the environment variable by which processes find the socket and may join.
-    pub fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("{}:{}", self.name, self.secret.to_hex())
     }
 
-    /// A handle that stops the server.
-    pub fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         Handle { socket: Arc::clone(&self.socket), stop: Arc::clone(&self.stop) }
     }
 
     /// Answers processes until it is stopped.
-    pub fn run(self, config: &RegionConfig, queue: &DrainQueue, mappings: &MappingReader) {
+    pub(crate) fn run(self, config: &RegionConfig, queue: &DrainQueue, mappings: &MappingReader) {
         // Each process waits for its answer as it starts.
         raise_priority();
         let mut desk = Desk { secret: self.secret, config, queue, mappings, count: 0 };
@@ -100,7 +100,7 @@ impl Server {
             }
             match socket::accept(&self.socket) {
                 Ok(connection) => {
-                    let Ok(peer) = peer::credentials(connection.as_fd()) else { continue };
+                    let Ok(peer) = socket::credentials(connection.as_fd()) else { continue };
                     if let Err(error) = desk.answer(&connection, peer)
                         && error.kind() == io::ErrorKind::WouldBlock
                     {
@@ -123,20 +123,21 @@ impl Server {
 /// Waits until there is something to do. Returns the indices of connections that sent something or were closed, in ascending
 /// order; if there are many, those of klock's own user come first.
 fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
-    let poll = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut polled = vec![poll(socket)];
-    polled.extend(open.iter().map(|waiting| poll(&waiting.connection)));
+    let in_flags = |fd| PollFd::new(fd, PollFlags::IN);
+    let mut polled = vec![in_flags(socket)];
+    polled.extend(open.iter().map(|waiting| in_flags(&waiting.connection)));
     let timeout = open.next_deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
     // Rounded up, so that the deadline has passed after it.
-    let timeout = timeout.map_or(-1, |time| time.as_millis().saturating_add(1).min(60_000) as libc::c_int);
-    // SAFETY: the list is ours and outlives the call. If the call fails, nothing is ready.
-    if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) } <= 0 {
+    let timeout = timeout.map(|time| (time + Duration::from_millis(1)).min(Duration::from_secs(60)));
+    let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
+    // If the call fails, nothing is ready.
+    if poll(&mut polled, timeout.as_ref()).unwrap_or(0) == 0 {
         return Vec::new();
     }
     let own = rustix::process::geteuid().as_raw();
     let ready = open.iter().zip(&polled[1..]).enumerate();
     let mut ready: Vec<(bool, usize)> = ready
-        .filter(|(_, (_, polled))| polled.revents != 0)
+        .filter(|(_, (_, polled))| !polled.revents().is_empty())
         .map(|(index, (waiting, _))| (waiting.peer.uid != own, index))
         .collect();
     ready.sort_unstable();
@@ -146,19 +147,17 @@ fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
     indices
 }
 
-/// Stops a server.
 #[derive(Debug)]
-pub struct Handle {
+pub(crate) struct Handle {
     socket: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
 }
 
 impl Handle {
-    /// Stops answering.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // SAFETY: no memory is involved. It wakes the thread that waits for connections.
-        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        // Wakes the thread that waits for connections.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
 

@@ -9,9 +9,8 @@ use std::{
 
 use super::{batch::Batch, records::Unit};
 
-/// The queue.
 #[derive(Debug)]
-pub struct Spool {
+pub(crate) struct Spool {
     inner: Mutex<Inner>,
     limit: usize,
 }
@@ -19,7 +18,6 @@ pub struct Spool {
 #[derive(Debug, Default)]
 struct Inner {
     batches: VecDeque<Batch>,
-    /// Units in them.
     units: usize,
     /// Units of all batches that were ever added.
     added: u64,
@@ -27,7 +25,6 @@ struct Inner {
     free: Vec<Vec<Unit>>,
 }
 
-/// Maximum bytes in the queue.
 const MAX_BYTES: usize = 1 << 30;
 /// Maximum fraction of the machine's memory in the queue.
 const MEMORY_FRACTION: usize = 8;
@@ -37,32 +34,31 @@ const MAX_FREE_UNITS: usize = 1 << 16;
 
 impl Spool {
     /// Creates a queue with as much room as this machine can spare.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_room(units_in_memory(MEMORY_FRACTION, MAX_BYTES))
     }
 
     /// Creates a queue with room for `limit` units.
-    pub fn with_room(limit: usize) -> Self {
+    pub(crate) fn with_room(limit: usize) -> Self {
         Self { inner: Mutex::default(), limit }
     }
 
     /// Whether nothing more should be drained.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.lock().units >= self.limit
     }
 
     /// Whether it is so full that it must be emptied even if there is backpressure.
-    pub fn is_half_full(&self) -> bool {
+    pub(crate) fn is_half_full(&self) -> bool {
         self.lock().units >= self.limit / 2
     }
 
     /// Returns the number of units that were ever added.
-    pub fn added(&self) -> u64 {
+    pub(crate) fn added(&self) -> u64 {
         self.lock().added
     }
 
-    /// Adds a batch.
-    pub fn push(&self, batch: Batch) {
+    pub(crate) fn push(&self, batch: Batch) {
         let units = batch.units();
         let mut inner = self.lock();
         inner.units += units;
@@ -71,7 +67,7 @@ impl Spool {
     }
 
     /// Takes the oldest batch, and returns free buffers to the queue.
-    pub fn pop(&self, free: Vec<Vec<Unit>>) -> Option<Batch> {
+    pub(crate) fn pop(&self, free: Vec<Vec<Unit>>) -> Option<Batch> {
         let mut inner = self.lock();
         let room = MAX_FREE.saturating_sub(inner.free.len());
         let small = free.into_iter().filter(|buffer| buffer.capacity() <= MAX_FREE_UNITS);
@@ -82,12 +78,11 @@ impl Spool {
     }
 
     /// Whether no batch is in the queue.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().batches.is_empty()
     }
 
-    /// Returns an empty buffer.
-    pub fn buffer(&self) -> Vec<Unit> {
+    pub(crate) fn buffer(&self) -> Vec<Unit> {
         let mut buffer = self.lock().free.pop().unwrap_or_default();
         buffer.clear();
         buffer
@@ -110,7 +105,7 @@ pub(crate) fn units_in_memory(fraction: usize, max_bytes: usize) -> usize {
 }
 
 /// The size of the machine's memory.
-pub fn memory_bytes() -> Option<usize> {
+pub(crate) fn memory_bytes() -> Option<usize> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)

@@ -35,9 +35,7 @@ pub(super) struct Checkpoints {
     found: u64,
     /// New stacks without names.
     bare_stacks: BTreeMap<StackId, BareStack>,
-    /// Stacks with new names.
     stacks: Vec<SharedStack>,
-    /// Locks with new names.
     named: BTreeSet<LockId>,
     /// Number of locks in earlier checkpoints.
     locks: usize,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{names::symbols::Symbols, preload::Preload, system::processors::Processors};
+use crate::{names::symbols::Symbols, preload::Preload, system::procfs::Processors};
 
 /// Time before a checkpoint in which nothing waits. Composing what was recorded in the rest of the time between two
 /// checkpoints takes less, unless the programs do nothing but lock.
@@ -61,7 +61,6 @@ impl Deferral {
         self.is_on
     }
 
-    /// Ends the wait.
     pub(super) fn end(&mut self) {
         self.is_on = false;
     }

@@ -23,8 +23,7 @@ use crate::{
         ring::{Item, Rings},
     },
     names::{
-        files::TargetFiles,
-        own_processes,
+        files::{TargetFiles, is_own_process},
         symbols::Symbols,
         unwind::{Unwinder, UserStack},
     },
@@ -67,7 +66,6 @@ pub(super) struct KernelSide {
     map_stacks: FxHashMap<i32, Arc<[u64]>>,
     /// Number of processes with uprobes.
     probed: usize,
-    /// The locks that a program has probes for.
     probed_locks: LockSources,
 }
 
@@ -180,7 +178,6 @@ impl KernelSide {
         }
     }
 
-    /// Returns the frames of a stack in the stack map.
     pub(super) fn map_stack(&mut self, id: i32) -> Arc<[u64]> {
         map_stack(id, &mut self.map_stacks, &self.loaded)
     }
@@ -205,7 +202,7 @@ impl KernelSide {
                         *reached = event.ts_ns;
                     }
                     let mut waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
-                    if waker != 0 && own_processes::contains(waker) {
+                    if waker != 0 && is_own_process(waker) {
                         event.peer_user_stack = stack::NONE;
                         waker = 0;
                     }
@@ -220,7 +217,7 @@ impl KernelSide {
                 Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
                     Descriptor::Stack(stack) => composer.stacks.announce(&stack),
                     Descriptor::UserStack(header, _)
-                        if header.peer != 0 && own_processes::contains(header.incarnation.tgid) => {}
+                        if header.peer != 0 && is_own_process(header.incarnation.tgid) => {}
                     Descriptor::UserStack(header, bytes) => {
                         let Some(unwinder) = unwinder else { return };
                         let pid = header.incarnation.tgid;
@@ -349,7 +346,6 @@ impl KernelSide {
         Ok(stats)
     }
 
-    /// Returns the number of lost events of each CPU.
     pub(super) fn lost_by_cpu(&self, stats: &[ProgramStats]) -> Vec<(u32, u64)> {
         (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(stats, cpu))).collect()
     }

@@ -15,7 +15,6 @@ use crate::{
 /// A process, and the locks to find functions of.
 type Request = (u32, LockSources);
 
-/// A process, and its files to probe.
 type Found = (u32, Vec<ProbedFile>);
 
 /// The ends of the thread's channels.

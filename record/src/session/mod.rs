@@ -13,7 +13,7 @@ use crate::{
     setup::{launch::Launched, target::ResolvedTarget},
     sources::switches::Switches,
     stop::Stop,
-    system::{clocks::clocks_now, real_time::RealTime},
+    system::{clocks::clocks_now, priority::RealTime},
     write::{backlog::Backlog, sink::Sink},
 };
 
@@ -27,16 +27,15 @@ mod lookups;
 mod losses;
 mod pipeline;
 mod progress;
-mod sleepers;
 mod start;
 mod waiting;
 
 use checkpoints::Checkpoints;
 use deferral::Deferral;
 use kernel::KernelSide;
+use lookups::SleeperCalls;
 use pipeline::Pipeline;
 use progress::ProgressReporter;
-use sleepers::SleeperCalls;
 
 /// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.
 const ROUND: Duration = Duration::from_millis(20);

@@ -26,7 +26,6 @@ impl ProgressReporter {
         self.started.elapsed()
     }
 
-    /// Returns whether a report is due.
     pub(super) fn is_due(&self) -> bool {
         self.reported.elapsed() >= INTERVAL
     }

@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{run_info::Source, writer::new_trace_id};
 
 use super::{
-    Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide, pipeline::Pipeline,
-    progress::ProgressReporter, sleepers::SleeperCalls,
+    Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide, lookups::SleeperCalls,
+    pipeline::Pipeline, progress::ProgressReporter,
 };
 use crate::{
     compose::{
@@ -23,7 +23,7 @@ use crate::{
     preload::{Preload, PreloadOptions, library::Library},
     setup::{
         Setup, SwitchesChoice,
-        kernel_files::KernelFiles,
+        host::KernelFiles,
         launch::Launched,
         plan::{Plan, TargetMode},
         target::ResolvedTarget,
@@ -32,8 +32,8 @@ use crate::{
     stop::Stop,
     system::{
         clocks::{clocks_now, monotonic_ns},
+        priority::RealTime,
         procfs,
-        real_time::RealTime,
     },
     write::backlog::Backlog,
 };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Pipeline, Session, deferral::Room};
-use crate::{preload::Preload, write::backlog::snapshot::Snapshot};
+use crate::{preload::Preload, write::backlog::frames::Snapshot};
 
 /// Maximum number of rows of the side tables of a recording that starts to wait: all of them are written.
 const MAX_SIDE_ROWS: usize = 100_000;

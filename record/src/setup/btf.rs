@@ -8,7 +8,8 @@ use crate::sources::probed_functions;
 
 mod types;
 
-pub use types::{Field, TypeInfo, Variable};
+pub use types::TypeInfo;
+pub(crate) use types::{Field, Variable};
 
 /// The BTF of the running kernel (4.18, with `CONFIG_DEBUG_INFO_BTF`).
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -16,24 +17,20 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// The type information that planning and the BPF programs need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelTypes {
-    /// Offsets into a task.
     pub task: TaskOffsets,
     /// Offsets into the registers of a task at its entry to the kernel.
     pub registers: RegisterOffsets,
-    /// Offsets into locks.
     pub locks: LockOffsets,
     /// The [functions that klock may probe](probed_functions) that BTF describes. fentry and fexit need that.
     pub functions: BTreeSet<&'static str>,
 }
 
-/// Offsets in bytes into `struct task_struct`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskOffsets {
     /// `pid`, the thread id.
     pub pid: Option<u32>,
     /// `tgid`, the process id.
     pub tgid: Option<u32>,
-    /// `comm`, the name.
     pub comm: Option<u32>,
     /// `__state`, or `state` before 5.14.
     pub state: Option<u32>,
@@ -65,7 +62,6 @@ pub struct RegisterOffsets {
 /// Offsets in bytes of the owner field in each type of lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockOffsets {
-    /// `struct mutex`
     pub mutex_owner: Option<u32>,
     /// `struct rw_semaphore`
     pub rwsem_owner: Option<u32>,

@@ -14,7 +14,6 @@ pub struct Filters {
     pub kinds: u32,
     /// Records an acquisition of a kernel lock with a probability of one in this many.
     pub sample: u32,
-    /// Minimum length of a wait in nanoseconds.
     pub min_wait_ns: u64,
     /// Minimum length of an off-CPU time in nanoseconds.
     pub min_block_ns: u64,
@@ -52,7 +51,6 @@ impl Default for Filters {
 /// User space or kernel space, as the home of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThreadSpace {
-    /// Threads of programs.
     User,
     /// Kernel threads: those with `PF_KTHREAD` in their flags.
     Kernel,
@@ -68,9 +66,9 @@ pub enum LockChoice {
 }
 
 /// Maximum number of task names in the BPF programs' map.
-pub const MAX_COMMS: usize = 64;
+pub(crate) const MAX_COMMS: usize = 64;
 /// Maximum number of locks in the BPF programs' map.
-pub const MAX_LOCKS: usize = 4096;
+pub(crate) const MAX_LOCKS: usize = 4096;
 
 /// The types of variables in /proc/kallsyms: data, zeroed and constant.
 const VARIABLES: [&str; 6] = ["D", "d", "B", "b", "R", "r"];
@@ -78,43 +76,25 @@ const VARIABLES: [&str; 6] = ["D", "d", "B", "b", "R", "r"];
 /// Why filters cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// `--no-spin` excludes everything that `--kind` includes.
     #[error("cannot use --kind and --no-spin together: no kind is left; leave one of the two out")]
     NoKind,
-    /// `--min-block` excludes everything that `--max-block` includes.
     #[error("cannot use these --min-block and --max-block together: the first is longer; swap them")]
     NoBlock,
-    /// More values than fit into the BPF programs' map.
     #[error("cannot filter by {given} {what}: the maximum is {max}; choose fewer")]
-    TooMany {
-        /// The filter.
-        what: &'static str,
-        /// Number of values that were given.
-        given: usize,
-        /// Maximum number of values.
-        max: usize,
-    },
+    TooMany { what: &'static str, given: usize, max: usize },
 }
 
 /// Why a lock was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockLookupError {
-    /// The symbol is not listed.
     #[error(
         "cannot find lock {symbol}: the kernel lists no such variable; give the lock's address, or for a lock of a program record without --lock and select it with `klock report --lock {symbol}`"
     )]
-    Unknown {
-        /// The symbol.
-        symbol: String,
-    },
-    /// The symbol is listed without its address.
+    Unknown { symbol: String },
     #[error(
         "cannot find lock {symbol}: the kernel hides its address (kptr_restrict, CAP_SYSLOG); run klock as root"
     )]
-    Hidden {
-        /// The symbol.
-        symbol: String,
-    },
+    Hidden { symbol: String },
 }
 
 impl LockChoice {
@@ -146,7 +126,6 @@ impl Filters {
         chosen.iter().fold(0, |all, kind| all | bit(*kind))
     }
 
-    /// Returns the recorded kinds of kernel locks.
     pub fn kernel_kinds(&self) -> impl Iterator<Item = LockKind> + '_ {
         LockKind::ALL.iter().copied().filter(|kind| self.kinds & bit(*kind) != 0)
     }
@@ -295,7 +274,7 @@ impl Filters {
 }
 
 /// Returns the bit of a kernel lock's kind in [`kinds`]; 0 for locks of programs.
-pub fn bit(kind: LockKind) -> u32 {
+pub(crate) fn bit(kind: LockKind) -> u32 {
     match kind {
         LockKind::Mutex => kinds::MUTEX,
         LockKind::RtMutex => kinds::RTMUTEX,

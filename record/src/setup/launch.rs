@@ -16,30 +16,26 @@ use std::{
     time::Duration,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
 use crate::options::CommandExit;
 
 /// The reason why a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// There is no such program.
     #[error("cannot run {}: {}", command.display(), not_found(command))]
-    NotFound {
-        /// The command's first word.
-        command: PathBuf,
-    },
-    /// The system refused to run it.
+    NotFound { command: PathBuf },
     #[error("cannot run {}: {}; {}", path.display(), system_message(source), exec_advice(path, source))]
     Exec {
-        /// The program.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// An argument contains a zero byte.
     #[error("cannot run the command: an argument contains a zero byte; remove it")]
     Zero(#[source] std::ffi::NulError),
-    /// The system cannot create another process, pipe or thread.
     #[error("cannot start a process")]
     System(#[from] io::Error),
 }
@@ -77,7 +73,7 @@ pub(crate) fn system_message(error: &io::Error) -> String {
 }
 
 /// Finds the file of a command's first word: the word itself if it has a slash, otherwise the first file of that name in PATH.
-pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
+pub(crate) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let runs = |file: &Path| {
         file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };
@@ -90,20 +86,18 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
     folders.map(|folder| folder.join(command)).find(|file| runs(file)).ok_or_else(not_found)
 }
 
-/// The phase of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It waits to be started, or runs.
     Running,
     /// It is about to exit and waits for [`Launched::release`]; its memory still exists.
     Held,
-    /// It exited.
     Exited(CommandExit),
 }
 
 /// A command that was started.
 #[derive(Debug)]
-pub struct Launched {
+pub(crate) struct Launched {
     path: PathBuf,
     pid: u32,
     /// The command waits for a byte from this pipe before it runs.
@@ -130,7 +124,7 @@ const MAX_HOLD: Duration = Duration::from_secs(2);
 
 impl Launched {
     /// Forks the command, which waits until [`run`](Self::run). Its environment is klock's own, with `variables` set.
-    pub fn start(words: &[OsString], variables: &[(OsString, OsString)]) -> Result<Self, LaunchError> {
+    pub(crate) fn start(words: &[OsString], variables: &[(OsString, OsString)]) -> Result<Self, LaunchError> {
         let first = words.first().map(OsString::as_os_str).unwrap_or_default();
         let path = find(first, std::env::var_os("PATH").as_deref())?;
         let program = c_string(path.as_os_str())?;
@@ -162,17 +156,17 @@ impl Launched {
     }
 
     /// The command's PID.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
     /// The program that it runs.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Lets the command run; returns when it runs, or could not be run.
-    pub fn run(&mut self) -> Result<(), LaunchError> {
+    pub(crate) fn run(&mut self) -> Result<(), LaunchError> {
         if let Some(mut gate) = self.gate.take() {
             // If it was killed meanwhile, its exit status reports that.
             let _ = gate.write_all(&[1]);
@@ -188,26 +182,25 @@ impl Launched {
         }
     }
 
-    /// The present phase.
-    pub fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         self.shared.lock().phase
     }
 
     /// Waits until the phase changes, or until the timeout.
-    pub fn wait_for_change(&self, timeout: Duration) {
+    pub(crate) fn wait_for_change(&self, timeout: Duration) {
         let state = self.shared.lock();
         let before = state.phase;
         drop(self.shared.changed.wait_timeout_while(state, timeout, |state| state.phase == before));
     }
 
     /// Ends the hold at its exit, now or when it comes.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.shared.lock().released = true;
         self.shared.changed.notify_all();
     }
 
     /// Waits until it exited, or until the timeout.
-    pub fn wait(&self, timeout: Duration) -> Option<CommandExit> {
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<CommandExit> {
         let running = |state: &mut State| !matches!(state.phase, Phase::Exited(_));
         let state = self.shared.lock();
         let (state, _) = self
@@ -222,7 +215,7 @@ impl Launched {
     }
 
     /// Sends it a signal, if it has not exited.
-    pub fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         let state = self.shared.lock();
         if !matches!(state.phase, Phase::Exited(_)) {
             // SAFETY: no memory is involved. Until `Exited` is set under this lock, the PID belongs to this command, which may
@@ -370,13 +363,13 @@ fn resume(pid: libc::pid_t, status: i32, shared: &Shared) -> io::Result<()> {
 }
 
 /// Opens a descriptor that becomes readable when the process exits; `None` if there is no such process.
-pub fn pidfd(pid: u32) -> Option<OwnedFd> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: no memory is involved; a returned descriptor is ours alone.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
-    }
+pub(crate) fn pidfd(pid: u32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()
+}
+
+/// Returns whether the process of such a descriptor has exited.
+pub(crate) fn has_exited(pidfd: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
 }
 
 #[cfg(test)]

@@ -3,19 +3,15 @@
 //! If the user asked for something by name and it is not possible, that is an error. If it is only part of the default, it is
 //! left out with a warning.
 
-pub mod btf;
+pub(crate) mod btf;
 pub(crate) mod check;
-pub mod filters;
-pub mod host;
-pub(crate) mod kernel_files;
-pub mod launch;
-pub mod plan;
-mod preemption;
-pub mod safety;
-pub mod target;
+pub(crate) mod filters;
+pub(crate) mod host;
+pub(crate) mod launch;
+pub(crate) mod plan;
+pub(crate) mod target;
 #[doc(hidden)]
 pub mod test_overrides;
-pub(crate) mod unseen;
 
 use trace_format::kernel_functions::kinds;
 
@@ -27,14 +23,17 @@ use crate::{
     setup::{
         filters::Filters,
         host::HostFacts,
-        kernel_files::KernelFiles,
         plan::{Plan, PlanError, Selection, TargetMode},
         target::ResolvedTarget,
-        unseen::locks_of as locks_unseen_in,
     },
-    sources::{languages as slow_paths, languages::LanguageProgram, pthread::ProbedFile},
+    sources::{
+        languages as slow_paths,
+        languages::{LanguageProgram, locks_of as locks_unseen_in},
+        pthread::ProbedFile,
+    },
     system::procfs,
 };
+use host::KernelFiles;
 
 /// The parts of a recording, and the parts that were left out.
 pub(crate) struct Setup {
@@ -109,7 +108,6 @@ impl Setup {
     }
 }
 
-/// The locks to record.
 #[derive(Clone, Copy)]
 struct ChosenLocks {
     locks: LockSources,
@@ -257,7 +255,6 @@ fn switches(
     }))
 }
 
-/// Checks that the locks that are recorded by uprobes can be recorded of this target.
 fn check_uprobes(locks: LockSources, target: &ResolvedTarget) -> Result<(), RecordError> {
     let is_of_all = matches!(target.mode, TargetMode::All | TargetMode::Cgroup { .. });
     if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| is_of_all) {

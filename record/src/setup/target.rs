@@ -4,8 +4,6 @@
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use crate::{
     error::RecordError,
     names::files::TargetFiles,
@@ -18,9 +16,8 @@ use crate::{
     system::procfs,
 };
 
-/// A target that exists.
 #[derive(Debug)]
-pub struct ResolvedTarget {
+pub(crate) struct ResolvedTarget {
     /// The rule that the BPF programs apply.
     pub mode: TargetMode,
     /// The PIDs or TIDs for the target map.
@@ -41,8 +38,7 @@ enum Followed {
 }
 
 impl ResolvedTarget {
-    /// Looks a target up.
-    pub fn find(target: &Target) -> Result<Self, RecordError> {
+    pub(crate) fn find(target: &Target) -> Result<Self, RecordError> {
         let of = |mode| Self { mode, ids: vec![], processes: vec![], program: None, followed: vec![] };
         match target {
             Target::All => Ok(of(TargetMode::All)),
@@ -89,7 +85,7 @@ impl ResolvedTarget {
     }
 
     /// Returns whether all processes and threads of the target have ended. Targets without any never end.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         !self.followed.is_empty() && self.followed.iter().all(Followed::has_ended)
     }
 }
@@ -97,11 +93,7 @@ impl ResolvedTarget {
 impl Followed {
     fn has_ended(&self) -> bool {
         match self {
-            // A pidfd is readable once its process has ended.
-            Self::Process(pidfd) => {
-                let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-                poll(&mut fds, Some(&Timespec::default())) == Ok(1)
-            }
+            Self::Process(pidfd) => launch::has_exited(pidfd),
             Self::Thread { pid, tid } => procfs::process_of(*tid) != Some(*pid),
         }
     }

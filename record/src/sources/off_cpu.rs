@@ -8,7 +8,6 @@ use trace_format::{
 
 use crate::compose::header::Header;
 
-/// The row of a return.
 pub(crate) fn row(at: &Header, event: &WireEvent) -> Event {
     Event {
         task: Some(at.task),

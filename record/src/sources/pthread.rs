@@ -71,41 +71,21 @@ impl ProbedFile {
 /// Why the pthread calls of a process cannot be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibcError {
-    /// The program is linked statically.
     #[error("cannot probe the pthread calls of {}: it is linked statically; its futexes can be recorded", path.display())]
-    Static {
-        /// The program.
-        path: PathBuf,
-    },
-    /// The program uses a libc other than glibc.
+    Static { path: PathBuf },
     #[error("cannot probe the pthread calls of {}: it uses {other}, not glibc; its futexes can be recorded", path.display())]
-    Other {
-        /// The program.
-        path: PathBuf,
-        /// Its dynamic loader.
-        other: String,
-    },
-    /// The process maps no libc.
+    Other { path: PathBuf, other: String },
     #[error(
         "cannot probe the pthread calls of process {pid}: it maps no libc with pthread functions; its futexes can be recorded"
     )]
-    NotMapped {
-        /// The process.
-        pid: u32,
-    },
-    /// A file could not be read.
+    NotMapped { pid: u32 },
     #[error("cannot find the pthread functions in {}: {detail}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        detail: String,
-    },
+    Unreadable { path: PathBuf, detail: String },
 }
 
 /// Returns the libc that a process maps. Before glibc 2.34 the functions are in `libpthread`; functions of the same name in `libc`
 /// only call them.
-pub fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
+pub(crate) fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
     let mut seen = BTreeSet::new();
     let may_be = |mapping: &Mapping| {
         let is_code = mapping.executable && mapping.inode != 0;

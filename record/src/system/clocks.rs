@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use trace_format::run_info::Clocks;
 
 /// Returns CLOCK_MONOTONIC, the clock of every time in a trace.
-pub fn monotonic_ns() -> i64 {
+pub(crate) fn monotonic_ns() -> i64 {
     read(ClockId::Monotonic)
 }
 

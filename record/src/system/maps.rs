@@ -14,14 +14,12 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Maximum number of mappings that are found by a condition.
 const MAX_FOUND: usize = 256;
 
-/// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// First address.
     pub(crate) start: u64,
     /// First address behind the mapping.
     pub(crate) end: u64,
-    /// Offset of the mapping in its file.
     pub(crate) offset: u64,
     /// Whether its bytes can be executed.
     pub(crate) executable: bool,
@@ -38,7 +36,6 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Returns whether an address is in the mapping.
     pub(crate) fn covers(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }

@@ -1,9 +1,16 @@
 //! The machine as every step sees it: clocks, `/proc`, mappings of processes, and the priorities of klock's own threads.
 
-pub mod clocks;
-pub(crate) mod hex;
+pub(crate) mod clocks;
 pub(crate) mod maps;
 pub(crate) mod priority;
-pub(crate) mod processors;
-pub mod procfs;
-pub(crate) mod real_time;
+pub(crate) mod procfs;
+
+/// Returns bytes in lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -8,14 +8,14 @@ use std::{
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Component, Path, PathBuf},
+    thread,
 };
 
 use trace_format::{Syscall, run_info::Host};
 
 use crate::{compose::tasks::Known, system::clocks};
 
-/// Returns all tasks of these processes, or of all processes.
-pub fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
+pub(crate) fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
     let all;
     let processes = match processes {
         Some(some) => some,
@@ -36,17 +36,16 @@ pub fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
 }
 
 /// Returns one task; `None` if it has ended.
-pub fn task(tgid: u32, tid: u32) -> Option<Known> {
+pub(crate) fn task(tgid: u32, tid: u32) -> Option<Known> {
     task_with(tgid, tid, &BootClock::now(), cgroup_of(tgid))
 }
 
 /// Returns the process that a thread belongs to; `None` if there is no such thread.
-pub fn process_of(tid: u32) -> Option<u32> {
+pub(crate) fn process_of(tid: u32) -> Option<u32> {
     status_number(tid, "Tgid:")
 }
 
-/// Returns whether a process is a thread of the kernel.
-pub fn is_kernel_thread(pid: u32) -> bool {
+pub(crate) fn is_kernel_thread(pid: u32) -> bool {
     // Of include/linux/sched.h.
     const PF_KTHREAD: u64 = 0x0020_0000;
     read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
@@ -54,7 +53,7 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 
 /// Returns whether a task, by its directory in `/proc`, is executing a program whose environment is not there yet: it has left the old
 /// program, so whoever started it goes on, and its `environ` is empty.
-pub fn is_starting(task: &Path) -> bool {
+pub(crate) fn is_starting(task: &Path) -> bool {
     // Of include/linux/sched.h.
     const PF_EXITING: u64 = 0x4;
     const PF_KTHREAD: u64 = 0x0020_0000;
@@ -65,7 +64,7 @@ pub fn is_starting(task: &Path) -> bool {
 }
 
 /// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be another one.
-pub fn user_of(pid: u32) -> Option<u32> {
+pub(crate) fn user_of(pid: u32) -> Option<u32> {
     status_number(pid, "Uid:")
 }
 
@@ -78,13 +77,12 @@ fn status_number(tid: u32, key: &str) -> Option<u32> {
 }
 
 /// Returns the number of seccomp filters of this process (Linux 5.9).
-pub fn seccomp_filters() -> Option<u32> {
+pub(crate) fn seccomp_filters() -> Option<u32> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
 }
 
-/// Returns the TIDs of a process.
-pub fn threads(pid: u32) -> Vec<u32> {
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
     ids_in(Path::new(&format!("/proc/{pid}/task")))
 }
 
@@ -103,7 +101,7 @@ pub fn asleep_in_futexes(processes: &[u32]) -> usize {
 /// # Errors
 ///
 /// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which the user's processes have of those that they started.
-pub fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
+pub(crate) fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
     // "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running" (`fs/proc/base.c`).
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))?;
     let number = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -127,7 +125,7 @@ fn is_syscall_before(pid: u32, pc: u64) -> bool {
 }
 
 /// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
-pub fn cgroup(path: &Path) -> Option<(u64, u32)> {
+pub(crate) fn cgroup(path: &Path) -> Option<(u64, u32)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     cgroup2_mounts(&mounts).find_map(|root| {
         let below = path.strip_prefix(&root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
@@ -156,12 +154,12 @@ pub fn host_now() -> Host {
         name: line("/proc/sys/kernel/hostname"),
         kernel: line("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.to_owned(),
-        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
     }
 }
 
 /// Reads a list of CPUs from a file such as `/sys/devices/system/cpu/online`.
-pub fn cpu_list(path: &str) -> Option<Vec<u32>> {
+pub(crate) fn cpu_list(path: &str) -> Option<Vec<u32>> {
     parse_cpu_list(fs::read_to_string(path).ok()?.trim())
 }
 
@@ -199,7 +197,7 @@ impl BootClock {
 }
 
 /// Returns the start of a process in clock ticks since boot.
-pub fn start_ticks(pid: u32) -> io::Result<u64> {
+pub(crate) fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = read_stat(Path::new(&format!("/proc/{pid}/stat")))?;
     u64::try_from(stat.start_ticks).ok().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -254,6 +252,36 @@ fn ids_in(directory: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+// Whether the processors have time for klock, by the number of runnable tasks in `/proc/loadavg`. Needs no privileges.
+
+/// The processors that klock may use, which are those of a command that it starts.
+#[derive(Debug)]
+pub(crate) struct Processors {
+    /// `None` if the file cannot be opened.
+    load: Option<File>,
+    count: usize,
+}
+
+impl Processors {
+    pub(crate) fn new() -> Self {
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        Self { load: File::open("/proc/loadavg").ok(), count }
+    }
+
+    /// Returns whether more tasks are runnable, the calling thread among them, than there are processors; `false` if that is not known.
+    pub(crate) fn are_busy(&self) -> bool {
+        let mut text = [0; 128];
+        let read = self.load.as_ref().and_then(|load| load.read_at(&mut text, 0).ok()).unwrap_or(0);
+        runnable(&text[..read]).is_some_and(|runnable| runnable > self.count)
+    }
+}
+
+/// Returns the number of runnable tasks in the text of the file.
+fn runnable(text: &[u8]) -> Option<usize> {
+    let text = str::from_utf8(text).ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,16 +304,16 @@ mod tests {
         assert_eq!(own.map(|call| call.to_string()).as_deref(), Some("read"));
         let (sender, receiver) = std::sync::mpsc::channel();
         let (end, is_over) = std::sync::mpsc::channel::<()>();
-        let sleeper = std::thread::spawn(move || {
+        let sleeper = thread::spawn(move || {
             sender.send(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
             while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                thread::sleep(std::time::Duration::from_millis(100));
             }
         });
         let tid = receiver.recv().unwrap();
         // It may be in other calls before, and runs between two sleeps.
         let calls = std::iter::repeat_with(|| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            thread::sleep(std::time::Duration::from_millis(10));
             syscall(me, tid).unwrap().map(|call| call.to_string())
         });
         assert!(calls.take(30_000).flatten().any(|name| name == "clock_nanosleep"));
@@ -339,5 +367,30 @@ mod tests {
         assert_eq!(parse_cpu_list("3-0"), None);
         assert_eq!(parse_cpu_list("0-4294967295"), None);
         assert_eq!(parse_cpu_list(""), None);
+    }
+}
+
+#[cfg(test)]
+mod processors_tests {
+    use super::*;
+
+    #[test]
+    fn the_fourth_word_has_the_runnable_tasks() {
+        assert_eq!(runnable(b"0.52 12.58 0.59 17/467 11206\n"), Some(17));
+        for text in [&b""[..], b"0.52 0.58", b"0.52 0.58 0.59 x/467 1", b"\xff 1 2 3/4"] {
+            assert_eq!(runnable(text), None);
+        }
+    }
+
+    #[test]
+    fn processors_are_busy_while_more_threads_run_than_there_are() {
+        let mut processors = Processors::new();
+        processors.count = usize::MAX;
+        assert!(!processors.are_busy());
+        // This thread is runnable.
+        processors.count = 0;
+        assert!(processors.are_busy());
+        processors.load = None;
+        assert!(!processors.are_busy());
     }
 }

@@ -19,11 +19,10 @@ use crate::{
 };
 
 pub(crate) mod frames;
-pub mod replay;
-pub(crate) mod snapshot;
+pub(crate) mod replay;
 
+use frames::Snapshot;
 use frames::Writer;
-use snapshot::Snapshot;
 
 /// Maximum bytes of records in memory.
 const MAX_BYTES: usize = 512 << 20;
@@ -40,7 +39,6 @@ pub(crate) struct Backlog {
     /// The time at which the file got its snapshot; it has what was drained since then. `None` if the backlog is closed.
     opened: Option<Instant>,
     batches: VecDeque<Batch>,
-    /// Units in them.
     units: usize,
     max_units: usize,
     /// Everything up to this time is in the file, CLOCK_MONOTONIC in ns.
@@ -48,7 +46,6 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Starts empty.
     pub(crate) fn new(file: Option<Arc<File>>) -> Self {
         let max_units = units_in_memory(MEMORY_FRACTION, MAX_BYTES);
         Self { file: file.map(Writer::new), max_units, ..Self::default() }
@@ -89,7 +86,6 @@ impl Backlog {
         self.is_open()
     }
 
-    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: Batch) {
         self.settled_ns = self.settled_ns.max(batch.settled_ns);
         self.write(|file| file.batch(&batch));

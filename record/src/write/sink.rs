@@ -2,6 +2,7 @@
 //! records that do not fit are counted there. A disk failure ends the recording with an error that names the file.
 
 use std::{
+    fmt,
     fs::File,
     sync::{
         Arc,
@@ -13,10 +14,7 @@ use std::{
 
 use trace_format::{EventColumns, FormatError, LockRow, RunInfo, SideRows, TraceWriter};
 
-use crate::{
-    system::{priority::raise_priority, real_time::RealTime},
-    write::observer::Observer,
-};
+use crate::system::priority::{RealTime, raise_priority};
 
 /// Number of messages in the channel from which the writer is behind. Rows take more memory than the records that they are made from,
 /// so few rows wait here and many records before they are composed.
@@ -25,7 +23,6 @@ const MAX_MESSAGES: usize = 8;
 /// those before a checkpoint and the checkpoint.
 const SPARE: usize = 8;
 
-/// A message to the thread.
 #[derive(Debug)]
 enum Message {
     /// Rows, and the locks that are new in them if there is an observer.
@@ -39,7 +36,7 @@ type Finished = (TraceWriter, Option<Box<dyn Observer>>);
 
 /// The thread that writes the events.
 #[derive(Debug)]
-pub struct Sink {
+pub(crate) struct Sink {
     inbox: SyncSender<Message>,
     thread: JoinHandle<Finished>,
     is_observed: bool,
@@ -54,7 +51,7 @@ pub struct Sink {
 
 impl Sink {
     /// Starts the thread, which is a real-time one if it `is_urgent`. The observer gets what was written.
-    pub fn start(
+    pub(crate) fn start(
         writer: TraceWriter,
         observer: Option<Box<dyn Observer>>,
         is_urgent: bool,
@@ -74,40 +71,40 @@ impl Sink {
     }
 
     /// Returns whether the writer keeps up, so that the next rows and a checkpoint after them will not have to wait.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.queued.load(Ordering::Relaxed) < MAX_MESSAGES
     }
 
     /// Returns the file for records that wait to be composed; `None` if they must not wait, because somebody observes the rows or the output has no
     /// such file.
-    pub fn backlog(&self) -> Option<Arc<File>> {
+    pub(crate) fn backlog(&self) -> Option<Arc<File>> {
         self.backlog.clone().filter(|_| !self.is_observed)
     }
 
     /// Lets the writer run soon whenever it has something to write, also on a busy machine. It is no real-time thread any more.
-    pub fn raise_priority(&self) {
+    pub(crate) fn raise_priority(&self) {
         self.send(Message::RaisePriority);
     }
 
     /// Returns whether somebody wants the locks that are new in rows.
-    pub fn is_observed(&self) -> bool {
+    pub(crate) fn is_observed(&self) -> bool {
         self.is_observed
     }
 
     /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false` if the writer failed:
     /// the writer returns the error when it is finished.
-    pub fn push(&self, rows: EventColumns, locks: Vec<LockRow>) -> bool {
+    pub(crate) fn push(&self, rows: EventColumns, locks: Vec<LockRow>) -> bool {
         (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(Box::new((rows, locks))))
     }
 
     /// Returns empty columns, which have memory already if others were written, or addresses for `rows` rows.
-    pub fn free_columns(&self, rows: usize) -> EventColumns {
+    pub(crate) fn free_columns(&self, rows: usize) -> EventColumns {
         self.free.try_recv().unwrap_or_else(|_| EventColumns::with_capacity(rows))
     }
 
     /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed. Returns `false` if
     /// the writer failed.
-    pub fn checkpoint(&self, info: RunInfo, side: SideRows) -> bool {
+    pub(crate) fn checkpoint(&self, info: RunInfo, side: SideRows) -> bool {
         self.send(Message::Checkpoint(Box::new((info, side))))
     }
 
@@ -117,12 +114,12 @@ impl Sink {
     }
 
     /// The size of the events' file so far.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until the writer has all rows, and returns it and the observer. If the writer failed, its `finish` ends the trace early.
-    pub fn finish(self) -> Finished {
+    pub(crate) fn finish(self) -> Finished {
         drop(self.inbox);
         match self.thread.join() {
             Ok(finished) => finished,
@@ -189,6 +186,21 @@ fn write(
             Ok(())
         }
     }
+}
+
+// A receiver of what is written to the trace, while it is recorded.
+
+/// Receives rows after they were handed to the writer, on the writer's thread: it must return soon, and never wait for the disk or
+/// for another thread.
+pub trait Observer: fmt::Debug + Send {
+    /// The recording begins. `info` has the sources.
+    fn begin(&mut self, info: RunInfo);
+    /// Rows were written. `locks` are those whose first events are among them, not named yet; they are in the order of their ids.
+    fn rows(&mut self, rows: EventColumns, locks: Vec<LockRow>);
+    /// A checkpoint was written: the losses so far, and rows of the side tables that are new or have changed.
+    fn checkpoint(&mut self, info: RunInfo, side: SideRows);
+    /// The recording has ended: all losses, and the whole side tables without tasks.
+    fn end(&mut self, info: RunInfo, side: SideRows);
 }
 
 #[cfg(test)]

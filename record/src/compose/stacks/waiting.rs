@@ -10,7 +10,6 @@ use crate::names::unwind::UnwoundId;
 /// The age from which frames have no event any more: events are composed within two rounds of being drained. If old frames were
 /// kept until the event numbers of their CPU wrap around, they would be given to another event.
 pub(crate) const MAX_AGE_NS: u64 = 10_000_000_000;
-/// Number of places of each CPU.
 const PLACES: usize = 1 << 12;
 /// If more stacks than this are not at their places, those whose event never came are dropped. Every task that is off-CPU has one.
 const MAX_OTHERS: usize = 1 << 19;
@@ -28,7 +27,6 @@ pub(crate) struct Unwound {
     pub(crate) is_known: bool,
 }
 
-/// The stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// By CPU, and then by number. CPUs without stacks have no places.

@@ -3,16 +3,12 @@
 use serde::{Deserialize, Serialize};
 use trace_format::{CallKind, Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, wire::api};
 
-use super::{
-    fact::{Fact, call_of},
-    sleep::Sleep,
-};
+use super::fact::{Fact, call_of};
 use crate::compose::{
-    header::{Header, Source},
+    header::{Header, OffCpuTimes, Source},
     locks::{Space, has_word},
 };
 
-/// A call that is open.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Call {
     /// The function, as in [`api`].
@@ -31,13 +27,11 @@ pub(crate) struct Call {
     /// Since events were lost, the task waited on this lock or condition variable: if it is another call, then one on
     /// the same lock.
     pub(crate) same_lock: bool,
-    /// It refuses its arguments.
     pub(crate) is_refused: bool,
     /// The lock's owner died before.
     pub(crate) takes_over: bool,
     /// The time at which its wait for the lock began, if it waits.
     pub(crate) waits_since: Option<i64>,
-    /// The sleep in that wait.
     pub(crate) sleep: Sleep,
     pub(crate) condition: Option<Condition>,
 }
@@ -57,7 +51,6 @@ pub(crate) struct Condition {
 pub(crate) enum WaitTarget {
     /// The lock that the call takes.
     Lock,
-    /// Its condition variable.
     Condition,
 }
 
@@ -116,7 +109,6 @@ impl Call {
         call_of(self.function).filter(|_| self.condition.is_none())
     }
 
-    /// The row that begins its wait.
     pub(crate) fn wait(&self, at: &Header, owner: Option<TaskId>) -> Event {
         Event { peer_task: owner, call: self.call_kind(), ..self.row(at, EventKind::Wait) }
     }
@@ -171,5 +163,55 @@ impl Call {
 
     fn row(&self, at: &Header, kind: EventKind) -> Event {
         Event { stack: self.stack, mode: self.mode, ..at.row(kind, self.lock) }
+    }
+}
+
+// The sleep inside a call: its futex waits, added up.
+
+/// The futex waits of a call.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Sleep {
+    times: Option<OffCpuTimes>,
+    /// The last task that woke the call, and its stack.
+    waker: Option<(TaskId, Option<StackId>)>,
+    /// The errno of the last futex wait, if it failed.
+    pub(crate) errno: Option<i32>,
+}
+
+impl Sleep {
+    /// No futex wait.
+    pub(crate) const NONE: Self =
+        Self { times: Some(OffCpuTimes { blocked_ns: 0, runq_ns: 0 }), waker: None, errno: None };
+    /// Futex waits are not recorded.
+    pub(crate) const UNKNOWN: Self = Self { times: None, ..Self::NONE };
+
+    /// Whether futex waits are recorded.
+    pub(crate) fn is_known(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// Adds a futex wait that ended with this record.
+    pub(crate) fn merge(&mut self, at: &Header, times: Option<OffCpuTimes>, errno: Option<i32>) {
+        self.times = match (self.times, times) {
+            (Some(a), Some(b)) => {
+                Some(OffCpuTimes { blocked_ns: a.blocked_ns + b.blocked_ns, runq_ns: a.runq_ns + b.runq_ns })
+            }
+            _ => None,
+        };
+        self.waker = at.waker.or(self.waker);
+        self.errno = errno;
+    }
+
+    /// `row`, which ends a wait of this length, with its sleep.
+    #[inline]
+    pub(crate) fn add_to(&self, wait_ns: i64, row: Event) -> Event {
+        Event {
+            wait_ns: Some(wait_ns.max(0)),
+            blocked_ns: self.times.map(|times| times.blocked_ns),
+            runq_ns: self.times.map(|times| times.runq_ns),
+            peer_task: self.waker.map(|(task, _)| task),
+            peer_stack: self.waker.and_then(|(_, stack)| stack),
+            ..row
+        }
     }
 }

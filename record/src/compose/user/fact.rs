@@ -87,7 +87,6 @@ pub(crate) enum LockWord {
 }
 
 impl Outcome {
-    /// The outcome of a call that returned this errno.
     pub(crate) fn of_errno(errno: Option<i32>) -> Self {
         match errno {
             None | Some(libc::EOWNERDEAD) => Self::Acquired(errno),

@@ -7,7 +7,10 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId};
 
 use super::fact::Fact;
-use crate::compose::{context::Context, header::Header, locks::Space};
+use crate::compose::{
+    header::{Context, Header},
+    locks::Space,
+};
 
 /// The goroutines that wait, and who released the locks last.
 #[derive(Debug, Default)]
@@ -17,7 +20,6 @@ pub(crate) struct Goroutines {
     releases: FxHashMap<LockId, Released>,
 }
 
-/// A release.
 #[derive(Clone, Copy, Debug)]
 struct Released {
     ts_ns: i64,
@@ -25,7 +27,6 @@ struct Released {
     stack: Option<StackId>,
 }
 
-/// A wait that is not over.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     lock: LockId,

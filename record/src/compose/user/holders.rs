@@ -10,7 +10,6 @@ use trace_format::{LockId, Mode, TaskId};
 
 use crate::compose::header::{Header, Source, TaskKey};
 
-/// The holders of all locks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Holders {
     /// An entry stays, empty, until its lock is destroyed: most locks are taken again.

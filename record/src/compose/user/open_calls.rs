@@ -4,11 +4,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{call::Call, fact::Fact};
+use crate::compose::header::{Context, Header, Source, TaskKey};
 use crate::compose::locks::Space;
-use crate::compose::{
-    context::Context,
-    header::{Header, Source, TaskKey},
-};
 
 /// The open calls of all tasks: usually one per task; a signal handler may call inside a call.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -16,7 +16,6 @@ struct State {
     keys: HashMap<KnownStackKey, u32>,
     stacks: HashMap<u32, KnownStack>,
     room: usize,
-    /// Places that were written to.
     written: Vec<u32>,
 }
 

@@ -34,15 +34,14 @@ use crate::{
     system::priority::with_raised_priority,
 };
 
-mod access;
 mod attach;
 mod error;
 mod multi;
 mod object;
 
-use access::{accept_loaded, map_error, map_mut, program_error, program_mut, take_map};
+use attach::{accept_loaded, map_error, map_mut, program_error, program_mut, take_map};
 use attach::{attach, load, unload};
-pub use error::LoadError;
+pub(crate) use error::LoadError;
 pub(crate) use error::causes;
 use multi::MultiUprobes;
 use object::{fill_rings, load_object, load_peek, object_for, take_known_stacks};
@@ -264,7 +263,6 @@ impl LoadedPrograms {
         Some(stack.frames().iter().map(|frame| frame.ip).collect())
     }
 
-    /// Returns the counters of each program on each CPU.
     pub fn counters(&self) -> Result<Vec<ProgramStats>, LoadError> {
         with_raised_priority(|| {
             let mut all = Vec::new();

@@ -9,7 +9,7 @@ use aya::{
 };
 
 use super::{
-    access::{map_error, program_mut, take_map},
+    attach::{map_error, program_mut, take_map},
     error::LoadError,
 };
 use crate::{

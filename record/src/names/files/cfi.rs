@@ -18,7 +18,6 @@ use crate::names::unwind::{Cfa, MAX_RULES, Rule, SavedBp, UnwindPage};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Maximum number of rows of a file.
 const MAX_ROWS: usize = 4 << 20;
 /// Number of rows of a page. It fits into a message, whatever the numbers are.
 const PAGE_ROWS: usize = 200_000;
@@ -246,7 +245,6 @@ fn cfa_of(operations: &[Operation<Bytes<'_>>]) -> Option<Cfa> {
     }
 }
 
-/// Returns the first operations of an expression.
 fn operations<'a, S: UnwindSection<Bytes<'a>>>(
     expression: &UnwindExpression<usize>,
     section: &S,

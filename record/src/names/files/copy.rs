@@ -23,7 +23,6 @@ use rustix::{
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 30;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The copy of a file.
 #[derive(Debug)]
 pub(super) struct FileCopy {
     /// A path by which this process can open the copy.

@@ -7,10 +7,10 @@ use object::{
 };
 
 use super::{
-    demangle::demangled,
+    language::demangled,
     message::{ElfFacts, Segment, shortened},
 };
-use crate::system::hex::hex;
+use crate::system::hex;
 
 /// Maximum number of segments. Files have about ten.
 const MAX_SEGMENTS: usize = 1024;
@@ -25,7 +25,6 @@ pub(super) struct Variable {
     name: String,
 }
 
-/// Returns the facts of a file.
 pub(super) fn facts(bytes: &[u8]) -> object::Result<ElfFacts> {
     let elf = ElfFile::parse(bytes)?;
     let build_id = elf.build_id().ok().flatten().filter(|id| id.len() <= MAX_BUILD_ID).map(hex);

@@ -6,7 +6,11 @@ use std::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt as _},
     },
-    process::{Child, Command, Stdio},
+    process::{self, Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,7 +21,7 @@ use super::{
     message::{receive, send},
     opener, parser, sandbox,
 };
-use crate::{names::own_processes, stop::Stop};
+use crate::stop::Stop;
 
 /// First argument of a helper process.
 pub(super) const ARGUMENT: &str = "__target-files";
@@ -43,16 +47,12 @@ pub(super) enum Role {
 /// Why a helper did not answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    /// The helper was killed because it did not answer in time.
     #[error("no answer in time")]
     Timeout,
-    /// The helper died, or its answer was invalid.
     #[error("the process that handles it crashed")]
     Died,
-    /// The recording ended before the helper answered.
     #[error("not examined before the end of the recording")]
     Stopped,
-    /// The helper could not be started.
     #[error("cannot start a helper process: {0}")]
     Start(#[source] io::Error),
 }
@@ -64,7 +64,6 @@ pub(super) struct WaitLimit {
     pub(super) limit: Duration,
     /// Time after a request to stop.
     pub(super) after_stop: Duration,
-    /// The request.
     pub(super) stop: Stop,
 }
 
@@ -90,7 +89,6 @@ struct Running {
 }
 
 impl Helper {
-    /// Returns a helper that is not started yet.
     pub(super) fn new(role: Role) -> Self {
         Self { role, running: None, killed: Vec::new() }
     }
@@ -142,7 +140,7 @@ impl Helper {
         self.killed.retain_mut(|child| {
             let is_left = matches!(child.try_wait(), Ok(None));
             if !is_left {
-                own_processes::remove(child.id());
+                remove_own(child.id());
             }
             is_left
         });
@@ -170,7 +168,7 @@ impl Running {
         };
         let child = Command::new("/proc/self/exe")
             .arg0("klock")
-            .args([ARGUMENT, name, &(FIRST_UID + std::process::id()).to_string()])
+            .args([ARGUMENT, name, &(FIRST_UID + process::id()).to_string()])
             .env_clear()
             .current_dir("/")
             // Ctrl-C is for klock.
@@ -179,7 +177,7 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        own_processes::add(child.id());
+        add_own(child.id());
         // A helper reads each request to its end before it answers, so this is only for one that is stopped.
         socket.set_write_timeout(Some(START_LIMIT))?;
         socket.set_read_timeout(Some(START_LIMIT))?;
@@ -189,7 +187,7 @@ impl Running {
         if running.wait_for_answer(&limit).is_err() || receive::<()>(&running.socket).is_err() {
             let _ = running.child.kill();
             let _ = running.child.wait();
-            own_processes::remove(running.child.id());
+            remove_own(running.child.id());
             return Err(io::Error::other("it does not start"));
         }
         Ok(running)
@@ -277,8 +275,52 @@ fn serve(opens: bool, uid: u32) -> io::Result<()> {
 static RUN_HELPER: extern "C" fn() = {
     extern "C" fn run() {
         if let Some(code) = run_helper() {
-            std::process::exit(code);
+            process::exit(code);
         }
     }
     run
 };
+
+// The processes of this recorder: klock, and the helpers that it starts. Recorded tasks are woken by them, and by interrupts that come while
+// they run, but their frames are of no use, and klock's own file takes a tenth of a second to read.
+
+/// Number of helpers that can be known; there are some six.
+const HELPERS: usize = 16;
+
+/// The recorder's own PID: to ask for it is a system call.
+static OWN: LazyLock<u32> = LazyLock::new(process::id);
+static PIDS: [AtomicU32; HELPERS] = [const { AtomicU32::new(0) }; HELPERS];
+
+fn add_own(pid: u32) {
+    replace(0, pid);
+}
+
+/// Removes a helper, as others may get its PID.
+fn remove_own(pid: u32) {
+    replace(pid, 0);
+}
+
+/// Returns whether a process is klock or one of its helpers.
+pub(crate) fn is_own_process(pid: u32) -> bool {
+    pid == *OWN || pid != 0 && PIDS.iter().any(|own| own.load(Ordering::Relaxed) == pid)
+}
+
+fn replace(old: u32, new: u32) {
+    PIDS.iter().find(|own| own.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_belong_to_the_recorder_until_they_are_removed() {
+        assert!(is_own_process(process::id()) && !is_own_process(0));
+        // No process has such a PID.
+        let pids = [0x4000_0001, 0x4000_0002];
+        pids.into_iter().for_each(add_own);
+        assert!(pids.into_iter().all(is_own_process));
+        remove_own(pids[0]);
+        assert_eq!(pids.map(is_own_process), [false, true]);
+    }
+}

@@ -20,9 +20,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{demangle::demangled, language::Language};
+use super::language::{Language, demangled};
 
-/// Maximum size of a message.
 const MAX_BYTES: u32 = 8 << 20;
 /// Maximum size of a symbol or a file name in bytes.
 const MAX_NAME: usize = 16 << 10;
@@ -36,7 +35,6 @@ const MAX_INLINED: usize = 256;
 pub(super) enum OpenRequest {
     /// Opens a file that a process maps.
     Mapped {
-        /// The process.
         pid: u32,
         /// First address of the mapping, and first address behind it.
         range: (u64, u64),
@@ -95,11 +93,8 @@ pub(crate) struct ElfFacts {
 pub(crate) struct Segment {
     /// The address in the file's own numbering.
     pub(crate) address: u64,
-    /// The size in memory.
     pub(crate) bytes: u64,
-    /// The offset in the file.
     pub(crate) offset: u64,
-    /// The size in the file.
     pub(crate) file_bytes: u64,
 }
 
@@ -110,7 +105,6 @@ pub(super) struct Timed<T> {
     pub(super) micros: u64,
 }
 
-/// The code at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NamedCode {
     /// Functions that were inlined there, innermost first, then the function that contains them.
@@ -126,7 +120,6 @@ pub(crate) struct SymbolFrame {
     pub(crate) name: String,
     /// The offset of the address in the function; `None` if the function was inlined.
     pub(crate) offset: Option<u64>,
-    /// The source file.
     pub(crate) file: Option<String>,
     /// The line in the source file.
     pub(crate) line: Option<u32>,
@@ -137,7 +130,6 @@ pub(crate) struct SymbolFrame {
 pub(crate) struct Function {
     /// The name in [`trace_format::user_functions`].
     pub(crate) symbol: String,
-    /// The offsets.
     pub(crate) offsets: Vec<u64>,
 }
 
@@ -167,7 +159,6 @@ impl SymbolFrame {
         }
     }
 
-    /// Returns the number of bytes of text.
     pub(super) fn text_bytes(&self) -> usize {
         self.name.len() + self.file.as_ref().map_or(0, String::len)
     }
@@ -179,7 +170,6 @@ pub(super) fn shortened(name: &str) -> &str {
     &name[..end.unwrap_or(0)]
 }
 
-/// Sends a message, and with it a descriptor.
 pub(super) fn send(
     mut socket: &UnixStream,
     message: &impl Serialize,

@@ -28,7 +28,6 @@ use crate::{
 mod cfi;
 mod copy;
 mod debug_files;
-mod demangle;
 mod elf;
 mod functions;
 mod helper;
@@ -43,6 +42,7 @@ mod tail_calls;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use helper::is_own_process;
 pub use helper::run_helper;
 use helper::{CallError, Helper, Role, WaitLimit};
 pub(crate) use language::{Language, language};
@@ -87,13 +87,12 @@ impl FileOwner {
     }
 }
 
-/// A file that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u32);
 
 /// Opens and parses files. Files keep their ids, whatever happens to the helper processes.
 #[derive(Debug)]
-pub struct TargetFiles {
+pub(crate) struct TargetFiles {
     opener: Helper,
     parser: Helper,
     files: Vec<OpenedFile>,
@@ -114,7 +113,6 @@ struct OpenedFile {
     descriptor: Arc<OwnedFd>,
     /// Processes that map it, one of each user.
     owners: Vec<FileOwner>,
-    /// The path as they see it.
     path: String,
     bytes: u64,
     /// The time that is left for it.
@@ -245,7 +243,6 @@ impl TargetFiles {
         is_new
     }
 
-    /// Returns the descriptor of a file.
     pub(crate) fn descriptor(&self, id: FileId) -> Arc<OwnedFd> {
         Arc::clone(&self.file(id).descriptor)
     }
@@ -373,7 +370,6 @@ impl TargetFiles {
         Ok(())
     }
 
-    /// Asks for symbols of files that are loaded.
     fn ask_symbols(
         &mut self,
         of: &[(FileId, u64)],

@@ -39,7 +39,6 @@ struct Parser {
     directory: &'static str,
     symbolizer: Symbolizer,
     files: HashMap<u32, Loaded>,
-    /// Size of all files.
     bytes: u64,
 }
 

@@ -15,8 +15,7 @@ use object::{
 use trace_format::user_functions::{GO_LOCK, GO_LOCK_RETURNS, GO_UNLOCK, RUST_MUTEX, RUST_READ, RUST_WRITE};
 
 use super::{
-    demangle::demangled,
-    language::Language,
+    language::{Language, demangled},
     message::{Function, MAX_OFFSETS},
 };
 
@@ -124,7 +123,6 @@ fn is_return(code: Code) -> bool {
     matches!(code, Code::Retnq | Code::Retnq_imm16)
 }
 
-/// Returns the offset in the file of an address of code.
 fn offset_of(elf: &ElfFile<'_>, address: u64) -> Option<u64> {
     elf.segments().find_map(|segment| {
         let (offset, bytes) = segment.file_range();

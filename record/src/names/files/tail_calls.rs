@@ -20,7 +20,6 @@ const JUMP_BYTES: usize = 5;
 /// Maximum number of bytes of code that are read. The largest libraries have less.
 const MAX_CODE_BYTES: usize = 256 << 20;
 
-/// A local function.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LocalFunction {
     addresses: Range<u64>,
@@ -60,14 +59,12 @@ pub(super) fn local_functions(bytes: &[u8]) -> Vec<LocalFunction> {
     found.into_values().map(|(addresses, name)| LocalFunction { addresses, name: name.to_owned() }).collect()
 }
 
-/// Returns the name of the local function at an address, and the offset in it.
 pub(super) fn name_of(functions: &[LocalFunction], address: u64) -> Option<(&str, u64)> {
     let next = functions.partition_point(|function| function.addresses.start <= address);
     let function = &functions[next.checked_sub(1)?];
     function.addresses.contains(&address).then(|| (&*function.name, address - function.addresses.start))
 }
 
-/// Returns the bytes of a function.
 fn code<'a>(elf: &ElfFile<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
     elf.segments().find_map(|segment| segment.data_range(address, size).ok().flatten())
 }

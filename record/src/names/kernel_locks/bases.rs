@@ -24,7 +24,6 @@ use crate::{kernel::peek::Memory, setup::btf::TypeInfo};
 
 /// Alignment of both regions (`arch/x86/mm/kaslr.c`).
 const STEP: u64 = 1 << 30;
-/// Maximum number of steps to search.
 const MAX_STEPS: u64 = 16 << 10;
 /// Lowest address of the direct mapping.
 const MIN_ADDRESS: u64 = 0xff00_0000_0000_0000;

@@ -23,21 +23,15 @@ use trace_format::LockKind;
 
 use crate::{kernel::peek::Memory, setup::btf::TypeInfo, system::procfs};
 
+mod areas;
 mod bases;
 mod caches;
-mod futex;
-mod nodes;
-mod owners;
-mod percpu;
 mod slab;
 
+use areas::{Buckets, Nodes, PerCpu};
 use caches::Caches;
-use futex::Buckets;
-use nodes::Nodes;
-use percpu::PerCpu;
 use slab::{Bases, Cache, Layout, Object, Slabs};
 
-/// The list of CPUs that are online.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Names locks in the memory of the running kernel.
@@ -78,7 +72,6 @@ impl<M: Memory> KernelLockNames<M> {
         }
     }
 
-    /// Returns the name of the lock at an address.
     pub fn name(&mut self, address: u64, kind: LockKind) -> Option<String> {
         let Self { types, areas, nodes, futexes, .. } = self;
         areas
@@ -88,12 +81,10 @@ impl<M: Memory> KernelLockNames<M> {
             .or_else(|| self.in_object(address, kind))
     }
 
-    /// Returns the memory that names are read from.
     pub fn memory(&mut self) -> &mut M {
         &mut self.memory
     }
 
-    /// Returns the offset of a member in bytes.
     pub fn offset(&self, structure: &str, member: &str) -> Option<u64> {
         self.types.offset(structure, member)
     }
@@ -102,9 +93,9 @@ impl<M: Memory> KernelLockNames<M> {
         let (slabs, bases) = self.slabs.as_mut()?;
         let Object { cache, offset } = slabs.object(&mut self.memory, *bases, address)?;
         let Some(offset) = offset else { return Some(caches::label(self.caches.group(&cache.name)?)) };
-        if owners::is_general(&cache)
+        if caches::is_general(&cache)
             && let Some(structure) =
-                owners::structure_at(&mut self.memory, &self.types, &cache, address - offset)
+                caches::structure_at(&mut self.memory, &self.types, &cache, address - offset)
         {
             let name = self.types.lock_at(structure, offset, kind);
             return Some(name.unwrap_or_else(|| format!("{structure}+{offset:#x}")));

@@ -45,11 +45,9 @@ pub(super) struct Layout {
     left_pad: Option<u64>,
 }
 
-/// A slab cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cache {
     pub(super) name: String,
-    /// Size of an object in bytes.
     pub(super) object_bytes: u64,
     /// Whether it also holds objects of other caches.
     pub(super) merged: bool,
@@ -58,7 +56,6 @@ pub(super) struct Cache {
     left_pad: u64,
 }
 
-/// The cache and the object of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) cache: Cache,
@@ -117,7 +114,6 @@ impl Slabs {
         Self { layout, known: FxHashMap::default() }
     }
 
-    /// Returns the object of an address, if it is in a slab.
     pub(super) fn object(&mut self, memory: &mut impl Memory, bases: Bases, address: u64) -> Option<Object> {
         let Layout { page: each, .. } = self.layout;
         let number = address.checked_sub(bases.memory)? >> PAGE_SHIFT;

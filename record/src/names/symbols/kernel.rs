@@ -9,7 +9,7 @@ use std::{
 
 use object::{Endianness, elf, read::elf::NoteIterator};
 
-use crate::{setup::kernel_files::read_symbols, system::hex::hex};
+use crate::{setup::host::read_symbols, system::hex};
 
 /// The kernel's memory according to `/proc` and `/sys`. Parts that cannot be read are empty.
 #[derive(Debug, Default)]
@@ -31,7 +31,6 @@ struct KernelModule {
     build_id: Option<String>,
 }
 
-/// The location of a kernel address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Location<'a> {
     /// `[kernel]`, or a module's name in brackets.
@@ -121,7 +120,6 @@ impl Kernel {
         is_static.then(|| format!("{}+{:#x}", location.module, location.offset))
     }
 
-    /// Returns the address of a variable.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
         self.variables.iter().find(|(_, found)| found == name).map(|(address, _)| *address)
     }

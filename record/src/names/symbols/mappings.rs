@@ -7,7 +7,10 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::{maps_text::MapsText, modules::Module, request::Incarnation};
+use super::{
+    modules::Module,
+    request::{Incarnation, MapsText},
+};
 use crate::{
     compose::tasks::ProcessKey,
     names::files::{FileId, FileOwner, TargetFiles},
@@ -34,7 +37,6 @@ const MAX_TEXT: usize = 128 << 20;
 /// Device, inode and path of a mapped file.
 type FileKey = ((u32, u32), u64, Rc<str>);
 
-/// The mappings of all processes.
 #[derive(Default)]
 pub(crate) struct Mappings {
     /// The files behind the modules.
@@ -51,7 +53,6 @@ pub(crate) struct Mappings {
 #[derive(Default)]
 struct Process {
     snapshots: Vec<Snapshot>,
-    /// Times at which incarnations ended.
     ends_ns: Vec<i64>,
     last_read: Option<Instant>,
     retry_delay: Duration,
@@ -63,7 +64,6 @@ struct Process {
 struct Snapshot {
     taken_ns: i64,
     mappings: Vec<(Mapping, Option<usize>)>,
-    /// Size as text.
     text_bytes: usize,
 }
 
@@ -73,7 +73,6 @@ impl Mappings {
         Self { files, ..Self::default() }
     }
 
-    /// Reads the mappings of a process.
     pub(crate) fn read(&mut self, pid: u32) {
         let text = MapsText::read(pid, maps::read);
         self.add(&text);
@@ -131,7 +130,6 @@ impl Mappings {
         true
     }
 
-    /// Ends the current incarnation of a PID.
     pub(crate) fn end_incarnation(&mut self, pid: u32, ts_ns: i64) {
         let process = self.processes.entry(pid).or_default();
         let later = process.ends_ns.partition_point(|&end| end <= ts_ns);
@@ -169,7 +167,6 @@ impl Mappings {
         process.retry_delay = delay.max(read_delay);
     }
 
-    /// Returns the incarnation of a PID at a time.
     pub(crate) fn incarnation_at(&self, pid: u32, ts_ns: i64) -> Incarnation {
         let ends = self.processes.get(&pid).map_or(&[][..], |process| &process.ends_ns);
         let since_ns = ends.partition_point(|&end| end <= ts_ns).checked_sub(1).map_or(0, |last| ends[last]);

@@ -28,37 +28,34 @@ use crate::{
 
 mod kernel;
 mod mappings;
-mod maps_text;
 mod modules;
 mod reader;
 mod request;
-mod stack;
 mod worker;
 
 pub(crate) use kernel::ReadingKernel;
 pub(crate) use mappings::Mappings;
-use maps_text::MapsText;
 use reader::Reader;
-pub use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
+use request::MapsText;
+pub(crate) use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
 use request::{Request, Shared};
 use worker::Worker;
 
 /// A handle of the symbols thread.
 #[derive(Debug)]
-pub struct Symbols {
+pub(crate) struct Symbols {
     requests: Sender<Request>,
     thread: JoinHandle<Resolved>,
     /// Closed when the thread ends.
     ended: Receiver<()>,
     reader: Reader,
-    /// Number of stacks that were requested.
     requested: AtomicU64,
     shared: Arc<Shared>,
 }
 
 /// Reads mappings on another thread, and passes them to the symbols thread.
 #[derive(Clone, Debug)]
-pub struct MappingReader {
+pub(crate) struct MappingReader {
     requests: Sender<Request>,
     /// Whether this reader also reports the end of incarnations, because no BPF program does.
     reports_ends: bool,
@@ -72,7 +69,7 @@ const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
 impl MappingReader {
     /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation before `since_ns`.
     /// Returns the size of their text in bytes, of which no more than a megabyte is read.
-    pub fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
+    pub(crate) fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
         let text = MapsText::read(pid, |pid| maps::read_at_most(MAX_MAPPINGS_BYTES, pid));
         let bytes = text.bytes.len() as u64;
         // Sending fails only if the thread has panicked, which `finish` reports.
@@ -108,34 +105,33 @@ impl Symbols {
     }
 
     /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier incarnation.
-    pub fn mapping_reader(&self, reports_ends: bool) -> MappingReader {
+    pub(crate) fn mapping_reader(&self, reports_ends: bool) -> MappingReader {
         MappingReader { requests: self.requests.clone(), reports_ends }
     }
 
-    /// Requests the mappings of a process.
-    pub fn read_mappings(&self, pid: u32) {
+    pub(crate) fn read_mappings(&self, pid: u32) {
         self.send(Request::AwaitMappings { pid });
         self.reader.read(pid);
     }
 
     /// Reports that a PID belongs to another incarnation from now on.
-    pub fn end_incarnation(&self, pid: u32, ts_ns: i64) {
+    pub(crate) fn end_incarnation(&self, pid: u32, ts_ns: i64) {
         self.send(Request::IncarnationEnded { pid, ts_ns });
     }
 
     /// Reports that all records up to this time were drained. The thread looks at it while something waits for it.
-    pub fn set_watermark(&self, ts_ns: i64) {
+    pub(crate) fn set_watermark(&self, ts_ns: i64) {
         self.shared.watermark_ns.fetch_max(ts_ns, Ordering::Release);
     }
 
     /// Requests the names of a stack's frames.
-    pub fn resolve_stack(&self, id: StackId, frames: RawFrames) {
+    pub(crate) fn resolve_stack(&self, id: StackId, frames: RawFrames) {
         self.requested.fetch_add(1, Ordering::Relaxed);
         self.send(Request::Stack(id, frames));
     }
 
     /// Requests the name of a lock; `since_ns` is the start of its incarnation.
-    pub fn name_lock(&self, new: NewLock, since_ns: i64) {
+    pub(crate) fn name_lock(&self, new: NewLock, since_ns: i64) {
         let NewLock { id: lock, address, kind, .. } = new;
         self.send(match new.space {
             Space::Kernel => Request::KernelLock { lock, address, kind },
@@ -146,12 +142,12 @@ impl Symbols {
     }
 
     /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with the kernel's names meanwhile.
-    pub fn wait_until_read(&self, timeout: Duration) {
+    pub(crate) fn wait_until_read(&self, timeout: Duration) {
         self.wait(timeout, Reader::when_read);
     }
 
     /// Waits until the symbols thread has all requested mappings, and those of all processes that it has look-ups of, or until the timeout.
-    pub fn wait_for_mappings(&self, timeout: Duration) {
+    pub(crate) fn wait_for_mappings(&self, timeout: Duration) {
         self.wait(timeout, Reader::barrier);
     }
 
@@ -163,22 +159,22 @@ impl Symbols {
     }
 
     /// Returns the number of stacks and locks that were found so far.
-    pub fn found(&self) -> u64 {
+    pub(crate) fn found(&self) -> u64 {
         self.shared.found.load(Ordering::Relaxed)
     }
 
     /// Requests the results since the last such request.
-    pub fn request_results(&self, answer: Sender<Resolved>) {
+    pub(crate) fn request_results(&self, answer: Sender<Resolved>) {
         self.send(Request::Results(answer));
     }
 
     /// Lets the thread run soon whenever it has something to look up, also on a busy machine.
-    pub fn raise_priority(&self) {
+    pub(crate) fn raise_priority(&self) {
         self.send(Request::RaisePriority);
     }
 
     /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if the thread has panicked.
-    pub fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
+    pub(crate) fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
         let Self { requests, thread, ended, reader, requested, shared } = self;
         reader.finish();
         let _ = requests.send(Request::Finish);

@@ -17,7 +17,6 @@ const PAGE: u64 = 4096;
 pub(crate) struct Module {
     /// The path as the first process that mapped the file sees it.
     pub(crate) path: Rc<str>,
-    /// The file, if it is open.
     pub(crate) file: Option<FileId>,
     /// The facts of the file, once they are needed.
     facts: Option<ElfFacts>,

@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    maps_text::{MapsText, UnparsedText},
-    request::Request,
-};
+use super::request::{MapsText, Request, UnparsedText};
 use crate::system::maps;
 
 /// Maximum size of the texts that were read and not parsed yet.

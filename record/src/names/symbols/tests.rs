@@ -7,7 +7,7 @@ use trace_format::{Frame, LockId, LockKind, Stack, StackId};
 use super::{
     CertainFrames::{ByPointers, Unwound},
     FoundLock, Incarnation, RawFrames, Resolved, Symbols,
-    stack::recording_frames,
+    request::recording_frames,
 };
 use crate::{
     compose::{

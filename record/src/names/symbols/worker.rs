@@ -23,8 +23,7 @@ use trace_format::{Frame, LockId, LockKind, SharedStack};
 use super::{
     kernel::{Kernel, ReadingKernel},
     mappings::Mappings,
-    request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared},
-    stack::{named, recording_frames},
+    request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared, named, recording_frames},
 };
 use crate::{
     compose::tasks::ProcessKey,

@@ -37,7 +37,6 @@ pub(super) struct Memo {
     programs: Option<KnownStacks>,
 }
 
-/// The begin of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Start {
     incarnation: Incarnation,
@@ -46,10 +45,8 @@ struct Start {
     sp: u64,
 }
 
-/// A walk that was done.
 #[derive(Debug)]
 struct Walk {
-    /// The time of the copy that was walked.
     copied_ns: u64,
     /// By offset, each once.
     words: Box<[(u32, u64)]>,
@@ -65,7 +62,6 @@ struct Walk {
     findings: u32,
 }
 
-/// A PID.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     walks: usize,
@@ -80,7 +76,6 @@ struct Process {
 /// The circumstances of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Basis {
-    /// The round of its copy.
     pub(super) round: u64,
     /// The number of changes of the process's mappings so far.
     pub(super) changes: u32,
@@ -117,7 +112,6 @@ impl Memo {
         }
     }
 
-    /// Adds a walk.
     pub(super) fn add(
         &mut self,
         header: &WireUserStack,

@@ -24,7 +24,7 @@ use crate::{
         symbols::{self, Mappings},
     },
     stop::Stop,
-    system::real_time::RealTime,
+    system::priority::RealTime,
 };
 
 mod memo;
@@ -79,7 +79,6 @@ struct Round {
     complete_ns: u64,
 }
 
-/// An unwound [`Round`].
 #[derive(Debug)]
 struct Answer {
     stacks: Vec<UnwoundStack>,
@@ -137,7 +136,6 @@ impl Unwinder {
         self.memo.find(header, bytes)
     }
 
-    /// Adds a copy to this round.
     pub(crate) fn add(&mut self, copy: UserStack) {
         if self.pending_bytes + self.next_bytes + copy.bytes.len() <= MAX_PENDING_BYTES {
             self.next_bytes += copy.bytes.len();

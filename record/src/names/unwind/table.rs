@@ -104,7 +104,6 @@ impl UnwindTable {
         page.more && !page.distances.is_empty()
     }
 
-    /// Whether there are no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }

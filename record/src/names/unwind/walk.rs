@@ -3,7 +3,6 @@
 
 use super::table::{Cfa, Rule, SavedBp};
 
-/// Maximum number of frames.
 const MAX_FRAMES: usize = trace_format::wire::MAX_FRAMES;
 
 /// The registers that unwinding needs.
@@ -14,7 +13,6 @@ pub(super) struct Registers {
     pub(super) bp: u64,
 }
 
-/// A copy of the top of a stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackCopy<'a> {
     /// The address of the first byte.
@@ -42,7 +40,6 @@ pub(super) enum Code {
     Known(Rule),
     /// Code without unwind tables.
     Unknown,
-    /// The address is not one of code.
     Not,
 }
 

@@ -6,7 +6,7 @@ use crate::preload::region::BadChunks;
 
 /// The limits of a group of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Recorded processes at once.
     pub processes: u64,
     /// Used slots of all processes: each is read at every drain.
@@ -15,13 +15,11 @@ pub struct Limits {
     pub queued_units: u64,
     /// Bytes of memory for all processes, estimated from what was charged.
     pub bytes: u64,
-    /// Bytes of memory for one process.
     pub process_bytes: u64,
     /// Thread sessions of one process.
     pub sessions: u64,
     /// Different stacks of one process.
     pub stacks: u64,
-    /// Locks of one process.
     pub locks: u64,
     /// Units of one process in which no record begins.
     pub invalid_units: u64,
@@ -30,8 +28,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No limits.
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         processes: u64::MAX,
         slots: u64::MAX,
         queued_units: u64::MAX,
@@ -45,7 +42,7 @@ impl Limits {
     };
 
     /// The limits of processes of klock's own user, given the machine's memory and the number of descriptors.
-    pub fn of_own(memory: u64, descriptors: u64) -> Self {
+    pub(crate) fn of_own(memory: u64, descriptors: u64) -> Self {
         let bytes = (memory / 4).max(256 << 20);
         Self {
             processes: (descriptors.saturating_sub(256) / DESCRIPTORS_PER_PROCESS).max(16),
@@ -57,7 +54,7 @@ impl Limits {
     }
 
     /// The limits of processes of all other users.
-    pub fn of_others(memory: u64, descriptors: u64) -> Self {
+    pub(crate) fn of_others(memory: u64, descriptors: u64) -> Self {
         let bytes = (160 << 20).min(memory / 16);
         Self {
             processes: 1024.min(descriptors / DESCRIPTORS_PER_PROCESS / 4).max(16),
@@ -79,14 +76,12 @@ const DESCRIPTORS_PER_PROCESS: u64 = 2;
 
 /// Something that a process makes klock remember or do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub(crate) enum Item {
     /// The mappings of a new image, whose text has this many bytes.
     Mappings(u64),
-    /// A thread session.
     Session,
     /// A new stack of this many frames.
     Stack(u64),
-    /// This many new locks.
     Locks(u64),
     /// A unit in which no record begins.
     InvalidUnit,
@@ -110,18 +105,15 @@ impl Item {
 
 /// The reason why the recording of a process ended before the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub(crate) enum Excess {
     /// More than this number of thread sessions.
     Sessions(u64),
-    /// More than this number of stacks.
     Stacks(u64),
-    /// More than this number of locks.
     Locks(u64),
     /// More than this number of units in which no record begins.
     InvalidUnits(u64),
     /// Too many losses.
     Losses,
-    /// More than this number of bytes for one process.
     ProcessBytes(u64),
     /// More than this number of bytes for all processes of the group.
     Bytes(u64),

@@ -1,23 +1,23 @@
 //! One round of draining: copies what the threads of each process wrote since the last one, as far as it may be queued.
 
 use std::{
+    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use trace_format::preload::{UNIT_BYTES, pool::Cursor, state};
 
-use super::{
-    super::{
-        batch::{Batch, Chunk, ThreadExit, ThreadSession},
-        budget::{Excess, Item},
-        queue::{DrainQueue, NewProcess},
-        region::{OwnedChunks, SlotFacts},
-        spool::Spool,
-    },
-    identity::Identity,
+use super::super::{
+    batch::{Batch, Chunk, ThreadExit, ThreadSession},
+    budget::{Excess, Item},
+    region::{OwnedChunks, SlotFacts},
+    spool::Spool,
 };
-use crate::system::clocks::monotonic_ns;
+use crate::{
+    preload::queue::{DrainQueue, NewProcess},
+    system::clocks::monotonic_ns,
+};
 
 /// The delay after which a thread's mark that it is busy is visible. A processor writes out its stores within a fraction of a
 /// microsecond; this is plenty.
@@ -45,7 +45,6 @@ pub(super) enum Flow {
     High,
 }
 
-/// A process that is drained.
 pub(super) struct Process {
     pub(super) new: NewProcess,
     pub(super) slots: Vec<SlotState>,
@@ -71,10 +70,8 @@ impl Process {
     }
 }
 
-/// A slot of a process.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SlotState {
-    /// The session that has not ended.
     pub(super) session: Option<Session>,
 }
 
@@ -107,7 +104,6 @@ impl Session {
     }
 }
 
-/// One round of draining.
 pub(super) struct Round<'a> {
     pub(super) queue: &'a DrainQueue,
     pub(super) spool: &'a Spool,
@@ -317,4 +313,48 @@ fn take_idle_chunk(
         }
         Some(_) => {}
     }
+}
+
+// Finds out which thread of a process a session belongs to. In: the id that the thread claims. Out: the id as klock sees it.
+
+/// The thread of a session, as klock sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub(super) tid: u32,
+    /// The process has this thread now.
+    pub(super) is_seen: bool,
+}
+
+impl Identity {
+    /// Finds the thread that claims an id. Whatever it claims, its records belong to its process.
+    pub(super) fn of(process: &NewProcess, own_tid: u32, queue: &DrainQueue) -> Self {
+        let pid = process.image.pid;
+        let tid = if process.same_ids { Some(own_tid) } else { tid_of_namespace(pid, own_tid) };
+        let first = Self { tid: pid, is_seen: true };
+        match tid {
+            // No thread has this id.
+            None | Some(0) => first,
+            Some(tid) if task_exists(&format!("{pid}/task/{tid}")) => Self { tid, is_seen: true },
+            Some(tid) if task_exists(&tid.to_string()) => {
+                queue.count_foreign();
+                first
+            }
+            Some(tid) => Self { tid, is_seen: false },
+        }
+    }
+}
+
+fn task_exists(task: &str) -> bool {
+    fs::exists(format!("/proc/{task}")).unwrap_or(false)
+}
+
+/// Finds the thread of a process that has this id in the process's own PID namespace, which `NSpid` lists last.
+fn tid_of_namespace(pid: u32, own_tid: u32) -> Option<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    tasks.flatten().find_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let own: u32 = ids.split_ascii_whitespace().next_back()?.parse().ok()?;
+        (own == own_tid).then(|| task.file_name().to_str()?.parse().ok())?
+    })
 }

@@ -42,7 +42,6 @@ struct Sessions {
     lost: BTreeMap<u32, u64>,
 }
 
-/// Collects what is in the spool.
 fn collect(spool: &Spool, names: &mut BTreeMap<u32, u32>, found: &mut Sessions) {
     while let Some(batch) = spool.pop(vec![]) {
         for (number, chunk) in batch.chunks {

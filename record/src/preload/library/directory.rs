@@ -6,7 +6,10 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -15,27 +18,19 @@ use rustix::{
     io::Errno,
 };
 
-use super::naming::{MODE, fits_into_preload};
-
 /// The reason why a directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// No absolute path is in the environment.
     #[error("{names} is not set to an absolute path")]
     NotSet { names: &'static str },
-    /// LD_PRELOAD cannot name it.
     #[error("LD_PRELOAD cannot hold the spaces, colons or dollars of {}", path.display())]
     Characters { path: PathBuf },
-    /// Other users can write it.
     #[error("others can write to {}", path.display())]
     Writable { path: PathBuf },
-    /// It belongs to another user.
     #[error("{} belongs to user {uid}", path.display())]
     Owner { path: PathBuf, uid: u32 },
-    /// Nothing in it can be executed.
     #[error("{} is mounted noexec", path.display())]
     NoExec { path: PathBuf },
-    /// A system call failed.
     #[error("{}: {}", path.display(), crate::setup::launch::system_message(source))]
     System {
         path: PathBuf,
@@ -163,4 +158,17 @@ fn step(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<OwnedFd, Re
         return Err(Refusal::Writable { path: path.to_owned() });
     }
     Ok(fd)
+}
+
+// Names and permissions of the library's files.
+
+/// Start and end of the names of all versions, which appear in the mappings of recorded processes.
+pub(super) const PREFIX: &str = "libklock_preload-";
+pub(super) const SUFFIX: &str = ".so";
+/// Permissions of the directory and of the file, regardless of the umask: the command may change its user.
+pub(super) const MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Whether LD_PRELOAD can hold a path: it separates paths by spaces and colons, and the loader replaces words after a `$`.
+pub(super) fn fits_into_preload(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| b" :$\t\n\r".contains(byte))
 }

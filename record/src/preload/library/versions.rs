@@ -17,10 +17,7 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 
 use crate::system::procfs;
 
-use super::{
-    directory::{self, Directory},
-    naming::{PREFIX, SUFFIX},
-};
+use super::directory::{self, Directory, PREFIX, SUFFIX};
 
 /// The file whose lock recordings share.
 const LOCK: &str = ".lock";

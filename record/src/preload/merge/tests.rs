@@ -40,7 +40,6 @@ fn batch(settled_ns: u64, chunks: Vec<(u32, Chunk)>, busy: &[u32]) -> Batch {
     Batch { settled_ns, chunks, busy: busy.to_vec(), ..Batch::default() }
 }
 
-/// The times of the emitted records.
 fn emitted(merger: &mut Merger, bound_ns: u64) -> Vec<u64> {
     let mut out = Vec::new();
     merger.emit(bound_ns, &mut usize::MAX.clone(), |ts_ns, _, step| {

@@ -6,18 +6,14 @@ use std::time::Instant;
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
-    /// The process that connected.
     pub(super) pid: u32,
-    /// Its user at that time.
     pub(super) uid: u32,
 }
 
 /// A connection that has not sent its request.
 #[derive(Debug)]
 pub(super) struct Waiting<C> {
-    /// The connection.
     pub(super) connection: C,
-    /// Its other end.
     pub(super) peer: Credentials,
     deadline: Instant,
 }

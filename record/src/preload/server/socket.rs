@@ -1,101 +1,150 @@
 //! The socket's system calls. None of them waits.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     mem::MaybeUninit,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
 };
 
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, recv, sendmsg, socket_with,
+};
 use trace_format::preload::{Hello, MAGIC};
+
+use super::half_open::Credentials;
+use crate::{setup::launch, system::procfs};
 
 /// Maximum number of connections that wait to be accepted. Others wait in connect, so that one who connects without end has one place
 /// among those who wait, not thousands.
-const BACKLOG: libc::c_int = 64;
+const BACKLOG: i32 = 64;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Listens at an abstract socket.
 pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no memory is involved; a returned descriptor is ours alone.
-    let socket = unsafe { owned(libc::socket(libc::AF_UNIX, kind, 0)) }?;
-    let (address, bytes) = abstract_address(name);
-    // SAFETY: the address is ours and outlives the call.
-    let failed = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) != 0
-            || libc::listen(socket.as_raw_fd(), BACKLOG) != 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }
 
-/// Accepts the next connection.
 pub(super) fn accept(socket: &OwnedFd) -> io::Result<OwnedFd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no memory is involved; a returned descriptor is ours alone.
-    unsafe { owned(libc::accept4(socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)) }
+    Ok(accept_with(socket, FLAGS)?)
 }
 
 /// Receives a request. Descriptors that come with it are closed by the kernel, because there is no room for them.
 pub(super) fn receive(connection: BorrowedFd<'_>) -> io::Result<Hello> {
-    let mut hello = Hello::default();
-    // SAFETY: it is ours, consists of integers, and outlives the call.
-    let count = unsafe {
-        libc::recv(
-            connection.as_raw_fd(),
-            (&raw mut hello).cast(),
-            size_of::<Hello>(),
-            libc::MSG_TRUNC | libc::MSG_DONTWAIT,
-        )
-    };
+    const BYTES: usize = size_of::<Hello>();
+    let mut bytes = [0; BYTES];
+    let (_, count) = recv(connection, &mut bytes, RecvFlags::TRUNC | RecvFlags::DONTWAIT)?;
+    // SAFETY: it consists of integers, so any bytes of its size are valid; nothing is assumed about their alignment.
+    let hello: Hello = unsafe { bytes.as_ptr().cast::<Hello>().read_unaligned() };
     match count {
-        -1 => Err(io::Error::last_os_error()),
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        count if count == size_of::<Hello>() as isize && hello.magic == MAGIC => Ok(hello),
+        BYTES if hello.magic == MAGIC => Ok(hello),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-/// Sends one byte, and with it a descriptor.
 pub(super) fn send(connection: BorrowedFd<'_>, descriptor: &OwnedFd) -> io::Result<()> {
-    let fd = descriptor.as_raw_fd();
-    let mut byte = 1_u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Aligned as a header of control data is.
-    let mut control = [0_u64; 8];
-    // SAFETY: everything that the message points to is ours and outlives the call; there is room for one descriptor.
-    let sent = unsafe {
-        let mut message = MaybeUninit::<libc::msghdr>::zeroed().assume_init();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(size_of_val(&fd) as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of_val(&fd) as u32) as _;
-        libc::CMSG_DATA(header).cast::<libc::c_int>().write_unaligned(fd);
-        libc::sendmsg(connection.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
-    };
-    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(connection, &[IoSlice::new(&[1])], &mut control, flags)?;
+    Ok(())
 }
 
-/// The address of an abstract socket, and its length.
-pub(in crate::preload) fn abstract_address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
-    let mut address =
-        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
-    for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    let bytes = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-    (address, bytes as libc::socklen_t)
+// The identity of a process that asks for a region: what the kernel reports about the other end of the connection, not what the
+// process claims.
+
+/// A process, and a descriptor that keeps its identity: a PID alone may be another process's by now.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Its PID and user.
+    pub(super) credentials: Credentials,
+    /// Becomes readable when the process exits; `None` if the kernel has no such descriptors.
+    pub(super) exit: Option<OwnedFd>,
+    started: Option<u64>,
 }
 
-/// Takes a descriptor that a system call returned.
-///
-/// # Safety
-/// The descriptor, unless it is negative, belongs to the caller.
-unsafe fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+impl Peer {
+    /// Identifies the process at the other end of a connection.
+    pub(super) fn of(connection: BorrowedFd<'_>, credentials: Credentials) -> io::Result<Self> {
+        match peer_pidfd(connection) {
+            Ok(exit) => Ok(Self { credentials, exit: Some(exit), started: None }),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Self::by_pid(credentials),
+            Err(error) => Err(error),
+        }
     }
-    // SAFETY: the caller's obligation.
+
+    /// Identifies the process on kernels before 6.5. A process that takes over the PID between the connection and this call is
+    /// not noticed; one that takes it over later is.
+    fn by_pid(credentials: Credentials) -> io::Result<Self> {
+        let started = procfs::start_ticks(credentials.pid)?;
+        let exit = launch::pidfd(credentials.pid);
+        let peer = Self { credentials, exit, started: Some(started) };
+        if peer.is_running() { Ok(peer) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Returns whether the process still exists, so that everything read about its PID so far is about this process.
+    pub(super) fn is_running(&self) -> bool {
+        let now = || procfs::start_ticks(self.credentials.pid);
+        let same = self.started.is_none_or(|started| now().is_ok_and(|now| now == started));
+        same && !self.exit.as_ref().is_some_and(launch::has_exited)
+    }
+}
+
+/// Returns the PID and the user of the process that connected.
+pub(super) fn credentials(connection: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    socket_option(connection.as_raw_fd(), libc::SO_PEERCRED, &mut peer)?;
+    // A process outside of our PID namespace has no id here.
+    let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0).ok_or(io::ErrorKind::PermissionDenied)?;
+    Ok(Credentials { pid, uid: peer.uid })
+}
+
+/// Returns a descriptor of the process that connected (Linux 6.5).
+fn peer_pidfd(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: RawFd = -1;
+    socket_option(connection.as_raw_fd(), libc::SO_PEERPIDFD, &mut fd)?;
+    // SAFETY: the kernel returned a new descriptor, which is ours alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn socket_option<T>(fd: RawFd, option: libc::c_int, value: &mut T) -> io::Result<()> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: both are ours, plain integers, and outlive the call.
+    let failed = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, std::ptr::from_mut(value).cast(), &raw mut bytes)
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself_until_it_exits() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let credentials = Credentials { pid: child.id(), uid: 0 };
+        let peer = Peer::by_pid(credentials).unwrap();
+        assert!(peer.exit.is_some() && peer.is_running());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!peer.is_running());
+        assert!(Peer::by_pid(credentials).is_err());
+    }
+
+    #[test]
+    fn another_start_time_is_another_process() {
+        let credentials = Credentials { pid: std::process::id(), uid: 0 };
+        let peer = Peer::by_pid(credentials).unwrap();
+        let earlier = Peer { started: peer.started.map(|ticks| ticks - 1), ..peer };
+        assert!(!earlier.is_running());
+    }
 }

@@ -25,11 +25,9 @@ pub struct Field {
 /// A per-CPU variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// The variable's name.
     pub name: String,
     /// Offset in a CPU's per-CPU area.
     pub offset: u64,
-    /// Size in bytes.
     pub bytes: u64,
     type_id: u32,
 }
@@ -60,21 +58,18 @@ impl Field {
         u64::try_from(value >> shift & mask).ok()
     }
 
-    /// Returns the offset in bytes.
     pub fn offset(self) -> u64 {
         u64::from(self.start / 8)
     }
 }
 
 impl TypeInfo {
-    /// Reads a BTF file.
     pub fn read(path: &Path) -> Result<Self, String> {
         // The library's reader of files makes a system call for each type.
         let bytes = fs::read(path).map_err(|e| e.to_string())?;
         Btf::from_bytes(&bytes).map(|btf| Self { btf }).map_err(|e| e.to_string())
     }
 
-    /// Returns the size of a structure in bytes.
     pub fn size(&self, structure: &str) -> Option<u64> {
         Some(self.structure(structure)?.size() as u64)
     }
@@ -84,12 +79,10 @@ impl TypeInfo {
         self.field_in(&self.structure(structure)?, member, MAX_DEPTH)
     }
 
-    /// Returns the offset of a member in bytes.
     pub fn offset(&self, structure: &str, member: &str) -> Option<u64> {
         self.field(structure, member).map(Field::offset)
     }
 
-    /// Returns the value of an enumerator.
     pub fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
         let types = self.btf.resolve_types_by_name(enumeration).ok()?;
         types.iter().find_map(|found| match found {
@@ -122,7 +115,6 @@ impl TypeInfo {
         Some(format!("{structure}{}", self.lock_in_struct(&found, offset, kind, MAX_DEPTH)?))
     }
 
-    /// Returns the path to the lock of this kind at an offset of a variable.
     pub fn lock_in_variable(&self, variable: &Variable, offset: u64, kind: LockKind) -> Option<String> {
         Some(format!("{}{}", variable.name, self.lock_in(variable.type_id, offset, kind, MAX_DEPTH)?))
     }

@@ -16,17 +16,16 @@ use crate::{
     },
 };
 
-mod attachment;
 mod error;
-mod rings;
 mod selection;
 #[cfg(test)]
 mod tests;
 
-pub use attachment::{Attachment, ProbeType};
-pub use error::PlanError;
-pub use rings::{MAX_CPUS, NESTED_RING_BYTES, RING_BYTES, descriptor_ring_bytes};
-pub use selection::{Selection, TargetMode};
+pub(crate) use error::PlanError;
+pub use selection::Selection;
+pub(crate) use selection::{
+    Attachment, MAX_CPUS, NESTED_RING_BYTES, ProbeType, TargetMode, descriptor_ring_bytes,
+};
 
 /// The programs to load and attach, and their settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ impl Plan {
             switches: selection.switches,
             target: selection.target,
             cpus,
-            ring_bytes: selection.ring_bytes.unwrap_or_else(|| rings::default_ring_bytes(cpus)),
+            ring_bytes: selection.ring_bytes.unwrap_or_else(|| selection::default_ring_bytes(cpus)),
             max_stack: selection.max_stack.unwrap_or(127),
             stack_bytes: if facts.types.as_ref().is_some_and(|types| types.task.stack.is_some())
                 && (futex_calls.is_some() || selection.go || selection.off_cpu)
@@ -300,7 +299,6 @@ fn warnings(facts: &HostFacts, kernel_locks: bool, fentry: bool) -> Vec<String> 
 /// Limit of recording locks of Rust.
 const RUST_LIMIT: &str =
     "locks of Rust: contended calls only; acquisitions of a free lock and hold times are not recorded";
-/// Limit of recording locks of Go.
 const GO_LIMIT: &str = "mutexes of Go: contended calls only, by goroutine; acquisitions of a free lock, hold times, sync.RWMutex and channels are \
                         not recorded";
 /// Limits of recording off-CPU time.

@@ -5,7 +5,6 @@ use crate::{options::KernelDepth, setup::filters::Filters};
 /// The events to record, and the sizes to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Kernel locks, and in which depth.
     pub kernel: Option<KernelDepth>,
     /// Futex waits and wakes.
     pub futex: bool,
@@ -61,7 +60,6 @@ impl Selection {
             || self.switches)
     }
 
-    /// Leaves out all locks.
     pub fn without_locks(self) -> Self {
         Self { kernel: None, futex: false, pthread: false, rust: false, go: false, ..self }
     }
@@ -70,11 +68,9 @@ impl Selection {
 /// The rule by which BPF programs decide whether a task is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMode {
-    /// All tasks.
     All,
     /// Processes in the target map and their children.
     Processes,
-    /// Threads in the target map.
     Threads,
     /// Tasks in a cgroup and the cgroups below it.
     Cgroup {
@@ -83,4 +79,91 @@ pub enum TargetMode {
         /// Its depth below the root.
         level: u32,
     },
+}
+
+// Sizes of the rings between the BPF programs and klock.
+
+/// Default size of each CPU's ring of events in bytes.
+pub(crate) const RING_BYTES: usize = 8 << 20;
+/// By default, all rings of events together take no more than this.
+const ALL_RINGS_BYTES: usize = 256 << 20;
+/// Size of each CPU's ring of descriptors in bytes.
+const DESCRIPTOR_RING_BYTES: usize = 256 << 10;
+/// The same if the ring also takes copies of stacks.
+const DESCRIPTOR_RING_BYTES_WITH_STACKS: usize = 4 << 20;
+/// Size of each CPU's rings for nested programs, which interrupted another one, in bytes.
+pub(crate) const NESTED_RING_BYTES: usize = 64 << 10;
+/// Maximum number of CPUs in the BPF programs' maps.
+pub(crate) const MAX_CPUS: u32 = 1024;
+
+/// Returns the size of each CPU's ring of descriptors, given the number of bytes of copied stacks.
+pub(crate) fn descriptor_ring_bytes(stack_bytes: u32) -> usize {
+    if stack_bytes > 0 { DESCRIPTOR_RING_BYTES_WITH_STACKS } else { DESCRIPTOR_RING_BYTES }
+}
+
+/// Returns the default size, or the largest power of two that keeps all rings within their limit.
+pub(crate) fn default_ring_bytes(cpus: u32) -> usize {
+    let each = ALL_RINGS_BYTES / usize::try_from(cpus).unwrap_or(usize::MAX).max(1);
+    let power = 1_usize << each.max(1).ilog2();
+    power.clamp(64 << 10, RING_BYTES)
+}
+
+// A BPF program and the hook that it is attached to.
+
+/// A BPF program to attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    Raw {
+        program: &'static str,
+        tracepoint: &'static str,
+    },
+    /// A system call tracepoint.
+    Syscall {
+        program: &'static str,
+        /// The tracepoint, in the group `syscalls`.
+        tracepoint: String,
+    },
+    /// The entry or return of a kernel function.
+    Function {
+        program: String,
+        probe: ProbeType,
+        function: &'static str,
+        /// Whether recording fails without this probe, because holds would never end. Other probes may be skipped.
+        required: bool,
+    },
+}
+
+impl Attachment {
+    pub(crate) fn raw(program: &'static str, tracepoint: &'static str) -> Self {
+        Self::Raw { program, tracepoint }
+    }
+
+    /// Returns the attachment to a function, whose program is named after it: `fexit_mutex_lock`.
+    pub(crate) fn function(probe: ProbeType, name: &str, function: &'static str, required: bool) -> Self {
+        Self::Function { program: format!("{}_{name}", probe.prefix()), probe, function, required }
+    }
+}
+
+/// A type of probe on a kernel function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeType {
+    /// At the entry, by a trampoline (5.5).
+    Fentry,
+    /// At the return, with access to the arguments (5.5).
+    Fexit,
+    /// At the entry, by a breakpoint or ftrace.
+    Kprobe,
+    Kretprobe,
+}
+
+impl ProbeType {
+    /// Returns the prefix of the names of its programs.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry",
+            Self::Fexit => "fexit",
+            Self::Kprobe => "kprobe",
+            Self::Kretprobe => "kretprobe",
+        }
+    }
 }

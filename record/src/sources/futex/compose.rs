@@ -5,8 +5,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, LockKind};
 
 use crate::compose::{
-    context::Context,
-    header::{Header, OffCpuTimes, OpenWait, TaskKey, errno_of},
+    header::{Context, Header, OffCpuTimes, OpenWait, TaskKey, errno_of},
     user::WaitTarget,
 };
 
@@ -29,7 +28,6 @@ struct Open {
 enum Owner {
     /// None that is known: it is a wait of its own.
     Itself(OpenWait),
-    /// A pthread call.
     Call(WaitTarget, Option<OffCpuTimes>),
 }
 
@@ -82,7 +80,6 @@ impl FutexWaits {
         None
     }
 
-    /// Forgets the wait of a task that is gone.
     pub(crate) fn forget(&mut self, key: TaskKey) {
         self.open.remove(&key);
     }

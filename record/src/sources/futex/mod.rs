@@ -24,7 +24,6 @@ pub enum FutexPlan {
     Tracepoints,
 }
 
-/// Returns the plan for this machine.
 pub(crate) fn plan(facts: &HostFacts, preference: ProbePreference) -> FutexPlan {
     let has_all =
         |method: &ProbeMethod| calls(facts).all(|call| functions_for(facts, *method).contains(call.function));

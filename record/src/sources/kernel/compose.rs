@@ -4,14 +4,12 @@
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockKind, Mode, kernel_functions::KernelFunction};
 
-use super::{flags::kind_of, functions::Functions};
+use super::functions::{Functions, kind_of};
 use crate::compose::{
-    context::Context,
-    header::{Header, OffCpuTimes, OpenWait, TaskKey},
+    header::{Context, Header, OffCpuTimes, OpenWait, TaskKey},
     locks::Space,
 };
 
-/// The waits that are open.
 #[derive(Debug, Default)]
 pub(crate) struct KernelWaits {
     /// By task and lock: an interrupt may wait for a spinlock inside a task's wait for another lock.

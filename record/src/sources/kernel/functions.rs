@@ -6,13 +6,11 @@
 use rustc_hash::FxHashMap;
 use trace_format::{
     CallKind, Event, EventKind, LockId, LockKind, Mode,
-    kernel_functions::{Action, KernelFunction},
+    kernel_functions::{self, Action, KernelFunction, kinds, lcb},
 };
 
-use super::flags::kind_of;
 use crate::compose::{
-    context::Context,
-    header::{Header, OpenWait, TaskKey},
+    header::{Context, Header, OpenWait, TaskKey},
     locks::Space,
 };
 
@@ -134,6 +132,23 @@ fn release(at: &Header, address: u64, function: &KernelFunction, context: &mut C
 fn lock(at: &Header, address: u64, function: &KernelFunction, context: &mut Context<'_>) -> (LockId, Mode) {
     let (kind, mode) = kind_of(function.flags);
     (context.locks.id(Space::Kernel, address, kind, at.ts_ns), mode)
+}
+
+// The kind and the mode of a kernel lock, from the flags of `contention_begin`.
+
+/// The kind of lock that the flags mean and the mode in which it is wanted, as `perf lock contention` reads them.
+pub(crate) fn kind_of(flags: u8) -> (LockKind, Mode) {
+    let mode = if flags & lcb::READ != 0 { Mode::Shared } else { Mode::Exclusive };
+    let kind = match kernel_functions::kind(flags) {
+        kinds::MUTEX => LockKind::Mutex,
+        kinds::RTMUTEX => LockKind::RtMutex,
+        kinds::RWSEM => LockKind::RwSem,
+        kinds::PERCPU_RWSEM => LockKind::PercpuRwSem,
+        kinds::SPINLOCK => LockKind::SpinLock,
+        kinds::RWLOCK => LockKind::RwLock,
+        _ => LockKind::Semaphore,
+    };
+    (kind, mode)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Plans how kernel locks are recorded: which functions are probed, for which kinds, and what stays unseen.
 
 pub(crate) mod compose;
-mod flags;
 mod functions;
 
 use std::{collections::BTreeSet, fmt};
@@ -21,7 +20,6 @@ use crate::{
     },
 };
 
-/// The plan for kernel locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelPlan {
     /// Whether waits are recorded by the contention tracepoints, rather than by probes on slow paths.
@@ -37,9 +35,7 @@ pub struct KernelPlan {
 /// A pair of probe types for entries and returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMethod {
-    /// fentry and fexit.
     Fentry,
-    /// kprobe and kretprobe.
     Kprobe,
 }
 
@@ -52,7 +48,6 @@ impl fmt::Display for ProbeMethod {
     }
 }
 
-/// Returns the plan for this machine.
 pub(crate) fn plan(
     facts: &HostFacts,
     depth: KernelDepth,
@@ -116,7 +111,6 @@ fn is_acquiring(action: Action) -> bool {
     )
 }
 
-/// Returns the functions that can be probed by this method.
 pub(crate) fn functions_for(facts: &HostFacts, method: ProbeMethod) -> &BTreeSet<&'static str> {
     match (method, &facts.types) {
         (ProbeMethod::Fentry, Some(types)) => &types.functions,

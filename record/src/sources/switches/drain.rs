@@ -24,7 +24,6 @@ const TIMEOUT: Duration = Duration::from_millis(20);
 /// The most switches that wait for the recording, some 170 MB. Beyond it the rings fill, and what finds no room is counted.
 const MAX_PENDING: usize = 1 << 22;
 
-/// The rings, and what came out of them.
 #[derive(Debug)]
 pub(crate) struct Rings {
     /// By CPU.
@@ -35,7 +34,6 @@ pub(crate) struct Rings {
     pub(crate) lost: Vec<(u32, u64)>,
     pub(crate) delivered: u64,
     pub(crate) undecodable: u64,
-    /// The copy of a ring.
     bytes: Vec<u8>,
 }
 
@@ -44,7 +42,6 @@ impl Rings {
         Self { rings, pending: Vec::new(), lost: Vec::new(), delivered: 0, undecodable: 0, bytes: Vec::new() }
     }
 
-    /// Empties all rings.
     pub(crate) fn drain(&mut self) {
         let Self { rings, pending, lost, delivered, undecodable, bytes } = self;
         for (_, ring) in rings {
@@ -64,7 +61,6 @@ impl Rings {
     }
 }
 
-/// Adds to the losses of a CPU.
 pub(crate) fn add_loss(lost: &mut Vec<(u32, u64)>, cpu: u32, count: u64) {
     match lost.iter_mut().find(|(of, _)| *of == cpu) {
         Some((_, sum)) => *sum = sum.saturating_add(count),
@@ -80,7 +76,6 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Starts the thread.
     pub(crate) fn start(rings: Rings) -> io::Result<Self> {
         let events = rings.rings.iter().map(|(_, ring)| ring.descriptor()).collect::<io::Result<Vec<_>>>()?;
         let shared = Arc::new((Mutex::new(rings), AtomicBool::new(false)));

@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) mod compose;
 mod drain;
-pub mod records;
+pub(crate) mod records;
 mod ring;
 
 use drain::{Drain, Rings, add_loss};
@@ -32,35 +32,24 @@ const PROGRAM: &str = "switches";
 /// The reason why switches are not recorded, as a sentence without its end.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchesError {
-    /// The sysctl reserves perf events for root.
     #[error(
         "kernel.perf_event_paranoid is {level}, which reserves perf events for root; sysctl kernel.perf_event_paranoid=2 allows them"
     )]
-    Paranoid {
-        /// Its value.
-        level: i64,
-    },
-    /// The kernel refused.
+    Paranoid { level: i64 },
     #[error(
         "the kernel refuses perf events ({0}); a filter of system calls, as containers have, may be the reason"
     )]
     Refused(#[source] io::Error),
-    /// The rings would exceed the limit on locked memory.
     #[error(
         "there is no room for the rings in the memory that a user may lock ({0}); raise kernel.perf_event_mlock_kb, or ulimit -l"
     )]
     Memory(#[source] io::Error),
-    /// A lossless recording may lose nothing.
     #[error("with --lossless, records of switches could be lost")]
     Lossless,
-    /// Each thread would get too many events.
     #[error(
         "this machine has {cpus} CPUs, and an event on each of them would slow down the start of every thread"
     )]
-    Cpus {
-        /// Their number.
-        cpus: usize,
-    },
+    Cpus { cpus: usize },
 }
 
 impl SwitchesError {
@@ -152,7 +141,7 @@ fn check_count(cpus: Vec<u32>) -> Result<Vec<u32>, SwitchesError> {
 }
 
 /// Checks whether klock may record the switches of a command, by opening an event that never records.
-pub fn check(paranoid: Option<i64>) -> Result<(), SwitchesError> {
+pub(crate) fn check(paranoid: Option<i64>) -> Result<(), SwitchesError> {
     let first = cpus()?.first().copied().unwrap_or(0);
     let event = ring::open(0, first).map_err(|error| SwitchesError::new(error, paranoid))?;
     Ring::new(event, RING_BYTES).map(drop).map_err(SwitchesError::Memory)
@@ -160,7 +149,6 @@ pub fn check(paranoid: Option<i64>) -> Result<(), SwitchesError> {
 
 /// The origin of the rows that become of switches.
 pub(crate) enum Rows<'a> {
-    /// A BPF program.
     OfProgram {
         /// Only threads that hold a lock have rows.
         holders_only: bool,

@@ -7,22 +7,20 @@ use serde::{Deserialize, Serialize};
 
 /// A record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Switch {
+pub(crate) struct Switch {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub ts_ns: u64,
-    /// The CPU.
     pub cpu: u32,
     /// The process, as klock sees it.
     pub tgid: u32,
     /// The thread, as klock sees it.
     pub tid: u32,
-    /// The event.
     pub action: SwitchAction,
 }
 
 /// An act of a task, or records that the kernel could not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SwitchAction {
+pub(crate) enum SwitchAction {
     /// The task left its CPU.
     Left {
         /// It was still runnable: it was preempted, or gave up the CPU.
@@ -32,10 +30,8 @@ pub enum SwitchAction {
     Returned,
     /// The task was born as a thread of its process, whose creator is this thread.
     Born {
-        /// The creator.
         parent_tid: u32,
     },
-    /// The task exited.
     Exited,
     /// This number of records of the CPU did not fit into the ring.
     Lost(u64),
@@ -56,7 +52,7 @@ const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 /// Calls `each` for each switch, birth of a thread, exit and loss in whole records. Returns the number of invalid records; after one whose size is
 /// impossible, the rest of the bytes counts as one.
-pub fn decode(mut bytes: &[u8], mut each: impl FnMut(Switch)) -> u64 {
+pub(crate) fn decode(mut bytes: &[u8], mut each: impl FnMut(Switch)) -> u64 {
     let mut invalid = 0;
     while !bytes.is_empty() {
         let size = u16_at(bytes, 6).map_or(0, usize::from);

@@ -12,11 +12,12 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::snapshot::Snapshot;
 use crate::{
+    compose::Composer,
     preload::{
         batch::{Batch, Chunk},
         clock::Reading,
+        merge::Merger,
         records::Unit,
     },
     sources::switches::records::Switch,
@@ -73,7 +74,6 @@ impl Writer {
         self.write(SNAPSHOT, |bytes| bytes.extend(packed))
     }
 
-    /// Adds a batch.
     pub(super) fn batch(&mut self, batch: &Batch) -> io::Result<()> {
         let piece = |chunk: &Chunk| match chunk {
             Chunk::Units(units) => Piece::Units(units.len() as u64),
@@ -100,7 +100,6 @@ impl Writer {
         })
     }
 
-    /// Adds switches.
     pub(super) fn switches(&mut self, switches: &[Switch]) -> io::Result<()> {
         let packed = pack(&switches)?;
         self.write(SWITCHES, |bytes| bytes.extend(packed))
@@ -168,7 +167,6 @@ fn pack(value: &impl Serialize) -> io::Result<Vec<u8>> {
     rmp_serde::to_vec(value).map_err(io::Error::other)
 }
 
-/// Decodes the payload of a batch.
 fn batch(payload: &[u8]) -> Option<Batch> {
     let (length, rest) = payload.split_first_chunk::<8>()?;
     let (head, units) = rest.split_at_checked(usize::try_from(u64::from_ne_bytes(*length)).ok()?)?;
@@ -188,4 +186,26 @@ fn batch(payload: &[u8]) -> Option<Batch> {
     };
     let chunks = chunks.into_iter().map(chunk).collect::<Option<_>>()?;
     Some(Batch { settled_ns, reading, chunks, busy })
+}
+
+// The state of a recording at the moment when everything that was drained is composed, or in the merger.
+
+/// The state, to be written.
+#[derive(Debug, Serialize)]
+pub(crate) struct Snapshot<'a> {
+    /// Number of rows of the trace until now.
+    pub(crate) rows: u64,
+    pub(crate) composer: &'a Composer,
+    pub(crate) merger: &'a Merger,
+    /// Switches that are not composed.
+    pub(crate) switches: Vec<Switch>,
+}
+
+/// The state, as it was read.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Restored {
+    pub(crate) rows: u64,
+    pub(crate) composer: Composer,
+    pub(crate) merger: Merger,
+    pub(crate) switches: Vec<Switch>,
 }

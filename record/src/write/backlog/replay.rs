@@ -7,10 +7,7 @@ use std::{
 
 use trace_format::{EventColumns, FormatError, RunInfo, SideRows, recover::TakeRows};
 
-use super::{
-    frames::{Frame, Reader},
-    snapshot::Restored,
-};
+use super::frames::{Frame, Reader, Restored};
 use crate::{
     compose::{
         Composer, ordered,
@@ -82,7 +79,6 @@ pub fn replay(
     Ok(SideRows { stacks: Vec::new(), bare_stacks, locks, tasks })
 }
 
-/// The rest of a recording.
 struct Rest {
     composer: Composer,
     merger: Merger,

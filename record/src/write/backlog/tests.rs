@@ -42,7 +42,6 @@ fn thread() -> impl Strategy<Value = Thread> {
         .prop_map(|(starts_in, steps)| Thread { starts_in, steps })
 }
 
-/// The batches of all threads, and the switches that are drained with each.
 fn drained(threads: &[Thread]) -> Vec<(Batch, Vec<Switch>)> {
     let image = Arc::new(ProcessImage { pid: 7, new_program: true, ts_ns: 1, ..fake::image() });
     let mut reported = vec![Vec::new(); threads.len()];

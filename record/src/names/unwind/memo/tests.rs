@@ -63,7 +63,6 @@ enum Step {
     Copy((Vec<u64>, u64, i32), u64),
     /// The thread walks what was drained.
     Walk,
-    /// Its answer comes.
     Answer,
     /// The thread finds other mappings.
     Remap,

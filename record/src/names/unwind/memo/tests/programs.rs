@@ -13,7 +13,6 @@ enum Step {
     Answer,
     /// The process runs another program.
     Exec,
-    /// The record of that is drained.
     Drain,
 }
 
