@@ -49,7 +49,7 @@ pub(crate) use self::{
     common::{Filters, Output, Rows, Table, Traces},
     export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
     html::Html,
-    plot::{Info, PictureFormat, Plot},
+    plot::{Info, Plot},
     rollup::Rollup,
     whatif::WhatIf,
 };

@@ -95,7 +95,7 @@ const FEWER_TRACES: &[(&str, &str)] = &[
     ),
     (
         "plot",
-        "cannot draw more than two traces: a picture compares one before a change with one after it; draw them in pairs",
+        "cannot draw more than one trace; klock diff compares two, and klock html shows several locks of one",
     ),
     ("recover", "cannot recover several traces at once; recover them one by one"),
 ];
@@ -208,15 +208,12 @@ fn conflict(error: &clap::Error, command: &str) -> Option<String> {
     {
         return Some(answer);
     }
-    let [one, other] = [one, other].map(|option| match name_of(option) {
-        "AFTER" => "a second trace",
-        name => name,
-    });
+    let [one, other] = [one, other].map(name_of);
     let verb = if command == "plot" { "draw" } else { "use" };
     Some(format!("cannot {verb} {one} together with {other}: leave one of them out"))
 }
 
-/// Returns the name of an option or argument as clap shows it: that of `--width <PIXELS>`, `[AFTER]`.
+/// Returns the name of an option or argument as clap shows it: `--width` of `--width <PIXELS>`.
 fn name_of(shown: &str) -> &str {
     let is_bracket = |c| matches!(c, '<' | '>' | '[' | ']' | '.');
     shown

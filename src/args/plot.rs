@@ -7,9 +7,9 @@ use std::{
 
 use analyze::{
     export::folded::Of,
-    plot::{DEFAULT_WIDTH, Theme, WIDTHS, several::MAX_LOCKS},
+    plot::{DEFAULT_WIDTH, Theme, WIDTHS},
 };
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 
 use super::duration::duration;
 
@@ -18,29 +18,19 @@ pub(crate) struct Plot {
     /// The trace to draw.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-    /// Compare TRACE with this one, recorded after a change: the same locks on the same scales.
-    #[arg(value_name = "AFTER", conflicts_with_all = ["locks", "flame", "blame"])]
-    pub(crate) after: Option<PathBuf>,
-    /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn. Several locks, at most six, are
-    /// drawn on one axis.
+    /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn.
     #[arg(long, value_name = "ADDR|#ID|NAME")]
-    pub(crate) lock: Vec<String>,
-    /// Draw the N locks with the most waiting on one axis.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=MAX_LOCKS as i64), conflicts_with_all = ["lock", "flame", "blame"])]
-    pub(crate) locks: Option<u8>,
+    pub(crate) lock: Option<String>,
     /// Draw who waits for whom: holders by their state, and the tasks and code that wait for them.
     #[arg(long, conflicts_with = "flame")]
     pub(crate) blame: bool,
     /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys, wakes or errors.
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, require_equals = true, default_missing_value = "wait")]
     pub(crate) flame: Option<Of>,
-    /// Write the picture to FILE (default: lock.svg, locks.svg, blame.svg, flame.svg or changes.svg), or to stdout if FILE is -. The name's ending sets the
-    /// format.
+    /// Write the picture to FILE (default: lock.svg, locks.svg, blame.svg or flame.svg), or to stdout if FILE is -. A name that ends with
+    /// .png makes a PNG.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write this format, whatever the name of the file.
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) format: Option<PictureFormat>,
     /// Use these colours: light or dark.
     #[arg(long, value_name = "THEME", default_value_t)]
     pub(crate) theme: Theme,
@@ -64,21 +54,11 @@ impl Plot {
         let default = match self {
             Self { flame: Some(_), .. } => "flame.svg",
             Self { blame: true, .. } => "blame.svg",
-            Self { after: Some(_), .. } => "changes.svg",
-            Self { lock, .. } if lock.len() == 1 => "lock.svg",
+            Self { lock: Some(_), .. } => "lock.svg",
             _ => "locks.svg",
         };
         self.output.as_deref().unwrap_or(Path::new(default))
     }
-}
-
-/// A format of pictures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PictureFormat {
-    /// Vector graphics.
-    Svg,
-    /// Pixels.
-    Png,
 }
 
 #[derive(Debug, ClapArgs)]

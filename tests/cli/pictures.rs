@@ -2,13 +2,12 @@
 
 use std::fs;
 
-use crate::support::{Folder, one_wait, write_trace};
+use crate::support::{Folder, one_wait};
 
 /// Draws with these arguments, and returns the text of the file.
 #[track_caller]
 fn drawn(args: &[&str], file: &str) -> String {
     let folder = Folder::new().with_trace(&one_wait());
-    write_trace(&folder.path("after.parquet"), "fedcba9876543210fedcba9876543210", &one_wait());
     folder.klock(&[&["plot"], args].concat()).succeeds();
     fs::read_to_string(folder.path(file)).unwrap()
 }
@@ -18,10 +17,8 @@ fn each_picture_has_a_file_and_a_title_of_its_own() {
     for (args, file, title) in [
         (&[][..], "locks.svg", "Waiting for locks"),
         (&["--lock", "cache_lock"], "lock.svg", "pthread_mutex cache_lock"),
-        (&["--locks", "2"], "locks.svg", "1 lock"),
         (&["--blame"], "blame.svg", "Who waits for whom"),
         (&["--blame", "--lock", "#0"], "blame.svg", "Who waits for whom"),
-        (&["trace.parquet", "after.parquet"], "changes.svg", "Before and after"),
         (&["--flame"], "flame.svg", "Waits by stack"),
         (&["--flame=hold"], "flame.svg", "Holds by stack"),
         (&["--flame=wait_caused"], "flame.svg", "Waits of others, by the stack of the hold"),
@@ -31,12 +28,6 @@ fn each_picture_has_a_file_and_a_title_of_its_own() {
         let picture = drawn(args, file);
         assert!(picture.contains(title) && picture.contains("cache_lock"), "{args:?}");
     }
-}
-
-#[test]
-fn a_lock_that_is_given_by_two_names_is_drawn_once() {
-    let once = drawn(&["--locks", "2"], "locks.svg");
-    assert_eq!(drawn(&["--lock", "#0", "--lock", "cache_lock"], "locks.svg"), once);
 }
 
 #[test]
@@ -50,10 +41,9 @@ fn the_picture_goes_to_a_file_or_to_stdout() {
 }
 
 #[test]
-fn the_ending_of_the_file_or_the_format_makes_a_png() {
+fn the_ending_of_the_file_makes_a_png() {
     let folder = Folder::new().with_trace(&one_wait());
-    for args in [&["-o", "a.png"][..], &["-o", "b.svg", "--format", "png"], &["-o", "c.PNG", "--lock", "#0"]]
-    {
+    for args in [&["-o", "a.png"][..], &["-o", "c.PNG", "--lock", "#0"]] {
         folder.klock(&[&["plot"], args].concat()).succeeds();
         assert!(fs::read(folder.path(args[1])).unwrap().starts_with(b"\x89PNG"), "{args:?}");
     }
@@ -79,23 +69,13 @@ fn all_locks_and_stacks_are_pictures_with_files_of_their_own() {
 #[test]
 fn options_that_exclude_each_other_are_answered_with_one_line() {
     let folder = Folder::new().with_trace(&one_wait());
-    let seven = ["--lock", "#0"].repeat(7);
     for (args, parts) in [
         (&["--blame", "--flame"][..], &["--blame", "--flame", "leave one of them out"][..]),
-        (&["--locks", "2", "--lock", "#0"], &["--locks", "--lock", "leave one of them out"]),
-        (&["--locks", "2", "--blame"], &["--locks", "--blame", "leave one of them out"]),
-        (&["a.parquet", "b.parquet", "--flame"], &["a second trace", "--flame", "leave one of them out"]),
-        (&["--locks", "1"], &["invalid --locks '1'", "2 to 6"]),
-        (&["--locks", "7"], &["invalid --locks '7'", "2 to 6"]),
+        (&["a.parquet", "b.parquet"], &["more than one trace", "klock diff", "klock html"]),
+        (&["--lock", "#0", "--lock", "#1"], &["--lock", "several times"]),
         (&["--width", "100"], &["invalid --width '100'", "640 to 8192"]),
         (&["--flame=speed"], &["invalid weight 'speed'", "wait_caused"]),
-        (&["--lock", "#0", "--lock", "#1", "--flame"], &["several locks", "give one --lock"]),
-        (
-            &["trace.parquet", "trace.parquet", "--lock", "a", "--lock", "b"],
-            &["two traces", "give one --lock"],
-        ),
-        (&seven[..], &["7 locks", "at most 6 times"]),
-        (&["--lock", "#0", "--lock", "none"], &["none", "cache_lock"]),
+        (&["--lock", "none"], &["none", "cache_lock"]),
     ] {
         let outcome = folder.klock(&[&["plot"], args].concat());
         let code = if args.contains(&"none") { 1 } else { 2 };

@@ -253,7 +253,7 @@ fn a_command_that_takes_one_trace_says_why_and_info_takes_several() {
         &["html", "a.parquet", "b.parquet"],
         &["cannot put several traces on one page", "for each trace"],
     );
-    refused(&["plot", "a.parquet", "b.parquet", "c.parquet"], &["cannot draw more than two traces"]);
+    refused(&["plot", "a.parquet", "b.parquet", "c.parquet"], &["cannot draw more than one trace"]);
     refused(&["recover", "a.parquet", "b.parquet"], &["one by one"]);
     let folder = Folder::new().with_trace(&one_wait());
     write_trace(&folder.path("other.parquet"), "cd", &one_wait());

@@ -132,17 +132,6 @@ impl Selection {
         self.min_wait_ns.is_none() && self.window.from_ns.is_none()
     }
 
-    /// Selects these locks instead.
-    pub(crate) fn select_only(&mut self, locks: impl Iterator<Item = LockId>) {
-        self.all_locks = false;
-        self.locks.fill(false);
-        for lock in locks {
-            if let Some(selected) = usize::try_from(lock.0).ok().and_then(|at| self.locks.get_mut(at)) {
-                *selected = true;
-            }
-        }
-    }
-
     /// Whether any interval is selected, whatever its lock.
     pub(crate) fn is_of_everything(&self) -> bool {
         self.all_locks && self.is_of_any_interval && !self.locks.contains(&false)

@@ -14,7 +14,6 @@ mod grid;
 pub(crate) mod history;
 mod holders;
 mod kept;
-mod of_locks;
 mod overall;
 mod replay;
 mod survey;
@@ -27,9 +26,7 @@ pub(crate) use busiest::busiest_run;
 pub use chart::{
     Blocker, Chart, HolderShare, Lane, LaneSubject, MAX_LANES, MAX_SITES, Site, Span, Totals, Track, Waiters,
 };
-pub(super) use compute::of_locks;
 pub use compute::{Query, of_lock};
 pub use grid::{Grid, MAX_COLUMNS};
-pub(super) use of_locks::OfLocks;
 pub use overall::{Band, Distribution, Latencies, LatencyCell, Overall, RANKS};
 pub use track::{Cell, cells};

@@ -22,7 +22,7 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Input, readers,
+        readers,
         trust::{About, Trust},
     },
     output::{Column, Format, Page, column::select, json, write_rows},
@@ -65,24 +65,6 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
     let sides = (Side::of(base, options), Side::of(new, options));
     let (before, after) = both(sides, || Side::empty(base), || Side::empty(new))?;
     Ok(compare(before, after, Resampling::of(base.len(), new.len()), options, Metric::ALL))
-}
-
-/// Compares two recordings by some metrics, whose sums were gathered.
-pub(crate) fn of_sides(before: Side, after: Side, options: &Options, metrics: &[Metric]) -> Diff {
-    compare(before, after, Resampling::of(1, 1), options, metrics)
-}
-
-/// Gathers the sums of one recording, the only input, for some metrics.
-///
-/// # Errors
-///
-/// The trace cannot be read.
-pub(crate) fn gather<'a>(
-    inputs: &'a [Input<'a>],
-    options: &'a Options,
-    metrics: &[Metric],
-) -> Result<side::Gathered<'a>, AnalyzeError> {
-    side::Gathered::new(inputs, options, metrics)
 }
 
 /// Returns two sides, of which one may be empty because the filter finds nothing in it.

@@ -18,35 +18,26 @@ use crate::{
     export::folded,
     plot::{
         blame::{Blame, blame},
-        changes::{Changes, changes},
         flame::flame,
         lanes::{Query, of_lock},
         overview::{Overview, overview},
-        several::{most_waited, several},
     },
+    tables::{key::Key, report},
     testing::{Parts, TestTrace, committed},
 };
 
-/// The committed traces, and the trace that each is compared with.
-pub(super) const COMMITTED: [(&str, &str); 5] = [
-    ("demo", "demo"),
-    ("kernel", "kernel"),
-    ("redis", "redis_one"),
-    ("memcached", "memcached"),
-    ("threads_64", "threads_64"),
-];
+/// The committed traces.
+pub(super) const COMMITTED: [&str; 5] = ["demo", "kernel", "redis", "memcached", "threads_64"];
 
 /// The looks: width in pixels and theme. The first is kept as a whole.
 pub(super) const LOOKS: [(u32, Theme); 4] =
     [(800, Theme::Light), (800, Theme::Dark), (1600, Theme::Light), (1600, Theme::Dark)];
 
 /// The kinds of pictures, and whether they are kept as a whole: flame graphs of other weights differ in widths only.
-pub(super) const KINDS: [(Kind, bool); 9] = [
+pub(super) const KINDS: [(Kind, bool); 7] = [
     (Kind::Locks, true),
     (Kind::Lock, true),
-    (Kind::Several, true),
     (Kind::Blame, true),
-    (Kind::Changes, true),
     (Kind::Flame(folded::Of::Wait), true),
     (Kind::Flame(folded::Of::Hold), false),
     (Kind::Flame(folded::Of::WaitCaused), false),
@@ -60,9 +51,7 @@ const MILLION: usize = 1_000_000;
 pub(super) enum Kind {
     Locks,
     Lock,
-    Several,
     Blame,
-    Changes,
     Flame(folded::Of),
 }
 
@@ -71,9 +60,7 @@ impl std::fmt::Display for Kind {
         match self {
             Self::Locks => f.write_str("locks"),
             Self::Lock => f.write_str("lock"),
-            Self::Several => f.write_str("several"),
             Self::Blame => f.write_str("blame"),
-            Self::Changes => f.write_str("changes"),
             Self::Flame(weight) => write!(f, "flame_{weight}"),
         }
     }
@@ -85,35 +72,42 @@ pub(super) struct Subject<'a> {
     trace: &'a Trace,
     overview: Overview,
     blame: Blame,
-    changes: Changes,
-    locks: Vec<LockId>,
+    /// The lock with the most waiting.
+    lock: LockId,
 }
 
 impl<'a> Subject<'a> {
-    pub(super) fn new(name: &'a str, trace: &'a Trace, after: &Trace) -> Self {
+    pub(super) fn new(name: &'a str, trace: &'a Trace) -> Self {
         let all = Filter::default();
         Self {
             name,
             trace,
             overview: overview(trace, &all).unwrap(),
             blame: blame(trace, &all).unwrap(),
-            changes: changes(trace, after, &all).unwrap(),
-            locks: most_waited(trace, &all, 3).unwrap(),
+            lock: most_waited(trace),
         }
     }
 
     pub(super) fn draw(&self, kind: Kind, look: &Options) -> Result<String, AnalyzeError> {
         match kind {
             Kind::Locks => overview_svg(&self.overview, look),
-            Kind::Lock => {
-                let lock = self.locks.first().copied().unwrap_or(LockId(0));
-                svg(&of_lock(self.trace, &Query { lock, window: None, columns: look.columns() })?, look)
-            }
-            Kind::Several => several_svg(&several(self.trace, &self.locks, None, look.columns())?, look),
+            Kind::Lock => svg(
+                &of_lock(self.trace, &Query { lock: self.lock, window: None, columns: look.columns() })?,
+                look,
+            ),
             Kind::Blame => blame_svg(&self.blame, look),
-            Kind::Changes => changes_svg(&self.changes, look),
             Kind::Flame(weight) => flame(self.trace, weight, &Filter::default(), look),
         }
+    }
+}
+
+/// Returns the lock with the most waiting; lock 0 if there is none.
+fn most_waited(trace: &Trace) -> LockId {
+    let options = report::Options { limit: Some(1), allow_loss: true, ..report::Options::default() };
+    let report = report::report(std::slice::from_ref(trace), &options).unwrap();
+    match report.rows.first().map(|row| &row.key) {
+        Some(Key::Lock { lock_id, .. }) => LockId(*lock_id),
+        _ => LockId(0),
     }
 }
 
@@ -221,12 +215,11 @@ pub(super) fn made() -> [(&'static str, TestTrace); 3] {
 #[test]
 fn pictures_of_all_kinds_and_traces_are_drawn_as_expected() {
     let mut goldens = Goldens::new();
-    for (name, after) in COMMITTED {
-        let trace = committed(name);
-        goldens.add(&Subject::new(name, &trace, &committed(after)), true);
+    for name in COMMITTED {
+        goldens.add(&Subject::new(name, &committed(name)), true);
     }
     for (name, test) in made() {
-        goldens.add(&Subject::new(name, &test.trace, &test.trace), true);
+        goldens.add(&Subject::new(name, &test.trace), true);
     }
     goldens.finish("digests.txt");
 }
@@ -239,7 +232,7 @@ fn pictures_of_a_million_events_are_drawn_as_expected_and_stay_small() {
     }
     let mut goldens = Goldens::new();
     let test = million_events();
-    let subject = Subject::new("million", &test.trace, &test.trace);
+    let subject = Subject::new("million", &test.trace);
     goldens.add(&subject, false);
     let digests = goldens.finish("digests_million.txt");
     let sizes = digests.lines().map(|line| line.split(' ').nth(3).unwrap().parse::<usize>().unwrap());

@@ -8,7 +8,6 @@
 
 mod axis;
 mod blame;
-mod changes;
 mod compose;
 mod flow;
 #[cfg(test)]
@@ -26,7 +25,6 @@ mod panel;
 mod png;
 #[cfg(test)]
 mod review;
-mod several;
 mod stacked;
 mod strips;
 #[cfg(test)]
@@ -37,11 +35,9 @@ mod theme;
 mod trace_tests;
 
 pub use blame::blame_svg;
-pub use changes::changes_svg;
 pub use compose::svg;
 pub use layout::{DEFAULT_WIDTH, Options, WIDTHS};
 pub use overview::overview_svg;
 pub(super) use page::fonts;
 pub use png::png;
-pub use several::several_svg;
 pub use theme::Theme;

@@ -121,13 +121,8 @@ impl Scale {
 
     /// Durations in one unit from 0 up, with room for words on the right.
     pub(super) fn of_durations(most_ns: i64) -> Self {
-        Self::of_few_durations(most_ns, 5)
-    }
-
-    /// As [`of_durations`](Self::of_durations), with about `wanted` ticks.
-    pub(super) fn of_few_durations(most_ns: i64, wanted: usize) -> Self {
         let most = most_ns.max(1);
-        let step = axis::step(most, wanted);
+        let step = axis::step(most, 5);
         let ticks = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= most);
         let (unit, scale) = unit_of(step);
         let label = |at: i64| format!("{} {unit}", at / scale);
@@ -136,14 +131,9 @@ impl Scale {
 
     /// Numbers with a fraction from 0 up.
     pub(super) fn of_numbers(most: f64) -> Self {
-        Self::of_few_numbers(most, 3)
-    }
-
-    /// As [`of_numbers`](Self::of_numbers), with about `wanted` ticks.
-    pub(super) fn of_few_numbers(most: f64, wanted: usize) -> Self {
         // Steps are found for thousandths.
         let thousandths = (most * 1000.0).clamp(1.0, 1e15) as i64;
-        let step = axis::step(thousandths, wanted);
+        let step = axis::step(thousandths, 3);
         let ticks = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= thousandths);
         let ticks = ticks.map(|at| (at as f64 / 1000.0, format!("{}", at as f64 / 1000.0))).collect();
         Self { from: 0.0, to: (thousandths as f64 / 1000.0) * 1.05, ticks }

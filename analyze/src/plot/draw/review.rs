@@ -27,8 +27,8 @@ fn write(name: &str, draw: impl Fn(&Options) -> Result<String, AnalyzeError>) {
 }
 
 /// Writes all kinds of pictures of a trace.
-fn write_all(name: &str, trace: &Trace, after: &Trace) {
-    let subject = Subject::new(name, trace, after);
+fn write_all(name: &str, trace: &Trace) {
+    let subject = Subject::new(name, trace);
     for (kind, _) in KINDS {
         write(&format!("{name}_{kind}"), |look| subject.draw(kind, look));
     }
@@ -39,15 +39,15 @@ fn write_all(name: &str, trace: &Trace, after: &Trace) {
 #[test]
 #[ignore = "writes pictures for review"]
 fn pictures_of_traces_are_written_for_review() {
-    for (name, after) in COMMITTED {
-        write_all(name, &committed(name), &committed(after));
+    for name in COMMITTED {
+        write_all(name, &committed(name));
     }
     for (name, test) in made().into_iter().chain([("million", million_events())]) {
-        write_all(name, &test.trace, &test.trace);
+        write_all(name, &test.trace);
     }
     for path in std::env::var_os("KLOCK_TRACES").iter().flat_map(std::env::split_paths) {
         let trace = Trace::open(&path).unwrap();
-        write_all(&path.file_stem().unwrap().to_string_lossy(), &trace, &trace);
+        write_all(&path.file_stem().unwrap().to_string_lossy(), &trace);
     }
 }
 

@@ -11,7 +11,6 @@ use crate::{
     export::folded,
     plot::{
         blame::blame,
-        changes::changes,
         flame::flame,
         lanes::{
             Query,
@@ -19,7 +18,6 @@ use crate::{
             of_lock,
         },
         overview::overview,
-        several::{most_waited, several},
     },
     tables::{
         key::Key,
@@ -27,12 +25,6 @@ use crate::{
     },
     testing::{Parts, committed},
 };
-
-/// Draws the three locks with the most waiting.
-pub(super) fn several_of(trace: &Trace, options: &Options) -> Result<String, AnalyzeError> {
-    let locks = most_waited(trace, &Filter::default(), 3)?;
-    several_svg(&several(trace, &locks, None, options.columns())?, options)
-}
 
 /// A history of this many threads: each waits for the one before it.
 pub(super) fn crowd(threads: i64) -> String {
@@ -85,20 +77,6 @@ fn who_waits_for_whom_in_committed_traces_is_drawn_as_expected() {
 }
 
 #[test]
-fn several_locks_of_committed_traces_are_drawn_as_expected() {
-    for name in ["shop", "chain"] {
-        expect_of(name, &format!("{name}_several.svg"), several_of);
-    }
-}
-
-#[test]
-fn two_committed_traces_are_drawn_as_expected() {
-    expect_of("first_problem", "first_problem_changes.svg", |base, options| {
-        changes_svg(&changes(base, &committed("first_problem_fixed"), &Filter::default())?, options)
-    });
-}
-
-#[test]
 fn all_pictures_of_a_trace_stand_hostile_names_one_event_and_many_threads() {
     for text in [HOSTILE, "1_000 A acquire m a.c:1", &crowd(64)] {
         let test = Parts::parse(text).write();
@@ -109,8 +87,6 @@ fn all_pictures_of_a_trace_stand_hostile_names_one_event_and_many_threads() {
                 let pictures = [
                     overview_svg(&overview(trace, &Filter::default()).unwrap(), &look).unwrap(),
                     blame_svg(&blame(trace, &Filter::default()).unwrap(), &look).unwrap(),
-                    several_of(trace, &look).unwrap(),
-                    changes_svg(&changes(trace, trace, &Filter::default()).unwrap(), &look).unwrap(),
                 ];
                 for picture in pictures {
                     assert!(

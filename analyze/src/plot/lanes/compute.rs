@@ -12,7 +12,6 @@ use super::{
     fill::Fill,
     grid::Grid,
     kept::Kept,
-    of_locks::OfLocks,
     overall::Counting,
     replay::Replay,
     survey::Survey,
@@ -21,7 +20,6 @@ use crate::{
     AnalyzeError,
     engine::{Hold, Share, Sink, Wait},
     input::{Input, filter::Filter, locks::LockSelector},
-    tables::gather::Pair,
 };
 
 /// The lock, time and resolution of a chart.
@@ -49,45 +47,6 @@ pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
         chart.deadlocks = input.deadlocks()?;
     }
     Ok(chart)
-}
-
-/// Computes the charts of locks in a window, in ns since the start of the trace, in two readings for all of them. `grid` has the columns of
-/// the window; `also` receives the intervals of the second reading. The input has to select the locks.
-///
-/// # Errors
-///
-/// As [`of_lock`].
-pub(in crate::plot) fn of_locks(
-    input: &Input<'_>,
-    locks: &[LockId],
-    window: (i64, i64),
-    grid: Grid,
-    also: &mut impl Sink,
-) -> Result<Vec<Chart>, AnalyzeError> {
-    let contexts = locks.iter().map(|lock| context(input, *lock)).collect::<Result<Vec<_>, _>>()?;
-    let since_origin = |ns: i64| input.selection.start_ns.saturating_add(ns);
-    let window = (since_origin(window.0), since_origin(window.1));
-    let by_lock = |context| (context, FirstPass::new(context, Some(window)));
-    let mut first = OfLocks(contexts.iter().map(by_lock).map(|(of, first)| (of.lock.id, first)).collect());
-    if !locks.is_empty() {
-        input.replay(Some(window.1), &mut first)?;
-    }
-    let fill = |(context, (lock, first)): (_, &(LockId, FirstPass<'_>))| {
-        (*lock, Fill::new(context, grid, &first.survey))
-    };
-    let mut second = Pair(OfLocks(contexts.iter().zip(&first.0).map(fill).collect()), also);
-    let read = input.replay(Some(grid.to_ns()), &mut second)?;
-    let charts = second.0.0.into_iter().zip(first.0);
-    let finish = |((_, fill), (_, first)): ((_, Fill<'_>), (_, FirstPass<'_>))| {
-        fill.finish(first.counting.finish(), read.cut_short)
-    };
-    let mut charts: Vec<Chart> = charts.map(finish).collect();
-    if charts.iter().any(|chart| chart.totals.open_waits > 0) {
-        let deadlocks = input.deadlocks()?;
-        let waiting = charts.iter_mut().filter(|chart| chart.totals.open_waits > 0);
-        waiting.for_each(|chart| chart.deadlocks.clone_from(&deadlocks));
-    }
-    Ok(charts)
 }
 
 /// Returns the lock of a chart and the names for it.

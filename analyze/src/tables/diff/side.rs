@@ -144,15 +144,6 @@ impl<'a> Gathered<'a> {
         let (keys, trusts) = (BTreeMap::new(), Vec::new());
         Ok(Self { inputs, options, has_hold_times, from_ns, span_ns, keys, trusts })
     }
-
-    /// Returns the side that has this recording alone.
-    ///
-    /// # Errors
-    ///
-    /// As [`Finish::finish`].
-    pub(crate) fn side(self) -> Result<Side, AnalyzeError> {
-        Ok(Side::merged([self.finish()?]))
-    }
 }
 
 impl Finish for Gathered<'_> {
