@@ -47,7 +47,7 @@ pub(crate) use self::{
         Timeline, Why,
     },
     common::{Filters, Output, Rows, Table, Traces},
-    export::{Export, Firefox, Folded, LockProf, Locktrace, Mklockstat, Offwaketime, PerfLock},
+    export::Export,
     html::Html,
     plot::{Info, Plot},
     rollup::Rollup,

@@ -9,7 +9,6 @@
 
 use std::{collections::BTreeMap, path::Path, process::Command, time::Duration};
 
-use analyze::export::locktrace;
 use trace_format::Trace;
 
 mod support;
@@ -79,21 +78,47 @@ fn scheduled(script: &str, tid: i32) -> Scheduled {
 }
 
 /// Reads the export of a trace.
-fn locktrace_of(trace: &Path) -> Vec<locktrace::Row> {
+fn locktrace_of(trace: &Path) -> Vec<LocktraceRow> {
     let export = run(klock().args(["export", "--format", "locktrace"]).arg(trace));
     assert!(export.status.success(), "{}", export.stderr);
     assert!(!export.stderr.contains("with unknown times"), "{}", export.stderr);
-    locktrace::read(&export.stdout).unwrap()
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.splitn(12, ',').collect();
+        let number = |at: usize| fields[at].parse().unwrap();
+        LocktraceRow {
+            tid: fields[1].parse().unwrap(),
+            addr: u64::from_str_radix(fields[2].strip_prefix("0x").unwrap(), 16).unwrap(),
+            blocked_us: number(3),
+            sys_us: number(4),
+            wait_count: number(7),
+            wake_count: number(9),
+            errors: number(10),
+            stack: fields[11].to_owned(),
+        }
+    };
+    export.stdout.lines().skip(1).map(row).collect()
+}
+
+/// A row of locktrace's table.
+struct LocktraceRow {
+    tid: i32,
+    addr: u64,
+    blocked_us: i64,
+    sys_us: i64,
+    wait_count: i64,
+    wake_count: i64,
+    errors: i64,
+    stack: String,
 }
 
 /// Returns the rows of one word and thread, after a check of their counts and stacks.
 fn checked<'a>(
-    rows: &'a [locktrace::Row],
+    rows: &'a [LocktraceRow],
     (address, tid): (u64, i32),
     (name, known): &(String, Known),
-) -> (Vec<&'a locktrace::Row>, Known) {
+) -> (Vec<&'a LocktraceRow>, Known) {
     let own: Vec<_> = rows.iter().filter(|row| (row.addr, row.tid) == (address, tid)).collect();
-    let sum = |value: fn(&locktrace::Row) -> i64| own.iter().map(|row| value(row)).sum::<i64>();
+    let sum = |value: fn(&LocktraceRow) -> i64| own.iter().map(|row| value(row)).sum::<i64>();
     let found = Known {
         waits: sum(|row| row.wait_count),
         wakes: sum(|row| row.wake_count),
@@ -316,7 +341,7 @@ impl Both {
     /// Returns klock's waits of the program's threads.
     fn klock(&self, program: &str) -> BTreeMap<i32, Contended> {
         let mut export = klock();
-        export.args(["export", "--format", "perf-lock", "--aggr", "task", "-x", ","]);
+        export.args(["export", "--format", "perf-lock", "--by", "task", "-x", ","]);
         let export = run(export.arg(&self.trace));
         assert!(export.status.success(), "{}", export.stderr);
         of_klock(&export.stdout, program)

@@ -249,7 +249,7 @@ fn a_wait_for_a_futex_names_its_waker_and_the_wakers_stack() {
         |row: &&String| row.contains("await_turn") && row.contains("hand_over") && row.contains(",waker,");
     assert!(pairs.iter().any(|row| expected(&row)), "{pairs:?}");
 
-    let text = recorded.export(&["--format", "offwaketime", "--user-stacks-only"]);
+    let text = recorded.export(&["--format", "offwaketime", "--stacks", "user"]);
     // Preempted waiters are lines, too.
     let of_waits = |line: &&str| {
         line.starts_with("waiter;")

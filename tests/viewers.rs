@@ -164,24 +164,6 @@ fn the_values_of_slices_are_those_of_perfettos_own_messages() {
 }
 
 #[test]
-#[ignore = "full: asks Perfetto's trace_processor"]
-fn trace_processor_reads_chromes_trace_events_too() {
-    let exported = export("shop", &["--format", "chrome"]);
-    let rows = match queries(&exported.path, &[SLICES]) {
-        Ok(rows) => rows,
-        Err(reason) => return skip(reason),
-    };
-    let rows = rows[0].as_array().unwrap();
-    let of = |category: &str| rows.iter().find(|row| row[0] == category).unwrap();
-    let (holds, waits) = (column("shop", "holds", "hold_ns"), column("shop", "waits", "wait_ns"));
-    let found = number(&of("hold")[1]) + number(&of("acquisition")[1]);
-    assert_eq!((found, number(&of("wait")[1])), (holds.len() as i64, waits.len() as i64));
-    // It has times in whole microseconds, or in nanoseconds, by its version.
-    let (waited, expected) = (number(&of("wait")[2]), waits.iter().sum::<i64>());
-    assert!((waited - expected).abs() <= 1_000 * waits.len() as i64, "{waited} of {expected}");
-}
-
-#[test]
 #[ignore = "full: asks go tool pprof"]
 fn go_tool_pprof_finds_all_contentions_and_all_delay() {
     if run(Command::new("go").args(["tool", "-n", "pprof"])).status.code() != Some(0) {

@@ -53,6 +53,13 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
         &["--by"],
         "each row is one event, wait or hold; `klock report --by KEY` groups them",
     ),
+    (&["export"], &["-U", "--user-stacks-only"], "use --stacks user"),
+    (&["export"], &["-K", "--kernel-stacks-only"], "use --stacks kernel"),
+    (&["export"], &["-u", "--user-threads-only"], "use --threads user"),
+    (&["export"], &["-k", "--kernel-threads-only"], "use --threads kernel"),
+    (&["export"], &["-m", "--min-block-time"], "use --min-wait 1ms"),
+    (&["export"], &["-M", "--max-block-time"], "use --max-wait 9ms"),
+    (&["export"], &["--aggr"], "use --by caller, task, lock or owner"),
     (&[], &["-i", "--input"], "give the trace without an option: klock report trace.parquet"),
     (&[], &["-s"], "sort with -k COLUMN, and group with --by KEY"),
     (

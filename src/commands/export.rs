@@ -2,35 +2,36 @@
 
 use std::fmt::Display;
 
-use super::{filters::filter, out, traces};
-use crate::{args, exit::Exit, files, output, progress::Reading};
-use analyze::export::{self, Format, Options};
+use analyze::export::{self, Format, Options, mklockstat::PERIOD_NS};
 
-mod offwaketime;
-mod older;
-mod viewers;
+use super::{
+    filters::{filter, ns},
+    out, traces,
+};
+use crate::{args, exit::Exit, files, output, progress::Reading};
 
 pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
-    let traces = traces::open(&args.traces)?;
+    let traces = traces::open(&args.traces.traces)?;
+    let own = &args.own;
     let options = Options {
         format: args.format,
         filter: filter(&args.filters)?,
         allow_loss: args.allow_loss,
-        folded: viewers::folded(&args.folded),
-        firefox: viewers::firefox(&args.firefox),
-        lock_prof: older::lock_prof(&args.lock_prof),
-        locktrace: older::locktrace(&args.locktrace),
-        mklockstat: older::mklockstat(&args.mklockstat)?,
-        perf_lock: older::perf_lock(&args.perf_lock),
-        offwaketime: offwaketime::options(&args.offwaketime),
-        metrics: args
-            .metrics
-            .series
-            .map_or_else(Default::default, |series| export::metrics::Options { series }),
+        of: own.of.unwrap_or_default(),
+        unit: own.unit.unwrap_or_default(),
+        limit: own.limit,
+        period_ns: own.period.map_or(PERIOD_NS, ns),
+        with_monitors: own.no_filter_monitors,
+        aggregate: own.by.unwrap_or_default(),
+        separator: own.field_separator.clone(),
+        delimited: own.delimited,
+        stacks: own.stacks,
+        threads: own.threads,
+        max_wait_ns: own.max_wait.map_or(i64::MAX, ns),
+        states: own.state.clone(),
     };
     let file_options = files::options(args.force);
-    let histograms =
-        args.locktrace.hist.as_deref().map(|path| files::create(path, &file_options)).transpose()?;
+    let histograms = own.hist.as_deref().map(|path| files::create(path, &file_options)).transpose()?;
     let mut reading = args.output.is_some().then(|| Reading::start(&traces));
     let mut written = export::Written::default();
     let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
@@ -51,7 +52,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     }
     if written.notes.is_empty() {
         let what = match options.format {
-            Format::Folded => format!("stack has a value for --of {}", options.folded.of),
+            Format::Folded => format!("stack has a value for --of {}", options.of),
             format => format!("event has a row in {format}"),
         };
         output::message(format_args!("nothing was written: no {what}; klock info lists what was recorded"));

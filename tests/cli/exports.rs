@@ -12,7 +12,7 @@ fn standard_output_has_only_the_export_and_notes_go_to_standard_error() {
     assert!(table.succeeds().starts_with("\n     max  wait_max "), "{}", table.stdout);
     assert!(table.stdout.ends_with(" app.c:12 (pthread_mutex:cache_lock)\n"), "{}", table.stdout);
     assert_eq!(table.stderr, "klock: debug.lock.prof.rejected: 0 events; rejected_points: 0\n");
-    let log = folder.klock(&["export", "--format", "mklockstat", "--period", "2"]);
+    let log = folder.klock(&["export", "--format", "mklockstat", "--period", "2ms"]);
     assert_eq!(
         log.succeeds(),
         "t,0,work\ns,a,P10_T10,Mutex,0x609388f0,0,0,1,0\ns,b,P10_T11,Mutex,0x609388f0,2000000,900000,1,0\n"
@@ -24,26 +24,19 @@ fn standard_output_has_only_the_export_and_notes_go_to_standard_error() {
 fn an_option_of_one_format_is_refused_with_another() {
     let folder = Folder::new().with_trace(&one_wait());
     for (format, options) in [
-        ("csv", &["--freebsd-compat", "8+"][..]),
-        ("csv", &["--skipcount", "0"]),
-        ("locktrace", &["--skipspin", "-1"]),
-        ("perf-lock", &["--contested-only"]),
-        ("locktrace", &["--sort", "max"]),
-        ("lock-prof", &["--approx"]),
+        ("csv", &["--of", "hold"][..]),
+        ("locktrace", &["--unit", "ns"]),
+        ("lock-prof", &["-n", "5"]),
         ("mklockstat", &["--hist", "h.txt"]),
-        ("lock-prof", &["--period", "50"]),
-        ("jsonl", &["--swap-pt"]),
+        ("lock-prof", &["--period", "50ms"]),
         ("csv", &["--no-filter-monitors"]),
-        ("lock-prof", &["--aggr", "task"]),
+        ("lock-prof", &["--by", "task"]),
         ("locktrace", &["-x", ","]),
-        ("mklockstat", &["--key", "contended"]),
     ] {
         let outcome = folder.klock(&[&["export", "--format", format], options].concat());
         outcome.fails(2, &[options[0], "is an option of --format", &format!("not of {format}")]);
     }
     assert!(!folder.path("h.txt").exists());
-    let split = ["export", "--format", "mklockstat", "--split", "--period-mode", "compat"];
-    folder.klock(&split).fails(2, &["--split", "compat"]);
 }
 
 #[test]
@@ -51,11 +44,9 @@ fn invalid_values_are_refused() {
     let folder = Folder::new().with_trace(&one_wait());
     for options in [
         &["--format", "mklockstat", "--period", "0"][..],
-        &["--format", "mklockstat", "--period-mode", "sloppy"],
-        &["--format", "lock-prof", "--freebsd-compat", "6"],
         &["--format", "perf-lock", "-x", "."],
-        &["--format", "perf-lock", "--aggr", "cgroup"],
-        &["--format", "locktrace", "--hist-compat"],
+        &["--format", "perf-lock", "--by", "cgroup"],
+        &["--format", "offwaketime", "--stacks", "both"],
     ] {
         let outcome = folder.klock(&[&["export"], options].concat());
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{options:?}: {}", outcome.stderr);
@@ -84,14 +75,8 @@ fn a_trace_that_lost_too_much_is_not_ranked_in_any_format() {
 #[test]
 fn data_that_the_trace_lacks_is_reported_as_missing() {
     let folder = Folder::new().with_trace(&one_wait());
-    let words = ["no futex call", "--locks futex", "--approx"];
+    let words = ["no futex call", "--locks futex"];
     folder.klock(&["export", "--format", "locktrace"]).fails(2, &words);
-    let approximate = folder.klock(&["export", "--format", "locktrace", "--approx"]);
-    assert!(
-        approximate.succeeds().ends_with("\n10,11,0x609388f0,900,0,900,0,1,1,0,0,b;work\n"),
-        "{}",
-        approximate.stdout
-    );
     // perf supports kernel locks only, and the trace has none.
     let perf = folder.klock(&["export", "--format", "perf-lock"]);
     assert_eq!((perf.code, perf.stdout.lines().count()), (Some(1), 2), "{}", perf.stdout);
@@ -101,12 +86,15 @@ fn data_that_the_trace_lacks_is_reported_as_missing() {
 
 #[test]
 fn histograms_go_to_a_separate_file_that_is_not_replaced() {
-    let folder = Folder::new().with_trace(&one_wait());
-    let hist = ["export", "--format", "locktrace", "--approx", "--hist", "hist.txt"];
+    let folder = Folder::new();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/traces/futex.parquet");
+    let hist = ["export", "--format", "locktrace", "--hist", "hist.txt", trace];
     folder.klock(&hist).succeeds();
     let text = std::fs::read_to_string(folder.path("hist.txt")).unwrap();
-    assert!(text.starts_with("PID 10, LOCK 0x609388f0     usecs  "), "{text}");
-    assert!(text.contains("       512 -> 1023       : 1        |****"), "{text}");
+    assert!(
+        text.starts_with("PID ") && text.contains("     usecs               : count     distribution"),
+        "{text}"
+    );
     folder.klock(&hist).fails(2, &["hist.txt", "exists"]);
     folder.klock(&[&hist[..], &["-f"]].concat()).succeeds();
 }

@@ -2,7 +2,7 @@
 //!
 //! Holds and waits go in, a profile in the "processed" format comes out. A wait is a sample that weighs as much as it lasted, so the
 //! call tree adds up waiting time; the leaf of its stack is the lock. Waits and holds are also markers with their lock, site and
-//! holder. The viewer keeps all of them in the memory of a browser, so only the longest are written, up to [`Options::markers`]; a
+//! holder. The viewer keeps all of them in the memory of a browser, so only the longest are written, up to a limit; a
 //! note reports how many are left out.
 //!
 //! Source: <https://github.com/firefox-devtools/profiler/tree/main/docs-developer>.
@@ -27,18 +27,8 @@ mod profile;
 mod tests;
 mod weights;
 
-/// Options of the format.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The maximal number of waits, and of holds. The longest are written.
-    pub markers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { markers: 50_000 }
-    }
-}
+/// The most waits, and holds, unless another number is given.
+const LIMIT: usize = 50_000;
 
 /// Keeps the longest waits and holds and writes the profile.
 pub(super) struct Firefox<'w> {
@@ -48,8 +38,9 @@ pub(super) struct Firefox<'w> {
 }
 
 impl<'w> Firefox<'w> {
-    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
-        Self { waits: Longest::new(options.markers), holds: Longest::new(options.markers), out }
+    pub(super) fn new(limit: Option<usize>, out: &'w mut (dyn Write + Send)) -> Self {
+        let limit = limit.unwrap_or(LIMIT);
+        Self { waits: Longest::new(limit), holds: Longest::new(limit), out }
     }
 }
 
@@ -112,7 +103,7 @@ impl<T> Longest<T> {
         let kept = self.kept.len();
         (self.seen > kept as u64).then(|| {
             format!(
-                "only the longest {} of {} {what} are written, to fit into a browser; --markers sets the number, filters choose among them",
+                "only the longest {} of {} {what} are written, to fit into a browser; -n sets the number, filters choose among them",
                 units::count(kept),
                 units::count(self.seen)
             )

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
 use super::{
+    Options,
     charges::{Charges, Payee},
     locktrace,
     run::{Exporter, Reads},
@@ -90,18 +91,10 @@ choices! {
     }
 }
 
-/// Options of the format.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// The weight of a stack.
-    pub of: Of,
-    /// The unit of weights.
-    pub unit: Unit,
-}
-
 /// Adds up stacks and writes lines; `COMBINED` if weights are of [`Of::Combined`].
 pub(super) struct Folded<'w, const COMBINED: bool> {
-    options: Options,
+    of: Of,
+    unit: Unit,
     out: &'w mut (dyn Write + Send),
     charges: Charges,
     /// Sums of the trace that is being read.
@@ -131,9 +124,10 @@ enum Holder {
 }
 
 impl<'w, const COMBINED: bool> Folded<'w, COMBINED> {
-    pub(super) fn new(options: Options, out: &'w mut (dyn Write + Send)) -> Self {
+    pub(super) fn new(options: &Options, out: &'w mut (dyn Write + Send)) -> Self {
         let (charges, sums, lines) = (Charges::default(), FxHashMap::default(), BTreeMap::new());
-        Self { options, out, charges, sums, lines }
+        let Options { of, unit, .. } = *options;
+        Self { of, unit, out, charges, sums, lines }
     }
 
     fn add(
@@ -164,12 +158,12 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
     const SHARES: bool = COMBINED;
 
     fn begin(&mut self, _input: &Input<'_>) -> Result<Reads, AnalyzeError> {
-        Ok(if self.options.of.is_of_events() { Reads::Events } else { Reads::Intervals })
+        Ok(if self.of.is_of_events() { Reads::Events } else { Reads::Intervals })
     }
 
     fn event(&mut self, event: &Event, input: &Input<'_>) {
         if let (Some(lock), Some(task)) = (event.lock, event.task)
-            && let weight @ 1.. = self.options.of.weight(event)
+            && let weight @ 1.. = self.of.weight(event)
         {
             self.add((lock, task), event.stack, None, weight, &input.names);
         }
@@ -180,7 +174,7 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
     }
 
     fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
-        let ns = match self.options.of {
+        let ns = match self.of {
             // The length of a lone acquisition is not known.
             Of::Hold if hold.state != HoldState::AcquisitionOnly => hold.end_ns.saturating_sub(hold.start_ns),
             Of::WaitCaused => hold.wait_caused_ns,
@@ -206,7 +200,7 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
                 self.add(of, wait.stack, Some(payee), ns, names);
             }
         } else {
-            let ns = match self.options.of {
+            let ns = match self.of {
                 Of::Wait => wait.wait_ns,
                 Of::Blocked => wait.blocked_ns.unwrap_or(0),
                 _ => 0,
@@ -229,7 +223,7 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
     fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
         let (mut written, mut too_short) = (0, 0);
         for (line, ns) in &self.lines {
-            let weight = if self.options.of.is_count() { *ns } else { weight(*ns, self.options.unit) };
+            let weight = if self.of.is_count() { *ns } else { weight(*ns, self.unit) };
             match weight {
                 0 => too_short += 1,
                 weight => {
@@ -240,7 +234,7 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
         }
         self.out.flush().map_err(AnalyzeError::Write)?;
         let mut notes = Vec::new();
-        if too_short > 0 && self.options.unit == Unit::Us {
+        if too_short > 0 && self.unit == Unit::Us {
             let (stacks, are) = if too_short == 1 { ("stack", "is") } else { ("stacks", "are") };
             notes.push(format!(
                 "{too_short} {stacks} of less than half a microsecond {are} left out; --unit ns shows all"

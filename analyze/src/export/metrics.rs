@@ -6,30 +6,16 @@
 use std::io::Write;
 
 use super::run::Exporter;
-pub use crate::metrics::DEFAULT_SERIES;
 use crate::{
     engine::{Hold, Wait},
     error::AnalyzeError,
     input::{Input, trust::Trust},
-    metrics::{Events, Fill, Named, Series, Syntax, Tally, causes, write},
+    metrics::{DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes, write},
 };
-
-/// Options of the formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The number of locks with series of their own.
-    pub series: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { series: DEFAULT_SERIES }
-    }
-}
 
 /// Adds up traces.
 pub(super) struct Metrics<'w> {
-    options: Options,
+    series: usize,
     syntax: Syntax,
     out: &'w mut (dyn Write + Send),
     tally: Tally,
@@ -38,9 +24,9 @@ pub(super) struct Metrics<'w> {
 }
 
 impl<'w> Metrics<'w> {
-    pub(super) fn new(options: Options, syntax: Syntax, out: &'w mut (dyn Write + Send)) -> Self {
+    pub(super) fn new(series: Option<usize>, syntax: Syntax, out: &'w mut (dyn Write + Send)) -> Self {
         Self {
-            options,
+            series: series.unwrap_or(DEFAULT_SERIES),
             syntax,
             out,
             tally: Tally::default(),
@@ -72,7 +58,7 @@ impl Exporter for Metrics<'_> {
     }
 
     fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let mut series = Series::new(self.options.series);
+        let mut series = Series::new(self.series);
         let locks = self.sums.len() as u64;
         series.add(self.sums, Fill::All);
         write(&series, &self.events, self.syntax, self.out)?;

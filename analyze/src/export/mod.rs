@@ -5,18 +5,15 @@
 
 use std::io::Write;
 
-use trace_format::Trace;
+use trace_format::{TaskState, Trace};
 
 use crate::{
     choices::choices, error::AnalyzeError, input::filter::Filter, metrics::Syntax, output, tables::intervals,
 };
 
-mod attempts;
 mod charges;
-mod chrome;
 pub mod firefox;
 pub mod folded;
-mod lanes;
 pub mod lock_prof;
 pub mod locktrace;
 pub mod metrics;
@@ -30,12 +27,11 @@ mod stacks;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use folded::Folded;
 use locktrace::Locktrace;
-use offwaketime::{Grammar, OffWakeTime};
-use perf_lock::PerfLock;
+use offwaketime::{Grammar, OffWakeTime, Space};
+use perf_lock::{Aggregate, PerfLock};
 pub use run::Written;
 use run::{Request, run};
 
@@ -67,8 +63,6 @@ choices! {
         Perfetto = "perfetto",
         /// Waits as samples and markers, holds as markers, for profiler.firefox.com.
         Firefox = "firefox",
-        /// Holds and waits per thread as Chrome trace events.
-        Chrome = "chrome",
         /// Events as an Arrow IPC file (Feather).
         Arrow = "arrow",
         /// Events as an Arrow IPC stream, for a pipe.
@@ -87,8 +81,8 @@ impl Format {
     }
 }
 
-/// The format, the selection, and the options of all formats.
-#[derive(Clone, Debug, Default)]
+/// The format, the selection, and what single formats can choose.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The format.
     pub format: Format,
@@ -96,22 +90,54 @@ pub struct Options {
     pub filter: Filter,
     /// Ranks a trace even if it lost too many events.
     pub allow_loss: bool,
-    /// Options of [`Format::LockProf`].
-    pub lock_prof: lock_prof::Options,
-    /// Options of [`Format::Locktrace`].
-    pub locktrace: locktrace::Options,
-    /// Options of [`Format::Mklockstat`].
-    pub mklockstat: mklockstat::Options,
-    /// Options of [`Format::PerfLock`].
-    pub perf_lock: perf_lock::Options,
-    /// Options of [`Format::Offwaketime`] and [`Format::Offwaketime2`].
-    pub offwaketime: offwaketime::Options,
-    /// Options of [`Format::Folded`].
-    pub folded: folded::Options,
-    /// Options of [`Format::Firefox`].
-    pub firefox: firefox::Options,
-    /// Options of [`Format::Openmetrics`] and [`Format::Prometheus`].
-    pub metrics: metrics::Options,
+    /// Folded: the weight of a stack.
+    pub of: folded::Of,
+    /// Folded: the unit of weights.
+    pub unit: folded::Unit,
+    /// Firefox: the number of waits, and of holds; the longest are written. Prometheus and OpenMetrics: the number of locks with series of
+    /// their own. perf-lock: the number of rows.
+    pub limit: Option<usize>,
+    /// mklockstat: the length of a period in ns; at least 1.
+    pub period_ns: i64,
+    /// mklockstat: includes monitoring threads.
+    pub with_monitors: bool,
+    /// perf-lock: the subject of a row.
+    pub aggregate: Aggregate,
+    /// perf-lock: separates values by this, and writes nanoseconds (`-x`).
+    pub separator: Option<String>,
+    /// offwaketime: separates the two stacks of a side by `-`.
+    pub delimited: bool,
+    /// offwaketime: selects the stacks of one space (`-U`, `-K`).
+    pub stacks: Option<Space>,
+    /// offwaketime: selects the threads of programs or of the kernel (`-u`, `-k`). A thread without any user frame counts as a kernel
+    /// thread.
+    pub threads: Option<Space>,
+    /// offwaketime: the longest time to include, in ns (`-M`).
+    pub max_wait_ns: i64,
+    /// offwaketime: selects off-CPU times by the state of the task; empty for all. A preempted task is `runnable`.
+    pub states: Vec<TaskState>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            format: Format::default(),
+            filter: Filter::default(),
+            allow_loss: false,
+            of: folded::Of::default(),
+            unit: folded::Unit::default(),
+            limit: None,
+            period_ns: mklockstat::PERIOD_NS,
+            with_monitors: false,
+            aggregate: Aggregate::default(),
+            separator: None,
+            delimited: false,
+            stacks: None,
+            threads: None,
+            max_wait_ns: i64::MAX,
+            states: Vec::new(),
+        }
+    }
 }
 
 /// Writes the traces in a format.
@@ -131,25 +157,26 @@ pub fn write(
         Format::Jsonl => events(request, output::Format::Json, out),
         Format::Arrow => events(request, output::Format::Arrow, out),
         Format::Arrows => events(request, output::Format::Arrows, out),
-        Format::LockProf => lock_prof::write(request, options.lock_prof, out),
-        Format::Locktrace => run(Locktrace::new(options.locktrace, out), request),
-        Format::Mklockstat => run(mklockstat::Lines::new(options.mklockstat, out), request),
+        Format::LockProf => lock_prof::write(request, out),
+        Format::Locktrace => run(Locktrace::new(false, out), request),
+        Format::Mklockstat => {
+            run(mklockstat::Lines::new(options.period_ns, options.with_monitors, out), request)
+        }
         Format::PerfLock => {
             let filter = &perf_lock::kernel_unless_chosen(&options.filter);
-            run(PerfLock::new(&options.perf_lock, out), Request { filter, ..request })
+            run(PerfLock::new(options, out), Request { filter, ..request })
         }
-        Format::Offwaketime => run(OffWakeTime::new(Grammar::Seed, &options.offwaketime, out), request),
-        Format::Offwaketime2 => run(OffWakeTime::new(Grammar::Modern, &options.offwaketime, out), request),
-        Format::Folded if options.folded.of == folded::Of::Combined => {
-            run(Folded::<true>::new(options.folded, out), request)
+        Format::Offwaketime => run(OffWakeTime::new(Grammar::Seed, options, out), request),
+        Format::Offwaketime2 => run(OffWakeTime::new(Grammar::Modern, options, out), request),
+        Format::Folded if options.of == folded::Of::Combined => {
+            run(Folded::<true>::new(options, out), request)
         }
-        Format::Folded => run(Folded::<false>::new(options.folded, out), request),
+        Format::Folded => run(Folded::<false>::new(options, out), request),
         Format::Pprof => run(pprof::Pprof::new(out), request),
         Format::Perfetto => run(perfetto::Perfetto::new(out), request),
-        Format::Firefox => run(firefox::Firefox::new(options.firefox, out), request),
-        Format::Chrome => run(chrome::Chrome::new(out), request),
-        Format::Openmetrics => run(metrics::Metrics::new(options.metrics, Syntax::OpenMetrics, out), request),
-        Format::Prometheus => run(metrics::Metrics::new(options.metrics, Syntax::Prometheus, out), request),
+        Format::Firefox => run(firefox::Firefox::new(options.limit, out), request),
+        Format::Openmetrics => run(metrics::Metrics::new(options.limit, Syntax::OpenMetrics, out), request),
+        Format::Prometheus => run(metrics::Metrics::new(options.limit, Syntax::Prometheus, out), request),
     }
 }
 
@@ -163,7 +190,7 @@ pub fn write_locktrace_histograms(
     options: &Options,
     out: &mut (dyn Write + Send),
 ) -> Result<(), AnalyzeError> {
-    run(Locktrace::histograms(options.locktrace, out), options.request(traces)).map(drop)
+    run(Locktrace::new(true, out), options.request(traces)).map(drop)
 }
 
 impl Options {

@@ -13,8 +13,12 @@ use std::{collections::BTreeMap, io::Write};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use super::run::{Exporter, Reads};
+use super::{
+    Options,
+    run::{Exporter, Reads},
+};
 use crate::{
+    choices::choices,
     engine::{Hold, Outcome, Wait},
     error::AnalyzeError,
     input::Input,
@@ -22,12 +26,32 @@ use crate::{
 };
 
 mod line;
-mod options;
 #[cfg(test)]
 mod tests;
 
 use line::{Lines, Side};
-pub use options::{DropLeaf, Grammar, Options, Space};
+
+choices! {
+    /// The version of the format.
+    Grammar, "grammar" {
+        /// The first version (2016): an empty element between the two stacks of a side.
+        #[default]
+        Seed = "seed",
+        /// The version of bcc 0.30: no empty elements, and words for lost stacks.
+        Modern = "modern",
+    }
+}
+
+choices! {
+    /// User space or kernel space.
+    Space, "space" {
+        /// User space.
+        #[default]
+        User = "user",
+        /// The kernel.
+        Kernel = "kernel",
+    }
+}
 
 /// Adds up off-CPU times and writes lines.
 pub(super) struct OffWakeTime<'a> {
@@ -74,7 +98,7 @@ impl<'a> OffWakeTime<'a> {
     /// Adds a time in whole microseconds, as offwaketime measures it.
     fn add(&mut self, way: Way, ns: i64) {
         let us = u64::try_from(ns / 1000).unwrap_or(0);
-        if (self.options.min_block_us..=self.options.max_block_us).contains(&us) {
+        if us > 0 && ns / 1000 <= self.options.max_wait_ns / 1000 {
             let sum = self.times.entry(way).or_default();
             *sum = sum.saturating_add(us);
         }

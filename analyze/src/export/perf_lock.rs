@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, Mode, TaskId};
 
-use super::run::Exporter;
+use super::{Options, run::Exporter};
 use crate::{
     choices::choices,
     engine::{Outcome, Wait},
@@ -39,40 +39,9 @@ choices! {
     }
 }
 
-choices! {
-    /// A column.
-    Field, "field" {
-        /// Number of waits.
-        Contended = "contended",
-        /// Sum of the waits.
-        #[default]
-        WaitTotal = "wait_total",
-        /// Longest wait.
-        WaitMax = "wait_max",
-        /// Shortest wait.
-        WaitMin = "wait_min",
-        /// Average wait.
-        AvgWait = "avg_wait",
-    }
-}
-
-/// The default columns of perf.
-const USUAL: [Field; 4] = [Field::Contended, Field::WaitTotal, Field::WaitMax, Field::AvgWait];
-
-/// Options of the format.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The subject of a row.
-    pub aggregate: Aggregate,
-    /// The separator between values, which are then in ns; `None` writes the table for people.
-    pub separator: Option<String>,
-    /// The columns; empty for perf's default.
-    pub fields: Vec<Field>,
-    /// The column to sort by, largest first.
-    pub key: Field,
-    /// The maximal number of rows.
-    pub entries: Option<usize>,
-}
+/// The columns of perf's numbers, with their widths.
+const COLUMNS: [(&str, usize); 4] =
+    [("contended", 10), ("total wait", 12), ("max wait", 12), ("avg wait", 12)];
 
 /// The subject of a row, as ids of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,32 +62,24 @@ struct Sums {
     contended: i64,
     total_ns: i64,
     max_ns: i64,
-    min_ns: i64,
 }
 
 impl Sums {
     fn add(&mut self, ns: i64) {
-        self.min_ns = if self.contended == 0 { ns } else { self.min_ns.min(ns) };
         self.max_ns = self.max_ns.max(ns);
         self.total_ns = self.total_ns.saturating_add(ns);
         self.contended += 1;
     }
 
     fn merge(&mut self, other: &Self) {
-        self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.contended += other.contended;
     }
 
-    fn get(&self, field: Field) -> i64 {
-        match field {
-            Field::Contended => self.contended,
-            Field::WaitTotal => self.total_ns,
-            Field::WaitMax => self.max_ns,
-            Field::WaitMin => self.min_ns,
-            Field::AvgWait => self.total_ns / self.contended.max(1),
-        }
+    /// Returns the numbers of [`COLUMNS`].
+    fn numbers(&self) -> [i64; 4] {
+        [self.contended, self.total_ns, self.max_ns, self.total_ns / self.contended.max(1)]
     }
 }
 
@@ -126,7 +87,6 @@ impl Sums {
 pub(super) struct PerfLock<'a> {
     options: &'a Options,
     out: &'a mut (dyn Write + Send),
-    table: Table<'a>,
     /// Sums of the trace that is being read. A reused address is one row, as in perf; the first lock gives the name.
     sums: FxHashMap<Key, (Sums, LockId)>,
     /// Rows of all traces.
@@ -144,7 +104,7 @@ pub(super) fn kernel_unless_chosen(filter: &Filter) -> Filter {
 
 impl<'a> PerfLock<'a> {
     pub(super) fn new(options: &'a Options, out: &'a mut (dyn Write + Send)) -> Self {
-        Self { options, out, table: Table::new(options), sums: FxHashMap::default(), rows: Vec::new() }
+        Self { options, out, sums: FxHashMap::default(), rows: Vec::new() }
     }
 
     fn key(&self, wait: &Wait, names: &Names) -> Option<Key> {
@@ -177,7 +137,7 @@ impl Exporter for PerfLock<'_> {
         // A caller is the same in every trace; a thread or a lock is not.
         let shared = if self.options.aggregate == Aggregate::Caller { earlier } else { 0 };
         for (key, (sums, lock)) in self.sums.drain().filter(|(_, (sums, _))| sums.total_ns > 0) {
-            let words = self.table.words(&key, lock, &input.names);
+            let words = Table(self.options).words(&key, lock, &input.names);
             match self.rows[..shared].iter_mut().find(|(_, known)| *known == words) {
                 Some((known, _)) => known.merge(&sums),
                 None => self.rows.push((sums, words)),
@@ -187,12 +147,11 @@ impl Exporter for PerfLock<'_> {
     }
 
     fn finish(mut self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let Options { key, entries, .. } = *self.options;
         self.rows.sort_by(|(a, words_a), (b, words_b)| {
-            b.get(key).cmp(&a.get(key)).then_with(|| words_a.cmp(words_b))
+            b.total_ns.cmp(&a.total_ns).then_with(|| words_a.cmp(words_b))
         });
-        self.rows.truncate(entries.unwrap_or(usize::MAX));
-        self.table.write(&self.rows, self.out).map_err(AnalyzeError::Write)?;
+        self.rows.truncate(self.options.limit.unwrap_or(usize::MAX));
+        Table(self.options).write(&self.rows, self.out).map_err(AnalyzeError::Write)?;
         Ok((self.rows.len() as u64, Vec::new()))
     }
 }
@@ -220,21 +179,9 @@ const fn type_name(kind: LockKind) -> &'static str {
 }
 
 /// The layout of rows.
-struct Table<'a> {
-    options: &'a Options,
-    fields: Vec<Field>,
-}
+struct Table<'a>(&'a Options);
 
-impl<'a> Table<'a> {
-    fn new(options: &'a Options) -> Self {
-        let mut fields = if options.fields.is_empty() { USUAL.to_vec() } else { options.fields.clone() };
-        // The column to sort by is shown.
-        if !fields.contains(&options.key) {
-            fields.push(options.key);
-        }
-        Self { options, fields }
-    }
-
+impl Table<'_> {
     /// Returns the words behind the numbers.
     fn words(&self, key: &Key, lock: LockId, names: &Names) -> Vec<String> {
         let comm = |task: TaskId| {
@@ -252,13 +199,13 @@ impl<'a> Table<'a> {
             Key::Lock(address, _, kind) => {
                 let name = names.lock(lock).and_then(|lock| lock.name.as_deref());
                 let name = printable(name.unwrap_or("")).into_owned();
-                match self.options.separator {
+                match self.0.separator {
                     Some(_) => vec![format!("{address:x}"), name, (*kind).to_owned()],
                     None => vec![format!("{address:016x}"), format!("{name} ({kind})")],
                 }
             }
         };
-        match &self.options.separator {
+        match &self.0.separator {
             // perf quotes nothing.
             Some(separator) => {
                 words.iter().map(|word| safe::cell(word).replace(separator.as_str(), "_")).collect()
@@ -268,28 +215,23 @@ impl<'a> Table<'a> {
     }
 
     fn write(&self, rows: &[(Sums, Vec<String>)], out: &mut (dyn Write + Send)) -> io::Result<()> {
-        match self.options.separator.as_deref() {
+        match self.0.separator.as_deref() {
             Some(separator) => self.write_separated(rows, separator, out),
             None => self.write_text(rows, out),
         }
     }
 
     fn write_text(&self, rows: &[(Sums, Vec<String>)], out: &mut (dyn Write + Send)) -> io::Result<()> {
-        for field in &self.fields {
-            let (head, width) = head(*field);
+        for (head, width) in COLUMNS {
             write!(out, "{head:>width$} ")?;
         }
-        let width = if self.options.aggregate == Aggregate::Lock { 16 } else { 10 };
+        let width = if self.0.aggregate == Aggregate::Lock { 16 } else { 10 };
         let [first, last, ..] = self.heads();
         writeln!(out, "  {first:>width$}   {last}\n")?;
         for (sums, words) in rows {
-            for field in &self.fields {
-                match field {
-                    Field::Contended => write!(out, "{:>10} ", sums.contended)?,
-                    _ => write!(out, "{} ", time(sums.get(*field)))?,
-                }
-            }
-            writeln!(out, "  {:>width$}   {}", words[0], words[1])?;
+            let [contended, total, max, avg] = sums.numbers();
+            let [total, max, avg] = [total, max, avg].map(time);
+            writeln!(out, "{contended:>10} {total} {max} {avg}   {:>width$}   {}", words[0], words[1])?;
         }
         Ok(())
     }
@@ -302,11 +244,11 @@ impl<'a> Table<'a> {
     ) -> io::Result<()> {
         let between = format!("{separator} ");
         let line = |values: Vec<String>| values.join(&between);
-        let heads = self.fields.iter().map(|field| head(*field).0.to_owned());
+        let heads = COLUMNS.iter().map(|(head, _)| (*head).to_owned());
         let heads = heads.chain(self.heads().into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
         writeln!(out, "# output: {}", line(heads.collect()))?;
         for (sums, words) in rows {
-            let numbers = self.fields.iter().map(|field| sums.get(*field).to_string());
+            let numbers = sums.numbers().into_iter().map(|number| number.to_string());
             writeln!(out, "{}", line(numbers.chain(words.iter().cloned()).collect()))?;
         }
         Ok(())
@@ -314,25 +256,12 @@ impl<'a> Table<'a> {
 
     /// Returns the heads of the words behind the numbers.
     fn heads(&self) -> [&'static str; 3] {
-        match self.options.aggregate {
+        match self.0.aggregate {
             Aggregate::Caller => ["type", "caller", ""],
             Aggregate::Task => ["pid", "comm", ""],
             Aggregate::Owner => ["pid", "owner", ""],
-            Aggregate::Lock => {
-                ["address", "symbol", if self.options.separator.is_some() { "type" } else { "" }]
-            }
+            Aggregate::Lock => ["address", "symbol", if self.0.separator.is_some() { "type" } else { "" }],
         }
-    }
-}
-
-/// Returns the head of a column and its width.
-const fn head(field: Field) -> (&'static str, usize) {
-    match field {
-        Field::Contended => ("contended", 10),
-        Field::WaitTotal => ("total wait", 12),
-        Field::WaitMax => ("max wait", 12),
-        Field::WaitMin => ("min wait", 12),
-        Field::AvgWait => ("avg wait", 12),
     }
 }
 

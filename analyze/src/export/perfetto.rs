@@ -8,11 +8,13 @@
 //! The format is TrackEvent of <https://perfetto.dev/docs/reference/synthetic-track-event>. Times are in ns of the boot clock, as all
 //! times in Perfetto, if the trace relates its clock to that one; otherwise of the trace's own clock.
 
+mod lanes;
 mod messages;
 mod packets;
 mod slices;
 #[cfg(test)]
 pub(super) mod tests;
 mod tracks;
+mod waiting;
 
 pub(super) use slices::Perfetto;

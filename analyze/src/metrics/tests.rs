@@ -9,7 +9,7 @@ use super::{DEFAULT_SERIES, Live};
 use crate::{
     Filter,
     engine::histories,
-    export::{self, Format, Options, metrics},
+    export::{self, Format, Options},
     tables::{
         key::By,
         report::{self, tests::trace_of},
@@ -34,7 +34,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 fn exported(parts: &Parts, format: Format, series: usize) -> String {
     let test = parts.write();
-    let options = Options { format, metrics: metrics::Options { series }, ..Options::default() };
+    let options = Options { format, limit: Some(series), ..Options::default() };
     text_of(|out| export::write(from_ref(&test.trace), &options, out).map(drop))
 }
 
@@ -115,7 +115,7 @@ proptest! {
         let filter = Filter::default();
         let asked = report::Options { by: By::Kind, filter: filter.clone(), allow_loss: true, ..report::Options::default() };
         let report = report::report(from_ref(&test.trace), &asked).unwrap();
-        let options = Options { format: Format::Prometheus, filter, allow_loss: true, metrics: metrics::Options { series }, ..Options::default() };
+        let options = Options { format: Format::Prometheus, filter, allow_loss: true, limit: Some(series), ..Options::default() };
         let text = text_of(|out| export::write(from_ref(&test.trace), &options, out).map(drop));
         let samples = samples(&text);
         prop_assert_eq!(sum(&samples, "klock_lock_acquisitions_total") as i64, report.totals.get(report::Column::Count).unwrap_or(0));
@@ -163,7 +163,7 @@ proptest! {
         live.add_stacks(&stacks);
         live.end();
         let last = samples(&text_of(|out| live.write(out)));
-        let options = Options { format: Format::Prometheus, allow_loss: true, metrics: metrics::Options { series }, ..Options::default() };
+        let options = Options { format: Format::Prometheus, allow_loss: true, limit: Some(series), ..Options::default() };
         let whole = samples(&text_of(|out| export::write(from_ref(&test.trace), &options, out).map(drop)));
         for family in ["klock_lock_waits_total", "klock_lock_waits_abandoned_total", "klock_lock_wait_seconds_total", "klock_events_total", "klock_lock_acquisitions_total"] {
             let (live, whole) = (sum(&last, family), sum(&whole, family));

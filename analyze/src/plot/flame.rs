@@ -29,7 +29,8 @@ pub fn flame(
         format: export::Format::Folded,
         filter: filter.clone(),
         allow_loss: true,
-        folded: folded::Options { of: weight, unit: folded::Unit::Ns },
+        of: weight,
+        unit: folded::Unit::Ns,
         ..export::Options::default()
     };
     let mut lines = Vec::new();
@@ -97,7 +98,8 @@ mod tests {
             let picture = flame(&trace, weight, &Filter::default(), &Options::default()).unwrap();
             let request = export::Options {
                 format: export::Format::Folded,
-                folded: folded::Options { of: weight, unit: folded::Unit::Ns },
+                of: weight,
+                unit: folded::Unit::Ns,
                 ..export::Options::default()
             };
             let lines = text_of(|out| export::write(std::slice::from_ref(&trace), &request, out).map(|_| ()));

@@ -24,7 +24,6 @@ mod fairness;
 mod hold_sums;
 mod options;
 mod percentiles;
-mod pick;
 pub(in crate::tables) mod queueing;
 mod ranking;
 mod reading;
@@ -38,7 +37,6 @@ pub use columns::{Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates
 pub(in crate::tables) use fairness::CONVOY_MIN;
 pub(crate) use hold_sums::{HoldSums, PlainSums};
 pub use options::Options;
-pub use pick::Pick;
 pub use row::{Report, Row, columns};
 pub(crate) use states::{StateSums, StatesByRow, by_state};
 

@@ -5,7 +5,6 @@ use std::slice::from_ref;
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::Value;
 
-use super::Options;
 use crate::{
     Filter,
     engine::histories,
@@ -18,8 +17,8 @@ use trace_format::Trace;
 
 fn profile(trace: &Trace, markers: usize) -> (Value, Written) {
     let filter = Filter { include_idle: true, ..Filter::default() };
-    let (format, firefox) = (Format::Firefox, Options { markers });
-    let asked = export::Options { format, filter, firefox, ..Default::default() };
+    let (format, limit) = (Format::Firefox, Some(markers));
+    let asked = export::Options { format, filter, limit, ..Default::default() };
     let mut written = Written::default();
     let text = testing::text_of(|out| {
         written = export::write(from_ref(trace), &asked, out)?;

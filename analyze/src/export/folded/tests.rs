@@ -6,7 +6,7 @@ use std::slice::from_ref;
 use inferno::flamegraph;
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{Of, Options, Unit, frame};
+use super::{Of, Unit, frame};
 use crate::{
     AnalyzeError, Filter,
     engine::{Engine, HoldState, Intervals, histories},
@@ -36,7 +36,7 @@ const TEXT: &str = "
 ";
 
 fn options(of: Of, unit: Unit, filter: Filter) -> export::Options {
-    export::Options { format: Format::Folded, filter, folded: Options { of, unit }, ..Default::default() }
+    export::Options { format: Format::Folded, filter, of, unit, ..Default::default() }
 }
 
 fn folded(trace: &Trace, of: Of, unit: Unit) -> (String, Written) {

@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use super::{HEADER, Row, hist, read};
+use super::{HEADER, Row, histogram};
 use crate::{
     AnalyzeError, export,
     export::{Format, Options, Written},
@@ -47,8 +47,28 @@ fn export_of(text: &str) -> String {
     out
 }
 
+/// Reads a table of klock or of the original. The stack is everything after the eleventh comma, because functions contain commas.
 fn rows(table: &str) -> Vec<Row> {
-    read(table).unwrap()
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.splitn(12, ',').collect();
+        let number = |at: usize| fields[at].parse::<i64>().unwrap();
+        Row {
+            pid: fields[0].parse().unwrap(),
+            tid: fields[1].parse().unwrap(),
+            addr: u64::from_str_radix(fields[2].strip_prefix("0x").unwrap(), 16).unwrap(),
+            blocked_us: number(3),
+            sys_us: number(4),
+            max_blocked_us: number(5),
+            max_sys_us: number(6),
+            wait_count: number(7),
+            blocked_count: number(8),
+            wake_count: number(9),
+            errors: number(10),
+            stack: fields[11].to_owned(),
+        }
+    };
+    assert_eq!(table.lines().next(), Some(HEADER));
+    table.lines().skip(1).map(row).collect()
 }
 
 #[test]
@@ -120,18 +140,12 @@ fn a_lost_stack_makes_a_warning_instead_of_a_row() {
 }
 
 #[test]
-fn calls_on_locks_of_the_c_library_count_as_futex_calls_with_approx_only() {
+fn a_trace_with_calls_on_locks_of_the_c_library_alone_is_refused() {
     let text = "9_000 A acquire m work<main wait=2_500\n9_900 A acquire m wait=0
         12_000 A abandon m work<main wait=1_000 errno=110\n13_000 A try_fail m work<main errno=16";
     let (_, refused) = export_with(&parts(text), Options::default());
     let words = refused.unwrap_err().to_string();
-    assert!(words.contains("--approx") && words.contains("2 waits"), "{words}");
-
-    let mut options = Options::default();
-    options.locktrace.approximate = true;
-    let (out, written) = export_with(&parts(text), options);
-    assert_eq!(out, format!("{HEADER}\n100,101,0x1000,3,0,2,0,2,2,0,2,A;main;work\n"));
-    assert!(written.unwrap().notes[0].contains("2 waits"));
+    assert!(words.contains("--locks futex") && words.contains("2 waits"), "{words}");
 }
 
 #[test]
@@ -173,22 +187,6 @@ fn rows_of_the_documentation_are_read_and_written_back_byte_for_byte() {
 }
 
 #[test]
-fn reading_another_table_fails_with_the_line_number() {
-    let line = |text: &str| read(text).map_err(|error| (error.line, error.to_string()));
-    assert_eq!(line("").unwrap_err().0, 1);
-    assert_eq!(line("pid,tid\n").unwrap_err().0, 1);
-    for bad in [
-        "1,2,0x3,4",
-        "1,2,3,4,5,6,7,8,9,10,11,s",
-        "1,x,0x3,4,5,6,7,8,9,10,11,s",
-        "1,2,0x3,4,5,6,7,8,9,10,many,s",
-    ] {
-        let (at, words) = line(&format!("{HEADER}\n1,2,0x3,4,5,6,7,8,9,10,11,s\n{bad}\n")).unwrap_err();
-        assert!(at == 3 && words.starts_with("cannot read line 3: "), "{bad}: {words}");
-    }
-}
-
-#[test]
 fn no_name_ends_a_row_or_forges_a_frame() {
     let mut parts = parts(T2);
     parts.tasks[0].comm = Some("=cmd\n\u{1b};x".to_owned());
@@ -205,7 +203,7 @@ const SLOTS: [u64; 8] = [2, 2, 1, 0, 0, 0, 0, 1];
 
 #[test]
 fn histograms_have_true_bounds() {
-    let text = text_of(|out| hist::section(&SLOTS, false, out).map_err(AnalyzeError::Write));
+    let text = text_of(|out| histogram(&SLOTS, out).map_err(AnalyzeError::Write));
     assert_eq!(
         text,
         "     usecs               : count     distribution
@@ -222,28 +220,10 @@ fn histograms_have_true_bounds() {
 }
 
 #[test]
-fn compatible_histograms_have_half_the_bounds_and_no_first_row() {
-    let text = text_of(|out| hist::section(&SLOTS, true, out).map_err(AnalyzeError::Write));
-    assert_eq!(
-        text,
-        "     usecs               : count     distribution
-         0 -> 1          : 2        |****************************************|
-         2 -> 3          : 1        |********************                    |
-         4 -> 7          : 0        |                                        |
-         8 -> 15         : 0        |                                        |
-        16 -> 31         : 0        |                                        |
-        32 -> 63         : 0        |                                        |
-        64 -> 127        : 1        |********************                    |
-"
-    );
-    assert_eq!(text_of(|out| hist::section(&[5], true, out).map_err(AnalyzeError::Write)), "");
-}
-
-#[test]
 fn times_above_an_hour_widen_the_histogram() {
     let mut slots = [0; 34];
     slots[33] = 1;
-    let text = text_of(|out| hist::section(&slots, false, out).map_err(AnalyzeError::Write));
+    let text = text_of(|out| histogram(&slots, out).map_err(AnalyzeError::Write));
     assert_eq!(
         text,
         "               usecs                         : count     distribution
@@ -268,14 +248,6 @@ fn empty_lines_separate_sections_and_wakes_are_counted() {
         hist(&Options::default()),
         format!(
             "PID 100, LOCK 0x60{head}\n         4 -> 7          : 1        |{bar}|\n\nPID 100, LOCK 0x70{head}\n         0 -> 1          : 1        |{bar}|\n"
-        )
-    );
-    let mut compat = Options::default();
-    compat.locktrace.hist_compat = true;
-    assert_eq!(
-        hist(&compat),
-        format!(
-            "PID 100, LOCK 0x60{head}\n         2 -> 3          : 1        |{bar}|\n\nPID 100, LOCK 0x70"
         )
     );
 }

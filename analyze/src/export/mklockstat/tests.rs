@@ -1,12 +1,11 @@
-//! Lines of milli-klockstat: the worked example in both modes, the ends of periods, and conserved sums.
+//! Lines of milli-klockstat: the worked example, the ends of periods, and conserved sums.
 
 use std::slice::from_ref;
 
 use proptest::prelude::*;
 
-use super::{Options, PeriodMode};
 use crate::{
-    export::{self, Format, Written},
+    export::{self, Format, Options, Written},
     testing::{Parts, TestTrace},
 };
 
@@ -20,9 +19,9 @@ const T3: &str = "
     261_000_000 T acquire m k:mutex_lock<k:work wait=1_000_000
 ";
 
-fn export_with(parts: &Parts, mklockstat: Options) -> (String, Written) {
+fn export_with(parts: &Parts, options: Options) -> (String, Written) {
     let test: TestTrace = parts.write();
-    let options = export::Options { format: Format::Mklockstat, mklockstat, ..export::Options::default() };
+    let options = Options { format: Format::Mklockstat, ..options };
     let mut out = Vec::new();
     let written = export::write(from_ref(&test.trace), &options, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), written)
@@ -32,28 +31,8 @@ fn lines(text: &str, options: Options) -> Vec<String> {
     export_with(&Parts::parse(text), options).0.lines().map(str::to_owned).collect()
 }
 
-const COMPAT: Options = Options {
-    mode: PeriodMode::Compat,
-    period_ns: super::PERIOD_NS,
-    split: false,
-    swap_pt: true,
-    with_monitors: false,
-};
-
 #[test]
-fn the_worked_example_comes_out_byte_for_byte_in_the_compatible_mode() {
-    assert_eq!(
-        lines(T3, COMPAT),
-        [
-            "t,0,mutex_lock,work",
-            "s,app,P101_T100,Mutex,0xffff888100000010,100000000,4000000,2,0",
-            "s,app,P101_T100,Mutex,0xffff888100000010,150000000,500000,1,0",
-        ]
-    );
-}
-
-#[test]
-fn the_worked_example_comes_out_byte_for_byte_with_exact_periods() {
+fn the_worked_example_comes_out_byte_for_byte() {
     assert_eq!(
         lines(T3, Options::default()),
         [
@@ -66,23 +45,12 @@ fn the_worked_example_comes_out_byte_for_byte_with_exact_periods() {
 }
 
 #[test]
-fn a_return_closes_a_period_a_nanosecond_after_its_end() {
-    let text = |ns: i64| format!("10_000_000 A acquire m wait=1\n{ns} A acquire m wait=1");
-    assert_eq!(lines(&text(50_000_000), COMPAT), Vec::<String>::new());
-    let closed = lines(&text(50_000_001), COMPAT);
-    assert_eq!(closed[1], "s,A,P101_T100,Mutex,0x1000,0,2,2,-1");
-    let exact = lines(&text(50_000_000), Options::default());
+fn an_acquisition_at_the_end_of_a_period_belongs_to_the_next() {
+    let rows = lines("10_000_000 A acquire m wait=1\n50_000_000 A acquire m wait=1", Options::default());
     assert_eq!(
-        exact[1..],
+        rows[1..],
         ["s,A,P100_T101,Mutex,0x1000,0,1,1,-1", "s,A,P100_T101,Mutex,0x1000,50000000,1,1,-1"]
     );
-}
-
-#[test]
-fn readers_and_writers_have_separate_periods_in_the_compatible_mode() {
-    let text = "lock r rwsem address=0x5\n10_000_000 A acquire r shared wait=1\n20_000_000 A acquire r wait=2\n60_000_000 A acquire r shared wait=4";
-    assert_eq!(lines(text, COMPAT)[1..], ["s,A,P101_T100,Semaphore,0x05,0,5,2,-1"]);
-    assert_eq!(lines(text, Options::default()).len(), 1 + 2);
 }
 
 #[test]
@@ -95,29 +63,6 @@ fn lines_are_sorted_by_period_thread_and_address() {
         .map(|line| line.split(',').skip(2).step_by(2).take(2).collect::<Vec<_>>().join(" "))
         .collect();
     assert_eq!(order, ["P100_T200 0x20", "P100_T300 0x10", "P100_T300 0x20", "P100_T200 0x10"]);
-}
-
-#[test]
-fn a_split_wait_is_charged_to_each_period_and_its_acquisition_to_the_last() {
-    let text = "175_000_000 A acquire m wait=100_000_000";
-    let rows = lines(text, Options { split: true, ..Options::default() });
-    assert_eq!(
-        rows[1..],
-        [
-            "s,A,P100_T101,Mutex,0x1000,50000000,25000000,0,-1",
-            "s,A,P100_T101,Mutex,0x1000,100000000,50000000,0,-1",
-            "s,A,P100_T101,Mutex,0x1000,150000000,25000000,1,-1",
-        ]
-    );
-}
-
-#[test]
-fn a_wait_of_centuries_is_not_spread_over_milliseconds() {
-    let test = Parts::parse("9_000_000_000_000_000_000 A acquire m wait=9_000_000_000_000_000_000").write();
-    let mklockstat = Options { split: true, ..Options::default() };
-    let options = export::Options { format: Format::Mklockstat, mklockstat, ..export::Options::default() };
-    let error = export::write(from_ref(&test.trace), &options, &mut Vec::new()).unwrap_err();
-    assert!(error.to_string().contains("--period"), "{error}");
 }
 
 #[test]
@@ -193,7 +138,6 @@ proptest! {
     fn exact_periods_add_up_to_all_waits_and_acquisitions(
         acquisitions in proptest::collection::vec((1_i64..400_000_000, 0_i64..300_000_000, 0..3_usize, 0..3_usize), 1..40),
         period_ms in 1_i64..200,
-        split: bool,
     ) {
         let mut acquisitions = acquisitions;
         acquisitions.sort_unstable();
@@ -201,12 +145,13 @@ proptest! {
             .iter()
             .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000))
             .collect();
-        let options = Options { split, period_ns: period_ms * 1_000_000, ..Options::default() };
+        let options = Options { period_ns: period_ms * 1_000_000, ..Options::default() };
+        let period_ns = options.period_ns;
         let sums = lines(&text, options).iter().filter(|line| line.starts_with('s')).fold((0, 0), |sums, line| {
             let fields: Vec<&str> = line.split(',').collect();
             let (start, waited, count): (i64, i64, i64) =
                 (fields[5].parse().unwrap(), fields[6].parse().unwrap(), fields[7].parse().unwrap());
-            assert!(start % options.period_ns == 0 && (split || count > 0));
+            assert!(start % period_ns == 0 && count > 0);
             (sums.0 + waited, sums.1 + count)
         });
         let waited: i64 = acquisitions.iter().map(|(_, wait, _, _)| wait).sum();

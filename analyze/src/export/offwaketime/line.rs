@@ -9,7 +9,7 @@
 
 use trace_format::{Frame, TaskId};
 
-use super::options::{DropLeaf, Grammar, Options, Space};
+use super::{Grammar, Options, Space};
 use crate::input::names::{Names, printable};
 
 /// The text for an unknown function or name.
@@ -45,7 +45,7 @@ struct Half<'a> {
 impl Lines<'_> {
     /// Returns the line without its value.
     pub(super) fn line(&self, target: &Side<'_>, waker: &Side<'_>) -> String {
-        let drops = self.options.drop_leaf == DropLeaf::Compat && is_stored_by_probe(target.frames);
+        let drops = is_stored_by_probe(target.frames);
         let mut line = vec![self.comm(target.task)];
         let (user, kernel) = (Half::of(target, false, drops), Half::of(target, true, drops));
         self.push_user(&mut line, target, &user, true);

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use trace_format::{Stack, TaskState};
 
-use super::super::{Format, Options as All, Written, write};
+use super::super::{Format, Options, Written, write};
 use super::*;
 use crate::{
     AnalyzeError,
@@ -27,7 +27,7 @@ fn vector() -> TestTrace {
 }
 
 fn export(trace: &TestTrace, format: Format, options: Options) -> (String, Written) {
-    let options = All { format, offwaketime: options, ..All::default() };
+    let options = Options { format, ..options };
     let mut out = Vec::new();
     let written = write(from_ref(&trace.trace), &options, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), written)
@@ -132,7 +132,10 @@ fn times_count_in_whole_microseconds_between_the_bounds() {
          1000 a offcpu f wait=999\n3000 a offcpu g wait=1000\n9000 a offcpu h wait=5999\n99000 a offcpu i wait=60000",
     );
     assert_eq!(seed(&trace, Options::default()), "a;g;;--;; 1\na;h;;--;; 5\na;i;;--;; 60\n");
-    let between = |min_block_us, max_block_us| Options { min_block_us, max_block_us, ..Options::default() };
+    let between = |min_us: i64, max_us: i64| {
+        let filter = crate::Filter { min_wait_ns: Some(min_us * 1000), ..crate::Filter::default() };
+        Options { filter, max_wait_ns: max_us * 1000, ..Options::default() }
+    };
     assert_eq!(seed(&trace, between(5, 60)), "a;h;;--;; 5\na;i;;--;; 60\n");
     assert_eq!(seed(&trace, between(2, 59)), "a;h;;--;; 5\n");
 }
@@ -148,18 +151,13 @@ fn lines_are_sorted_by_value_and_equal_lines_are_added_up() {
 }
 
 #[test]
-fn stacks_of_klock_and_stacks_with_drop_leaf_none_keep_all_frames() {
+fn stacks_of_klock_keep_all_frames_and_those_of_a_probe_lose_the_first() {
     let own = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11\ntask b tid=12
          9000 a offcpu k:__schedule<k:schedule<read<main wait=5000 peer=b at=k:try_to_wake_up<k:pipe_write<write<main",
     );
     let whole = "a;main;read;;schedule;__schedule;--;try_to_wake_up;pipe_write;;write;main;b 5\n";
-    let keep = || Options { drop_leaf: DropLeaf::None, ..Options::default() };
     assert_eq!(seed(&own, Options::default()), whole);
-    assert_eq!(seed(&own, keep()), whole);
-    let kept = seed(&vector(), keep());
-    assert!(kept.contains("pthread_mutex_lock;__lll_lock_wait;;"), "{kept}");
-    assert!(kept.contains("__schedule;finish_task_switch;--;try_to_wake_up;"), "{kept}");
     let isra = trace(
         "source off_cpu kinds= holds=no\ntask a tid=11
          9000 a offcpu k:finish_task_switch.isra.0<k:__schedule<read<main wait=5000",
@@ -216,7 +214,7 @@ fn a_trace_of_locks_gives_waits_with_their_waker_or_releaser() {
 #[test]
 fn filters_select_off_cpu_times_as_they_select_waits() {
     let trace = vector();
-    let of = |filter| All { format: Format::Offwaketime, filter, ..All::default() };
+    let of = |filter| Options { format: Format::Offwaketime, filter, ..Options::default() };
     let lines = |filter| {
         let mut out = Vec::new();
         let written = write(from_ref(&trace.trace), &of(filter), &mut out);
@@ -239,14 +237,14 @@ fn a_trace_that_lost_too_much_is_not_ranked_unless_allowed() {
     );
     parts.info.loss.ring_full = 1;
     let trace = parts.write();
-    let options = All { format: Format::Offwaketime2, ..All::default() };
+    let options = Options { format: Format::Offwaketime2, ..Options::default() };
     let mut out = Vec::new();
     assert!(matches!(
         write(from_ref(&trace.trace), &options, &mut out),
         Err(AnalyzeError::TooMuchLost { .. })
     ));
     assert!(out.is_empty(), "an answer that is refused is not begun");
-    let allowed = All { allow_loss: true, ..options };
+    let allowed = Options { allow_loss: true, ..options };
     assert_eq!(write(from_ref(&trace.trace), &allowed, &mut out).unwrap().items, 1);
 }
 

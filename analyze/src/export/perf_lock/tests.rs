@@ -2,9 +2,9 @@
 
 use std::slice::from_ref;
 
-use super::{Aggregate, Field, Options};
+use super::Aggregate;
 use crate::{
-    export::{self, Format},
+    export::{self, Format, Options},
     testing::{Parts, text_of},
 };
 
@@ -25,14 +25,13 @@ const WAITS: &str = "
     6_600_000 B acquire u main wait=100_000
 ";
 
-fn export(parts: &Parts, perf_lock: Options) -> String {
+fn export(parts: &Parts, options: Options) -> String {
     let test = parts.write();
-    let options = export::Options { format: Format::PerfLock, perf_lock, ..export::Options::default() };
     text_of(|out| export::write(from_ref(&test.trace), &options, out).map(|_| ()))
 }
 
 fn by(aggregate: Aggregate) -> Options {
-    Options { aggregate, ..Options::default() }
+    Options { format: Format::PerfLock, aggregate, ..Options::default() }
 }
 
 fn separated(aggregate: Aggregate) -> Options {
@@ -102,27 +101,16 @@ fn separated_values_are_in_nanoseconds_below_one_comment() {
 }
 
 #[test]
-fn fields_key_and_entries_select_as_in_perf() {
-    let options = Options {
-        fields: vec![Field::WaitMin],
-        key: Field::Contended,
-        entries: Some(1),
-        ..separated(Aggregate::Task)
-    };
-    assert_eq!(
-        export(&Parts::parse(WAITS), options),
-        "# output: min wait, contended, pid, comm\n999, 2, 12, bb\n"
-    );
+fn the_first_rows_are_those_of_the_longest_total_wait() {
+    let options = Options { limit: Some(1), ..separated(Aggregate::Task) };
+    let table = export(&Parts::parse(WAITS), options);
+    assert!(table.lines().count() == 2 && table.ends_with(", 11, aa\n"), "{table}");
 }
 
 #[test]
 fn user_locks_are_included_if_the_filter_names_them() {
     let test = Parts::parse(WAITS).write();
-    let mut options = export::Options {
-        format: Format::PerfLock,
-        perf_lock: separated(Aggregate::Caller),
-        ..Default::default()
-    };
+    let mut options = separated(Aggregate::Caller);
     options.filter.kinds = vec![trace_format::LockKind::PthreadMutex];
     let table = text_of(|out| export::write(from_ref(&test.trace), &options, out).map(|_| ()));
     assert!(table.ends_with("\n1, 100000, 100000, 100000, pthread_mutex, main\n"), "{table}");

@@ -13,14 +13,12 @@ use super::{
     messages::{DebugAnnotation, TracePacket, TrackEvent, Type},
     packets::{Packets, Text},
     tracks::Tracks,
+    waiting::{HoldStart, Waiting},
 };
 use crate::{
     engine::{Charge, Hold, HoldState, Outcome, Share, Wait},
     error::AnalyzeError,
-    export::{
-        run::{Exporter, ONE_CLOCK, Reads},
-        waiting::{HoldStart, Waiting},
-    },
+    export::run::{Exporter, ONE_CLOCK, Reads},
     input::Input,
     input::names::Names,
     input::trust::Trust,

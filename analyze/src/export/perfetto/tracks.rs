@@ -7,13 +7,11 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
+    lanes::Lanes,
     messages::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor},
     packets::Packets,
 };
-use crate::{
-    export::lanes::Lanes,
-    input::names::{Names, UNKNOWN, printable},
-};
+use crate::input::names::{Names, UNKNOWN, printable};
 
 /// The tracks so far.
 #[derive(Debug, Default)]
@@ -42,7 +40,7 @@ impl Tracks {
         packets: &mut Packets<'_>,
     ) -> u64 {
         let until_ns = interval.1.saturating_add(i64::from(is_later));
-        let lane = self.threads.entry(task).or_default().lanes.place_until(interval, until_ns);
+        let lane = self.threads.entry(task).or_default().lanes.place(interval, until_ns);
         while self.threads[&task].tracks.len() <= lane {
             let track = self.describe_thread(task, names, packets);
             self.threads.entry(task).or_default().tracks.push(track);

@@ -14,8 +14,7 @@ const TEXT: &str = "
 /// Exports two traces of two machines.
 fn exported(format: Format) -> Result<(String, u64), String> {
     let (one, two) = (testing::trace_of_host("one", TEXT), testing::trace_of_host("two", TEXT));
-    let folded = folded::Options { unit: folded::Unit::Ns, ..folded::Options::default() };
-    let options = Options { format, folded, ..Options::default() };
+    let options = Options { format, unit: folded::Unit::Ns, ..Options::default() };
     let mut out = Vec::new();
     let written = write(&[one.trace, two.trace], &options, &mut out).map_err(|error| error.to_string())?;
     Ok((String::from_utf8_lossy(&out).into_owned(), written.items))
@@ -41,7 +40,7 @@ fn events_of_several_traces_have_a_column_for_the_trace() {
 
 #[test]
 fn a_format_for_one_trace_gives_the_reason() {
-    for format in [Format::Perfetto, Format::Chrome, Format::Firefox, Format::Mklockstat, Format::Locktrace] {
+    for format in [Format::Perfetto, Format::Firefox, Format::Mklockstat, Format::Locktrace] {
         let error = exported(format).unwrap_err();
         assert!(error.starts_with(&format!("cannot export 2 traces as {format}: ")), "{error}");
         assert!(error.ends_with("; export them one by one"), "{error}");

@@ -1,6 +1,6 @@
 //! The options of the report.
 
-use super::{Column, Group, Pick};
+use super::{Column, Group};
 use crate::{input::filter::Filter, tables::key::By};
 
 /// Options of the report.
@@ -22,8 +22,6 @@ pub struct Options {
     pub allow_loss: bool,
     /// The number of acquisitions from which on a queue is a convoy or saturated; 8 if not given.
     pub convoy_min: Option<u32>,
-    /// The acquisitions to count, by the controls of FreeBSD's profiler.
-    pub pick: Pick,
 }
 
 impl Options {

@@ -3,10 +3,9 @@
 use polars::frame::DataFrame;
 
 use super::{
-    Group, Options, Pick,
+    Group, Options,
     hold_sums::{HoldSums, PlainSums},
     percentiles::{FirstPass, Percentiles, SecondPass, wanted_of},
-    pick::Picker,
 };
 use crate::{
     engine::{Hold, HoldState, Outcome, SimpleHold, Sink, TryFailure, Wait},
@@ -40,7 +39,6 @@ enum Extra {
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     by: By,
-    pick: Pick,
     /// The columns on request of holds and waits.
     extra: Option<Extra>,
     pub(super) readers: usize,
@@ -83,8 +81,7 @@ impl<'a> Gather for Found<'a> {
 
     fn sink(&self, at: usize) -> Summing<'a> {
         let rows = Rows::new(&self.inputs[at], self.reading);
-        let takes_simple =
-            rows.picker.is_none() && rows.selection.selects_all_holds() && self.reading.extra.is_none();
+        let takes_simple = rows.selection.selects_all_holds() && self.reading.extra.is_none();
         Summing {
             rows,
             trace: at,
@@ -116,11 +113,9 @@ impl<'a> Gather for Found<'a> {
 
 impl Reading {
     pub(super) fn new(options: &Options, readers: usize) -> Self {
-        let Options { by, pick, allow_loss, .. } = *options;
+        let Options { by, allow_loss, .. } = *options;
         let extra = options.asks_for(Group::Extra).then_some(Extra::All);
-        // Acquisitions that are counted over all locks are counted by one reader.
-        let readers = if pick.is_everything() { readers } else { 1 };
-        Self { by, pick, extra, readers, allow_loss }
+        Self { by, extra, readers, allow_loss }
     }
 
     /// Adds up what waits were spent with, which takes no second pass, and no other columns on request.
@@ -156,28 +151,16 @@ pub(crate) struct Rows<'a> {
     names: &'a Names,
     selection: &'a Selection,
     by: By,
-    picker: Option<Picker>,
 }
 
 impl<'a> Rows<'a> {
     pub(super) fn new(input: &'a Input<'_>, reading: Reading) -> Self {
-        let picker = Picker::new(reading.pick);
-        Self { names: &input.names, selection: &input.selection, by: reading.by, picker }
-    }
-
-    /// Lets the picker count an acquisition, whenever its hold ends.
-    #[inline]
-    fn acquired(&mut self, hold: &Hold) {
-        if let Some(picker) = &mut self.picker
-            && self.selection.selects_hold_any_time(hold)
-        {
-            picker.acquired(hold, self.names);
-        }
+        Self { names: &input.names, selection: &input.selection, by: reading.by }
     }
 
     #[inline]
-    pub(super) fn selects(&mut self, hold: &Hold) -> bool {
-        self.picker.as_mut().is_none_or(|picker| picker.takes(hold)) && self.selection.selects_hold(hold)
+    pub(super) fn selects(&self, hold: &Hold) -> bool {
+        self.selection.selects_hold(hold)
     }
 
     #[inline]
@@ -232,15 +215,6 @@ impl Summing<'_> {
 }
 
 impl Sink for Summing<'_> {
-    fn acquired(&mut self, hold: &Hold) {
-        self.rows.acquired(hold);
-    }
-
-    #[inline]
-    fn follows_acquired(&self) -> bool {
-        self.rows.picker.is_some()
-    }
-
     #[inline]
     fn simple_hold(&mut self, hold: &SimpleHold) {
         if !self.takes_simple {
@@ -280,8 +254,8 @@ impl Sink for Summing<'_> {
     }
 
     fn plain_holds(&mut self, holds: &[Hold]) {
-        let Rows { by, picker, selection, .. } = &self.rows;
-        let is_simple = *by == By::Lock && picker.is_none() && self.extra != Some(Extra::All);
+        let Rows { by, selection, .. } = &self.rows;
+        let is_simple = *by == By::Lock && self.extra != Some(Extra::All);
         if !is_simple || !selection.selects_all_holds() {
             return holds.iter().for_each(|hold| self.hold(hold));
         }
@@ -311,14 +285,6 @@ struct Again<'a> {
 }
 
 impl Sink for Again<'_> {
-    fn acquired(&mut self, hold: &Hold) {
-        self.rows.acquired(hold);
-    }
-
-    fn follows_acquired(&self) -> bool {
-        self.rows.picker.is_some()
-    }
-
     fn hold(&mut self, hold: &Hold) {
         if self.rows.selects(hold) && hold.is_credited() {
             self.times.add(self.rows.key(hold), hold);

@@ -2,11 +2,7 @@
 
 use trace_format::{Event, Frame, RunInfo, Stack, StackId, Trace};
 
-use super::{
-    Column, Columns, Options, Report,
-    lockprof::{self, Compat},
-    of_inputs,
-};
+use super::{Column, Columns, Options, Report, lockprof, of_inputs};
 use crate::{
     AnalyzeError, Filter, engine,
     input::Input,
@@ -257,7 +253,7 @@ fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
                 &Options { filter: Filter { from_ns, to_ns, ..Filter::default() }, ..by(*key) },
             );
             written(&report, Format::Text, &[], Some(80));
-            text_of(|out| lockprof::write(&report, Compat::Seven, None, out));
+            text_of(|out| lockprof::write(&report, out));
         }
     }
 }

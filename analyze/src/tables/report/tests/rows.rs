@@ -1,9 +1,6 @@
 //! Tests of the rows of a report: keys, filters, order, several traces.
 
-use super::super::{
-    Column, Options,
-    lockprof::{self, Compat},
-};
+use super::super::{Column, Options, lockprof};
 use super::{T1, by, report, report_of, written};
 use crate::{
     AnalyzeError, Filter,
@@ -18,7 +15,7 @@ fn leading_parent_directories_are_dropped_and_a_missing_file_is_unknown() {
         "1 A acquire m ../../sys/x.c:3\n2 A release m\n3 A acquire m :7\n4 A release m\n5 A acquire m\n6 A release m",
         &Options { sort: Column::Name, ..by(By::Site) },
     );
-    let table = text_of(|out| lockprof::write(&report, Compat::Seven, None, out));
+    let table = text_of(|out| lockprof::write(&report, out));
     assert_eq!(table.lines().count(), 2 + 3);
     for name in
         ["sys/x.c:3 (pthread_mutex:m)", "(unknown):7 (pthread_mutex:m)", "(unknown):0 (pthread_mutex:m)"]

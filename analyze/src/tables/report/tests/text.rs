@@ -1,9 +1,6 @@
 //! Tests of a report as people and programs read it: text, CSV, JSON, widths, escapes.
 
-use super::super::{
-    Column, Options,
-    lockprof::{self, Compat},
-};
+use super::super::{Column, Options, lockprof};
 use super::{T1, by, report, report_of, written};
 use crate::{
     TextStyle,
@@ -135,7 +132,7 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_format() {
             written(&report, Format::Text, &[], Some(80)),
             written(&report, Format::Csv, &[], None),
             written(&report, Format::Json, &[], None),
-            text_of(|out| lockprof::write(&report, Compat::Seven, None, out)),
+            text_of(|out| lockprof::write(&report, out)),
         ];
         for text in styles {
             assert!(text.chars().all(|c| c == '\n' || !crate::input::names::is_unsafe(c)), "{key}: {text:?}");

@@ -26,14 +26,9 @@ struct Lane {
 
 impl Lanes {
     /// Returns the lane for an interval. The caller writes intervals in the order of its calls: a viewer takes events of the same
-    /// time in the order in which they were written.
-    pub(super) fn place(&mut self, start_ns: i64, end_ns: i64) -> usize {
-        self.place_until((start_ns, end_ns), end_ns)
-    }
-
-    /// Returns the lane for an interval that is written later. Until then, no interval on its lane may begin or end before
-    /// `until_ns`, which is one more than its end.
-    pub(super) fn place_until(&mut self, interval: (i64, i64), until_ns: i64) -> usize {
+    /// time in the order in which they were written. Of an interval that is written later, `until_ns` is one more than its end: until it
+    /// is written, no interval on its lane may begin or end before that.
+    pub(super) fn place(&mut self, interval: (i64, i64), until_ns: i64) -> usize {
         if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(interval, until_ns)) {
             return at;
         }
@@ -78,7 +73,7 @@ mod tests {
     fn nested_intervals_share_a_lane_and_overlapping_ones_do_not() {
         let mut lanes = Lanes::default();
         let placed =
-            [(2, 3), (4, 5), (1, 6), (5, 8), (8, 9), (7, 9), (8, 10)].map(|(a, b)| lanes.place(a, b));
+            [(2, 3), (4, 5), (1, 6), (5, 8), (8, 9), (7, 9), (8, 10)].map(|(a, b)| lanes.place((a, b), b));
         assert_eq!(placed, [0, 0, 0, 1, 0, 0, 1]);
     }
 
@@ -109,7 +104,7 @@ mod tests {
             let mut by_lane: Vec<Vec<(i64, i64)>> = Vec::new();
             for (start, length) in intervals {
                 let (start, end) = (start, start + length);
-                let lane = lanes.place(start, end);
+                let lane = lanes.place((start, end), end);
                 by_lane.resize(by_lane.len().max(lane + 1), Vec::new());
                 by_lane[lane].push((start, end));
             }
@@ -124,8 +119,8 @@ mod tests {
             let mut now = 0;
             for length in lengths {
                 // An interval around the previous one, as of a lock that is held around others.
-                prop_assert_eq!(lanes.place(now + 1, now + length), 0);
-                prop_assert_eq!(lanes.place(now, now + length), 0);
+                prop_assert_eq!(lanes.place((now + 1, now + length), now + length), 0);
+                prop_assert_eq!(lanes.place((now, now + length), now + length), 0);
                 now += length;
             }
         }
