@@ -23,7 +23,7 @@ use tempfile::TempDir;
 mod support;
 
 use support::{ATTACKER, Ended, fixture, run, set_mode, skip, soon};
-use xtask::home::{NOBODY, of_nobody};
+use xtask::host::{NOBODY, of_nobody};
 
 /// The longest wait for something that must happen: it ends hangs only.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -25,7 +25,7 @@ use trace_format::{EventKind, Mode, Trace};
 mod support;
 
 use support::{Running, fixture, kill, monotonic_ns, most_of, set_mode, soon, until};
-use xtask::home::{NOBODY, of_nobody};
+use xtask::host::{NOBODY, of_nobody};
 
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);

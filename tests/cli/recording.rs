@@ -9,7 +9,7 @@ use std::{
 };
 
 use trace_format::Trace;
-use xtask::home::{NOBODY, of_nobody};
+use xtask::host::{NOBODY, of_nobody};
 
 use crate::{
     common::until,

@@ -14,8 +14,8 @@ use crate::{
     support::{klock, place::Recorded},
 };
 
-/// Bound on the time that perf needs to write its file.
-const PERF: Duration = Duration::from_secs(120);
+/// Bound on the time that a recorder needs to write its files.
+const FINISH: Duration = Duration::from_secs(120);
 
 /// The kind of wait to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,10 @@ impl Recorders {
     pub(crate) fn finish(self) -> anyhow::Result<(Vec<Wait>, Vec<Wait>)> {
         self.perf.signal(libc::SIGINT)?;
         // perf ends by the signal, which does not count as a success.
-        self.perf.end_within(PERF)?;
-        self.klock.interrupt()?;
+        self.perf.end_within(FINISH)?;
+        self.klock.signal(libc::SIGINT)?;
+        let ended = self.klock.end_within(FINISH)?;
+        anyhow::ensure!(ended.status.success(), "klock record failed: {}", ended.stderr);
         let fields = ["script", "--ns", "--no-inline", "-F", "tid,time,event,trace,ip,sym,symoff,dso", "-i"];
         let text = Run::new("perf", &fields).arg(self.directory.join("perf.data")).read()?;
         Ok((of_perf(&text), of_klock(&self.directory.join("trace.parquet"))))

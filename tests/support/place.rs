@@ -13,7 +13,7 @@ use std::{
 
 use tempfile::TempDir;
 use trace_format::{Event, LockRow, Stack, TaskRow, Trace};
-use xtask::home::{NOBODY, of_nobody};
+use xtask::host::{NOBODY, of_nobody};
 
 use super::{Ended, Running, events, fixture, set_mode};
 

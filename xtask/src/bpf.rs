@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     host,
@@ -47,49 +47,44 @@ const LINKER: &str = "~0.13";
 #[derive(Debug)]
 struct Tools {
     rustc: PathBuf,
-    /// Its version, as in the note.
-    version: String,
-    /// Major version of its LLVM.
-    llvm: u32,
     /// The source of its library.
     library: PathBuf,
     linker: PathBuf,
     objcopy: PathBuf,
+    /// The versions that, besides the sources, decide the bytes of an object.
+    note: String,
 }
 
 /// Rebuilds the objects. With `check`, compares them with the committed ones instead of replacing them.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let tools = match tools()? {
-        Ok(tools) => tools,
+    let tools = match tools() {
         Err(missing) if check => {
-            say(&format!("skipped: {missing}"));
+            say(&format!("skipped: {missing:#}"));
             return Ok(());
         }
-        Err(missing) => bail!("{missing}"),
+        tools => tools?,
     };
-    let directory = root().join("record/bpf");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let one_line = |text: &str| text.trim().replace('\n', ", ");
+    println!("{}", one_line(&tools.note));
     for what in BUILDS {
-        let object = directory.join(format!("klock.{}.bpf.o", what.name));
-        let note = directory.join(format!("klock.{}.txt", what.name));
-        let words = tools.note()?;
+        let name = format!("record/bpf/klock.{}.bpf.o", what.name);
+        let (object, note) = (root().join(&name), root().join(format!("record/bpf/klock.{}.txt", what.name)));
         let built_with = fs::read_to_string(&note).unwrap_or_default();
-        if check && built_with != words {
+        if check && built_with != tools.note {
             println!(
-                "skipped: {} was built with {}, here is {}",
-                name(&object),
+                "skipped: {name} was built with {}, here is {}",
                 one_line(&built_with),
-                one_line(&words)
+                one_line(&tools.note)
             );
             continue;
         }
         let bytes = build(&tools, *what)?;
         if !check {
-            fs::write(&object, &bytes).with_context(|| format!("cannot write {}", object.display()))?;
-            fs::write(&note, &words).with_context(|| format!("cannot write {}", note.display()))?;
-            println!("{}: {} bytes", name(&object), bytes.len());
-        } else if fs::read(&object).with_context(|| format!("cannot read {}", object.display()))? != bytes {
-            bail!("{} differs from a fresh build; run `cargo xtask bpf` and commit it", name(&object));
+            fs::write(&object, &bytes).with_context(|| format!("cannot write {name}"))?;
+            fs::write(&note, &tools.note).with_context(|| format!("cannot write {}", note.display()))?;
+            println!("{name}: {} bytes", bytes.len());
+        } else if fs::read(&object).with_context(|| format!("cannot read {name}"))? != bytes {
+            bail!("{name} differs from a fresh build; run `cargo xtask bpf` and commit it");
         }
     }
     Ok(())
@@ -98,8 +93,6 @@ pub(crate) fn run(check: bool) -> Result<()> {
 /// Builds one object.
 fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     let made = target().join("bpf").join(what.name);
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let mut flags = vec![
         format!("-Clinker={}", tools.linker.display()),
         format!("-Ctarget-cpu={}", what.cpu),
@@ -111,7 +104,8 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     let mut remap =
         |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     remap(&tools.library, "rust/library");
-    for home in [home, cargo_home].into_iter().flatten() {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    for home in [home, std::env::var_os("CARGO_HOME").map(PathBuf::from)].into_iter().flatten() {
         for registry in fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten() {
             remap(&registry.path(), "registry");
         }
@@ -121,17 +115,11 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     // The cargo around this program sets these for its own compiler, not for another one.
     let unset =
         ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "AYA_BPF_TARGET_ARCH"];
-    let mut run = Run::new("env", &[]);
-    for variable in unset {
-        run = run.arg("-u").arg(variable);
-    }
-    run = run.arg(cargo);
-    for argument in
-        ["build", "--profile", "bpf", "--package", "record-ebpf", "--target", "bpfel-unknown-none"]
-    {
-        run = run.arg(argument);
-    }
-    run.arg("-Zbuild-std=core")
+    Run::new("env", &[])
+        .args(unset.into_iter().flat_map(|variable| ["-u", variable]))
+        .arg(cargo)
+        .args(["build", "--profile", "bpf", "--package", "record-ebpf", "--target", "bpfel-unknown-none"])
+        .arg("-Zbuild-std=core")
         .env("RUSTC", &tools.rustc)
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_DIR", &made)
@@ -144,78 +132,49 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
     fs::read(&object).with_context(|| format!("cannot read {}", object.display()))
 }
 
-impl Tools {
-    /// Returns the versions that, besides the sources, decide the bytes of an object.
-    fn note(&self) -> Result<String> {
-        let linker = Run::new(&self.linker, &["--version"]).read()?;
-        Ok(format!("{}\n{}\n", self.version, linker.trim()))
-    }
-}
-
-/// Returns the tools, installed if need be, or what is missing and how to get it.
-fn tools() -> Result<Result<Tools, String>> {
-    let mut compiler = compiler();
-    if compiler.is_none() && host::is_root() {
+/// Returns the tools, installed if need be. The error says what is missing and how to get it.
+fn tools() -> Result<Tools> {
+    if compiler().is_none() && host::is_root() {
         setup::install(&["rustc-web", "rust-web-src"])?;
-        compiler = self::compiler();
     }
-    let Some((rustc, version, llvm, library)) = compiler else {
-        return Ok(Err(
-            "no rustc with the source of its library; install rustc-web and rust-web-src (Debian), or run \
-                       rustup toolchain install nightly --component rust-src"
-                .to_owned(),
-        ));
-    };
+    let (rustc, version, llvm, library) = compiler().context(
+        "no rustc with the source of its library; install rustc-web and rust-web-src (Debian), or run rustup toolchain \
+         install nightly --component rust-src",
+    )?;
     let prefix = PathBuf::from(format!("/usr/lib/llvm-{llvm}"));
-    let objcopy = || {
-        let found = prefix.join("bin/llvm-objcopy");
-        found.is_file().then_some(found)
-    };
-    if objcopy().is_none() && host::is_root() {
+    let objcopy = prefix.join("bin/llvm-objcopy");
+    if !objcopy.is_file() && host::is_root() {
         setup::install(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
     }
-    let Some(objcopy) = objcopy() else {
-        return Ok(Err(format!(
-            "no LLVM {llvm}, which {version} uses; install llvm-{llvm}-dev and llvm-{llvm}"
-        )));
-    };
+    ensure!(
+        objcopy.is_file(),
+        "no LLVM {llvm}, which {version} uses; install llvm-{llvm}-dev and llvm-{llvm}"
+    );
     let installed = target().join("tools/bin/bpf-linker");
-    let linker = if installed.is_file() {
-        installed
-    } else if let Some(found) = find("bpf-linker") {
-        found
-    } else {
-        let feature = format!("llvm-{llvm}");
-        let done = Run::cargo(&["install", "bpf-linker", "--no-default-features", "--version", LINKER])
-            .arg("--features")
-            .arg(feature)
-            .arg("--root")
-            .arg(target().join("tools"))
-            .env("LLVM_PREFIX", &prefix)
-            .env("RUSTFLAGS", format!("-L {}", prefix.join("lib").display()))
-            .stream()?;
-        if !done.ok {
-            return Ok(Err("cargo could not install bpf-linker (offline?)".to_owned()));
+    let linker = match find("bpf-linker").filter(|_| !installed.is_file()) {
+        Some(found) => found,
+        None if installed.is_file() => installed,
+        None => {
+            let install =
+                Run::cargo(&["install", "bpf-linker", "--no-default-features", "--version", LINKER])
+                    .args(["--features", &format!("llvm-{llvm}"), "--root"])
+                    .arg(target().join("tools"))
+                    .env("LLVM_PREFIX", &prefix)
+                    .env("RUSTFLAGS", format!("-L {}", prefix.join("lib").display()));
+            ensure!(install.stream()?.ok, "cargo could not install bpf-linker (offline?)");
+            installed
         }
-        installed
     };
-    Ok(Ok(Tools { rustc, version, llvm, library, linker, objcopy }.checked()?))
-}
-
-impl Tools {
-    fn checked(self) -> Result<Self> {
-        let version = Run::new(&self.linker, &["--version"]).read()?;
-        let wanted = LINKER.trim_start_matches('~');
-        if !version.split_whitespace().any(|word| word.trim_start_matches('v').starts_with(wanted)) {
-            bail!(
-                "{} is {}, not {wanted}; remove it or put another first on the path",
-                self.linker.display(),
-                version.trim()
-            );
-        }
-        println!("{}, LLVM {}, {}", self.version, self.llvm, version.trim());
-        Ok(self)
-    }
+    let said = Run::new(&linker, &["--version"]).read()?;
+    let wanted = LINKER.trim_start_matches('~');
+    ensure!(
+        said.split_whitespace().any(|word| word.trim_start_matches('v').starts_with(wanted)),
+        "{} is {}, not {wanted}; remove it or put another first on the path",
+        linker.display(),
+        said.trim()
+    );
+    let note = format!("{version}\n{}\n", said.trim());
+    Ok(Tools { rustc, library, linker, objcopy, note })
 }
 
 /// Finds a compiler that has the source of its library. Returns its path, version, LLVM and that source.
@@ -236,14 +195,6 @@ fn version(words: &str) -> Option<(String, u32)> {
     let llvm = words.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     let major = llvm.split('.').next()?.trim().parse().ok()?;
     Some((words.lines().next()?.to_owned(), major))
-}
-
-fn name(path: &Path) -> String {
-    path.strip_prefix(root()).unwrap_or(path).display().to_string()
-}
-
-fn one_line(text: &str) -> String {
-    if text.trim().is_empty() { "an unknown compiler".to_owned() } else { text.trim().replace('\n', ", ") }
 }
 
 #[cfg(test)]

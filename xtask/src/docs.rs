@@ -6,7 +6,7 @@
 
 use std::{env, ffi::OsString, fs, path::Path};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     process::{Run, root, target},
@@ -69,7 +69,8 @@ fn check_named_tests() -> Result<()> {
         }
     }
     let wrong = rows_without_test(&text, &sources);
-    if wrong.is_empty() { Ok(()) } else { bail!("{ATTACKS} names no existing test: {}", wrong.join("; ")) }
+    ensure!(wrong.is_empty(), "{ATTACKS} names no existing test: {}", wrong.join("; "));
+    Ok(())
 }
 
 /// Returns the rows of tables whose last column is `test` that name no test, or one that is not in `sources`.
@@ -107,10 +108,16 @@ fn update(name: &str, check: bool, parts: impl Fn(&str) -> Result<Vec<Part>>) ->
     for (marker, part) in parts(&found).with_context(|| name.to_owned())? {
         wanted = table::with_part(&wanted, &marker, &part).with_context(|| name.to_owned())?;
     }
-    if wanted != found && !check {
-        fs::write(&path, &wanted).with_context(|| path.display().to_string())?;
+    write(&path, &wanted, check)
+}
+
+/// Brings a file up to date unless `check`. Returns whether it was stale.
+fn write(path: &Path, wanted: &str, check: bool) -> Result<bool> {
+    let is_stale = fs::read_to_string(path).unwrap_or_default() != wanted;
+    if is_stale && !check {
+        fs::write(path, wanted).with_context(|| path.display().to_string())?;
     }
-    Ok(wanted != found)
+    Ok(is_stale)
 }
 
 /// The tables of columns, from the schema.
@@ -150,14 +157,7 @@ fn picture_part(document: &str, line: &str, file: &str) -> String {
 fn update_picture(line: &str, file: &str, check: bool, path: &OsString) -> Result<bool> {
     let to_stdout = line.replace(&format!(" -o {file}"), " -o -");
     let drawn = Run::new("sh", &["-c", &to_stdout]).env("PATH", path).read()?;
-    let kept = root().join(file);
-    let is_stale = fs::read_to_string(&kept).unwrap_or_default().trim_end() != drawn.trim_end();
-    if is_stale && !check {
-        let directory = kept.parent().with_context(|| file.to_owned())?;
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        fs::write(&kept, format!("{}\n", drawn.trim_end())).with_context(|| file.to_owned())?;
-    }
-    Ok(is_stale)
+    write(&root().join(file), &format!("{}\n", drawn.trim_end()), check)
 }
 
 /// The command lines of the opening markers, in their order.

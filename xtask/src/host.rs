@@ -1,6 +1,11 @@
-//! Facts about this machine that decide which parts of a chore can run. Reads /proc, changes nothing.
+//! Facts about this machine that decide which parts of a chore can run, and the ordinary user as whom tests run klock if they run as root.
 
-use std::fs;
+use std::{
+    fs, io,
+    os::unix::fs::{PermissionsExt as _, chown},
+};
+
+use tempfile::TempDir;
 
 /// Returns whether this process runs as root.
 #[must_use]
@@ -29,4 +34,22 @@ pub(crate) fn describe() -> String {
         memory.lines().next().and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0);
     let virtual_machine = if cpuinfo.contains(" hypervisor") { ", virtual machine" } else { "" };
     format!("Linux {kernel}, {cpus} CPUs ({model}{virtual_machine}), {} GiB", (kib + (1 << 19)) >> 20)
+}
+
+/// The user and group ID of `nobody` on Debian and most other systems.
+pub const NOBODY: u32 = 65534;
+
+/// Makes a home directory of [`NOBODY`]; `None` if this process is not root and has to use its own. klock installs its library only below
+/// directories that no other user can write, which excludes those for temporary files.
+///
+/// # Errors
+/// If `/var/lib` cannot be written.
+pub fn of_nobody() -> io::Result<Option<TempDir>> {
+    if !is_root() {
+        return Ok(None);
+    }
+    let home = tempfile::Builder::new().prefix("klock-home-").tempdir_in("/var/lib")?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
+    chown(home.path(), Some(NOBODY), Some(NOBODY))?;
+    Ok(Some(home))
 }

@@ -18,7 +18,6 @@ mod dist;
 mod docs;
 pub mod fixture;
 pub mod generate;
-pub mod home;
 pub mod host;
 mod page;
 pub mod process;
@@ -35,29 +34,25 @@ struct Args {
     chore: Chore,
 }
 
+/// The option of a chore that writes files which are committed.
+#[derive(Debug, clap::Args)]
+struct Check {
+    /// Change nothing; fail if a committed file differs from a fresh one.
+    #[arg(long)]
+    check: bool,
+}
+
 #[derive(Debug, Subcommand)]
 enum Chore {
     Test(test::Options),
     /// Install what the tests need: Debian packages (as root), and Python and npm packages under target/tools.
     Setup,
     /// Build the BPF objects that klock embeds.
-    Bpf {
-        /// Change nothing; fail if a committed object differs from a fresh build.
-        #[arg(long)]
-        check: bool,
-    },
+    Bpf(Check),
     /// Build the page that klock html fills.
-    Page {
-        /// Change nothing; fail if the committed page differs from a fresh build.
-        #[arg(long)]
-        check: bool,
-    },
+    Page(Check),
     /// Write the generated parts of the documentation.
-    Docs {
-        /// Change nothing; fail if a generated part is out of date.
-        #[arg(long)]
-        check: bool,
-    },
+    Docs(Check),
     /// Boot each kernel of the matrix in an emulator, record in it, and check the recordings.
     Vm(vm::Options),
     /// Write a trace of an invented program. The same options give the same trace.
@@ -96,9 +91,9 @@ fn run(chore: Chore) -> Result<bool> {
     match chore {
         Chore::Test(options) => test::run(&options),
         Chore::Setup => setup::run(),
-        Chore::Bpf { check } => bpf::run(check).map(|()| true),
-        Chore::Page { check } => page::run(check).map(|()| true),
-        Chore::Docs { check } => docs::run(check, None).map(|()| true),
+        Chore::Bpf(Check { check }) => bpf::run(check).map(|()| true),
+        Chore::Page(Check { check }) => page::run(check).map(|()| true),
+        Chore::Docs(Check { check }) => docs::run(check, None).map(|()| true),
         Chore::Vm(options) => vm::run(&options),
         Chore::Generate { events, output, seed, machine } => {
             generate::run(&output, events, seed, &machine).map(|()| true)

@@ -1,5 +1,5 @@
-//! Runs other programs, for the chores and for the live tests: [`Run`] for a program that runs to its end while its
-//! output is passed on, [`Running`] for one in the background. Every wait is bounded in time.
+//! Runs other programs, for the chores and for the live tests: [`Run`] for a program that runs to its end, [`Running`] for one in the
+//! background. Every wait is bounded in time.
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 mod running;
 
@@ -57,9 +57,8 @@ impl Run {
 
     /// Adds an argument.
     #[must_use]
-    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
-        self.words.push(argument.as_ref().to_owned());
-        self
+    pub fn arg(self, argument: impl AsRef<OsStr>) -> Self {
+        self.args([argument])
     }
 
     /// Adds arguments.
@@ -78,24 +77,22 @@ impl Run {
 
     /// Sets the working directory.
     #[must_use]
-    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.directory = directory.into();
-        self
+    pub fn directory(self, directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), ..self }
     }
 
     /// Sets the time limit.
     #[must_use]
-    pub fn minutes(mut self, minutes: u32) -> Self {
-        self.minutes = minutes;
-        self
+    pub fn minutes(self, minutes: u32) -> Self {
+        Self { minutes, ..self }
     }
 
     /// Returns the command as it would be typed, without the program's directory.
     #[must_use]
     pub fn words(&self) -> String {
-        let name = Path::new(&self.words[0]).file_name().unwrap_or(&self.words[0]).to_string_lossy();
-        let rest = self.words[1..].iter().map(|w| format!(" {}", w.to_string_lossy()));
-        format!("{name}{}", rest.collect::<String>())
+        let name = Path::new(&self.words[0]).file_name().unwrap_or(&self.words[0]);
+        let rest = self.words[1..].iter().map(OsString::as_os_str);
+        [name].into_iter().chain(rest).map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
     }
 
     fn command(&self) -> Command {
@@ -106,27 +103,30 @@ impl Run {
         command
     }
 
-    /// Runs the program and passes its output on.
+    /// Runs the program and passes its output on. A bad exit status is not an error here.
     ///
     /// # Errors
-    /// If the program cannot be started. A bad exit status is not an error here.
+    /// If the program cannot be started.
     pub fn stream(&self) -> Result<Outcome> {
         say(&format!("$ {}", self.words()));
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", self.words()))?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let lines = Lines::default();
         let out = child.stdout.take().map(|pipe| pass_on(pipe, Arc::clone(&lines)));
         let err = child.stderr.take().map(|pipe| pass_on(pipe, Arc::clone(&lines)));
         let status = child.wait().with_context(|| format!("cannot wait for {}", self.words()))?;
         for reader in [out, err].into_iter().flatten() {
             reader.join().ok();
         }
-        let lines = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Outcome { ok: status.success(), timed_out: status.code() == Some(TIMED_OUT), lines })
+        Ok(Outcome {
+            ok: status.success(),
+            timed_out: status.code() == Some(TIMED_OUT),
+            lines: taken(&lines),
+        })
     }
 
     /// Runs the program and passes its output on.
@@ -135,12 +135,8 @@ impl Run {
     /// If the program fails or its time is up.
     pub fn must(&self) -> Result<Outcome> {
         let outcome = self.stream()?;
-        if outcome.timed_out {
-            bail!("{} did not end within {} minutes", self.words(), self.minutes);
-        }
-        if !outcome.ok {
-            bail!("{} failed", self.words());
-        }
+        ensure!(!outcome.timed_out, "{} did not end within {} minutes", self.words(), self.minutes);
+        ensure!(outcome.ok, "{} failed", self.words());
         Ok(outcome)
     }
 
@@ -149,11 +145,7 @@ impl Run {
     /// # Errors
     /// If the program fails; the error has its standard error.
     pub fn read(&self) -> Result<String> {
-        let output = self.command().output().with_context(|| format!("cannot start {}", self.words()))?;
-        if !output.status.success() {
-            bail!("{} failed: {}", self.words(), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        self.output(Stdio::piped())
     }
 
     /// Returns the standard output while the standard error goes to ours, for programs that report progress there.
@@ -162,10 +154,14 @@ impl Run {
     /// If the program fails.
     pub fn read_with_progress(&self) -> Result<String> {
         say(&format!("$ {}", self.words()));
-        let output = self.command().stderr(Stdio::inherit()).output();
+        self.output(Stdio::inherit())
+    }
+
+    fn output(&self, stderr: Stdio) -> Result<String> {
+        let output = self.command().stderr(stderr).output();
         let output = output.with_context(|| format!("cannot start {}", self.words()))?;
         if !output.status.success() {
-            bail!("{} failed", self.words());
+            bail!("{} failed: {}", self.words(), String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -185,8 +181,7 @@ pub(crate) fn keeping_output<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     KEPT.set(Some(Arc::clone(&lines)));
     let result = work();
     KEPT.set(None);
-    let lines = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
-    (result, lines)
+    (result, taken(&lines))
 }
 
 /// Prints a line, or keeps it inside [`keeping_output`].
@@ -195,6 +190,10 @@ pub(crate) fn say(line: &str) {
         Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()),
         None => println!("{line}"),
     }
+}
+
+fn taken(lines: &Lines) -> Vec<String> {
+    std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn pass_on(pipe: impl Read + Send + 'static, lines: Lines) -> thread::JoinHandle<()> {

@@ -76,7 +76,7 @@ const ENGINES: &[&str] = &[
 /// The npm packages that open an export, with their versions and the hashes of their contents: the Firefox Profiler's
 /// loader, and a Perfetto page with trace_processor as WebAssembly, for machines that cannot download the one of PyPI's
 /// `perfetto`.
-const VIEWERS: [&str; 2] = ["package.json", "package-lock.json"];
+const VIEWER_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
 /// Returns the Python with the engines, which may be missing.
 pub(crate) fn python() -> PathBuf {
@@ -84,27 +84,46 @@ pub(crate) fn python() -> PathBuf {
 }
 
 /// Returns whether the Python environment is usable.
-pub(crate) fn has_engines() -> bool {
-    Run::new(
-        python(),
-        &[
-            "-c",
-            "import chdb, datafusion, duckdb, pandas, perfetto, polars, prometheus_client, pyarrow, pyspark",
-        ],
-    )
-    .read()
-    .is_ok()
+fn has_engines() -> bool {
+    let imports =
+        "import chdb, datafusion, duckdb, pandas, perfetto, polars, prometheus_client, pyarrow, pyspark";
+    Run::new(python(), &["-c", imports]).read().is_ok()
 }
 
 /// Installs everything and prints what is missing.
 pub(crate) fn run() -> Result<bool> {
-    let names: Vec<&str> = PROGRAMS.iter().chain(LIBRARIES).map(|(name, _)| *name).collect();
-    let missing: Vec<String> =
-        [components()?, packages(&names)?, engines()?, viewers()?].into_iter().flatten().collect();
+    let names = PROGRAMS.iter().chain(LIBRARIES).map(|(name, _)| *name);
+    let needs: Vec<String> = names.chain([PYTHON, VIEWERS]).map(str::to_owned).collect();
+    let missing = [components()?.into_iter().collect(), provide(&needs)?].concat();
     for reason in &missing {
         say(&format!("missing: {reason}"));
     }
     Ok(missing.is_empty())
+}
+
+/// The needs that are no program: the Python environment, and the npm packages that open exports.
+const PYTHON: &str = "python";
+const VIEWERS: &str = "viewers";
+
+/// Returns whether this machine has what a test file asks for in its head (`//! needs: root, gcc`): `root`, [`PYTHON`], [`VIEWERS`], a shared
+/// library, whose name begins with `lib`, or a program.
+pub(crate) fn is_met(need: &str) -> bool {
+    match need {
+        "root" => host::is_root(),
+        PYTHON => has_engines(),
+        VIEWERS => has_viewers(),
+        library if library.starts_with("lib") => has_library(library),
+        program => has(program),
+    }
+}
+
+/// Installs what can be installed, and returns the reasons for which something is still missing.
+pub(crate) fn provide(needs: &[String]) -> Result<Vec<String>> {
+    let asks_for = |need: &str| needs.iter().any(|word| word == need);
+    let names: Vec<&str> = needs.iter().map(String::as_str).collect();
+    let engines = if asks_for(PYTHON) { engines()? } else { None };
+    let viewers = if asks_for(VIEWERS) { viewers()? } else { None };
+    Ok([packages(&names)?, engines, viewers].into_iter().flatten().collect())
 }
 
 /// Adds rustfmt and clippy to the toolchain. Returns a reason if they are still missing.
@@ -117,19 +136,17 @@ pub(crate) fn components() -> Result<Option<String>> {
 }
 
 /// Installs the Debian packages of those of these programs and libraries that are missing. Returns a reason if some still are.
-pub(crate) fn packages(names: &[&str]) -> Result<Option<String>> {
-    let missing =
-        || names.iter().filter(|name| !has(name) && !has_library(name)).copied().collect::<Vec<_>>();
-    let package =
-        |name: &str| PROGRAMS.iter().chain(LIBRARIES).find(|(known, _)| *known == name).map(|(_, of)| *of);
-    let packages: Vec<&str> = missing().into_iter().filter_map(package).collect();
+fn packages(names: &[&str]) -> Result<Option<String>> {
+    let known: Vec<_> = PROGRAMS.iter().chain(LIBRARIES).filter(|(name, _)| names.contains(name)).collect();
+    let missing = || known.iter().filter(|(name, _)| !is_met(name));
+    let packages: Vec<&str> = missing().map(|(_, package)| *package).collect();
     let failed = if packages.is_empty() { None } else { install(&packages)? };
-    let left = missing();
+    let left: Vec<&str> = missing().map(|(name, _)| *name).collect();
     Ok((!left.is_empty()).then(|| failed.unwrap_or_else(|| format!("cannot find {}", left.join(", ")))))
 }
 
 /// Returns whether a shared library is installed.
-pub(crate) fn has_library(name: &str) -> bool {
+fn has_library(name: &str) -> bool {
     ["x86_64", "aarch64"]
         .iter()
         .any(|machine| Path::new(&format!("/usr/lib/{machine}-linux-gnu/{name}")).exists())
@@ -160,7 +177,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
 }
 
 /// Makes the Python environment. Returns a reason if it is still missing.
-pub(crate) fn engines() -> Result<Option<String>> {
+fn engines() -> Result<Option<String>> {
     if has_engines() {
         return Ok(None);
     }
@@ -178,28 +195,24 @@ pub(crate) fn engines() -> Result<Option<String>> {
 }
 
 /// Returns whether the npm packages of `tests/viewers/package-lock.json` are installed.
-pub(crate) fn has_viewers() -> bool {
+fn has_viewers() -> bool {
     let (of, directory) = (root().join("tests/viewers"), root().join("target/tools/viewers"));
     let is_current = |file: &str| matches!((fs::read(of.join(file)), fs::read(directory.join(file))), (Ok(a), Ok(b)) if a == b);
-    directory.join("node_modules").is_dir() && VIEWERS.iter().all(|file| is_current(file))
+    directory.join("node_modules").is_dir() && VIEWER_FILES.iter().all(|file| is_current(file))
 }
 
 /// Installs the npm packages of `tests/viewers/package-lock.json`. Returns a reason if they are still missing.
-pub(crate) fn viewers() -> Result<Option<String>> {
+fn viewers() -> Result<Option<String>> {
     if has_viewers() {
         return Ok(None);
     }
     let directory = root().join("target/tools/viewers");
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    for file in VIEWERS {
+    for file in VIEWER_FILES {
         let (from, to) = (root().join("tests/viewers").join(file), directory.join(file));
         fs::copy(&from, &to).with_context(|| from.display().to_string())?;
     }
-    let Some(npm) = find("npm") else {
-        return Ok(Some("cannot install the viewers: no npm here".to_owned()));
-    };
-    let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(&directory);
-    Ok((!install.stream()?.ok).then(|| "cannot install the viewers: npm failed (offline?)".to_owned()))
+    npm_ci(&directory, "cannot install the viewers")
 }
 
 /// Installs the npm packages that build the page of `klock html`. Returns a reason if they are still missing.
@@ -212,9 +225,14 @@ pub(crate) fn page_packages() -> Result<Option<String>> {
     if modified(&installed).is_some_and(|at| modified(&lock).is_some_and(|lock| at >= lock)) {
         return Ok(None);
     }
+    npm_ci(&directory, "cannot build the page")
+}
+
+/// Installs the npm packages of a lock file. Returns a reason if that failed.
+fn npm_ci(directory: &Path, cannot: &str) -> Result<Option<String>> {
     let Some(npm) = find("npm") else {
-        return Ok(Some("cannot build the page: no npm here; run cargo xtask setup".to_owned()));
+        return Ok(Some(format!("{cannot}: no npm here; run cargo xtask setup")));
     };
-    let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(&directory);
-    Ok((!install.stream()?.ok).then(|| "cannot build the page: npm failed (offline?)".to_owned()))
+    let install = Run::new(npm, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).directory(directory);
+    Ok((!install.stream()?.ok).then(|| format!("{cannot}: npm failed (offline?)")))
 }

@@ -1,8 +1,6 @@
 //! Tables in Markdown, with columns as wide as their widest cell, and the parts of a document between markers.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 /// Rows as a Markdown table; columns of numbers stand right.
 pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -40,13 +38,6 @@ pub(crate) fn with_part(document: &str, name: &str, part: &str) -> Result<String
     let (before, rest) = document.split_once(&open).ok_or_else(missing)?;
     let (_, after) = rest.split_once(&close).ok_or_else(missing)?;
     Ok(format!("{before}{open}\n\n{}\n\n{close}{after}", part.trim()))
-}
-
-/// Replaces one part of the document at `path`.
-pub(crate) fn write_part(path: &Path, name: &str, part: &str) -> Result<()> {
-    let document = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let document = with_part(&document, name, part).with_context(|| path.display().to_string())?;
-    fs::write(path, document).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]

@@ -23,11 +23,10 @@ use self::{
     parts::{Context, Lane, Part, Size, Stage},
     tally::Tally,
 };
-use crate::{host, process, table};
+use crate::{host, process, setup, table};
 
 mod build;
 mod files;
-mod needs;
 mod parts;
 mod tally;
 mod touched;
@@ -150,7 +149,7 @@ struct Done {
 impl Done {
     fn of(part: &Part, context: &Context) -> Self {
         let begin = Instant::now();
-        let tally = match needs::missing(&part.needs) {
+        let tally = match part.needs.iter().find(|need| !setup::is_met(need)) {
             Some(need) => Tally::skipped(format!("needs {need}")),
             None => (part.run)(context).unwrap_or_else(|error| Tally::failed(format!("{error:#}"))),
         };
@@ -197,8 +196,8 @@ fn conclude(results: &[Done]) {
 fn list(parts: &[Part]) -> String {
     let mut text = String::new();
     for part in parts {
-        let needs: Vec<String> = part.needs.iter().map(ToString::to_string).collect();
-        let needs = if needs.is_empty() { String::new() } else { format!("  (needs {})", needs.join(", ")) };
+        let needs = part.needs.join(", ");
+        let needs = if needs.is_empty() { needs } else { format!("  (needs {needs})") };
         text += &format!("{}{needs}\n", part.name);
         for test in &part.tests {
             text += &format!("    {test}\n");

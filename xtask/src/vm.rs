@@ -1,8 +1,8 @@
-//! `cargo xtask vm`: boots the kernels of the matrix in an emulator, records in each with klock, and checks the
-//! recordings. The machine's own kernel is one more row. Ends with a table of one row per kernel.
+//! `cargo xtask vm`: boots the kernels of the matrix in an emulator, records in each with klock, and checks the recordings. The machine's own
+//! kernel is one more row. Ends with a table for each subject, with a row for each kernel.
 //!
-//! [`packages`] downloads, [`initramfs`] makes the files of a guest, [`boot`] runs QEMU, [`scenarios`] lists the tests and
-//! [`matrix`] makes the table. A guest boots once and runs all scenarios, the lockdown of its kernel last.
+//! [`packages`] downloads, [`initramfs`] makes the files of a guest, [`boot`] runs QEMU, and [`scenarios`] has the tests. A guest boots once and
+//! runs all scenarios, the lockdown of its kernel last.
 
 use std::{
     fs,
@@ -16,31 +16,51 @@ use clap::Args;
 
 use self::{
     boot::{Emulator, Guest},
-    matrix::Row,
     packages::{KERNELS, Kernel},
     scenario::{Files, Finding, Place, Scenario, Setting},
-    scenarios::SCENARIOS,
+    scenarios::{contended, counts, facts, klockstat, off_cpu, refusals, soak},
 };
 use crate::{
     fixture, host,
-    process::{Run, root, say, scratch, target},
+    process::{Run, say, scratch, target},
     table,
 };
 
 mod boot;
 mod initramfs;
-mod matrix;
 mod packages;
 mod scenario;
-mod scenarios;
+mod scenarios {
+    //! The scenarios, one file for each subject.
+
+    pub(super) mod contended;
+    pub(super) mod counts;
+    pub(super) mod facts;
+    pub(super) mod klockstat;
+    pub(super) mod off_cpu;
+    pub(super) mod refusals;
+    pub(super) mod soak;
+}
+
+/// All scenarios, in order. Lockdown is last, because a kernel keeps it until it is shut down.
+const SCENARIOS: [Scenario; 9] = [
+    facts::SCENARIO,
+    contended::SCENARIO,
+    counts::FENTRY,
+    counts::KPROBE,
+    klockstat::SCENARIO,
+    off_cpu::SCENARIO,
+    refusals::SCENARIO,
+    soak::SCENARIO,
+    refusals::LOCKED_DOWN,
+];
 
 /// Run the matrix of kernels.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Kernels to boot: 5.10, 6.1, 6.12, 7.2, native.
     kernels: Vec<String>,
-    /// Only the scenarios whose names contain one of these words. Costs need a quiet machine and are measured only by
-    /// `--only cost --at-once 1`. Alone, `cost`, `soak` and `off-cpu` have parts of their own in the document.
+    /// Only the scenarios whose names contain one of these words.
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
     /// Minutes of contention in the soak.
@@ -52,19 +72,30 @@ pub(crate) struct Options {
     /// Number of guests at a time, of four processors each.
     #[arg(long, default_value_t = 2)]
     at_once: usize,
-    /// Write the tables into docs/kernels.md.
-    #[arg(long)]
-    write: bool,
-    /// Use this klock instead of building one.
+    /// Use this klock instead of a release build.
     #[arg(long, value_name = "FILE")]
     klock: Option<PathBuf>,
 }
 
-/// The scenario that runs only if it is asked for.
-const COST: &str = "cost";
+impl Options {
+    /// Returns the selected scenarios.
+    fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> {
+        let selects = |name: &str| self.only.is_empty() || self.only.iter().any(|word| name.contains(word));
+        SCENARIOS.iter().filter(move |scenario| selects(scenario.name))
+    }
+
+    /// Returns the setting of a kernel; `None` is the machine's own.
+    fn setting(&self, kernel: Option<Kernel>, klock: &Path) -> Setting {
+        let soak_minutes = if self.short { 0.5 } else { self.minutes };
+        Setting { kernel, soak_minutes, short: self.short, klock: klock.to_owned() }
+    }
+}
 
 /// The name of the machine's own kernel.
 const NATIVE: &str = "native";
+
+/// The name of a kernel, and what was found in it.
+type Row = (&'static str, Finding);
 
 /// Boots, records and checks. Returns whether nothing was wrong.
 pub(crate) fn run(options: &Options) -> Result<bool> {
@@ -83,38 +114,27 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             target().join("release/klock")
         }
     };
-    let setting = |kernel: Option<Kernel>| Setting {
-        kernel,
-        soak_minutes: if options.short { 0.5 } else { options.minutes },
-        short: options.short,
-        klock: klock.clone(),
-    };
     let selects = |name: &str| options.kernels.is_empty() || options.kernels.iter().any(|word| word == name);
-    let chosen = |scenario: &&Scenario| {
-        let asked_for = options.only.iter().any(|word| scenario.name.contains(word.as_str()));
-        asked_for || options.only.is_empty() && scenario.name != COST
-    };
-
     let kernels: Vec<Kernel> = KERNELS.iter().copied().filter(|kernel| selects(kernel.name)).collect();
-    let mut rows =
-        if kernels.is_empty() { Vec::new() } else { in_guests(options, &kernels, &setting, &chosen)? };
+    let mut rows = if kernels.is_empty() { Vec::new() } else { in_guests(options, &kernels, &klock)? };
     if selects(NATIVE) && host::is_root() {
-        rows.push((NATIVE, on_this_machine(&setting(None), &chosen)?));
+        rows.push((NATIVE, on_this_machine(options, &klock)?));
     }
-    let rows: Vec<Row> =
-        rows.into_iter().map(|(kernel, finding)| Row { kernel: kernel.to_owned(), finding }).collect();
-    conclude(options, &rows)
+    println!("QEMU without hardware virtualisation, 4 emulated processors on {}.", host::describe());
+    println!("{}", markdown(&rows));
+    let faults: Vec<String> = rows
+        .iter()
+        .flat_map(|(kernel, finding)| finding.faults.iter().map(move |fault| format!("{kernel}: {fault}")))
+        .collect();
+    faults.iter().for_each(|fault| println!("fault: {fault}"));
+    println!("{} kernels, {} faults", rows.len(), faults.len());
+    Ok(faults.is_empty())
 }
 
 /// Boots the kernels, some at a time, and returns what was found in each, in the order of the matrix.
-fn in_guests(
-    options: &Options,
-    kernels: &[Kernel],
-    setting: &(impl Fn(Option<Kernel>) -> Setting + Sync),
-    chosen: &(impl Fn(&&Scenario) -> bool + Sync),
-) -> Result<Vec<(&'static str, Finding)>> {
+fn in_guests(options: &Options, kernels: &[Kernel], klock: &Path) -> Result<Vec<Row>> {
     let emulator = Emulator::find()?;
-    let initramfs = initramfs::build(&setting(None).klock)?;
+    let initramfs = initramfs::build(klock)?;
     let rows = Mutex::new(Vec::new());
     let next = Mutex::new(kernels.iter());
     thread::scope(|scope| {
@@ -124,14 +144,11 @@ fn in_guests(
                     let Some(kernel) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else {
                         return;
                     };
+                    let setting = options.setting(Some(*kernel), klock);
                     let mut finding = Finding::default();
-                    if let Err(error) = in_guest(
-                        &setting(Some(*kernel)),
-                        *kernel,
-                        (&emulator, &initramfs),
-                        chosen,
-                        &mut finding,
-                    ) {
+                    if let Err(error) =
+                        in_guest(options, &setting, *kernel, (&emulator, &initramfs), &mut finding)
+                    {
                         finding.faults.push(format!("{error:#}"));
                     }
                     rows.lock().unwrap_or_else(PoisonError::into_inner).push((kernel.name, finding));
@@ -144,63 +161,29 @@ fn in_guests(
     Ok(rows)
 }
 
-/// Prints the table and the faults, and writes the table into the document with `--write`.
-fn conclude(options: &Options, rows: &[Row]) -> Result<bool> {
-    let alone = ["cost", "soak", "off-cpu"].into_iter().find(|name| options.only == [*name]);
-    let how = match (options.short, alone) {
-        (true, _) => "--short".to_owned(),
-        (false, Some(COST)) => format!("--only {COST} --at-once {}", options.at_once),
-        (false, Some("soak")) => format!("--only soak --minutes {}", options.minutes),
-        (false, Some(name)) => format!("--only {name}"),
-        (false, None) => format!("--minutes {}", options.minutes),
-    };
-    let text = format!(
-        "`cargo xtask vm {how}`: QEMU without hardware virtualisation, 4 emulated processors on {}.\n{}",
-        host::describe(),
-        matrix::markdown(rows)
-    );
-    let part = alone.map_or_else(|| "vm".to_owned(), |name| format!("vm-{name}"));
-    println!("\n{text}");
-    if options.write {
-        table::write_part(&root().join("docs/kernels.md"), &part, &text)?;
-    }
-    let mut faults = 0;
-    for (row, fault) in rows.iter().flat_map(|row| row.finding.faults.iter().map(move |fault| (row, fault))) {
-        println!("fault: {}: {fault}", row.kernel);
-        faults += 1;
-    }
-    println!("{} kernels, {faults} faults", rows.len());
-    Ok(faults == 0)
-}
-
 /// Boots a kernel and runs the scenarios.
 fn in_guest(
+    options: &Options,
     setting: &Setting,
     kernel: Kernel,
     (emulator, initramfs): (&Emulator, &Path),
-    chosen: &impl Fn(&&Scenario) -> bool,
     finding: &mut Finding,
 ) -> Result<()> {
     let image = kernel.image()?;
-    let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).collect();
     let directory = scratch(&format!("vm-{}", kernel.name))?;
-    let scripts: Vec<_> = scenarios
-        .iter()
-        .map(|scenario| {
-            // Beside other work a guest is several times slower than alone.
-            (scenario.name.to_owned(), 2 * (scenario.seconds)(setting), (scenario.script)(setting))
-        })
-        .collect();
+    // Beside other work a guest is several times slower than alone.
+    let script = |of: &Scenario| (of.name, 2 * (of.seconds)(setting), (of.script)(setting));
+    let scripts: Vec<_> = options.scenarios().map(script).collect();
     let seconds: u32 = scripts.iter().map(|(_, seconds, _)| seconds).sum();
     let initramfs = initramfs::with_job(initramfs, &scripts, &directory)?;
     let guest = Guest { emulator, image: &image, initramfs: &initramfs, minutes: seconds / 60 + 5 };
     let (out, boots) = guest.run(&directory)?;
     let mut complaints = 0;
-    for scenario in scenarios {
+    for scenario in options.scenarios() {
         let files = Files::of(&out.join(scenario.name));
         check(scenario, &files, setting, finding);
         let dmesg = files.text("dmesg");
-        let found = matrix::complaints(&dmesg);
+        let found = boot::complaints(&dmesg);
         // The log grows from scenario to scenario.
         for line in found.iter().skip(complaints) {
             finding.faults.push(format!("{}: the kernel reports: {line}", scenario.name));
@@ -223,30 +206,79 @@ fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Fi
 }
 
 /// Runs the scenarios that do not disturb the machine on the machine itself.
-fn on_this_machine(setting: &Setting, chosen: &impl Fn(&&Scenario) -> bool) -> Result<Finding> {
+fn on_this_machine(options: &Options, klock: &Path) -> Result<Finding> {
+    let setting = options.setting(None, klock);
     let mut finding = Finding::default();
     let programs = scratch("vm-native-bin")?;
     for program in initramfs::PROGRAMS {
         fixture::build(program, &programs, &["-static"])?;
     }
     std::os::unix::fs::symlink(initramfs::tool_of_libbpf("offcputime")?, programs.join("offcputime"))?;
-    std::os::unix::fs::symlink(&setting.klock, programs.join("klock"))?;
+    std::os::unix::fs::symlink(klock, programs.join("klock"))?;
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    for scenario in SCENARIOS.iter().filter(chosen).filter(|scenario| scenario.place == Place::Everywhere) {
+    for scenario in options.scenarios().filter(|scenario| scenario.place == Place::Everywhere) {
         let directory = scratch(&format!("vm-native-{}", scenario.name))?;
         let script = directory.join("script");
-        fs::write(&script, (scenario.script)(setting)).with_context(|| script.display().to_string())?;
+        fs::write(&script, (scenario.script)(&setting)).with_context(|| script.display().to_string())?;
         let words = "cd \"$1\" && exec timeout \"$2\" sh -x ./script > log 2>&1";
         let outcome = Run::new("sh", &["-c", words, "sh"])
             .arg(&directory)
-            .arg((scenario.seconds)(setting).to_string())
+            .arg((scenario.seconds)(&setting).to_string())
             .env("PATH", &path)
             .env("WORK", "/dev/shm")
             .stream()?;
         if outcome.timed_out {
             finding.faults.push(format!("{}: did not end in time", scenario.name));
         }
-        check(scenario, &Files::of(&directory), setting, &mut finding);
+        check(scenario, &Files::of(&directory), &setting, &mut finding);
     }
     Ok(finding)
+}
+
+/// Returns a table for each subject, with a row for each kernel and a column for each figure, in the order of discovery.
+fn markdown(rows: &[Row]) -> String {
+    let figures = || rows.iter().flat_map(|(_, finding)| &finding.figures);
+    let unique = |names: &mut dyn Iterator<Item = &'static str>| {
+        names.fold(Vec::new(), |mut all: Vec<&str>, name| {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+            all
+        })
+    };
+    let mut text = String::new();
+    for part in unique(&mut figures().map(|(part, ..)| *part)) {
+        let columns = unique(&mut figures().filter(|(of, ..)| *of == part).map(|(_, column, _)| *column));
+        let cells = |(kernel, finding): &Row| {
+            let value = |column: &&str| {
+                let found = finding.figures.iter().find(|(of, name, _)| *of == part && name == column);
+                found.map_or_else(String::new, |(.., value)| value.replace('|', "\\|").replace('\n', " "))
+            };
+            let values: Vec<String> = columns.iter().map(value).collect();
+            let is_there = values.iter().any(|value| !value.is_empty());
+            is_there.then(|| [vec![(*kernel).to_owned()], values].concat())
+        };
+        let rows: Vec<Vec<String>> = rows.iter().filter_map(cells).collect();
+        let head = [&["kernel"], columns.as_slice()].concat();
+        text += &format!("\n### {part}\n\n{}", table::markdown(&head, &rows));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_is_a_table_of_its_own() {
+        let mut new = Finding::default();
+        new.figure("facts", "release", "6.1");
+        new.figure("soak", "events", "7");
+        let mut old = Finding::default();
+        old.figure("facts", "release", "5.10");
+        let text = markdown(&[("old", old), ("new", new)]);
+        assert!(text.contains("### facts\n\n| kernel | release |"), "{text}");
+        assert!(text.contains("| new    |      7 |"), "{text}");
+        assert_eq!(text.matches("| old").count(), 1, "{text}");
+    }
 }

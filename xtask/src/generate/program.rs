@@ -59,40 +59,19 @@ pub struct Machine {
 impl Default for Machine {
     fn default() -> Self {
         let host = "invented".to_owned();
-        Self {
-            host,
-            begun_ns: 0,
-            lost_one_in: 0,
-            holds: true,
-            off_cpu: false,
-            slow: 1,
-            minutes: 0,
-            locks: 256,
-        }
+        let (off_cpu, holds) = (false, true);
+        Self { host, begun_ns: 0, lost_one_in: 0, holds, off_cpu, slow: 1, minutes: 0, locks: 256 }
     }
 }
 
-/// The next step of a task.
+/// The next step of a task. With `Granted`, a waiter to which the lock was handed runs. `Timeout` ends the wait with this number, unless it has
+/// already ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    Attempt {
-        task: usize,
-    },
-    Release {
-        task: usize,
-        lock: usize,
-    },
-    /// The lock was handed to a waiter, who now runs.
-    Granted {
-        task: usize,
-        lock: usize,
-    },
-    /// A waiter's time-out, unless the wait with this number has already ended.
-    Timeout {
-        task: usize,
-        lock: usize,
-        wait: u64,
-    },
+    Attempt { task: usize },
+    Release { task: usize, lock: usize },
+    Granted { task: usize, lock: usize },
+    Timeout { task: usize, lock: usize, wait: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,12 +110,9 @@ pub(super) struct Program {
     popularity: Vec<f64>,
     pub(super) waits: u64,
     pub(super) attempts: u64,
-    /// The factor by which holds of the slow lock are longer.
-    slow: u64,
     /// Whether no task takes a further lock.
     pub(super) rests: bool,
-    /// Whether tasks have rows for the times in which they were off the CPU.
-    off_cpu: bool,
+    machine: Machine,
     /// The event of a task that has such a row before it.
     behind: Option<Event>,
 }
@@ -144,23 +120,16 @@ pub(super) struct Program {
 impl Program {
     /// Returns a program at its start. Its locks are popular by their rank.
     pub(super) fn new(seed: u64, machine: &Machine) -> Self {
-        let mut sum = 0.0;
-        let popularity = (0..machine.locks)
-            .map(|rank| {
-                sum += 1.0 / (rank + 1) as f64;
-                sum
-            })
-            .collect();
+        let weights = (0..machine.locks).map(|rank| 1.0 / (rank + 1) as f64);
         let mut program = Self {
             random: Random(seed),
             now: BEGIN,
             steps: BinaryHeap::new(),
             scheduled: 0,
             locks: (0..machine.locks).map(|_| Lock::default()).collect(),
-            popularity,
-            slow: machine.slow,
+            popularity: sums(weights),
             rests: false,
-            off_cpu: machine.off_cpu,
+            machine: machine.clone(),
             behind: None,
             waits: 0,
             attempts: 0,
@@ -181,11 +150,7 @@ impl Program {
             let lock = self.random.below(LOCKS_OF_AN_HOUR) as usize;
             self.popularity[lock] = 1.0;
         }
-        let mut sum = 0.0;
-        self.popularity.iter_mut().for_each(|weight| {
-            sum += *weight;
-            *weight = sum;
-        });
+        self.popularity = sums(self.popularity.drain(..));
         self.steps.clear();
         self.wake_all();
     }
@@ -223,14 +188,14 @@ impl Program {
             Step::Attempt { .. } if self.rests => None,
             Step::Attempt { task } => {
                 let pause_ns =
-                    (self.off_cpu && self.random.below(4) == 0).then(|| self.random.around(THINK_NS));
+                    (self.machine.off_cpu && self.random.below(4) == 0).then(|| self.random.around(THINK_NS));
                 let off_cpu_until = self.end_off_cpu(pause_ns.is_some());
                 let event = self.attempt(task);
                 Some(self.behind_off_cpu(event, off_cpu_until.zip(pause_ns)))
             }
             Step::Release { task, lock } => Some(self.release(task, lock)),
             Step::Granted { task, lock } => {
-                let off_cpu_until = self.end_off_cpu(self.off_cpu);
+                let off_cpu_until = self.end_off_cpu(self.machine.off_cpu);
                 let event = self.granted(task, lock)?;
                 let slept_ns = event.wait_ns.map(i64::cast_unsigned);
                 Some(self.behind_off_cpu(event, off_cpu_until.zip(slept_ns)))
@@ -293,7 +258,7 @@ impl Program {
 
     fn own(&mut self, task: usize, lock: usize) {
         self.locks[lock].owner = Some(task);
-        let factor = if lock == SLOW_LOCK { self.slow } else { 1 };
+        let factor = if lock == SLOW_LOCK { self.machine.slow } else { 1 };
         let delay = (200 + self.random.around(600.0)) * factor;
         self.after(delay, Step::Release { task, lock });
     }
@@ -350,6 +315,16 @@ impl Program {
         let point = self.random.unit() * sum;
         self.popularity.partition_point(|bound| *bound < point).min(self.popularity.len() - 1)
     }
+}
+
+/// Returns the sum of the weights up to each.
+fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
+    weights
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect()
 }
 
 /// Random numbers that are equal on all machines: splitmix64.

@@ -11,10 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// Bound on starting to record and on the first output of a program. Generous, because the machine may be busy.
+/// Bound on starting to record and on the first output of a program; generous, because the machine may be busy.
 const START: Duration = Duration::from_secs(600);
-/// Bound on the end of a recorder after Ctrl-C.
-const FINISH: Duration = Duration::from_secs(600);
 
 /// A program in the background, with its output in files. Dropping it kills it, and its process group if it leads one.
 #[derive(Debug)]
@@ -95,52 +93,28 @@ impl Running {
         Ok(Ended { status: self.child.wait()?, stdout, stderr })
     }
 
-    /// Waits for a good end.
-    ///
-    /// # Errors
-    /// If it does not end in time or its exit status is not 0.
-    pub fn succeed_within(self, limit: Duration) -> Result<Ended> {
-        let words = self.words.clone();
-        let ended = self.end_within(limit)?;
-        if !ended.status.success() {
-            bail!("{words} failed: {}\n{}", ended.status, ended.stderr);
-        }
-        Ok(ended)
-    }
-
-    /// Ends it as Ctrl-C does.
-    ///
-    /// # Errors
-    /// If it does not end well within two minutes.
-    pub fn interrupt(self) -> Result<Ended> {
-        self.signal(libc::SIGINT)?;
-        self.succeed_within(FINISH)
-    }
-
     /// Waits until it has printed a line that begins with `prefix`, and returns the rest of that line.
     ///
     /// # Errors
-    /// If it prints no such line within two minutes.
+    /// If it prints no such line in time.
     pub fn line_after(&self, prefix: &str) -> Result<String> {
         let begin = Instant::now();
-        loop {
+        while begin.elapsed() < START {
             let text = self.printed("stdout");
             let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
             if let Some(rest) = whole_lines.lines().find_map(|line| line.strip_prefix(prefix)) {
                 return Ok(rest.trim().to_owned());
             }
-            if begin.elapsed() > START {
-                bail!("{} never printed {prefix:?}", self.words);
-            }
             thread::sleep(Duration::from_millis(10));
         }
+        bail!("{} never printed {prefix:?}", self.words);
     }
 
     /// Waits until a recorder records: it has attached its programs, and its main thread sleeps between two rounds of
     /// draining. Attaching waits for the kernel in many ways, but never for a timer.
     ///
     /// # Errors
-    /// If it ends, or does not record within two minutes.
+    /// If it ends, or does not record in time.
     pub fn until_recording(&mut self) -> Result<()> {
         self.until_waiting_in("nanosleep")
     }

@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::needs::Need;
 use crate::process::root;
 
 const NEEDS: &str = "//! needs: ";
@@ -26,9 +25,9 @@ pub(super) struct TestFile {
     /// Name of the test target.
     pub(super) target: String,
     /// What its small tests need.
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<String>,
     /// What its full tests need.
-    pub(super) full_needs: Vec<Need>,
+    pub(super) full_needs: Vec<String>,
     /// Names of its ignored tests of the small size.
     pub(super) small: Vec<String>,
     /// Names of its ignored tests of the full size.
@@ -67,7 +66,7 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
         let target = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
         let mut test_file = TestFile { path, target, needs, full_needs, ..TestFile::default() };
-        for source in [vec![file.clone()], sources(&file.with_extension(""))?].concat() {
+        for source in sources(&file)? {
             test_file.add_tests(&fs::read_to_string(&source)?);
         }
         let path = &test_file.path;
@@ -82,47 +81,40 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
 
 /// The files of integration tests: `tests/*.rs` in the workspace and in each of its packages.
 fn test_files() -> Result<Vec<PathBuf>> {
-    let mut folders = vec![root().join("tests")];
-    for entry in fs::read_dir(root())? {
-        let folder = entry?.path();
-        if folder.join("Cargo.toml").is_file() && folder.join("tests").is_dir() {
-            folders.push(folder.join("tests"));
-        }
+    let mut files = entries(&root().join("tests"))?;
+    for folder in entries(&root())?.into_iter().filter(|folder| folder.join("Cargo.toml").is_file()) {
+        files.extend(entries(&folder.join("tests"))?);
     }
-    let mut files = Vec::new();
-    for folder in folders {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     Ok(files)
 }
 
-/// All Rust files below a folder, which may be missing.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(found) };
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
+/// A test file, and all Rust files below the folder of its name.
+fn sources(file: &Path) -> Result<Vec<PathBuf>> {
+    let (mut found, mut folders) = (vec![file.to_owned()], vec![file.with_extension("")]);
+    while let Some(folder) = folders.pop() {
+        let entries = entries(&folder)?;
+        found.extend(entries.iter().filter(|path| path.extension().is_some_and(|of| of == "rs")).cloned());
+        folders.extend(entries.into_iter().filter(|path| path.is_dir()));
     }
-    found.sort();
     Ok(found)
 }
 
+/// The sorted paths in a folder, which may be missing.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        paths.push(entry.with_context(|| folder.display().to_string())?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 /// Returns the words of a line of the head.
-fn needs(text: &str, mark: &str) -> Option<Vec<Need>> {
+fn needs(text: &str, mark: &str) -> Option<Vec<String>> {
     let head = text.lines().take_while(|line| line.starts_with("//!"));
     let words = head.filter_map(|line| line.strip_prefix(mark)).next()?;
-    Some(words.split(',').map(|word| Need::parse(word.trim())).collect())
+    Some(words.split(',').map(|word| word.trim().to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -132,7 +124,7 @@ mod tests {
     #[test]
     fn needs_are_read_from_the_head_only() {
         let text = "//! Records.\n//! needs: root, gcc\n\nfn f() {}\n//! needs: perf\n";
-        assert_eq!(needs(text, NEEDS), Some(vec![Need::Root, Need::Program("gcc".to_owned())]));
+        assert_eq!(needs(text, NEEDS), Some(vec!["root".to_owned(), "gcc".to_owned()]));
         assert_eq!(needs(text, FULL_NEEDS), None);
         assert_eq!(needs("//! Nothing.\n", NEEDS), None);
     }
@@ -156,7 +148,7 @@ mod tests {
         let known: Vec<String> = find().unwrap().into_iter().map(|file| file.path).collect();
         for file in test_files().unwrap() {
             let mut ignored = TestFile::default();
-            for source in [vec![file.clone()], sources(&file.with_extension("")).unwrap()].concat() {
+            for source in sources(&file).unwrap() {
                 ignored.add_tests(&fs::read_to_string(source).unwrap());
             }
             let path = file.strip_prefix(root()).unwrap().display().to_string();

@@ -1,13 +1,12 @@
 //! The parts of the test suite, in the order in which they run: what fails fast comes first.
 
-use std::{fs, sync::OnceLock};
+use std::{collections::BTreeSet, fs, sync::OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
     build::{Build, Cases, TestProgram},
     files::{self, TestFile},
-    needs::{self, Need},
     tally::Tally,
 };
 use crate::{
@@ -49,22 +48,50 @@ pub(super) struct Part {
     pub(super) size: Size,
     /// Whether it runs what the build makes.
     uses_build: bool,
-    pub(super) needs: Vec<Need>,
+    /// What it needs of the machine, as the head of a test file states it.
+    pub(super) needs: Vec<String>,
     /// Names of the tests, if it runs the ignored tests of a file.
     pub(super) tests: Vec<String>,
     pub(super) run: RunPart,
 }
 
 impl Part {
-    fn new(
+    /// A part of the main lane of the second stage, which needs nothing.
+    fn new(name: &str, size: Size, run: impl Fn(&Context) -> Result<Tally> + Sync + 'static) -> Self {
+        let (needs, tests) = (Vec::new(), Vec::new());
+        let (name, run) = (name.to_owned(), Box::new(run));
+        Self { name, stage: Stage::Testing, lane: Lane::Main, size, uses_build: false, needs, tests, run }
+    }
+
+    /// A check by a cargo command, beside others.
+    fn cargo(name: &str, size: Size, words: &'static [&'static str]) -> Self {
+        Self::new(name, size, move |_| Ok(Tally::of_check(&Run::cargo(words).stream()?, words[0]))).beside()
+    }
+
+    /// The test programs that are selected, with arguments of their harness, beside others.
+    fn tests(
         name: &str,
         size: Size,
-        stage: Stage,
-        run: impl Fn(&Context) -> Result<Tally> + Sync + 'static,
+        selects: fn(&TestProgram) -> bool,
+        (arguments, cases): (&'static [&'static str], Cases),
     ) -> Self {
-        let run = Box::new(run);
-        let (needs, tests) = (Vec::new(), Vec::new());
-        Self { name: name.to_owned(), stage, lane: Lane::Main, size, uses_build: false, needs, tests, run }
+        let run = move |context: &Context| {
+            let mut tally = Tally::default();
+            for test in context.build()?.tests.iter().filter(|test| selects(test)) {
+                tally = tally.merge(&Tally::of_tests(&test.run(arguments, cases)?));
+            }
+            Ok(tally)
+        };
+        Self::new(name, size, run).beside().uses_build()
+    }
+
+    /// A run of the matrix of kernels. Guests run beside others at a lower priority.
+    fn vm(name: &str, arguments: &'static [&'static str], needs: &[&str]) -> Self {
+        Self::new(name, Size::Full, |context| vm(context, arguments)).uses_build().needs(needs)
+    }
+
+    fn building(self) -> Self {
+        Self { stage: Stage::Building, ..self }
     }
 
     fn uses_build(self) -> Self {
@@ -76,26 +103,22 @@ impl Part {
     }
 
     fn needs(self, words: &[&str]) -> Self {
-        Self { needs: words.iter().map(|word| Need::parse(word)).collect(), ..self }
+        Self { needs: words.iter().map(|&word| word.to_owned()).collect(), ..self }
     }
 
     /// Returns the parts of a file: one for its tests of the small size, one for those of the full size.
-    fn of_file(file: &TestFile) -> Vec<Self> {
+    fn of_file(file: &TestFile) -> impl Iterator<Item = Self> {
         let name = file.target.replace('_', " ");
-        let mut parts = Vec::new();
-        for (name, size, needs, tests) in [
+        let sizes = [
             (name.clone(), Size::Small, &file.needs, &file.small),
             (format!("{name} in full"), Size::Full, &file.full_needs, &file.full),
-        ] {
-            if tests.is_empty() {
-                continue;
-            }
-            let (target, run) = (file.target.clone(), tests.clone());
-            let run = move |context: &Context| live(context, &target, &run);
-            let part = Self::new(&name, size, Stage::Testing, run).uses_build();
-            parts.push(Self { needs: needs.clone(), tests: tests.clone(), ..part });
-        }
-        parts
+        ];
+        sizes.into_iter().filter(|(.., tests)| !tests.is_empty()).map(|(name, size, needs, tests)| {
+            let (target, selected) = (file.target.clone(), tests.clone());
+            let run = move |context: &Context| live(context, &target, &selected);
+            let part = Self::new(&name, size, run).uses_build();
+            Self { needs: needs.clone(), tests: tests.clone(), ..part }
+        })
     }
 }
 
@@ -123,102 +146,67 @@ const GUEST: [&str; 6] = ["root", "gcc", "stress-ng", "qemu-system-x86_64", "bus
 /// Returns all parts but those that [`before`] adds.
 pub(super) fn all() -> Result<Vec<Part>> {
     use Size::{Fast, Full, Small};
-    use Stage::{Building, Testing};
-    let guests = ["5.10", "6.1", "6.12", "7.2", "--short"];
-    let one_guest = ["6.12", "--short", "--only", "facts,contended,refusals"];
     let files = files::find()?;
+    let docs = |context: &Context| {
+        let klock = &context.build()?.klock;
+        Ok(docs::run(true, Some(klock))
+            .map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))
+    };
     let mut parts = vec![
-        Part::new("format", Fast, Building, |_| cargo(&["fmt", "--check"])),
-        Part::new("docs are current", Fast, Building, |context| {
-            let klock = &context.build()?.klock;
-            Ok(docs::run(true, Some(klock))
-                .map_or_else(|e| Tally::failed(format!("{e:#}")), |()| Tally::passed()))
-        })
-        .uses_build(),
-        Part::new("every ignored test has a part", Fast, Building, every_ignored_test_has_a_part)
+        Part { lane: Lane::Main, ..Part::cargo("format", Fast, &["fmt", "--check"]).building() },
+        Part::new("docs are current", Fast, docs).building().uses_build(),
+        Part::new("every ignored test has a part", Fast, every_ignored_test_has_a_part)
+            .building()
             .uses_build(),
-        Part::new("tests", Fast, Testing, |context| tests(context, |test| !test.is_preload, &[], Cases::Few))
-            .beside()
-            .uses_build(),
-        Part::new("in-process recorder", Small, Testing, |context| {
-            tests(context, |test| test.is_preload, &[], Cases::Few)
-        })
-        .beside()
-        .uses_build()
-        .needs(&["gcc"]),
-        Part::new("lints", Small, Testing, |_| lints()).beside(),
-        Part::new("tests in full", Full, Testing, |context| {
-            tests(context, |test| test.is_unit, &["--include-ignored"], Cases::All)
-        })
-        .beside()
-        .uses_build(),
-        Part::new("doc tests", Full, Testing, |_| doc_tests()).beside(),
-        Part::new("documentation", Full, Testing, |_| documentation()).beside(),
-        Part::new("recorder alone", Full, Testing, |_| cargo(&alone("record"))).beside(),
-        Part::new("analyzer alone", Full, Testing, |_| cargo(&alone("analyze"))).beside(),
-        Part::new("bpf object is current", Full, Testing, |_| chore(&["bpf", "--check"])).beside(),
-        Part::new("vm", Full, Testing, move |context| vm(context, &guests))
-            .beside()
-            .uses_build()
-            .needs(&GUEST),
-        Part::new(ONE_GUEST, Full, Testing, move |context| vm(context, &one_guest))
-            .beside()
-            .uses_build()
-            .needs(&GUEST),
-        Part::new("vm native", Full, Testing, |context| vm(context, &["native", "--short"]))
-            .uses_build()
-            .needs(&["root", "gcc", "stress-ng"]),
-        Part::new("page is current", Full, Testing, |_| chore(&["page", "--check"])).needs(&["npm"]),
+        Part::tests("tests", Fast, |test| !test.is_preload, (&[], Cases::Few)),
+        Part::tests("in-process recorder", Small, |test| test.is_preload, (&[], Cases::Few)).needs(&["gcc"]),
+        Part::cargo("lints", Small, LINTS),
+        Part::tests("tests in full", Full, |test| test.is_unit, (&["--include-ignored"], Cases::All)),
+        Part::new("doc tests", Full, |_| doc_tests()).beside(),
+        Part::new("documentation", Full, |_| documentation()).beside(),
+        Part::cargo("recorder alone", Full, RECORDER_ALONE),
+        Part::cargo("analyzer alone", Full, ANALYZER_ALONE),
+        Part::new("bpf object is current", Full, |_| chore(&["bpf", "--check"])).beside(),
+        Part::vm("vm", &["5.10", "6.1", "6.12", "7.2", "--short"], &GUEST).beside(),
+        Part::vm(ONE_GUEST, &["6.12", "--short", "--only", "facts,contended,refusals"], &GUEST).beside(),
+        // The machine's own kernel is a part of the main lane: recordings of the whole machine do not run beside each other.
+        Part::vm("vm native", &["native", "--short"], &["root", "gcc", "stress-ng"]),
+        Part::new("page is current", Full, |_| chore(&["page", "--check"])).needs(&["npm"]),
     ];
     parts.extend(files.iter().flat_map(Part::of_file));
-    parts.push(Part::new("demo", Small, Testing, demo).uses_build().needs(&["xmllint", "rsvg-convert"]));
+    parts.push(Part::new("demo", Small, demo).uses_build().needs(&["xmllint", "rsvg-convert"]));
     Ok(parts)
 }
 
 /// Returns the parts that must run before these: what they need is installed, and what they run is built.
 pub(super) fn before(parts: &[Part]) -> Vec<Part> {
-    let mut needs: Vec<Need> = Vec::new();
-    for need in parts.iter().flat_map(|part| &part.needs) {
-        if !needs.contains(need) {
-            needs.push(need.clone());
-        }
-    }
+    let needs: BTreeSet<String> = parts.iter().flat_map(|part| part.needs.clone()).collect();
+    let needs: Vec<String> = needs.into_iter().collect();
     let mut before = Vec::new();
     if parts.iter().any(|part| part.name == "format" || part.name == "lints") {
-        before.push(Part::new("rustfmt and clippy", Size::Fast, Stage::Building, |_| {
-            Ok(Tally::unless_missing(setup::components()?))
-        }));
+        let install = |_: &Context| Ok(Tally::unless_missing(setup::components()?));
+        before.push(Part::new("rustfmt and clippy", Size::Fast, install).building());
     }
     if !needs.is_empty() {
         let install = move |_: &Context| {
-            let missing = needs::install(&needs)?;
+            let missing = setup::provide(&needs)?;
             Ok(Tally::unless_missing((!missing.is_empty()).then(|| missing.join("; "))))
         };
-        before.push(Part::new("what tests need", Size::Small, Stage::Building, install).beside());
+        before.push(Part::new("what tests need", Size::Small, install).building().beside());
     }
     if parts.iter().any(|part| part.uses_build) {
-        before.push(Part::new(BUILD, Size::Fast, Stage::Building, build));
+        before.push(Part::new(BUILD, Size::Fast, build).building());
     }
     before
 }
 
-/// Runs a cargo command that is one check.
-fn cargo(arguments: &[&str]) -> Result<Tally> {
-    let outcome = Run::cargo(arguments).stream()?;
-    Ok(Tally::of_check(&outcome, arguments.first().copied().unwrap_or_default()))
-}
+/// Checks of klock with one of its two halves. They share what is built for [`LINTS`].
+const RECORDER_ALONE: &[&str] = &["check", "-p", "klock", "--no-default-features", "--features", "record"];
+const ANALYZER_ALONE: &[&str] = &["check", "-p", "klock", "--no-default-features", "--features", "analyze"];
+const LINTS: &[&str] =
+    &["clippy", "--workspace", "--exclude", "record-ebpf", "--all-targets", "--", "-D", "warnings"];
 
-/// Checks klock with one of its two halves. It shares what is built for [`lints`].
-const fn alone(feature: &'static str) -> [&'static str; 6] {
-    ["check", "-p", "klock", "--no-default-features", "--features", feature]
-}
-
-fn lints() -> Result<Tally> {
-    let packages = ["clippy", "--workspace", "--exclude", "record-ebpf", "--all-targets"];
-    cargo(&[&packages[..], &["--", "-D", "warnings"]].concat())
-}
-
-/// Builds the documentation; a broken link is an error. It shares what is built for [`lints`].
+/// Builds the documentation; a broken link is an error. It shares what is built for [`LINTS`].
 fn documentation() -> Result<Tally> {
     let arguments = ["doc", "--no-deps", "--workspace", "--exclude", "record-ebpf"];
     let outcome = Run::cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings").stream()?;
@@ -228,20 +216,6 @@ fn documentation() -> Result<Tally> {
 fn build(context: &Context) -> Result<Tally> {
     ensure!(context.build.set(Build::make()?).is_ok(), "built twice");
     Ok(Tally::passed())
-}
-
-/// Runs the selected test programs with these arguments of the harness.
-fn tests(
-    context: &Context,
-    selects: fn(&TestProgram) -> bool,
-    arguments: &[&str],
-    cases: Cases,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for test in context.build()?.tests.iter().filter(|test| selects(test)) {
-        tally = tally.merge(&Tally::of_tests(&test.run(arguments, cases)?));
-    }
-    Ok(tally)
 }
 
 fn doc_tests() -> Result<Tally> {
@@ -280,18 +254,14 @@ fn live(context: &Context, target: &str, tests: &[String]) -> Result<Tally> {
 /// Runs a chore in a process of its own.
 fn chore(arguments: &[&str]) -> Result<Tally> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    let outcome = Run::new(this, arguments).stream()?;
-    Ok(Tally::of_chore(&outcome, &arguments.join(" ")))
+    Ok(Tally::of_chore(&Run::new(this, arguments).stream()?, &arguments.join(" ")))
 }
 
-/// Runs the matrix of kernels at a lower priority than the main lane. The machine's own kernel is a part of the main lane:
-/// recordings of the whole machine do not run beside each other.
+/// Runs the matrix of kernels, at a lower priority than the main lane.
 fn vm(context: &Context, arguments: &[&str]) -> Result<Tally> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    let klock = &context.build()?.klock;
-    let matrix =
-        Run::new("nice", &["-n", "10"]).arg(this).arg("vm").args(arguments).arg("--klock").arg(klock);
-    Ok(Tally::of_chore(&matrix.stream()?, "vm"))
+    let matrix = Run::new("nice", &["-n", "10"]).arg(this).arg("vm").args(arguments);
+    Ok(Tally::of_chore(&matrix.arg("--klock").arg(&context.build()?.klock).stream()?, "vm"))
 }
 
 /// Runs the README's first command in an empty directory. Its picture must be XML, and drawable by librsvg.

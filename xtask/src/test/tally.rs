@@ -59,42 +59,41 @@ impl Tally {
 
     /// The result of test programs.
     pub(super) fn of_tests(outcome: &Outcome) -> Self {
-        let mut tally = Self::read(&outcome.lines);
-        if outcome.timed_out {
-            tally = tally.merge(&Self::failed(HUNG));
-        } else if !outcome.ok && tally.failed == 0 {
-            tally = tally.merge(&Self::failed("the tests did not end"));
+        let tally = Self::read(&outcome.lines);
+        match outcome {
+            Outcome { timed_out: true, .. } => tally.merge(&Self::failed(HUNG)),
+            Outcome { ok: false, .. } if tally.failed == 0 => {
+                tally.merge(&Self::failed("the tests did not end"))
+            }
+            Outcome { .. } => tally,
         }
-        tally
     }
 
     /// Adds up lines such as `test result: ok. 3 passed; 0 failed; ...`. A test that cannot run here prints
     /// `skipped: reason`, which the harness counts as passed. Ignored tests belong to another part.
     fn read(lines: &[String]) -> Self {
         let mut tally = Self::default();
-        let mut add_reason = |reason: &str| {
-            if !tally.reasons.iter().any(|known| known == reason) {
-                tally.reasons.push(reason.to_owned());
-            }
-        };
         for line in lines {
+            let mut reason = None;
             if let Some(result) = line.strip_prefix("test result: ") {
+                let words: Vec<&str> = result.split([' ', ';', '.']).filter(|w| !w.is_empty()).collect();
                 let number = |word: &str| {
-                    let words: Vec<&str> = result.split([' ', ';', '.']).filter(|w| !w.is_empty()).collect();
-                    let at = words.iter().position(|w| *w == word);
-                    at.and_then(|at| words.get(at.checked_sub(1)?)?.parse::<u64>().ok()).unwrap_or(0)
+                    let pair = words.windows(2).find(|pair| pair[1] == word);
+                    pair.and_then(|pair| pair[0].parse::<u64>().ok()).unwrap_or(0)
                 };
                 tally.passed += number("passed");
                 tally.failed += number("failed");
-            } else if let Some(reason) = line.strip_prefix("skipped: ") {
+            } else if let Some(skipped) = line.strip_prefix("skipped: ") {
                 tally.skipped += 1;
-                add_reason(reason);
+                reason = Some(skipped);
             } else if let Some(name) = line.strip_prefix("    ") {
                 // The harness ends with a list of the failed tests.
                 let in_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-                if name.contains(['_', ':']) && name.chars().all(in_name) {
-                    add_reason(name);
-                }
+                reason = Some(name).filter(|name| name.contains(['_', ':']) && name.chars().all(in_name));
+            }
+            if let Some(reason) = reason.filter(|&reason| !tally.reasons.iter().any(|known| known == reason))
+            {
+                tally.reasons.push(reason.to_owned());
             }
         }
         tally.passed = tally.passed.saturating_sub(tally.skipped);

@@ -4,8 +4,7 @@
 //! emulator crashed, whatever ran in it.
 
 use std::{
-    error::Error,
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -36,9 +35,6 @@ const BOOTS: u32 = 2;
 /// Size of the disk to which a guest writes its files. The file behind it is sparse.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// Number of processors of a guest.
-const PROCESSORS: usize = 4;
-
 /// The emulator.
 #[derive(Debug)]
 pub(super) struct Emulator {
@@ -61,15 +57,10 @@ impl Emulator {
         let path = |package: &str, path: &str| -> Result<String> {
             Ok(unpacked("bookworm-backports", package)?.join(path).display().to_string())
         };
-        Ok(Self {
-            words: vec![
-                path("qemu-system-x86", "usr/bin/qemu-system-x86_64")?,
-                "-L".to_owned(),
-                path("qemu-system-data", "usr/share/qemu")?,
-                "-L".to_owned(),
-                path("seabios", "usr/share/seabios")?,
-            ],
-        })
+        let program = path("qemu-system-x86", "usr/bin/qemu-system-x86_64")?;
+        let (data, bios) =
+            (path("qemu-system-data", "usr/share/qemu")?, path("seabios", "usr/share/seabios")?);
+        Ok(Self { words: vec![program, "-L".to_owned(), data, "-L".to_owned(), bios] })
     }
 }
 
@@ -80,16 +71,9 @@ fn version(said: &str) -> Option<(u32, u32)> {
 }
 
 /// The emulator crashed, or reset its guest. With the end of the guest's console.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the emulator crashed or reset the guest: {0}")]
 struct Crashed(String);
-
-impl fmt::Display for Crashed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the emulator crashed or reset the guest: {}", self.0)
-    }
-}
-
-impl Error for Crashed {}
 
 /// A guest to boot.
 #[derive(Debug)]
@@ -131,23 +115,13 @@ impl Guest<'_> {
         let sent = directory.join("sent.tar");
         let disk = fs::File::create(&sent).with_context(|| sent.display().to_string())?;
         disk.set_len(DISK_BYTES).with_context(|| sent.display().to_string())?;
-        let words: Vec<&str> = self.emulator.words[1..].iter().map(String::as_str).collect();
-        let run = Run::new(&self.emulator.words[0], &words);
+        let (program, options) = self.emulator.words.split_first().context("the emulator has a name")?;
         // A kernel that sees a hypervisor without paravirtual spinlocks uses spinlocks that cannot be traced.
-        let run = [
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max,hypervisor=off",
-            "-m",
-            "1536",
-            "-smp",
-            &PROCESSORS.to_string(),
-        ]
-        .into_iter()
-        .chain(["-nodefaults", "-display", "none", "-no-reboot"])
-        .fold(run, Run::arg);
-        let outcome = run
+        let machine = "-accel tcg,thread=multi -cpu max,hypervisor=off -m 1536 -smp 4 -nodefaults -display none \
+                       -no-reboot -device nvme,drive=sent,serial=sent";
+        let outcome = Run::new(program, &[])
+            .args(options)
+            .args(machine.split_whitespace())
             .arg("-kernel")
             .arg(self.image)
             .arg("-initrd")
@@ -158,7 +132,6 @@ impl Guest<'_> {
             .arg(format!("file:{}", console.display()))
             .arg("-drive")
             .arg(format!("if=none,id=sent,format=raw,file={}", sent.display()))
-            .args(["-device", "nvme,drive=sent,serial=sent"])
             .minutes(self.minutes)
             .stream()?;
         let text = text_of(console);
@@ -243,6 +216,25 @@ fn has_error(console: &str) -> bool {
     ["BUG: ", "Oops: ", "Kernel panic"].iter().any(|word| console.contains(word))
 }
 
+/// Returns the lines of a kernel's log that report an error of the kernel, whatever caused it.
+pub(super) fn complaints(dmesg: &str) -> Vec<&str> {
+    const WORDS: [&str; 12] = [
+        "WARNING:",
+        "BUG:",
+        "Oops",
+        "INFO: task ",
+        "blocked for more than",
+        "rcu: INFO",
+        "self-detected stall",
+        "detected stalls",
+        "possible recursive locking",
+        "circular locking",
+        "general protection fault",
+        "Kernel panic",
+    ];
+    dmesg.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
+}
+
 /// Returns the first error of a console, for summaries of one line, and the lines from there on, without registers; or the last lines.
 fn console_end(console: &str) -> String {
     const REGISTERS: [&str; 10] =
@@ -299,5 +291,11 @@ mod tests {
         let console = hung_in("default_idle");
         assert!(!hangs_outside_bpf(console.rsplit_once("Kernel panic").unwrap().0));
         assert!(!hangs_outside_bpf("Kernel panic - not syncing: Oops"));
+    }
+
+    #[test]
+    fn a_warning_of_the_kernel_is_a_complaint() {
+        let log = "[ 1.0] Linux version\n[ 9.1] WARNING: CPU: 1 PID: 9 at kernel/x.c:1\n";
+        assert_eq!(complaints(log).len(), 1);
     }
 }

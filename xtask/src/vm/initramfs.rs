@@ -17,46 +17,8 @@ use crate::{
     process::{Run, find, has, scratch},
 };
 
-/// The first process of the guest: runs each script of /job in a directory of its own, and writes an archive of their files to
-/// its disk. All kernels have the disk's driver built in, and a serial port would take a minute: each byte is an exit of the
-/// emulator. /job/list has the names of the scripts, each with its time limit in seconds.
-const INIT: &str = r#"#!/bin/busybox sh
-/bin/busybox --install -s /bin
-export PATH=/opt/bin:/bin HOME=/root WORK=/work
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mkdir -p /dev/pts /dev/shm /work /out /root /tmp
-mount -t devpts devpts /dev/pts
-mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /work
-mount -t tmpfs tmpfs /out
-mount -t tmpfs tmpfs /tmp
-mount -t debugfs debugfs /sys/kernel/debug
-mount -t tracefs tracefs /sys/kernel/tracing
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-mount -t securityfs securityfs /sys/kernel/security
-ip link set lo up
-while read -r name seconds; do
-    echo "klock-vm: $name"
-    mkdir -p /out/$name
-    cd /out/$name
-    timeout -s KILL $seconds sh -x /job/$name > log 2>&1
-    echo $? > status
-    cut -d ' ' -f 1 /proc/uptime > uptime
-    dmesg > dmesg
-done < /job/list
-cd /out
-echo "klock-vm: sending"
-until [ -b /dev/nvme0n1 ]; do sleep 0.1; done
-tar c . > /dev/nvme0n1
-sync
-echo "klock-vm: done"
-# Setting the line waits until everything is written; powering off does not.
-stty -F /dev/ttyS0 -echo
-sleep 1
-poweroff -f
-"#;
+/// The first process of the guest.
+const INIT: &str = include_str!("guest/init.sh");
 
 /// The load programs.
 pub(super) const PROGRAMS: [&str; 2] = ["known_kernel", "known_sleeps"];
@@ -100,11 +62,7 @@ pub(super) fn build(klock: &Path) -> Result<PathBuf> {
 }
 
 /// Makes the archive of one boot: the common one, and scripts with their names and time limits in seconds.
-pub(super) fn with_job(
-    common: &Path,
-    scripts: &[(String, u32, String)],
-    directory: &Path,
-) -> Result<PathBuf> {
+pub(super) fn with_job(common: &Path, scripts: &[(&str, u32, String)], directory: &Path) -> Result<PathBuf> {
     let tree = directory.join("job-tree");
     fs::create_dir_all(tree.join("job"))?;
     let mut list = String::new();

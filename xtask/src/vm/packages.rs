@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::process::{Run, target};
 
@@ -20,34 +20,22 @@ pub(super) struct Kernel {
     pub(super) name: &'static str,
     /// The Debian release that has it.
     suite: &'static str,
-    /// The beginning and the end of its package's name; the newest such package is taken.
-    package: (&'static str, &'static str),
+    /// The beginning of its package's name; the newest such package is taken.
+    package: &'static str,
     /// Whether it has `lock:contention_begin`.
     pub(super) contention: bool,
 }
 
 /// The matrix: the kernels of three Debian releases, and the newest kernel in Debian.
 pub(super) const KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "5.10",
-        suite: "bullseye",
-        package: ("linux-image-5.10.", "-cloud-amd64"),
-        contention: false,
-    },
-    Kernel {
-        name: "6.1",
-        suite: "bookworm",
-        package: ("linux-image-6.1.", "-cloud-amd64"),
-        contention: true,
-    },
-    Kernel {
-        name: "6.12",
-        suite: "trixie",
-        package: ("linux-image-6.12.", "-cloud-amd64"),
-        contention: true,
-    },
-    Kernel { name: "7.2", suite: "sid", package: ("linux-binary-7.", "-cloud-amd64"), contention: true },
+    Kernel::new("5.10", "bullseye", "linux-image-5.10.", false),
+    Kernel::new("6.1", "bookworm", "linux-image-6.1.", true),
+    Kernel::new("6.12", "trixie", "linux-image-6.12.", true),
+    Kernel::new("7.2", "sid", "linux-binary-7.", true),
 ];
+
+/// The end of the name of a kernel's package; it excludes packages with debug symbols.
+const PACKAGE_END: &str = "-cloud-amd64";
 
 /// Returns the directory of downloads and unpacked packages.
 pub(super) fn store() -> PathBuf {
@@ -55,6 +43,10 @@ pub(super) fn store() -> PathBuf {
 }
 
 impl Kernel {
+    const fn new(name: &'static str, suite: &'static str, package: &'static str, contention: bool) -> Self {
+        Self { name, suite, package, contention }
+    }
+
     /// Returns its image, downloaded if need be.
     pub(super) fn image(&self) -> Result<PathBuf> {
         let directory = store().join("kernels").join(self.name);
@@ -132,15 +124,12 @@ impl Index {
         Run::new(program, &options.chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Returns the newest package whose name has this beginning and end; the end excludes packages with debug symbols.
-    fn newest(&self, (begin, end): (&str, &str)) -> Result<String> {
+    /// Returns the newest package of a kernel.
+    fn newest(&self, begin: &str) -> Result<String> {
         let names = self.apt("apt-cache", &["pkgnames", begin]).read()?;
-        let mut fitting: Vec<&str> = names.lines().filter(|name| name.ends_with(end)).collect();
-        fitting.sort_by_cached_key(|name| numbers(name));
-        match fitting.last() {
-            Some(name) => Ok((*name).to_owned()),
-            None => bail!("cannot find a package {begin}*{end} in Debian"),
-        }
+        let fitting = names.lines().filter(|name| name.ends_with(PACKAGE_END));
+        let newest = fitting.max_by_key(|name| numbers(name)).map(str::to_owned);
+        newest.with_context(|| format!("cannot find a package {begin}*{PACKAGE_END} in Debian"))
     }
 
     fn unpack(&self, package: &str, into: &Path) -> Result<()> {

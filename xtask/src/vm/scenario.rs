@@ -2,6 +2,7 @@
 //! files that it leaves there; and helpers that scenarios share.
 
 use std::{
+    fmt::Display,
     fs,
     path::{Path, PathBuf},
 };
@@ -47,7 +48,7 @@ pub(super) struct Scenario {
     pub(super) place: Place,
     /// Time limit of its script.
     pub(super) seconds: fn(&Setting) -> u32,
-    /// The script, for busybox' `sh`. `$WORK` is a tmpfs.
+    /// The script, as [`script`] makes it.
     pub(super) script: fn(&Setting) -> String,
     /// The check of its files.
     pub(super) check: fn(&Files, &Setting, &mut Finding) -> Result<()>,
@@ -106,6 +107,13 @@ impl Files {
             .with_context(|| format!("no exit status in {}: '{}'", self.path(name).display(), text.trim()))
     }
 
+    /// Checks that klock ended with 0, as the file `NAME.status` says. A fault has the last line of the file `NAME`.
+    pub(super) fn succeeded(&self, name: &str, finding: &mut Finding) -> Result<bool> {
+        let status = self.status(&format!("{name}.status"))?;
+        finding.must(status == 0, || format!("{name} ended with {status}: {}", last_line(&self.text(name))));
+        Ok(status == 0)
+    }
+
     /// Returns the last lines of the script's log.
     pub(super) fn log_end(&self) -> String {
         let log = self.text("log");
@@ -119,23 +127,11 @@ pub(super) fn last_line(text: &str) -> &str {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)")
 }
 
-/// A shell function that waits until a recorder has attached everything, which takes seconds on a slow machine. klock then starts
-/// the thread that writes; the tools of libbpf sleep until Ctrl-C, in the system call nanosleep or clock_nanosleep. Background
-/// programs of a shell ignore Ctrl-C unless they install a handler, as klock and klockstat do.
-pub(super) const ATTACHED: &str = r#"
-attached() {
-    while [ -d /proc/$1 ]; do
-        case $(cat /proc/$1/comm) in
-        klock) grep -qx klock-writer /proc/$1/task/*/comm && break ;;
-        *) grep -q -e '^35 ' -e '^230 ' /proc/$1/syscall && break ;;
-        esac
-        sleep 0.5
-    done
+/// Returns a script for busybox' `sh`: functions, then these variables, then the body.
+pub(super) fn script(variables: &[(&str, &dyn Display)], body: &str) -> String {
+    let variables = variables.iter().map(|(name, value)| format!("{name}='{value}'\n"));
+    format!("{}\n{}{body}", include_str!("guest/functions.sh"), variables.collect::<String>())
 }
-"#;
-
-/// A shell function that prints the seconds since the boot.
-pub(super) const NOW: &str = "now() { cut -d . -f 1 /proc/uptime; }";
 
 /// Formats a number with separators of thousands.
 pub(super) fn thousands(number: u64) -> String {

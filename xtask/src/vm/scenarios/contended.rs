@@ -6,81 +6,44 @@ use anyhow::Result;
 use trace_format::{EventKind, LockKind, Trace};
 
 use crate::process::Run;
-use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting, thousands};
 
-pub(super) const SCENARIO: Scenario =
+pub(in crate::vm) const SCENARIO: Scenario =
     Scenario { name: "waits", place: Place::Everywhere, seconds: |_| SECONDS, script, check };
 
 const SECONDS: u32 = 480;
 /// The most recordings; the last one begins after half of the time at the latest.
 const ATTEMPTS: u32 = 5;
 
-/// The load of these scenarios, in a process group of its own.
-pub(super) const LOAD: &str = "setsid nice -n 10 stress-ng --quiet --temp-path $WORK --futex 1 --mmap 2 --mmap-bytes 4m --pipe 1 --switch 1 --dentry 2 --dentries 64";
-
-/// A shell function that waits until klock ends, and lets the group of processes `$load` run only while klock has anything
-/// attached, from the first probe to the last. What klock does before and afterwards is its own alone, and takes several times as
-/// long beside four busy processors that one or two emulate. The group is stopped at the end.
-pub(super) const LOADED: &str = r#"
-loaded() {
-    is_running=unknown
-    while [ -d /proc/$1 ]; do
-        if ls -l /proc/$1/fd 2> /dev/null | grep -q -e bpf_link -e perf_event; then wanted=yes; else wanted=no; fi
-        if [ $wanted != $is_running ]; then
-            if [ $wanted = yes ]; then kill -CONT -$load; else kill -STOP -$load; fi
-            is_running=$wanted
-        fi
-        sleep 1
-    done
-    kill -STOP -$load
-}
-"#;
-
 const PART: &str = "waits";
 const KERNEL_KINDS: [&str; 7] =
     ["mutex", "rwsem", "spinlock", "rwlock", "percpu_rwsem", "rtmutex", "semaphore"];
 
-/// Without contention tracepoints, waits are part of the full recording. On a slow machine few tasks run in its seconds: it is
-/// made again if no lock of the kernel was waited for.
+/// Without contention tracepoints, waits are part of the full recording.
 fn script(setting: &Setting) -> String {
     let depth = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
     let seconds = if setting.short { 3 } else { 8 };
-    format!(
-        "{NOW}\n\
-         {LOADED}\n\
-         begun=$(now)\n\
-         for attempt in $(seq {ATTEMPTS}); do\n\
-         {LOAD} --timeout 200 > load.log 2>&1 &\n\
-         load=$!\n\
-         sleep 2\n\
-         klock record -a {depth} -d {seconds}s -f -o t.parquet > record 2>&1 &\n\
-         ours=$!\n\
-         loaded $ours; wait $ours; echo $? > record.status\n\
-         kill -INT $load; kill -CONT -$load; wait $load\n\
-         grep -qx 0 record.status || break\n\
-         klock analyze report t.parquet --format csv > guest.csv 2> report.log; echo $? > report.status\n\
-         awk -F, '$4 > 0 && /,({kinds}),/ {{ found = 1 }} END {{ exit !found }}' guest.csv && break\n\
-         test $(($(now) - begun)) -lt {enough} || break\n\
-         done\n",
-        enough = SECONDS / 2,
-        kinds = KERNEL_KINDS.join("|"),
+    let (enough, kinds) = (SECONDS / 2, KERNEL_KINDS.join("|"));
+    scenario::script(
+        &[
+            ("attempts", &ATTEMPTS),
+            ("depth", &depth),
+            ("seconds", &seconds),
+            ("enough", &enough),
+            ("kinds", &kinds),
+        ],
+        include_str!("../guest/waits.sh"),
     )
 }
 
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
-    let status = files.status("record.status")?;
-    if status != 0 {
-        finding
-            .faults
-            .push(format!("klock record ended with {status}: {}", last_line(&files.text("record"))));
+    if !files.succeeded("record", finding)? {
         return Ok(());
     }
     let path = files.path("t.parquet");
     let here = Run::new(&setting.klock, &["analyze", "report", "--format", "csv"]).arg(&path).read()?;
     let there = files.text("guest.csv");
-    finding.must(files.status("report.status")? == 0, || {
-        format!("the report failed there: {}", files.text("report.log"))
-    });
+    files.succeeded("report", finding)?;
     finding.must(here == there, || "the report made here is not the one made there".to_owned());
     let trace = Trace::open(&path)?;
     let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use trace_format::{EventKind, LockKind, Mode, Trace, run_info::Loss};
 
-use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
-pub(super) const FENTRY: Scenario = Scenario {
+pub(in crate::vm) const FENTRY: Scenario = Scenario {
     name: "counts-fentry",
     place: Place::Everywhere,
     seconds: |_| FENTRY_SECONDS,
@@ -19,7 +19,7 @@ pub(super) const FENTRY: Scenario = Scenario {
     check: |files, setting, finding| check(files, setting, finding, FENTRY_PART),
 };
 
-pub(super) const KPROBE: Scenario = Scenario {
+pub(in crate::vm) const KPROBE: Scenario = Scenario {
     name: "counts-kprobe",
     place: Place::Everywhere,
     seconds: |_| KPROBE_SECONDS,
@@ -33,41 +33,30 @@ const THREADS: u32 = 4;
 const ATTEMPTS: u32 = 8;
 const FENTRY_SECONDS: u32 = 240;
 const KPROBE_SECONDS: u32 = 360;
-/// The kinds of kernel probe, in the words of `klock check`.
-const BY_FENTRY: &str = "by fentry";
-const BY_KPROBES: &str = "by kprobes";
 
 fn script(setting: &Setting, way: &str, seconds: u32) -> String {
-    let enough = seconds / 2;
     let calls = if setting.short { 2000 } else { 20000 };
-    let own = if way == "fentry" { BY_FENTRY } else { BY_KPROBES };
-    format!(
-        "{NOW}\n\
-         begun=$(now)\n\
-         klock check > check\n\
-         dmesg | wc -l > lines\n\
-         for attempt in $(seq {ATTEMPTS}); do\n\
-         klock record --locks kernel,futex --kernel-probes {way} -f -o t.parquet -- sh -c '\n\
-         for operation in lseek fchmod getdents console futex; do known_kernel $WORK $operation {THREADS} {calls}; done' \
-         > known 2> record; echo $? > record.status\n\
-         echo $attempt > attempts\n\
-         grep -q '{own}' check || break\n\
-         test $(($(now) - begun)) -lt {enough} || break\n\
-         klock info --json t.parquet | grep -q '\"recursion_misses\": [1-9]' || break\n\
-         done\n\
-         dmesg | wc -l >> lines\n"
+    let enough = seconds / 2;
+    scenario::script(
+        &[
+            ("way", &way),
+            ("attempts", &ATTEMPTS),
+            ("threads", &THREADS),
+            ("calls", &calls),
+            ("enough", &enough),
+        ],
+        include_str!("../guest/counts.sh"),
     )
 }
 
-/// The operations of a thread on a lock.
+/// The records of a thread's operations on a lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    pub(super) acquired: u64,
-    pub(super) released: u64,
-    abandoned: u64,
-    wakes: u64,
-    pub(super) waits: u64,
-    pub(super) wait_ns: i64,
+pub(super) struct Records {
+    /// Acquisitions; of a futex, waits that were abandoned.
+    pub(super) first: u64,
+    /// Releases; of a futex, wakes.
+    second: u64,
+    waits: u64,
     pub(super) hold_ns: i64,
 }
 
@@ -83,25 +72,18 @@ pub(super) struct Count {
 
 /// The program's last lines.
 pub(super) fn counts(printed: &str) -> Result<Vec<Count>> {
-    let lines = printed.lines().filter_map(|line| line.strip_prefix("COUNT "));
-    lines
-        .map(|line| {
-            let [operation, kind, mode, tid, calls] = line.split(' ').collect::<Vec<_>>()[..] else {
-                anyhow::bail!("not a count: {line}")
-            };
-            Ok(Count {
-                operation: operation.to_owned(),
-                kind: kind.parse()?,
-                mode: mode.parse()?,
-                tid: tid.parse().context("tid")?,
-                calls: calls.parse().context("calls")?,
-            })
-        })
-        .collect()
+    let count = |line: &str| {
+        let [operation, kind, mode, tid, calls] = line.split(' ').collect::<Vec<_>>()[..] else {
+            anyhow::bail!("not a count: {line}")
+        };
+        let (kind, mode) = (kind.parse()?, mode.parse()?);
+        Ok(Count { operation: operation.to_owned(), kind, mode, tid: tid.parse()?, calls: calls.parse()? })
+    };
+    printed.lines().filter_map(|line| line.strip_prefix("COUNT ")).map(count).collect()
 }
 
-/// Operations of each thread on each lock, by kind and mode.
-type ByLock = HashMap<(i32, u32, LockKind, Mode), Done>;
+/// The records of each thread on each lock, by kind and mode.
+type ByLock = HashMap<(i32, u32, LockKind, Mode), Records>;
 
 /// Adds up a trace.
 pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
@@ -115,21 +97,19 @@ pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
             let (lock, task) = (u32::try_from(lock.0)?, usize::try_from(task.0)?);
             let (Some(kind), Some(tid)) = (kinds.get(lock as usize), tids.get(task)) else { continue };
             let mode = event.mode.unwrap_or(Mode::Exclusive);
-            let done = sums.entry((*tid, lock, *kind, mode)).or_default();
+            let records = sums.entry((*tid, lock, *kind, mode)).or_default();
             match event.kind {
                 EventKind::Acquire => {
-                    done.acquired += 1;
-                    let wait_ns = event.wait_ns.unwrap_or(0);
-                    done.wait_ns += wait_ns;
-                    done.waits += u64::from(wait_ns > 0);
+                    records.first += 1;
+                    records.waits += u64::from(event.wait_ns.is_some_and(|ns| ns > 0));
                     held.insert((*tid, lock), event.ts_ns);
                 }
                 EventKind::Release => {
-                    done.released += 1;
-                    done.hold_ns += held.remove(&(*tid, lock)).map_or(0, |since| event.ts_ns - since);
+                    records.second += 1;
+                    records.hold_ns += held.remove(&(*tid, lock)).map_or(0, |since| event.ts_ns - since);
                 }
-                EventKind::Abandon => done.abandoned += 1,
-                EventKind::Wake => done.wakes += 1,
+                EventKind::Abandon if *kind == LockKind::Futex => records.first += 1,
+                EventKind::Wake if *kind == LockKind::Futex => records.second += 1,
                 _ => {}
             }
         }
@@ -137,53 +117,15 @@ pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
     Ok(sums)
 }
 
-impl Done {
-    /// Number of operations, by each of the two records.
-    fn calls(&self, kind: LockKind) -> [u64; 2] {
-        if kind == LockKind::Futex { [self.abandoned, self.wakes] } else { [self.acquired, self.released] }
-    }
-}
-
 /// The lock of an operation: the one of its kind that its threads used most often.
 pub(super) fn lock_of(sums: &ByLock, counts: &[&Count]) -> Option<u32> {
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
-    for ((tid, lock, kind, mode), done) in sums {
+    for ((tid, lock, kind, mode), records) in sums {
         if counts.iter().any(|count| count.tid == *tid && count.kind == *kind && count.mode == *mode) {
-            *used.entry(*lock).or_default() += done.calls(*kind)[0];
+            *used.entry(*lock).or_default() += records.first;
         }
     }
     used.into_iter().max_by_key(|(_, n)| *n).map(|(lock, _)| lock)
-}
-
-/// The records of an operation on its lock, compared with the calls that the program counted.
-struct Compared {
-    /// The sums of the records of all threads.
-    all: Done,
-    /// The sum of the differences between records and calls of each thread.
-    difference: u64,
-    /// Calls without a record.
-    missing: u64,
-    /// The number of calls.
-    expected: u64,
-}
-
-impl Compared {
-    fn of(counts: &[&Count], lock: u32, sums: &ByLock) -> Self {
-        let expected = counts.iter().map(|count| count.calls).sum();
-        let mut compared = Self { all: Done::default(), difference: 0, missing: 0, expected };
-        let Self { all, difference, missing, .. } = &mut compared;
-        for count in counts {
-            let done = sums.get(&(count.tid, lock, count.kind, count.mode)).copied().unwrap_or_default();
-            let [first, second] = done.calls(count.kind);
-            *difference += first.abs_diff(count.calls).max(second.abs_diff(count.calls));
-            *missing += count.calls.saturating_sub(first.min(second));
-            all.acquired += first;
-            all.waits += done.waits;
-            all.wait_ns += done.wait_ns;
-            all.hold_ns += done.hold_ns;
-        }
-        compared
-    }
 }
 
 fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static str) -> Result<()> {
@@ -194,17 +136,15 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
         return Ok(());
     }
     let counts = counts(&files.text("known"))?;
-    if status != 0 || counts.is_empty() {
-        finding
-            .faults
-            .push(format!("klock record ended with {status}: {}", last_line(&files.text("record"))));
+    if !files.succeeded("record", finding)? {
         return Ok(());
     }
+    finding.must(!counts.is_empty(), || "the program printed no counts".to_owned());
     let trace = Trace::open(&files.path("t.parquet"))?;
     let lost = trace.info().loss.events();
     let lost_here = lost_here(&trace.info().loss);
     // Asked for a way that it would not take here, klock may miss what it then counts as lost.
-    let own_way = files.text("check").contains(if part == FENTRY_PART { BY_FENTRY } else { BY_KPROBES });
+    let own_way = files.text("check").contains(if part == FENTRY_PART { "by fentry" } else { "by kprobe" });
     let other_ways_loss = part == FENTRY_PART && !own_way;
     finding.must(lost_here == 0 || other_ways_loss, || {
         format!("{lost} events were lost: {}", causes(&trace.info().loss))
@@ -213,29 +153,38 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
     let sums = by_lock(&trace)?;
     let mut names: Vec<&str> = counts.iter().map(|count| count.operation.as_str()).collect();
     names.dedup();
-    let mut waits = Done::default();
+    let mut waits = 0;
     for name in names {
         let own: Vec<&Count> = counts.iter().filter(|count| count.operation == name).collect();
         let Some(lock) = lock_of(&sums, &own) else {
             finding.faults.push(format!("{name}: no lock of its kind in the trace"));
             continue;
         };
-        let Compared { all, difference, missing, expected } = Compared::of(&own, lock, &sums);
+        // Of all threads: the records, their differences from the calls, and calls without a record.
+        let (mut all, mut difference, mut missing) = (Records::default(), 0, 0);
+        for Count { kind, mode, tid, calls, .. } in &own {
+            let records = sums.get(&(*tid, lock, *kind, *mode)).copied().unwrap_or_default();
+            difference += records.first.abs_diff(*calls).max(records.second.abs_diff(*calls));
+            missing += calls.saturating_sub(records.first.min(records.second));
+            all.first += records.first;
+            all.waits += records.waits;
+            all.hold_ns += records.hold_ns;
+        }
+        let expected = own.iter().map(|count| count.calls).sum();
         // A task that gives the consoles back takes them again if there is something to print.
         let may_print = name == "console" && missing == 0 && difference <= printed;
         finding.must(difference == 0 || may_print || (other_ways_loss && difference <= lost), || {
-            format!("{name}: {} records of lock #{lock} in the trace, {expected} calls", all.acquired)
+            format!("{name}: {} records of lock #{lock} in the trace, {expected} calls", all.first)
         });
         let sign = if difference == 0 { "=".to_owned() } else { format!("**± {difference}**") };
-        let counted = format!("{} {sign} {}", thousands(all.acquired), thousands(expected));
+        let counted = format!("{} {sign} {}", thousands(all.first), thousands(expected));
         if name == "futex" {
             finding.figure(part, "futex: waits in vain, wakes", counted);
             continue;
         }
         finding.must(all.hold_ns > 0, || format!("{name}: no hold"));
-        waits.waits += all.waits;
-        waits.wait_ns += all.wait_ns;
-        let average = time(all.hold_ns as f64 / all.acquired.max(1) as f64);
+        waits += all.waits;
+        let average = time(all.hold_ns as f64 / all.first.max(1) as f64);
         let column = match name {
             "lseek" => "lseek: mutex",
             "fchmod" => "fchmod: rwsem, write",
@@ -244,7 +193,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding, part: &'static
         };
         finding.figure(part, column, format!("{counted}, {} waited, hold {average}", thousands(all.waits)));
     }
-    finding.must(waits.waits > 0 && waits.wait_ns > 0, || "no wait".to_owned());
+    finding.must(waits > 0, || "no wait".to_owned());
     finding.figure(part, "lost", thousands(lost));
     finding.figure(part, "recordings", files.text("attempts").trim());
     Ok(())
@@ -266,12 +215,10 @@ pub(super) fn lost_here(loss: &Loss) -> u64 {
 pub(super) fn causes(loss: &Loss) -> String {
     let mut words = Vec::new();
     for of in &loss.by_program {
-        for (cause, lost) in [("ring full", of.ring_full), ("guard", of.guard), ("no place", of.no_place)] {
-            if lost > 0 {
-                let cpu = of.cpu.map_or_else(String::new, |cpu| format!(" CPU {cpu}"));
-                words.push(format!("{}{cpu} {cause} {lost}", of.program));
-            }
-        }
+        let cpu = of.cpu.map_or_else(String::new, |cpu| format!(" CPU {cpu}"));
+        let causes = [("ring full", of.ring_full), ("guard", of.guard), ("no place", of.no_place)];
+        let lost = causes.into_iter().filter(|(_, lost)| *lost > 0);
+        words.extend(lost.map(|(cause, lost)| format!("{}{cpu} {cause} {lost}", of.program)));
     }
     if loss.recursion_misses > 0 {
         words.push(format!("recursion misses {}", loss.recursion_misses));

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting};
 
-pub(super) const SCENARIO: Scenario = Scenario {
+pub(in crate::vm) const SCENARIO: Scenario = Scenario {
     name: "facts",
     place: Place::Everywhere,
     seconds: |_| 60,
@@ -32,10 +32,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         finding.figure(PART, column, fact(&said, label).unwrap_or("-"));
     }
     finding.figure(PART, "with --locks kernel", section(&said, "with --locks kernel").join("; "));
-    let status = files.status("check.status")?;
-    finding.must(status == 0, || {
-        format!("klock check ended with {status}: {}", said.lines().last().unwrap_or(""))
-    });
+    files.succeeded("check", finding)?;
     let has = fact(&said, "lock:contention_begin") == Some("yes");
     finding.must(has == setting.contention(), || format!("klock check says contention_begin: {has}"));
     Ok(())

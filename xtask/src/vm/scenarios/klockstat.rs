@@ -13,49 +13,21 @@ use anyhow::{Context as _, Result};
 use trace_format::{EventKind, LockKind, Mode, Stack, Trace};
 
 use super::counts::{by_lock, counts, lock_of};
-use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
-pub(super) const SCENARIO: Scenario =
+pub(in crate::vm) const SCENARIO: Scenario =
     Scenario { name: "klockstat", place: Place::Guests, seconds: |_| 480, script, check };
 
 const PART: &str = "klockstat";
 const THREADS: u32 = 4;
-/// The operations of `known_kernel` that are tried until klockstat knows the lock's site.
-const OPERATIONS: &str = "read readv";
 /// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
 const APART: f64 = 0.02;
 /// The largest difference of all acquisitions, in percent: the recorders begin and end one after the other.
 const ALL_APART: f64 = 0.2;
 
 fn script(setting: &Setting) -> String {
-    let calls: u64 = if setting.short { 250 } else { 1000 };
-    format!(
-        "{ATTACHED}\n\
-         for operation in {OPERATIONS}; do\n\
-         rm -f go; mkfifo go\n\
-         known_kernel --wait $WORK $operation {THREADS} {calls} < go > known &\n\
-         load=$!\n\
-         exec 3> go\n\
-         until grep -q ready known; do sleep 0.1; done\n\
-         pid=$(sed -n 's/^ready //p' known)\n\
-         klockstat -p $pid -n 100 -s 1 > klockstat 2> klockstat.log &\n\
-         theirs=$!\n\
-         attached $theirs\n\
-         klock record -p $pid --locks kernel -f -o t.parquet > record 2>&1 &\n\
-         ours=$!\n\
-         attached $ours\n\
-         echo >&3\n\
-         exec 3>&-\n\
-         wait $load\n\
-         sleep 1\n\
-         kill -INT $ours; wait $ours; echo $? > record.status\n\
-         kill -INT $theirs; wait $theirs; echo $? > klockstat.status\n\
-         echo $operation >> operations\n\
-         awk '{{ for (i = 3; i < NF; i++) if ($i + 0 >= {all} && $(i - 1) ~ /^m?s$/) found = 1 }} \
-         END {{ exit !found }}' klockstat && break\n\
-         done\n",
-        all = u64::from(THREADS) * calls
-    )
+    let calls = if setting.short { 250 } else { 1000 };
+    scenario::script(&[("threads", &THREADS), ("calls", &calls)], include_str!("../guest/klockstat.sh"))
 }
 
 /// A line of klockstat: count and total time.
@@ -99,15 +71,9 @@ fn duration(number: &str, word: &str) -> Option<(f64, f64)> {
 
 /// Returns the nanoseconds of a unit of klockstat.
 fn unit(word: &str) -> Option<f64> {
-    match word {
-        "ns" => Some(1.0),
-        "us" => Some(1e3),
-        "ms" => Some(1e6),
-        "s" => Some(1e9),
-        "m" => Some(60e9),
-        "h" => Some(3600e9),
-        _ => None,
-    }
+    const UNITS: [(&str, f64); 6] =
+        [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    UNITS.iter().find(|(name, _)| *name == word).map(|(_, ns)| *ns)
 }
 
 fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()> {
@@ -118,11 +84,7 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
         finding.faults.push(why);
         return Ok(());
     };
-    let status = files.status("record.status")?;
-    finding.must(status == 0, || {
-        format!("klock record ended with {status}: {}", last_line(&files.text("record")))
-    });
-    if status != 0 {
+    if !files.succeeded("record", finding)? {
         return Ok(());
     }
     let counts = counts(&files.text("known"))?;
@@ -132,7 +94,7 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     let sums = by_lock(&trace)?;
     let lock = lock_of(&sums, &counts).context("no mutex in the trace")?;
     let of_lock = || sums.iter().filter(|((_, id, ..), _)| *id == lock).map(|(_, done)| done);
-    let count: u64 = of_lock().map(|done| done.acquired).sum();
+    let count: u64 = of_lock().map(|done| done.first).sum();
     let hold_ns: i64 = of_lock().map(|done| done.hold_ns).sum();
     let by_stack = by_stack(&trace)?;
     let all: u64 = by_stack.iter().sum();
@@ -143,20 +105,20 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     let apart = apart_percent(all - missing, theirs_all);
     let (ours_ns, theirs_ns) = (hold_ns as f64 / calls as f64, longest.total_ns / calls as f64);
     let longer_ns = ours_ns - theirs_ns;
-    finding.figure(PART, "recordings", files.text("operations").lines().count().to_string());
-    finding.figure(PART, "calls", thousands(calls));
-    finding.figure(PART, "klock", thousands(count));
-    finding.figure(PART, "all, klockstat", thousands(theirs_all));
-    finding.figure(PART, "all, klock", thousands(all));
-    finding.figure(PART, "left out by klockstat", thousands(missing));
-    finding.figure(PART, "apart", format!("{apart:+.2} %"));
-    finding.figure(PART, "hold, klockstat", time(theirs_ns));
-    finding.figure(PART, "hold, klock", time(ours_ns));
-    finding.figure(
-        PART,
-        "longer by",
-        format!("{} ({:+.2} %)", time(longer_ns), 100.0 * longer_ns / theirs_ns),
-    );
+    for (column, value) in [
+        ("recordings", files.text("operations").lines().count().to_string()),
+        ("calls", thousands(calls)),
+        ("klock", thousands(count)),
+        ("all, klockstat", thousands(theirs_all)),
+        ("all, klock", thousands(all)),
+        ("left out by klockstat", thousands(missing)),
+        ("apart", format!("{apart:+.2} %")),
+        ("hold, klockstat", time(theirs_ns)),
+        ("hold, klock", time(ours_ns)),
+        ("longer by", format!("{} ({:+.2} %)", time(longer_ns), 100.0 * longer_ns / theirs_ns)),
+    ] {
+        finding.figure(PART, column, value);
+    }
     finding.must(apart.abs() <= ALL_APART, || {
         format!("klock counts {all} in all, klockstat {theirs_all} without a stack of {missing}")
     });

@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result};
 use trace_format::{EventKind, Trace};
 
 use super::counts::{causes, lost_here};
-use crate::vm::scenario::{ATTACHED, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting, last_line, thousands, time};
 
-pub(super) const SCENARIO: Scenario =
+pub(in crate::vm) const SCENARIO: Scenario =
     Scenario { name: "off-cpu", place: Place::Everywhere, seconds: |_| 200 * ROUNDS, script, check };
 
 const PART: &str = "off-CPU time";
@@ -34,50 +34,8 @@ const BOUNDS: [(Option<&str>, f64); 5] = [
 const HIDDEN: f64 = 0.05;
 
 fn script(setting: &Setting) -> String {
-    let rounds = if setting.short { 100 } else { 400 };
-    format!(
-        "{ATTACHED}\n\
-         for round in $(seq {ROUNDS}); do\n\
-         mkdir $round; cd $round\n\
-         mkfifo go\n\
-         known_sleeps {rounds} 10 6 < go > known &\n\
-         load=$!\n\
-         exec 3> go\n\
-         until grep -q ready known; do sleep 0.1; done\n\
-         pid=$(sed -n 's/^ready //p' known)\n\
-         for which in $(test $round = 2 && echo ours theirs || echo theirs ours); do\n\
-         case $which in\n\
-         theirs) offcputime -p $pid > offcputime 2> offcputime.log & theirs=$!; attached $theirs ;;\n\
-         ours) klock record -p $pid --off-cpu -f -o t.parquet > record 2>&1 & ours=$!; attached $ours ;;\n\
-         esac\n\
-         done\n\
-         echo >&3\n\
-         until grep -q done known; do sleep 0.1; done\n\
-         sleep 1\n\
-         kill -INT $ours; wait $ours; echo $? > record.status\n\
-         kill -INT $theirs; wait $theirs\n\
-         exec 3>&-\n\
-         wait $load\n\
-         klock export t.parquet --format offwaketime > folded 2> export.log; echo $? > export.status\n\
-         cd ..\n\
-         done\n\
-         mkdir {PLAIN}; cd {PLAIN}\n\
-         mkfifo go\n\
-         known_sleeps {rounds} 10 6 < go > known &\n\
-         load=$!\n\
-         exec 3> go\n\
-         until grep -q ready known; do sleep 0.1; done\n\
-         klock record -p $(sed -n 's/^ready //p' known) --sched holders --locks futex -f -o t.parquet > record 2>&1 &\n\
-         ours=$!\n\
-         attached $ours\n\
-         echo >&3\n\
-         until grep -q done known; do sleep 0.1; done\n\
-         sleep 1\n\
-         kill -INT $ours; wait $ours; echo $? > record.status\n\
-         exec 3>&-\n\
-         wait $load\n\
-         cd ..\n"
-    )
+    let naps = if setting.short { 100 } else { 400 };
+    scenario::script(&[("rounds", &ROUNDS), ("naps", &naps)], include_str!("../guest/off-cpu.sh"))
 }
 
 /// Microseconds by the name of the thread.
@@ -86,11 +44,10 @@ type Sums = BTreeMap<String, u64>;
 /// Reads offcputime's output: stacks, and below each `-  comm (pid)` and the microseconds.
 fn theirs(printed: &str) -> Sums {
     let mut sums = Sums::new();
-    let mut lines = printed.lines();
-    while let Some(line) = lines.next() {
-        let name = line.trim().strip_prefix('-').and_then(|rest| rest.trim().rsplit_once(" ("));
-        let us = name.and_then(|_| lines.next()).and_then(|value| value.trim().parse::<u64>().ok());
-        if let (Some((comm, _)), Some(us)) = (name, us) {
+    let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+    for pair in lines.windows(2) {
+        let name = pair[0].strip_prefix('-').and_then(|rest| rest.trim().rsplit_once(" ("));
+        if let (Some((comm, _)), Ok(us)) = (name, pair[1].parse::<u64>()) {
             *sums.entry(comm.to_owned()).or_default() += us;
         }
     }
@@ -100,11 +57,9 @@ fn theirs(printed: &str) -> Sums {
 /// Reads the output of `klock export --format offwaketime`: `comm;frames us`.
 fn ours(folded: &str) -> Sums {
     let mut sums = Sums::new();
-    for line in folded.lines() {
-        let value = line.rsplit_once(' ').and_then(|(stack, us)| Some((stack, us.parse::<u64>().ok()?)));
-        if let Some((stack, us)) = value {
-            *sums.entry(stack.split(';').next().unwrap_or_default().to_owned()).or_default() += us;
-        }
+    for (stack, us) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
+        let comm = stack.split(';').next().unwrap_or_default();
+        *sums.entry(comm.to_owned()).or_default() += us.parse().unwrap_or(0);
     }
     sums
 }
@@ -175,12 +130,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     for round in 1..=ROUNDS {
         let file = |name: &str| format!("{round}/{name}");
         for name in ["record", "export"] {
-            let status = files.status(&file(&format!("{name}.status")))?;
-            let log = file(if name == "record" { "record" } else { "export.log" });
-            finding.must(status == 0, || {
-                format!("klock {name} ended with {status}: {}", last_line(&files.text(&log)))
-            });
-            if status != 0 {
+            if !files.succeeded(&file(name), finding)? {
                 return Ok(());
             }
         }
@@ -201,14 +151,7 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
     for (name, count) in ["switches", "rows", "lost"].into_iter().zip(counts) {
         finding.figure(PART, name, thousands(count));
     }
-    let status = files.status(&format!("{PLAIN}/record.status"))?;
-    finding.must(status == 0, || {
-        format!(
-            "klock record --sched holders ended with {status}: {}",
-            last_line(&files.text(&format!("{PLAIN}/record")))
-        )
-    });
-    if status != 0 {
+    if !files.succeeded(&format!("{PLAIN}/record"), finding)? {
         return Ok(());
     }
     let [switches, found, _] = check_rows(files, PLAIN, setting, finding)?;

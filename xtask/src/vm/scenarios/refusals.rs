@@ -3,19 +3,19 @@
 
 use anyhow::Result;
 
-use crate::vm::scenario::{Files, Finding, Place, Scenario, Setting};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting};
 
-pub(super) const SCENARIO: Scenario =
+pub(in crate::vm) const SCENARIO: Scenario =
     Scenario { name: "refusals", place: Place::Guests, seconds: |_| 200, script, check };
 
-pub(super) const LOCKED_DOWN: Scenario = Scenario {
+pub(in crate::vm) const LOCKED_DOWN: Scenario = Scenario {
     name: "lockdown",
     place: Place::Guests,
     seconds: |_| 60,
     script: |_| {
-        format!(
-            "{TRY}\necho confidentiality > /sys/kernel/security/lockdown\ntry lockdown klock record -a -d 1s -f -o t.parquet\ntry check klock check\n"
-        )
+        let words = "echo confidentiality > /sys/kernel/security/lockdown\n\
+                     try lockdown klock record -a -d 1s -f -o t.parquet\ntry check klock check\n";
+        scenario::script(&[], words)
     },
     check: |files, _, finding| {
         one(files, finding, "lockdown", Must::Refuse("lockdown"));
@@ -24,7 +24,6 @@ pub(super) const LOCKED_DOWN: Scenario = Scenario {
 };
 
 const PART: &str = "taken away";
-const TRY: &str = "try() { name=$1; shift; \"$@\" > $name 2>&1; echo $? > $name.status; rm -f t.*parquet; }";
 
 /// The expected outcome.
 #[derive(Clone, Copy, Debug)]
@@ -37,62 +36,26 @@ enum Must {
     Either,
 }
 
-/// The cases: a name, a script, and the expected outcome. The setpriv of busybox cannot do this.
-const CASES: &[(&str, &str, Must)] = &[
-    (
-        "kptr_restrict",
-        "echo 2 > /proc/sys/kernel/kptr_restrict\n\
-         try kptr_restrict klock record -a --locks kernel -d 1s -f -o t.parquet\n\
-         echo 0 > /proc/sys/kernel/kptr_restrict\n",
-        Must::Warn("kptr_restrict"),
-    ),
-    (
-        "BTF",
-        "mount -o bind /dev/null /sys/kernel/btf/vmlinux\n\
-         try BTF klock record -a --locks kernel -d 1s -f -o t.parquet\n\
-         umount /sys/kernel/btf/vmlinux\n",
-        Must::Refuse("BTF"),
-    ),
-    (
-        "CAP_BPF",
-        "try CAP_BPF /opt/bin/setpriv --bounding-set -bpf,-sys_admin klock record -a -d 1s -f -o t.parquet\n",
-        Must::Refuse("CAP_BPF"),
-    ),
-    (
-        "CAP_PERFMON",
-        "try CAP_PERFMON /opt/bin/setpriv --bounding-set -perfmon,-sys_admin klock record -a -d 1s -f -o t.parquet\n",
-        Must::Refuse("CAP_PERFMON"),
-    ),
-    (
-        "CAP_SYSLOG",
-        "try CAP_SYSLOG /opt/bin/setpriv --bounding-set -syslog,-sys_admin klock record -a -d 1s -f -o t.parquet\n",
-        Must::Either,
-    ),
-    (
-        "CAP_SYS_PTRACE",
-        "try CAP_SYS_PTRACE /opt/bin/setpriv --bounding-set -sys_ptrace,-sys_admin klock record -a -d 1s -f -o t.parquet\n",
-        Must::Either,
-    ),
+/// What the script takes away, and the expected outcome.
+const CASES: [(&str, Must); 6] = [
+    ("kptr_restrict", Must::Warn("kptr_restrict")),
+    ("BTF", Must::Refuse("BTF")),
+    ("CAP_BPF", Must::Refuse("CAP_BPF")),
+    ("CAP_PERFMON", Must::Refuse("CAP_PERFMON")),
+    ("CAP_SYSLOG", Must::Either),
+    ("CAP_SYS_PTRACE", Must::Either),
 ];
 
 fn script(setting: &Setting) -> String {
-    let mut script = format!("{TRY}\n");
-    if !setting.contention() {
-        script +=
-            "try contention_begin klock record -a --locks kernel --contended-only -d 1s -f -o t.parquet\n";
-    }
-    for (_, words, _) in CASES {
-        script += words;
-    }
-    script
+    scenario::script(&[("contention", &setting.contention())], include_str!("../guest/refusals.sh"))
 }
 
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
     if !setting.contention() {
         one(files, finding, "contention_begin", Must::Refuse(""));
     }
-    for (name, _, must) in CASES {
-        one(files, finding, name, *must);
+    for (name, must) in CASES {
+        one(files, finding, name, must);
     }
     Ok(())
 }

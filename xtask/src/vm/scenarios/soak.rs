@@ -4,10 +4,9 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::contended::{LOAD, LOADED};
-use crate::vm::scenario::{Files, Finding, NOW, Place, Scenario, Setting, last_line, thousands};
+use crate::vm::scenario::{self, Files, Finding, Place, Scenario, Setting, last_line, thousands};
 
-pub(super) const SCENARIO: Scenario =
+pub(in crate::vm) const SCENARIO: Scenario =
     Scenario { name: "soak", place: Place::Guests, seconds: limit, script, check };
 
 const PART: &str = "soak";
@@ -19,34 +18,19 @@ fn limit(setting: &Setting) -> u32 {
 
 fn script(setting: &Setting) -> String {
     let seconds = (setting.soak_minutes * 60.0) as u32;
-    let slice = (seconds / 3).clamp(3, 30);
+    let length = (seconds / 3).clamp(3, 30);
     // Another scenario records waits alone under the same load.
     let least = if setting.short { 2 } else { 3 };
     let waits = if setting.contention() { "--contended-only" } else { "--locks kernel,futex" };
-    format!(
-        "{LOAD} --clone 1 --fault 1 --timeout {}s > load.log 2>&1 &\n\
-         load=$!\n\
-         sleep 2\n\
-         {NOW}\n\
-         {LOADED}\n\
-         end=$(($(now) + {seconds}))\n\
-         slice=0\n\
-         while [ $(now) -lt $end ] || [ $slice -lt {least} ]; do\n\
-         case $((slice % 3)) in\n\
-         0) how='--locks kernel,futex' ;;\n\
-         1) how='--locks kernel --kernel-probes kprobe' ;;\n\
-         2) how='{waits}' ;;\n\
-         esac\n\
-         klock record -a $how -d {slice}s -f -o $WORK/t.parquet > record.$slice 2>&1 &\n\
-         ours=$!\n\
-         loaded $ours; wait $ours; echo $? >> statuses\n\
-         klock info --json $WORK/t.parquet > info.$slice\n\
-         rm -f $WORK/t.*parquet\n\
-         slice=$((slice + 1))\n\
-         done\n\
-         kill -INT $load; kill -CONT -$load; wait $load; echo $? > load.status\n\
-         now > ended\n",
-        2 * limit(setting)
+    scenario::script(
+        &[
+            ("limit", &(2 * limit(setting))),
+            ("seconds", &seconds),
+            ("length", &length),
+            ("least", &least),
+            ("waits", &waits),
+        ],
+        include_str!("../guest/soak.sh"),
     )
 }
 
