@@ -39,13 +39,14 @@ mod write;
 pub use error::{ErrorClass, RecordError};
 pub use names::files::run_helper;
 pub use options::{
-    CommandExit, KernelDepth, LockSources, Options, ProbePreference, Progress, PthreadMethod, RecordPhase,
-    SchedRows, Summary, Target, Unwind,
+    CommandExit, KernelDepth, Options, ProbePreference, Progress, PthreadMethod, RecordPhase, SchedRows,
+    Summary, Target, Unwind,
 };
 pub use setup::{
     check::{Check, check},
     filters::{Filters, LockChoice, ThreadSpace},
 };
+pub use sources::LockSources;
 pub use stop::{INTERRUPTED, Stop};
 pub use system::{
     clocks::clocks_now,

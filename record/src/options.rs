@@ -4,15 +4,13 @@ use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use trace_format::output::OutputOptions;
 
-use crate::setup::filters::Filters;
+use crate::{setup::filters::Filters, sources::LockSources};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The file for events; the side tables are written beside it.
     pub output: PathBuf,
-    /// The rules for opening the files.
     pub files: OutputOptions,
-    /// The tasks to record.
     pub target: Target,
     /// The locks to record. `None` selects the default for the target, without the parts that this machine cannot record; an
     /// explicit choice that is not possible is an error.
@@ -28,7 +26,6 @@ pub struct Options {
     pub lossless: bool,
     /// Restrictions on the recorded events.
     pub filters: Filters,
-    /// Maximum duration of the recording.
     pub duration: Option<Duration>,
     /// Size in bytes of each CPU's ring of events, and of each self-recording thread's ring; `None` for their defaults.
     pub ring_bytes: Option<usize>,
@@ -137,7 +134,6 @@ impl Default for Unwind {
     }
 }
 
-/// The tasks to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     All,
@@ -181,63 +177,6 @@ impl fmt::Display for Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockSources {
-    pub kernel: bool,
-    /// Futex waits and wakes.
-    pub futex: bool,
-    /// Calls of the pthread functions.
-    pub pthread: bool,
-    /// Waits for the locks of Rust's standard library.
-    pub rust: bool,
-    /// Waits for the mutexes of Go.
-    pub go: bool,
-}
-
-impl LockSources {
-    pub const NONE: Self = Self { kernel: false, futex: false, pthread: false, rust: false, go: false };
-
-    pub(crate) const fn by_uprobes(self) -> Self {
-        Self { kernel: false, futex: false, ..self }
-    }
-
-    /// Returns these locks and `others`.
-    pub(crate) const fn merge(self, others: Self) -> Self {
-        Self {
-            kernel: self.kernel || others.kernel,
-            futex: self.futex || others.futex,
-            pthread: self.pthread || others.pthread,
-            rust: self.rust || others.rust,
-            go: self.go || others.go,
-        }
-    }
-
-    /// Returns these locks without `others`.
-    pub(crate) const fn without(self, others: Self) -> Self {
-        Self {
-            kernel: self.kernel && !others.kernel,
-            futex: self.futex && !others.futex,
-            pthread: self.pthread && !others.pthread,
-            rust: self.rust && !others.rust,
-            go: self.go && !others.go,
-        }
-    }
-
-    /// Returns the locks of programs among them, as a text; `None` if there are none.
-    pub(crate) fn user_locks(self) -> Option<String> {
-        let named = [
-            (self.pthread, "pthread calls"),
-            (self.rust, "locks of Rust"),
-            (self.go, "mutexes of Go"),
-            (self.futex, "futexes"),
-        ];
-        let words: Vec<&str> =
-            named.iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, words)| *words).collect();
-        let (last, others) = words.split_last()?;
-        Some(if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordPhase {
     Recording,
     /// It takes the probes away.
@@ -257,11 +196,9 @@ pub enum RecordPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub phase: RecordPhase,
-    /// Number of rows so far.
     pub events: u64,
     /// Rows per second since the last report.
     pub events_per_s: u64,
-    /// Number of lost events so far.
     pub lost: u64,
     /// Size of the file for events so far.
     pub bytes: u64,

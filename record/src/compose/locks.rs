@@ -190,7 +190,6 @@ impl Locks {
         std::mem::take(&mut self.new)
     }
 
-    /// Adds what was found about a lock.
     pub(crate) fn describe(&mut self, found: FoundLock) {
         if let Some(row) = self.rows.get_mut(found.lock.0 as usize) {
             row.name = found.name.or_else(|| row.name.take());
@@ -204,7 +203,6 @@ impl Locks {
         self.rows
     }
 
-    /// The rows so far, by id.
     pub(crate) fn rows(&self) -> &[LockRow] {
         &self.rows
     }

@@ -22,11 +22,14 @@ use crate::{
         stacks::{StackRef, Stacks},
         tasks::Tasks,
     },
-    kernel::order::Record,
-    preload::{batch::Chunk, merge::Step},
+    kernel::order::{Orderer, Record},
+    preload::{
+        batch::Chunk,
+        merge::{Merger, Step},
+    },
     setup::filters::Filters,
     sources::{
-        futex::compose::{self as futex, FutexWaits},
+        futex::{self, FutexWaits},
         kernel::compose::KernelWaits,
         off_cpu, probes,
         switches::{
@@ -38,7 +41,6 @@ use crate::{
 
 pub(crate) mod header;
 pub(crate) mod locks;
-pub(crate) mod ordered;
 pub(crate) mod preload;
 mod recent;
 #[cfg(test)]
@@ -186,7 +188,6 @@ impl Composer {
         self.switches.add_call(tid, ts_ns, call);
     }
 
-    /// The counts so far.
     pub(crate) fn stats(&self) -> &ComposerStats {
         &self.stats
     }
@@ -372,4 +373,40 @@ impl Composer {
 
 fn lost_row(ts_ns: i64, cpu: u32, count: u64) -> Event {
     Event { count: Some(count as i64), ..Event::new(ts_ns, EventKind::Lost, cpu as i32) }
+}
+
+/// Composes the records of both sides in order of time.
+///
+/// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own records are complete, or after
+/// `budget` records, from which it takes those that it composes. Calls `added` after each record. Returns the time up to which
+/// everything is composed.
+pub(crate) fn compose_ordered(
+    (orderer, mut merger): (&mut Orderer, Option<&mut Merger>),
+    kernel_ns: u64,
+    budget: &mut usize,
+    composer: &mut Composer,
+    rows: &mut EventColumns,
+    mut added: impl FnMut(&mut EventColumns, &Composer),
+) -> u64 {
+    loop {
+        let next_ns = orderer.next_ns().filter(|&ns| ns <= kernel_ns);
+        if let Some(merger) = &mut merger {
+            let until_ns = next_ns.unwrap_or(kernel_ns.saturating_add(1));
+            let reached_ns = merger.emit(until_ns, budget, |ts_ns, session, step| {
+                composer.step(ts_ns, session, &step, rows);
+                added(rows, composer);
+            });
+            if reached_ns < until_ns {
+                return reached_ns.saturating_sub(1);
+            }
+        }
+        let Some(next_ns) = next_ns else { return kernel_ns };
+        if *budget == 0 {
+            return next_ns.saturating_sub(1);
+        }
+        *budget -= 1;
+        let Some(record) = orderer.pop(next_ns) else { return kernel_ns };
+        composer.record(record, rows);
+        added(rows, composer);
+    }
 }

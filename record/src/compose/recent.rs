@@ -37,7 +37,6 @@ impl<K: RecentKey, V: Copy, const PLACES: usize> Recent<K, V, PLACES> {
         self.0[key.number() % PLACES].take_if(|(recent, _)| recent == key);
     }
 
-    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.0.fill(None);
     }

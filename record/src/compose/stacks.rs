@@ -24,9 +24,6 @@ mod waiting;
 
 use waiting::{MAX_AGE_NS, Unwound, Waiting};
 
-/// Limit of user stacks that are not unwound, for the trace.
-pub(crate) const BY_FRAME_POINTERS: &str = "user stacks by frame pointers: the caller is always right; frames above code without them are missing, or guesses (?)";
-
 /// The location of the frames of one half of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Half {

@@ -182,7 +182,6 @@ impl Tasks {
         known.is_some_and(|incarnation| incarnation.known.tgid != tgid && incarnation.exit_ns.is_none())
     }
 
-    /// The present incarnation of a process.
     pub(crate) fn process(&mut self, tgid: u32) -> ProcessKey {
         match self.processes.get(&tgid) {
             Some(key) => *key,
@@ -314,7 +313,6 @@ impl Tasks {
         self.rows
     }
 
-    /// The rows so far, by id.
     pub(crate) fn rows(&self) -> &[TaskRow] {
         &self.rows
     }

@@ -9,10 +9,11 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
+use super::bpf::{perf_attributes, perf_event_open};
 use crate::setup::host::TRACEFS;
 
 /// The maximum number of concurrent calls that the kernel permits (`KRETPROBE_MAXACTIVE_MAX`, `kernel/trace/trace_kprobe.c`, 5.10 to 7.2).
@@ -122,30 +123,13 @@ fn misses_in(lines: &str, names: &[String]) -> Vec<(String, u64)> {
 /// given (`perf_trace_run_bpf_submit` and `kretprobe_perf_func`, `kernel/trace`).
 fn run_on_tracepoint(id: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const PERF_TYPE_TRACEPOINT: u32 = 2;
-    const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
     /// `_IOW('$', 8, __u32)` and `_IO('$', 0)` (`include/uapi/linux/perf_event.h`).
     const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
     const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
-    /// The first version of `struct perf_event_attr`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        rest: [u64; 5],
-    }
-    const _: () = assert!(size_of::<Attributes>() == 64);
-    let attributes =
-        Attributes { kind: PERF_TYPE_TRACEPOINT, size: 64, config: id, sample_period: 1, rest: [0; 5] };
-    // SAFETY: the attributes are initialised, have the size that they contain, and outlive the call.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC)
-    };
-    let fd = i32::try_from(answer).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the descriptor is new and ours alone.
-    let event = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut attributes = perf_attributes();
+    (attributes.type_, attributes.config) = (PERF_TYPE_TRACEPOINT, id);
+    attributes.__bindgen_anon_1.sample_period = 1;
+    let event = perf_event_open(&attributes, -1, 0)?;
     let requests = [(PERF_EVENT_IOC_SET_BPF, program.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)];
     for (request, argument) in requests {
         // SAFETY: both requests take an integer.

@@ -4,7 +4,7 @@
 //! plan -> load (maps, programs, attachments) -> ring (bytes) -> decode (wire records) -> order (by time)
 //! ```
 
-mod bpf;
+pub(crate) mod bpf;
 pub(crate) mod counters;
 pub(crate) mod decode;
 pub(crate) mod known_stacks;

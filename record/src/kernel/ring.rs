@@ -1,7 +1,5 @@
 //! The ring buffers of the kernel side, from maps to borrowed bytes. Nothing is copied or decoded here.
 
-use std::fmt;
-
 use aya::maps::{MapData, RingBuf};
 
 /// Maximum events of one ring in one drain: somewhat more than a ring of the default size holds.
@@ -15,20 +13,14 @@ const EVENT_LINES: usize = 2;
 const DESCRIPTOR_LINES: usize = 6;
 
 /// The rings of all CPUs: one per CPU, then another one per CPU for programs that interrupted another program.
-pub struct Rings {
+pub(crate) struct Rings {
     events: Vec<RingBuf<MapData>>,
     descriptors: Vec<RingBuf<MapData>>,
 }
 
-impl fmt::Debug for Rings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rings").field("cpus", &(self.events.len() / 2)).finish_non_exhaustive()
-    }
-}
-
 /// A record, borrowed from its ring.
 #[derive(Clone, Copy, Debug)]
-pub enum Item<'a> {
+pub(crate) enum Item<'a> {
     Event(&'a [u8]),
     Descriptor(&'a [u8]),
 }
@@ -42,7 +34,7 @@ impl Rings {
     /// event, so they come in the same call.
     ///
     /// If a CPU records as fast as it is drained, draining stops at a limit; such CPUs are returned.
-    pub fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {
+    pub(crate) fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {
         let mut unfinished = Vec::new();
         let cpus = self.events.len() / 2;
         for (cpu, ring) in (0..cpus).chain(0..cpus).zip(&mut self.events) {

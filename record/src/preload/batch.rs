@@ -60,7 +60,6 @@ pub(crate) enum Chunk {
     Units(Vec<Unit>),
     /// All records of later chunks were written after this time, CLOCK_MONOTONIC in ns.
     WrittenAfter(u64),
-    /// The session ends.
     Exit(ThreadExit),
 }
 

@@ -5,31 +5,201 @@
 //! There are two groups of processes. Those of klock's own user share generous limits, because this user could end klock
 //! anyway. Those of all other users together have limits that keep klock small.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustc_hash::FxHashSet;
 
-pub(crate) use limits::{Excess, Item, Limits};
+use super::region::BadChunks;
 
-mod limits;
+/// A resource that processes use up: those up to `Bytes` in all processes of a group, the others in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Recorded processes at once.
+    Processes,
+    /// Used slots: each is read at every drain.
+    Slots,
+    /// Units that are drained and not composed yet.
+    QueuedUnits,
+    /// Bytes of memory, estimated from what was charged.
+    Bytes,
+    ProcessBytes,
+    Sessions,
+    Stacks,
+    Locks,
+    /// Units in which no record begins.
+    InvalidUnits,
+    /// Work on losses: entries that were examined to forget what the process held.
+    LossWork,
+}
 
-/// The sums of a group of processes.
+const RESOURCES: usize = Resource::LossWork as usize + 1;
+
+/// The limits of a group of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits([u64; RESOURCES]);
+
+/// The memory of a region and the descriptor of its process.
+const DESCRIPTORS_PER_PROCESS: u64 = 2;
+
+impl Limits {
+    pub(crate) const NONE: Self = Self([u64::MAX; RESOURCES]);
+
+    pub(super) fn with<const N: usize>(mut self, limits: [(Resource, u64); N]) -> Self {
+        limits.into_iter().for_each(|(resource, limit)| self.0[resource as usize] = limit);
+        self
+    }
+
+    fn of(&self, resource: Resource) -> u64 {
+        self.0[resource as usize]
+    }
+
+    /// Returns the limits of processes of klock's own user, given the machine's memory and the number of descriptors.
+    pub(crate) fn of_own(memory: u64, descriptors: u64) -> Self {
+        let bytes = (memory / 4).max(256 << 20);
+        Self::NONE.with([
+            (Resource::Processes, (descriptors.saturating_sub(256) / DESCRIPTORS_PER_PROCESS).max(16)),
+            (Resource::Bytes, bytes),
+            (Resource::ProcessBytes, bytes),
+            (Resource::InvalidUnits, 1 << 20),
+        ])
+    }
+
+    /// Returns the limits of processes of all other users.
+    pub(crate) fn of_others(memory: u64, descriptors: u64) -> Self {
+        let bytes = (160 << 20).min(memory / 16);
+        Self::NONE.with([
+            (Resource::Processes, 1024.min(descriptors / DESCRIPTORS_PER_PROCESS / 4).max(16)),
+            (Resource::Slots, 16_384),
+            (Resource::QueuedUnits, 1 << 19),
+            (Resource::Bytes, bytes),
+            (Resource::ProcessBytes, bytes / 2),
+            (Resource::Sessions, 32_768),
+            (Resource::Stacks, 16_384),
+            (Resource::Locks, 65_536),
+            (Resource::InvalidUnits, 1024),
+            (Resource::LossWork, 1 << 26),
+        ])
+    }
+}
+
+/// The amount of each resource that is used.
+#[derive(Debug, Default)]
+struct Used([AtomicU64; RESOURCES]);
+
+impl Used {
+    fn get(&self, resource: Resource) -> u64 {
+        self.0[resource as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the amount with what is added.
+    fn add(&self, resource: Resource, count: u64) -> u64 {
+        self.0[resource as usize].fetch_add(count, Ordering::Relaxed).wrapping_add(count)
+    }
+
+    fn subtract(&self, resource: Resource, count: u64) {
+        self.0[resource as usize].fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Something that a process makes klock remember or do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The mappings of a new image, whose text has this many bytes.
+    Mappings(u64),
+    Session,
+    /// A new stack of this many frames.
+    Stack(u64),
+    /// This many new locks.
+    Locks(u64),
+    InvalidUnit,
+    /// A loss, for which this many entries were examined.
+    Loss(u64),
+}
+
+impl Item {
+    fn resource(self) -> Option<(Resource, u64)> {
+        match self {
+            Self::Mappings(_) => None,
+            Self::Session => Some((Resource::Sessions, 1)),
+            Self::Stack(_) => Some((Resource::Stacks, 1)),
+            Self::Locks(count) => Some((Resource::Locks, count)),
+            Self::InvalidUnit => Some((Resource::InvalidUnits, 1)),
+            Self::Loss(work) => Some((Resource::LossWork, work)),
+        }
+    }
+
+    /// Returns the estimated memory that an item takes, rather too much than too little. A frame takes 200 bytes, and some times as
+    /// much while the trace is finished.
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Mappings(text) => text,
+            Self::Session => 640,
+            Self::Stack(frames) => 512 + 1000 * frames,
+            Self::Locks(count) => 448 * count,
+            Self::InvalidUnit | Self::Loss(_) => 0,
+        }
+    }
+}
+
+/// The reason why the recording of a process ended before the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// More of a resource than this limit.
+    Over(Resource, u64),
+    /// A chunk that is not there, or that another thread has.
+    Chunks,
+    /// More stacks in a thread session than its records can name.
+    SessionStacks,
+    /// More records than could be drained in time.
+    Backlog,
+}
+
+impl From<BadChunks> for Excess {
+    fn from(BadChunks: BadChunks) -> Self {
+        Self::Chunks
+    }
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        let (limit, what) = match *self {
+            Self::Chunks => return f.write_str("an invalid chunk"),
+            Self::Backlog => return f.write_str("more records than could be read in time"),
+            Self::SessionStacks => return f.write_str("more stacks of a thread than it can number"),
+            Self::Over(resource, limit) => match resource {
+                Resource::LossWork => return f.write_str("too many losses"),
+                Resource::Sessions => (limit, "threads"),
+                Resource::Stacks => (limit, "stacks"),
+                Resource::Locks => (limit, "locks"),
+                Resource::InvalidUnits => (limit, "invalid records"),
+                Resource::ProcessBytes => (limit / MIB, "MiB of threads, stacks and locks"),
+                Resource::Bytes => (limit / MIB, "MiB of threads, stacks and locks in all processes"),
+                Resource::Slots => (limit, "threads at once in all processes"),
+                Resource::Processes => (limit, "processes"),
+                Resource::QueuedUnits => (limit, "records that wait"),
+            },
+        };
+        write!(f, "more than {limit} {what}")
+    }
+}
+
+/// The limits of a group of processes, and what they use of it.
 #[derive(Debug)]
 struct Group {
     limits: Limits,
-    processes: AtomicU64,
-    slots: AtomicU64,
-    queued_units: AtomicU64,
-    bytes: AtomicU64,
+    used: Used,
 }
 
 impl Group {
     fn new(limits: Limits) -> Self {
-        let zero = AtomicU64::default;
-        Self { limits, processes: zero(), slots: zero(), queued_units: zero(), bytes: zero() }
+        Self { limits, used: Used::default() }
     }
 }
 
@@ -86,18 +256,18 @@ impl Ledger {
     pub(crate) fn open(self: &Arc<Self>, uid: u32, owner: Owner) -> Option<Account> {
         let is_own = uid == self.own_uid;
         let account = Account { ledger: Arc::clone(self), is_own, owner, ..Account::unlimited() };
-        let group = account.group();
-        let processes = group.processes.fetch_add(1, Ordering::Relaxed) + 1;
-        let fits = processes <= group.limits.processes
-            && group.bytes.load(Ordering::Relaxed).saturating_add(IMAGE_BYTES) <= group.limits.bytes;
-        if fits {
-            account.bytes.fetch_add(IMAGE_BYTES, Ordering::Relaxed);
-            group.bytes.fetch_add(IMAGE_BYTES, Ordering::Relaxed);
-        } else {
-            group.processes.fetch_sub(1, Ordering::Relaxed);
+        let Group { limits, used } = account.group();
+        let bytes = used.get(Resource::Bytes).saturating_add(IMAGE_BYTES);
+        if used.add(Resource::Processes, 1) > limits.of(Resource::Processes)
+            || bytes > limits.of(Resource::Bytes)
+        {
+            used.subtract(Resource::Processes, 1);
             self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         }
-        fits.then_some(account)
+        account.used.add(Resource::ProcessBytes, IMAGE_BYTES);
+        used.add(Resource::Bytes, IMAGE_BYTES);
+        Some(account)
     }
 
     /// One line for each process whose recording ended early, and for those that could not be recorded. Long lists are cut.
@@ -117,12 +287,13 @@ impl Ledger {
 
     /// Whether an eighth of the units that processes of other users may queue is queued, so that they should be composed soon.
     pub(crate) fn is_filling(&self) -> bool {
-        self.others.queued_units.load(Ordering::Relaxed) > self.others.limits.queued_units / 8
+        let Group { limits, used } = &self.others;
+        used.get(Resource::QueuedUnits) > limits.of(Resource::QueuedUnits) / 8
     }
 
     /// Whether all processes that are recorded belong to klock's own user.
     pub(crate) fn is_own(&self) -> bool {
-        self.others.processes.load(Ordering::Relaxed) == 0
+        self.others.used.get(Resource::Processes) == 0
     }
 
     /// The number of processes whose recording ended early.
@@ -153,94 +324,60 @@ pub(crate) struct Account {
     ledger: Arc<Ledger>,
     is_own: bool,
     owner: Owner,
-    slots: AtomicU64,
-    queued_units: AtomicU64,
-    bytes: AtomicU64,
-    sessions: AtomicU64,
-    stacks: AtomicU64,
-    locks: AtomicU64,
-    invalid_units: AtomicU64,
-    loss_work: AtomicU64,
+    used: Used,
     excess: OnceLock<Excess>,
 }
 
 impl Account {
-    /// An account without limits.
     pub(crate) fn unlimited() -> Self {
-        let zero = AtomicU64::default;
-        Self {
-            ledger: Arc::default(),
-            is_own: true,
-            owner: Owner::default(),
-            slots: zero(),
-            queued_units: zero(),
-            bytes: zero(),
-            sessions: zero(),
-            stacks: zero(),
-            locks: zero(),
-            invalid_units: zero(),
-            loss_work: zero(),
-            excess: OnceLock::new(),
-        }
+        let (ledger, owner) = (Arc::default(), Owner::default());
+        Self { ledger, is_own: true, owner, used: Used::default(), excess: OnceLock::new() }
     }
 
     /// Charges an item. If it exceeds a budget, the recording of the process ends.
     pub(crate) fn charge(&self, item: Item) -> Result<(), Excess> {
-        let limits = &self.group().limits;
-        let (counter, count, limit, excess): (_, _, _, fn(u64) -> Excess) = match item {
-            Item::Mappings(_) => (&self.sessions, 0, u64::MAX, Excess::Sessions),
-            Item::Session => (&self.sessions, 1, limits.sessions, Excess::Sessions),
-            Item::Stack(_) => (&self.stacks, 1, limits.stacks, Excess::Stacks),
-            Item::Locks(count) => (&self.locks, count, limits.locks, Excess::Locks),
-            Item::InvalidUnit => (&self.invalid_units, 1, limits.invalid_units, Excess::InvalidUnits),
-            Item::Loss(work) => (&self.loss_work, work, limits.loss_work, |_| Excess::Losses),
-        };
-        let bytes = item.bytes();
-        let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed) + count;
-        if add(counter, count) > limit {
-            return Err(self.end(excess(limit)));
+        if let Some((resource, count)) = item.resource() {
+            self.check(resource, self.used.add(resource, count))?;
         }
-        if bytes > 0 && add(&self.bytes, bytes) > limits.process_bytes {
-            return Err(self.end(Excess::ProcessBytes(limits.process_bytes)));
+        match item.bytes() {
+            0 => Ok(()),
+            bytes => {
+                self.check(Resource::ProcessBytes, self.used.add(Resource::ProcessBytes, bytes))?;
+                self.check(Resource::Bytes, self.group().used.add(Resource::Bytes, bytes))
+            }
         }
-        if bytes > 0 && add(&self.group().bytes, bytes) > limits.bytes {
-            return Err(self.end(Excess::Bytes(limits.bytes)));
-        }
-        Ok(())
     }
 
     /// Charges slots that are used from now on, until the account is closed.
     pub(crate) fn charge_slots(&self, count: u64) -> Result<(), Excess> {
-        let limit = self.group().limits.slots;
-        self.slots.fetch_add(count, Ordering::Relaxed);
-        if self.group().slots.fetch_add(count, Ordering::Relaxed) + count > limit {
-            return Err(self.end(Excess::Slots(limit)));
-        }
-        Ok(())
+        self.used.add(Resource::Slots, count);
+        self.check(Resource::Slots, self.group().used.add(Resource::Slots, count))
+    }
+
+    fn check(&self, resource: Resource, used: u64) -> Result<(), Excess> {
+        let limit = self.group().limits.of(resource);
+        if used > limit { Err(self.end(Excess::Over(resource, limit))) } else { Ok(()) }
     }
 
     /// The number of units that may be drained now.
     pub(crate) fn room(&self) -> u64 {
-        let group = self.group();
-        room(
-            group.limits.queued_units,
-            group.queued_units.load(Ordering::Relaxed),
-            self.queued_units.load(Ordering::Relaxed),
-        )
+        let Group { limits, used } = self.group();
+        let queued = |used: &Used| used.get(Resource::QueuedUnits);
+        room(limits.of(Resource::QueuedUnits), queued(used), queued(&self.used))
     }
 
     /// Charges a chunk of units that was drained.
     pub(crate) fn queue(&self, units: usize) {
-        let units = units as u64 + CHUNK_UNITS;
-        self.queued_units.fetch_add(units, Ordering::Relaxed);
-        self.group().queued_units.fetch_add(units, Ordering::Relaxed);
+        for used in [&self.used, &self.group().used] {
+            used.add(Resource::QueuedUnits, units as u64 + CHUNK_UNITS);
+        }
     }
 
     /// Credits a chunk that is not needed any more.
     pub(crate) fn unqueue(&self, units: usize) {
-        let units = units as u64 + CHUNK_UNITS;
-        self.queued_units.fetch_sub(units, Ordering::Relaxed);
-        self.group().queued_units.fetch_sub(units, Ordering::Relaxed);
+        for used in [&self.used, &self.group().used] {
+            used.subtract(Resource::QueuedUnits, units as u64 + CHUNK_UNITS);
+        }
     }
 
     /// Ends the recording of the process. The first reason is reported.
@@ -268,8 +405,9 @@ impl Account {
 
     /// Gives back what the process used only while it was recorded: called once, at the end. What klock still knows of it stays charged.
     pub(super) fn close(&self) {
-        self.group().processes.fetch_sub(1, Ordering::Relaxed);
-        self.group().slots.fetch_sub(self.slots.load(Ordering::Relaxed), Ordering::Relaxed);
+        let used = &self.group().used;
+        used.subtract(Resource::Processes, 1);
+        used.subtract(Resource::Slots, self.used.get(Resource::Slots));
     }
 
     fn group(&self) -> &Group {

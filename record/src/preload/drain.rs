@@ -72,8 +72,7 @@ impl Drain<'_> {
         processes.retain_mut(|process| {
             let stays = round.drain(process, last);
             if !stays {
-                queue.count_unrecorded(process.new.region.unrecorded_events());
-                queue.count_clockless(process.new.region.is_clockless());
+                queue.count_lost_in(&process.new.region);
             }
             stays
         });

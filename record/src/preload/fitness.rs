@@ -2,9 +2,12 @@
 
 use std::{
     ffi::{CString, OsString},
-    fs,
-    io::Read as _,
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -60,8 +63,7 @@ pub(crate) fn of_command(program: &Path) -> Result<Loading, Unfit> {
     if gains_rights(&program) {
         return Err(Unfit::Privileged { path: program });
     }
-    let file =
-        fs::File::open(&program).map_err(|error| unreadable(crate::setup::launch::system_message(&error)))?;
+    let file = open(&program).map_err(|error| unreadable(crate::setup::launch::system_message(&error)))?;
     let facts = facts(&ReadCache::new(file)).map_err(|error| unreadable(error.to_string()))?;
     match facts.loader {
         None => Err(Unfit::Static { path: program }),
@@ -78,13 +80,25 @@ fn is_glibc(loader: &str) -> bool {
     loader.rsplit('/').next().is_some_and(|name| name.starts_with("ld-linux"))
 }
 
+/// Opens a regular file. Neither a pipe nor a device has an effect.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+}
+
+/// Returns the dynamic loader of a program; `None` if it is linked statically.
+pub(crate) fn loader_of(program: &Path) -> Result<Option<String>, String> {
+    let file = open(program).map_err(|error| error.to_string())?;
+    facts(&ReadCache::new(file)).map(|facts| facts.loader).map_err(|error| error.to_string())
+}
+
 /// The program that runs a file: the file itself, or the interpreter of a script.
 pub(crate) fn program_of(file: &Path) -> PathBuf {
     const MAX_CHAIN: usize = 4;
     let mut program = file.to_owned();
     for _ in 0..MAX_CHAIN {
         let mut head = [0; 256];
-        let count = fs::File::open(&program).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+        let count = open(&program).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
         let head = &head[..count];
         if head.starts_with(&elf::ELFMAG) || count == 0 {
             break;
@@ -97,6 +111,9 @@ pub(crate) fn program_of(file: &Path) -> PathBuf {
     }
     program
 }
+
+/// Maximum length of a path in bytes, as in the kernel.
+const MAX_PATH: u64 = 4096;
 
 struct Facts {
     /// It is a 64-bit program for this machine's processor.
@@ -121,7 +138,7 @@ fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
     for segment in header.program_headers(endian, data)? {
         if segment.p_type(endian) == elf::PT_INTERP {
             let (offset, size) = segment.file_range(endian);
-            let path = data.read_bytes_at(offset, size).unwrap_or_default();
+            let path = data.read_bytes_at(offset, size.min(MAX_PATH)).unwrap_or_default();
             loader = Some(String::from_utf8_lossy(path).trim_end_matches('\0').to_owned());
         }
     }

@@ -182,7 +182,6 @@ impl Merger {
         self.state.pending
     }
 
-    /// The counts so far.
     pub(crate) fn stats(&self) -> MergeStats {
         self.state.stats
     }

@@ -25,19 +25,20 @@ pub(crate) mod spool;
 use std::{
     ffi::OsString,
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use trace_format::{
-    LockKind,
     preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, clock as record_clock},
-    run_info::{RunInfo, Source},
+    run_info::{Loss, ProgramCounters, RunInfo, Source},
 };
 
 use crate::{
-    compose::stacks::BY_FRAME_POINTERS, names::symbols::MappingReader, setup::filters::Filters,
+    names::symbols::MappingReader,
+    setup::filters::Filters,
+    sources::{BY_FRAME_POINTERS, TraceSource},
     system::procfs,
 };
 use batch::Batch;
@@ -229,39 +230,44 @@ impl Preload {
         self.queue.is_done()
     }
 
-    /// The counts so far.
-    pub(crate) fn stats(&self) -> PreloadStats {
+    /// Adds the counts so far to the loss table. Returns the number of events of threads that got no slot, or were abandoned.
+    pub(crate) fn add_to(&self, loss: &mut Loss) -> u64 {
         let MergeStats { delivered, lost, nested, undecodable, late } = self.merger.stats();
-        PreloadStats {
+        let DrainQueue { unrecorded, invalid_slots, ledger, .. } = &*self.queue;
+        let no_place = unrecorded.load(Ordering::Relaxed) + self.abandoned;
+        loss.ring_full += lost;
+        loss.guard += nested;
+        loss.no_place += no_place;
+        loss.undecodable += undecodable + invalid_slots.load(Ordering::Relaxed) + ledger.ended();
+        loss.late += late;
+        loss.by_program.push(ProgramCounters {
+            program: PROGRAM.to_owned(),
             delivered: delivered - self.abandoned,
             ring_full: lost,
             guard: nested,
-            no_place: self.queue.unrecorded() + self.abandoned,
-            undecodable: undecodable + self.queue.invalid() + self.queue.ledger.ended(),
-            late,
-        }
+            no_place,
+            ..ProgramCounters::default()
+        });
+        no_place
     }
 
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = self.queue.ledger.notes();
-        match self.queue.foreign() {
-            0 => {}
-            count => notes.push(format!(
-                "{count} threads claimed the id of another process's thread: they are recorded as their own process's first thread"
-            )),
-        }
-        match self.queue.clockless() {
-            0 => {}
-            count => notes.push(format!(
-                "{count} processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost"
-            )),
-        }
-        match self.queue.refused() {
-            0 => {}
-            count => notes.push(format!("{count} requests without the recording's secret were refused")),
-        }
-        notes
+        let DrainQueue { foreign, clockless, refused, ledger, .. } = &*self.queue;
+        let counted = [
+            (
+                foreign,
+                "threads claimed the id of another process's thread: they are recorded as their own process's first thread",
+            ),
+            (
+                clockless,
+                "processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost",
+            ),
+            (refused, "requests without the recording's secret were refused"),
+        ];
+        let counted = counted.map(|(counter, what)| (counter.load(Ordering::Relaxed), what));
+        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+        ledger.notes().into_iter().chain(counted.map(|(count, what)| format!("{count} {what}"))).collect()
     }
 
     /// Ends the threads. The library's file stays.
@@ -288,7 +294,7 @@ pub(crate) fn set_losses(stats: &MergeStats, info: &mut RunInfo) {
 /// Default frames per stack.
 pub(crate) const MAX_STACK: u32 = 127;
 /// The name under which the trace lists the counts.
-pub(crate) const PROGRAM: &str = "preload";
+const PROGRAM: &str = "preload";
 
 /// Describes, for people, how a command records itself on this machine.
 pub(crate) fn description() -> String {
@@ -299,55 +305,38 @@ pub(crate) fn description() -> String {
 
 /// The sources and limits of processes that record themselves, for the trace.
 pub(crate) fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> Vec<Source> {
-    let mut limits = vec![
-        "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
-         rights, use another libc than glibc or clear LD_PRELOAD"
-            .to_owned(),
-        BY_FRAME_POINTERS.to_owned(),
-    ];
+    let mut held = HELD.to_source();
     if !futexes {
-        limits.push(
+        held.limits.push(
             "pthread waits: sleeping and run-queue time and wakers need --locks futex too, and root"
                 .to_owned(),
         );
     }
-    limits.extend(filters.limits_of_all());
-    limits.extend(notes);
-    let source = |name: &str, kinds: &[LockKind], holds, limits| Source {
-        name: name.to_owned(),
-        kinds: kinds.iter().map(LockKind::to_string).collect(),
-        uncontended: true,
-        holds,
-        limits,
-        ..Source::default()
-    };
-    let held = [LockKind::PthreadMutex, LockKind::PthreadRwLock, LockKind::PthreadSpin];
-    let idled = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier, LockKind::Thread];
-    vec![
-        source("pthread_preload", &held, true, limits),
-        source("pthread_preload_idle", &idled, false, Vec::new()),
-    ]
+    held.limits.extend(filters.limits_of_all().into_iter().chain(notes));
+    vec![held, IDLED.to_source()]
 }
+
+const HELD: TraceSource = TraceSource {
+    name: "pthread_preload",
+    kinds: &["pthread_mutex", "pthread_rwlock", "pthread_spin"],
+    uncontended: true,
+    holds: true,
+    limits: &[
+        "pthread calls in the process: programs that the command starts are not recorded if they are linked statically, gain \
+         rights, use another libc than glibc or clear LD_PRELOAD",
+        BY_FRAME_POINTERS,
+    ],
+};
+const IDLED: TraceSource = TraceSource {
+    name: "pthread_preload_idle",
+    kinds: &["condvar", "user_semaphore", "barrier", "thread"],
+    uncontended: true,
+    holds: false,
+    limits: &[],
+};
 
 /// Units in the merger; more stay in the spool.
 const MAX_PENDING: usize = 4 << 20;
-
-/// Counts of the in-process recorder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PreloadStats {
-    /// Emitted records.
-    pub delivered: u64,
-    /// Records for which the pool had no chunk.
-    pub ring_full: u64,
-    /// Records that came while another record of the same thread was being written.
-    pub guard: u64,
-    /// Records of threads that found no slot, and records that were abandoned.
-    pub no_place: u64,
-    /// Invalid slots, chunks and units.
-    pub undecodable: u64,
-    /// Records that came after a later one was emitted.
-    pub late: u64,
-}
 
 impl Drop for Preload {
     fn drop(&mut self) {

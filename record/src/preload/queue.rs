@@ -40,18 +40,17 @@ pub(crate) struct DrainQueue {
     /// At the last round, pools filled faster than they were read.
     backpressure: AtomicBool,
     /// Events of threads that found no slot.
-    unrecorded: AtomicU64,
+    pub(super) unrecorded: AtomicU64,
     /// Processes that could not read the clock any more.
-    clockless: AtomicU64,
-    invalid: AtomicU64,
+    pub(super) clockless: AtomicU64,
+    pub(super) invalid_slots: AtomicU64,
     /// Requests without the secret.
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
     /// Threads that claimed the id of another process's thread.
-    foreign: AtomicU64,
+    pub(super) foreign: AtomicU64,
 }
 
 impl DrainQueue {
-    /// Starts without processes.
     pub(crate) fn new(ledger: Ledger) -> Self {
         Self { ledger: Arc::new(ledger), ..Self::default() }
     }
@@ -87,30 +86,6 @@ impl DrainQueue {
         self.backpressure.load(Ordering::Relaxed)
     }
 
-    /// The number of events of threads that found no slot.
-    pub(crate) fn unrecorded(&self) -> u64 {
-        self.unrecorded.load(Ordering::Relaxed)
-    }
-
-    /// The number of processes that could not read the clock any more.
-    pub(crate) fn clockless(&self) -> u64 {
-        self.clockless.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn invalid(&self) -> u64 {
-        self.invalid.load(Ordering::Relaxed)
-    }
-
-    /// The number of requests without the secret.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// The number of threads that claimed the id of another process's thread.
-    pub(crate) fn foreign(&self) -> u64 {
-        self.foreign.load(Ordering::Relaxed)
-    }
-
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -123,25 +98,15 @@ impl DrainQueue {
         self.backpressure.store(backpressure, Ordering::Relaxed);
     }
 
-    pub(super) fn count_unrecorded(&self, events: u64) {
-        // A process may claim any number of them.
+    /// Counts what the region of a process whose recording ends says about it. A process may claim any number of events.
+    pub(super) fn count_lost_in(&self, region: &Region) {
         const MAX: u64 = 1 << 40;
-        self.unrecorded.fetch_add(events.min(MAX), Ordering::Relaxed);
+        count(&self.unrecorded, region.unrecorded_events().min(MAX));
+        count(&self.clockless, region.is_clockless().into());
     }
+}
 
-    pub(super) fn count_clockless(&self, clockless: bool) {
-        self.clockless.fetch_add(clockless.into(), Ordering::Relaxed);
-    }
-
-    pub(super) fn count_invalid(&self) {
-        self.invalid.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_foreign(&self) {
-        self.foreign.fetch_add(1, Ordering::Relaxed);
-    }
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -6,13 +6,16 @@
 //! klock reads take no memory of klock: a large region costs as little as a small one.
 
 use std::{
-    ffi::CStr,
     io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, OwnedFd},
     ptr::{self, NonNull},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
 use trace_format::preload::{
     self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES,
     pool::{Cursor, Invalid, Owners, Piece, Pool, chunk_offset},
@@ -154,28 +157,12 @@ impl From<Invalid> for BadChunks {
     }
 }
 
-const NAME: &CStr = c"klock-preload";
-
 impl Region {
     /// Creates a region, and the descriptor by which the process gets it.
     pub(crate) fn create(config: &RegionConfig) -> io::Result<(Self, OwnedFd)> {
-        // SAFETY: the name is a C string; a returned descriptor is ours alone.
-        let fd = unsafe {
-            let fd = libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: no memory is involved.
-        let failed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), config.bytes() as libc::off_t) != 0
-                || libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0
-        };
-        if failed {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = memfd_create("klock-preload", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&fd, config.bytes())?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let region = Self::map(fd.try_clone()?, config, CHUNKS_OFFSET)?;
         let head = region.head();
         // SAFETY: the region is ours alone until it is sent, and large enough for its head.
@@ -200,23 +187,13 @@ impl Region {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (chunks, chunk_bytes) = (config.chunks(), config.chunk_bytes);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which nothing else knows.
         let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                mapped,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
+            mmap(ptr::null_mut(), mapped, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)?
         };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Self { base, mapped, chunks, chunk_bytes, file })
-            }
-            _ => Err(io::Error::last_os_error()),
-        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, mapped, chunks, chunk_bytes, file })
     }
 
     pub(super) fn head(&self) -> *mut preload::Region {
@@ -401,7 +378,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing refers to it any more. It can't fail for a whole mapping.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
 

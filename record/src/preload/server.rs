@@ -24,7 +24,7 @@ use trace_format::preload::{Hello, reason};
 use super::{
     batch::ProcessImage,
     budget::{Item, Owner},
-    queue::{DrainQueue, NewProcess},
+    queue::{DrainQueue, NewProcess, count},
     random::{Secret, random},
     region::{Region, RegionConfig},
 };
@@ -176,7 +176,7 @@ impl Desk<'_> {
     fn answer(&mut self, connection: &OwnedFd, credentials: Credentials) -> io::Result<()> {
         let hello: Hello = socket::receive(connection.as_fd())?;
         if !self.secret.matches(&hello.secret) {
-            self.queue.count_refused();
+            count(&self.queue.refused, 1);
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let peer = Peer::of(connection.as_fd(), credentials)?;

@@ -27,11 +27,11 @@ use crate::{
         symbols::Symbols,
         unwind::{Unwinder, UserStack},
     },
-    options::LockSources,
     setup::{
         plan::{Plan, TargetMode},
         target::ResolvedTarget,
     },
+    sources::LockSources,
     sources::pthread::ProbedFile,
     stop::Stop,
     system::clocks::monotonic_ns,
@@ -91,7 +91,7 @@ impl KernelSide {
             }
             loaded => loaded?,
         };
-        let rings = loaded.take_rings().ok_or(RecordError::System {
+        let rings = loaded.rings.take().ok_or(RecordError::System {
             what: "take the rings",
             source: std::io::Error::other("they are taken already"),
         })?;
@@ -115,7 +115,7 @@ impl KernelSide {
     /// Starts the thread that unwinds copies of user stacks, if the plan asks for it.
     pub(super) fn start_unwinder(&mut self, stop: &Stop) -> std::io::Result<()> {
         if self.plan.stack_bytes > 0 {
-            self.unwinder = Some(Unwinder::start(stop.clone(), self.loaded.take_known_stacks())?);
+            self.unwinder = Some(Unwinder::start(stop.clone(), self.loaded.known_stacks.take())?);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     names::files::TargetFiles,
-    options::LockSources,
+    sources::LockSources,
     sources::{languages as slow_paths, pthread as uprobes, pthread::ProbedFile},
 };
 

@@ -1,15 +1,9 @@
 //! The losses of a recording: the counters of all sources in, the loss table of the trace and rows of losses out.
 
-use trace_format::{
-    Event, EventKind,
-    run_info::{Loss, ProgramCounters},
-};
+use trace_format::{Event, EventKind, run_info::Loss};
 
 use super::{Pipeline, Session};
-use crate::{
-    error::RecordError,
-    preload::{self, PreloadStats},
-};
+use crate::error::RecordError;
 
 impl Session<'_> {
     /// Returns the losses until now; `None` if the counters cannot be read.
@@ -21,7 +15,9 @@ impl Session<'_> {
         if let Some(switches) = &self.switches {
             switches.add_to(&mut loss);
         }
-        self.add_preload_to(&mut loss);
+        if let Some(preload) = &self.preload {
+            preload.add_to(&mut loss);
+        }
         Some(loss)
     }
 
@@ -41,7 +37,7 @@ impl Session<'_> {
         loss.stacks_not_unwound = composer.stacks.not_unwound();
         loss.unpaired = composer.stats().unpaired;
         let last_ns = composer.stats().last_ns;
-        let without_slot = self.add_preload_to(&mut loss);
+        let without_slot = self.preload.as_ref().map_or(0, |preload| preload.add_to(&mut loss));
         if without_slot > 0 {
             // The task and the time of these events are unknown.
             let count = Some(without_slot as i64);
@@ -49,26 +45,5 @@ impl Session<'_> {
             self.pipeline.rows.push(row);
         }
         Ok(loss)
-    }
-
-    /// Adds the losses of self-recording processes. Returns the number of events of threads that got no slot.
-    fn add_preload_to(&self, loss: &mut Loss) -> u64 {
-        let Some(preload) = &self.preload else { return 0 };
-        let PreloadStats { delivered, ring_full, guard, no_place, undecodable, late } = preload.stats();
-        loss.ring_full += ring_full;
-        loss.guard += guard;
-        loss.no_place += no_place;
-        loss.undecodable += undecodable;
-        loss.late += late;
-        let program = preload::PROGRAM.to_owned();
-        loss.by_program.push(ProgramCounters {
-            program,
-            delivered,
-            ring_full,
-            guard,
-            no_place,
-            ..ProgramCounters::default()
-        });
-        no_place
     }
 }

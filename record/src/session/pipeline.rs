@@ -4,7 +4,7 @@
 use trace_format::{EventColumns, LockRow};
 
 use crate::{
-    compose::{Composer, ordered},
+    compose::{Composer, compose_ordered},
     kernel::order::Orderer,
     preload::Preload,
     write::sink::Sink,
@@ -41,7 +41,7 @@ impl Pipeline {
         }
     }
 
-    /// Composes the records of both sides as [`ordered::compose`] does, and hands rows to the sink. Returns `false` if the trace cannot be
+    /// Composes the records of both sides as [`compose_ordered`] does, and hands rows to the sink. Returns `false` if the trace cannot be
     /// written.
     pub(super) fn compose(
         &mut self,
@@ -60,7 +60,7 @@ impl Pipeline {
             }
         };
         let merger = preload.map(|preload| &mut preload.merger);
-        let reached_ns = ordered::compose((orderer, merger), kernel_ns, budget, composer, rows, push_chunk);
+        let reached_ns = compose_ordered((orderer, merger), kernel_ns, budget, composer, rows, push_chunk);
         *composed_ns = (*composed_ns).max(reached_ns);
         written
     }

@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trace_format::{run_info::Source, writer::new_trace_id};
 
 use super::{
-    Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide, lookups::SleeperCalls,
-    pipeline::Pipeline, progress::ProgressReporter,
+    ProgressReporter, Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide,
+    lookups::SleeperCalls, pipeline::Pipeline,
 };
 use crate::{
     compose::{

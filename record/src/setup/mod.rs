@@ -18,7 +18,7 @@ use trace_format::kernel_functions::kinds;
 use crate::{
     error::RecordError,
     names::files::TargetFiles,
-    options::{KernelDepth, LockSources, Options, ProbePreference, PthreadMethod, SchedRows, Target},
+    options::{KernelDepth, Options, ProbePreference, PthreadMethod, SchedRows, Target},
     preload::fitness::{self, Loading, Unfit},
     setup::{
         filters::Filters,
@@ -26,6 +26,7 @@ use crate::{
         plan::{Plan, PlanError, Selection, TargetMode},
         target::ResolvedTarget,
     },
+    sources::LockSources,
     sources::{
         languages as slow_paths,
         languages::{LanguageProgram, locks_of as locks_unseen_in},
@@ -258,9 +259,7 @@ fn switches(
 fn check_uprobes(locks: LockSources, target: &ResolvedTarget) -> Result<(), RecordError> {
     let is_of_all = matches!(target.mode, TargetMode::All | TargetMode::Cgroup { .. });
     if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| is_of_all) {
-        let words = [(locks.pthread, "pthread"), (locks.rust, "rust"), (locks.go, "go")];
-        let word =
-            words.into_iter().find_map(|(is_chosen, word)| is_chosen.then_some(word)).unwrap_or_default();
+        let word = locks.by_uprobes().rows().next().map_or("", |row| row.word);
         return Err(RecordError::UprobesOfAll { sources, word });
     }
     if locks.go && target.mode == TargetMode::Threads {

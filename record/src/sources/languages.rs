@@ -13,9 +13,9 @@ use trace_format::user_functions::SLOW_PATHS;
 
 use crate::{
     names::files::{FileId, FileOwner, Language, MAX_OFFSETS, TargetFiles, language},
-    options::LockSources,
-    preload::fitness::program_of,
-    sources::{pthread as uprobes, pthread::ProbedFile},
+    preload::fitness::{self, program_of},
+    sources::LockSources,
+    sources::pthread::ProbedFile,
     system::maps,
 };
 
@@ -50,7 +50,7 @@ impl LanguageProgram {
         let file = match self.file {
             Some(file) => file,
             None => {
-                let opened = uprobes::open(&self.path).map_err(|error| error.to_string())?;
+                let opened = fitness::open(&self.path).map_err(|error| error.to_string())?;
                 files.add_own(&self.path.to_string_lossy(), opened)?
             }
         };
@@ -84,7 +84,7 @@ pub(crate) fn of_process(pid: u32, files: &mut TargetFiles) -> Option<LanguagePr
 /// Returns the program of a command, if it is of Rust or Go. The command will run with klock's rights, so klock itself reads its headers.
 pub(crate) fn of_command(program: &Path) -> Option<LanguageProgram> {
     let path = program_of(program);
-    let language = language(&ReadCache::new(uprobes::open(&path).ok()?))?;
+    let language = language(&ReadCache::new(fitness::open(&path).ok()?))?;
     Some(LanguageProgram { path, language, file: None, probed: None })
 }
 

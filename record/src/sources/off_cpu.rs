@@ -3,11 +3,41 @@
 
 use trace_format::{
     Event, EventKind, Syscall, TaskState,
+    run_info::{Covers, SCHED, Source},
     wire::{WireEvent, departure},
 };
 
-use crate::compose::header::Header;
+use super::TraceSource;
+use crate::{
+    compose::header::Header,
+    setup::{filters::Filters, plan::Attachment},
+};
 
+/// Limits of recording off-CPU time.
+const LIMITS: &[&str] = &[
+    "off-CPU time: what began before the recording, or lasts beyond it, is not recorded",
+    "off-CPU time: a waker is the task that ran; if an interrupt did it, the task that it came upon",
+];
+
+/// Returns the source as a trace lists it.
+pub(crate) fn source(filters: &Filters) -> Source {
+    let source =
+        TraceSource { name: SCHED, kinds: &[], uncontended: false, holds: false, limits: LIMITS }.to_source();
+    let min_block_ns = Some(filters.min_block_ns);
+    Source { covers: Some(Covers::All), ready: Some(true), min_block_ns, ..source }
+}
+
+/// Returns the programs and their hooks.
+pub(crate) fn attachments() -> [Attachment; 4] {
+    [
+        Attachment::raw("off_cpu_wakeup", "sched_wakeup"),
+        Attachment::raw("off_cpu_waking", "sched_waking"),
+        Attachment::raw("off_cpu_in", "sched_switch"),
+        Attachment::raw("off_cpu_out", "sched_switch"),
+    ]
+}
+
+/// Returns the row of a return.
 pub(crate) fn row(at: &Header, event: &WireEvent) -> Event {
     Event {
         task: Some(at.task),

@@ -4,31 +4,20 @@
 
 use std::{
     collections::BTreeSet,
-    fs::OpenOptions,
-    io::Read as _,
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use object::{
-    elf,
-    read::{
-        ReadCache, ReadRef as _,
-        elf::{FileHeader as _, ProgramHeader as _},
-    },
-};
 use trace_format::{
     user_functions::{FUNCTIONS, UserFunction},
     wire::api,
 };
 
 use crate::{
-    names::{
-        files as target_files,
-        files::{FileOwner, TargetFiles},
-    },
-    options::LockSources,
+    names::files::{FileOwner, TargetFiles, path_of},
+    preload::fitness,
+    sources::LockSources,
     system::maps::{self, Mapping},
 };
 
@@ -46,7 +35,7 @@ pub struct ProbedFile {
 impl ProbedFile {
     /// Returns a path by which the kernel finds the file.
     pub fn probe_path(&self) -> PathBuf {
-        target_files::path_of(&self.file)
+        path_of(&self.file)
     }
 
     /// Returns the locks whose functions are probed.
@@ -119,8 +108,8 @@ const MAX_LIBCS: usize = 8;
 ///
 /// The program will run with klock's rights, so klock itself reads its headers.
 pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
-    let program = script_interpreter(program).unwrap_or_else(|| program.to_owned());
-    match loader(&program).map_err(|e| unreadable(&program, e))? {
+    let program = fitness::program_of(program);
+    match fitness::loader_of(&program).map_err(|e| unreadable(&program, e))? {
         None => Err(LibcError::Static { path: program }),
         Some(other) if !other.contains("ld-linux") => Err(LibcError::Other { path: program, other }),
         Some(_) => libc_of_process(std::process::id(), files),
@@ -139,42 +128,6 @@ fn name_of(path: &str) -> &str {
 
 fn unreadable(path: &Path, why: impl ToString) -> LibcError {
     LibcError::Unreadable { path: path.to_owned(), detail: why.to_string() }
-}
-
-/// Opens a regular file. Neither a pipe nor a device has an effect.
-pub(crate) fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("not a regular file")) }
-}
-
-/// Returns the dynamic loader of an ELF program; `None` if it is linked statically.
-fn loader(program: &Path) -> Result<Option<String>, String> {
-    let data = &ReadCache::new(open(program).map_err(|error| error.to_string())?);
-    let find = || -> object::Result<Option<String>> {
-        let header = elf::FileHeader64::<object::Endianness>::parse(data)?;
-        let endian = header.endian()?;
-        for segment in header.program_headers(endian, data)? {
-            if segment.p_type(endian) == elf::PT_INTERP {
-                let (offset, size) = segment.file_range(endian);
-                let path = data.read_bytes_at(offset, size.min(MAX_PATH)).unwrap_or_default();
-                return Ok(Some(String::from_utf8_lossy(path).trim_end_matches('\0').to_owned()));
-            }
-        }
-        Ok(None)
-    };
-    find().map_err(|error| error.to_string())
-}
-
-/// Maximum length of a path in bytes, as in the kernel.
-const MAX_PATH: u64 = 4096;
-
-/// Returns the interpreter of a script: the word after `#!`.
-fn script_interpreter(program: &Path) -> Option<PathBuf> {
-    let mut head = [0; 256];
-    let count = open(program).ok()?.read(&mut head).ok()?;
-    let line = std::str::from_utf8(head.get(..count)?.split(|&b| b == b'\n').next()?).ok()?;
-    let word = line.strip_prefix("#!")?.split_whitespace().next()?;
-    Some(PathBuf::from(word))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! are a few lines each.
 
 use std::{
+    fmt::Display,
     fs::{self, File},
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -69,7 +70,7 @@ pub(crate) fn user_of(pid: u32) -> Option<u32> {
 }
 
 /// Returns the first number in a line of a thread's status.
-fn status_number(tid: u32, key: &str) -> Option<u32> {
+fn status_number(tid: impl Display, key: &str) -> Option<u32> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -78,8 +79,7 @@ fn status_number(tid: u32, key: &str) -> Option<u32> {
 
 /// Returns the number of seccomp filters of this process (Linux 5.9).
 pub(crate) fn seccomp_filters() -> Option<u32> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
+    status_number("self", "Seccomp_filters:")
 }
 
 pub(crate) fn threads(pid: u32) -> Vec<u32> {

@@ -1,9 +1,10 @@
 //! The backlog: batches of programs that record themselves, in memory and in a file, while recorded programs need all processors and
 //! composing waits (`session/deferral.rs`).
 //!
-//! The file begins with the state of composer and merger at the moment when everything before was composed (`snapshot.rs`), and goes on with
+//! The file begins with the state of composer and merger at the moment when everything before was composed and goes on with
 //! each batch and each switch (`frames.rs`). If the recorder is killed, [`replay`] composes from it what the trace does not have yet, row for row as
 //! the recorder would have done. Nothing else needs the file: the recorder itself composes from memory.
+//! memcached, which needs all processors, does twice as much while composing waits.
 
 use std::{
     collections::VecDeque,

@@ -113,7 +113,6 @@ impl Sink {
         self.inbox.send(message).is_ok()
     }
 
-    /// The size of the events' file so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

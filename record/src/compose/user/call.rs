@@ -49,7 +49,6 @@ pub(crate) struct Condition {
 /// The lock of a call that a futex wait is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitTarget {
-    /// The lock that the call takes.
     Lock,
     Condition,
 }
@@ -99,7 +98,6 @@ impl Call {
         (self.space, self.address)
     }
 
-    /// The mode in which it takes the lock.
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.mode
     }

@@ -27,7 +27,6 @@ pub(crate) enum Action {
     },
     /// A wait on the condition variable at this address began, which releases the mutex.
     ConditionWait(u64),
-    /// A call ended.
     Returned(Begin, Outcome),
     /// A wait on a condition variable, at this address if it is known, ended with this errno.
     ConditionReturned(Option<u64>, Option<i32>),
@@ -96,7 +95,6 @@ impl Outcome {
 }
 
 impl Fact {
-    /// The kind of the lock at the fact's address.
     pub(crate) fn kind(&self) -> LockKind {
         if self.is_condition_wait() { LockKind::PthreadMutex } else { kind_of(api::object(self.function)) }
     }

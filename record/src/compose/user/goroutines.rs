@@ -35,7 +35,6 @@ struct Waiting {
 }
 
 impl Goroutines {
-    /// Adds the begin of a wait.
     pub(crate) fn wait(&mut self, at: &Header, fact: &Fact, goroutine: u64, context: &mut Context<'_>) {
         let Some(task) = task(at, goroutine, context) else { return };
         let lock = context.lock(at, fact);

@@ -60,12 +60,14 @@ pub struct LoadedPrograms {
     multi: Option<MultiUprobes>,
     /// Functions that cannot be probed.
     unprobed: BTreeSet<&'static str>,
-    rings: Option<Rings>,
+    /// Until they are taken.
+    pub(crate) rings: Option<Rings>,
     stacks: StackTraceMap<MapData>,
     counters: PerCpuArray<MapData, Counters>,
     targets: HashMap<MapData, u32, u8>,
     peek: Option<Peek>,
-    known_stacks: Option<KnownStacks>,
+    /// The stacks that the programs recognize, if they copy stacks; until they are taken.
+    pub(crate) known_stacks: Option<KnownStacks>,
 }
 
 impl fmt::Debug for LoadedPrograms {
@@ -120,20 +122,10 @@ impl LoadedPrograms {
         Ok(loaded)
     }
 
-    /// Returns the rings; `None` after the first call.
-    pub fn take_rings(&mut self) -> Option<Rings> {
-        self.rings.take()
-    }
-
     /// Returns the reader of kernel memory, if kernel locks are recorded and the kernel permits it; `None` after the first
     /// call.
     pub fn take_peek(&mut self) -> Option<Peek> {
         self.peek.take()
-    }
-
-    /// Returns the stacks that the programs recognize, if they copy stacks; `None` after the first call.
-    pub(crate) fn take_known_stacks(&mut self) -> Option<KnownStacks> {
-        self.known_stacks.take()
     }
 
     /// Attaches the programs that follow forks, execs, names and exits of tasks.

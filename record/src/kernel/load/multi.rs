@@ -91,7 +91,6 @@ impl MultiUprobes {
         Ok(exits.len() + entries.len())
     }
 
-    /// Removes all attachments.
     pub(super) fn detach(&mut self) {
         let mut links = std::mem::take(&mut self.links);
         let share = links.len().div_ceil(DETACHING_THREADS).max(1);

@@ -18,7 +18,8 @@ use crate::{
         peek::Peek,
     },
     setup::{
-        filters::{Filters, ThreadSpace},
+        btf::KernelTypes,
+        filters::ThreadSpace,
         plan::{NESTED_RING_BYTES, Plan, TargetMode},
         test_overrides,
     },
@@ -48,73 +49,68 @@ pub(super) fn load_object(plan: &Plan) -> Result<Ebpf, LoadError> {
         TargetMode::Threads => (2, 0, 0),
         TargetMode::Cgroup { id, level } => (3, id, level),
     };
-    let own = std::process::id();
     let offset = |of: Option<u32>| of.unwrap_or(ABSENT);
-    let (task, locks) = (plan.types.task, plan.types.locks);
-    let (pid, tgid) = (offset(task.pid), offset(task.tgid));
-    let (comm, state, flags) = (offset(task.comm), offset(task.state), offset(task.flags));
-    let (stack, stack_bytes, status) = (offset(task.stack), plan.stack_bytes, offset(task.status));
-    let (leader, start, execs) = (offset(task.leader), offset(task.start), offset(task.execs));
-    let registers = plan.types.registers;
-    let (syscall, mode_of, ip) = (offset(registers.syscall), offset(registers.mode), offset(registers.ip));
-    let (mutex, rwsem) = (offset(locks.mutex_owner), offset(locks.rwsem_owner));
-    let rtmutex = offset(locks.rtmutex_owner);
-    let Filters { kinds, min_wait_ns, min_block_ns, max_block_ns, .. } = &plan.filters;
-    let threads: u32 = plan.filters.threads.map_or(0, |threads| match threads {
-        ThreadSpace::User => 1,
-        ThreadSpace::Kernel => 2,
-    });
-    let sample_below = plan.filters.sample_below();
-    let comms =
-        u32::from(!plan.filters.comms.is_empty()) | u32::from(!plan.filters.not_comms.is_empty()) << 1;
-    let selected_locks = u32::from(!plan.filters.addresses.is_empty());
-    let calls = u32::from(plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some()));
-    let slow = plan.kernel.as_ref().map_or(0, |kernel| kernel.slow_kinds);
+    let KernelTypes { task, registers, locks, .. } = &plan.types;
+    let filters = &plan.filters;
+    let kernel = plan.kernel.as_ref();
+    let threads = match filters.threads {
+        None => 0,
+        Some(ThreadSpace::User) => 1,
+        Some(ThreadSpace::Kernel) => 2,
+    };
+    let constants = [
+        ("KLOCK_TARGET_MODE", mode),
+        ("KLOCK_CGROUP_LEVEL", level),
+        ("KLOCK_CPUS", plan.cpus),
+        ("KLOCK_SELF", std::process::id()),
+        ("KLOCK_COMMS", u32::from(!filters.comms.is_empty()) | u32::from(!filters.not_comms.is_empty()) << 1),
+        ("KLOCK_LOCKS", u32::from(!filters.addresses.is_empty())),
+        ("KLOCK_KINDS", filters.kinds),
+        ("KLOCK_SAMPLE", filters.sample_below()),
+        ("KLOCK_THREADS", threads),
+        ("KLOCK_CALLS", u32::from(kernel.is_some_and(|kernel| kernel.holds.is_some()))),
+        ("KLOCK_SLOW", kernel.map_or(0, |kernel| kernel.slow_kinds)),
+        ("KLOCK_MUTEX_OWNER", offset(locks.mutex_owner)),
+        ("KLOCK_RWSEM_OWNER", offset(locks.rwsem_owner)),
+        ("KLOCK_RTMUTEX_OWNER", offset(locks.rtmutex_owner)),
+        ("KLOCK_TASK_PID", offset(task.pid)),
+        ("KLOCK_TASK_TGID", offset(task.tgid)),
+        ("KLOCK_TASK_COMM", offset(task.comm)),
+        ("KLOCK_TASK_STATE", offset(task.state)),
+        ("KLOCK_TASK_FLAGS", offset(task.flags)),
+        ("KLOCK_TASK_STACK", offset(task.stack)),
+        ("KLOCK_TASK_STATUS", offset(task.status)),
+        ("KLOCK_TASK_LEADER", offset(task.leader)),
+        ("KLOCK_TASK_START", offset(task.start)),
+        ("KLOCK_TASK_EXECS", offset(task.execs)),
+        ("KLOCK_REGISTERS_SYSCALL", offset(registers.syscall)),
+        ("KLOCK_REGISTERS_MODE", offset(registers.mode)),
+        ("KLOCK_REGISTERS_IP", offset(registers.ip)),
+        ("KLOCK_STACK_BYTES", plan.stack_bytes),
+    ];
+    let long_constants = [
+        ("KLOCK_CGROUP_ID", cgroup),
+        ("KLOCK_MIN_WAIT", filters.min_wait_ns),
+        ("KLOCK_MIN_BLOCK", filters.min_block_ns),
+        ("KLOCK_MAX_BLOCK", filters.max_block_ns),
+    ];
     let mut loader = EbpfLoader::new();
     if !plan.off_cpu && !plan.switches {
         loader.map_max_entries("OFF_CPU", 1);
     }
-    if stack_bytes == 0 {
+    if plan.stack_bytes == 0 {
         loader.map_max_entries("KNOWN_KEYS", 1).map_max_entries("KNOWN_STACKS", 1);
     }
     for (map, entries) in test_overrides::map_sizes() {
         loader.map_max_entries(map, entries);
     }
-    loader
-        .override_global("KLOCK_TARGET_MODE", &mode, true)
-        .override_global("KLOCK_CGROUP_ID", &cgroup, true)
-        .override_global("KLOCK_CGROUP_LEVEL", &level, true)
-        .override_global("KLOCK_CPUS", &plan.cpus, true)
-        .override_global("KLOCK_SELF", &own, true)
-        .override_global("KLOCK_COMMS", &comms, true)
-        .override_global("KLOCK_LOCKS", &selected_locks, true)
-        .override_global("KLOCK_KINDS", kinds, true)
-        .override_global("KLOCK_SAMPLE", &sample_below, true)
-        .override_global("KLOCK_MIN_WAIT", min_wait_ns, true)
-        .override_global("KLOCK_MIN_BLOCK", min_block_ns, true)
-        .override_global("KLOCK_MAX_BLOCK", max_block_ns, true)
-        .override_global("KLOCK_THREADS", &threads, true)
-        .override_global("KLOCK_CALLS", &calls, true)
-        .override_global("KLOCK_SLOW", &slow, true)
-        .override_global("KLOCK_MUTEX_OWNER", &mutex, true)
-        .override_global("KLOCK_RWSEM_OWNER", &rwsem, true)
-        .override_global("KLOCK_RTMUTEX_OWNER", &rtmutex, true)
-        .override_global("KLOCK_TASK_PID", &pid, true)
-        .override_global("KLOCK_TASK_TGID", &tgid, true)
-        .override_global("KLOCK_TASK_COMM", &comm, true)
-        .override_global("KLOCK_TASK_STATE", &state, true)
-        .override_global("KLOCK_TASK_FLAGS", &flags, true)
-        .override_global("KLOCK_TASK_STACK", &stack, true)
-        .override_global("KLOCK_TASK_STATUS", &status, true)
-        .override_global("KLOCK_TASK_LEADER", &leader, true)
-        .override_global("KLOCK_TASK_START", &start, true)
-        .override_global("KLOCK_TASK_EXECS", &execs, true)
-        .override_global("KLOCK_REGISTERS_SYSCALL", &syscall, true)
-        .override_global("KLOCK_REGISTERS_MODE", &mode_of, true)
-        .override_global("KLOCK_REGISTERS_IP", &ip, true)
-        .override_global("KLOCK_STACK_BYTES", &stack_bytes, true)
-        .load(object_for(plan))
-        .map_err(|e| LoadError::Load(Box::new(e)))
+    for (name, value) in &constants {
+        loader.override_global(name, value, true);
+    }
+    for (name, value) in &long_constants {
+        loader.override_global(name, value, true);
+    }
+    loader.load(object_for(plan)).map_err(|e| LoadError::Load(Box::new(e)))
 }
 
 /// Returns the object for the plan's kernel.

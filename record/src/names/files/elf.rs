@@ -3,7 +3,7 @@
 //! Runs in the parser process only.
 
 use object::{
-    Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, read::File as ElfFile,
+    Object, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, read::File as ElfFile,
 };
 
 use super::{
@@ -57,6 +57,20 @@ fn debug_link(elf: &ElfFile<'_>) -> Option<(String, u32)> {
     let name = std::str::from_utf8(name).ok()?;
     let is_plain = !name.is_empty() && name.len() < 256 && !name.contains('/') && name != "." && name != "..";
     is_plain.then(|| (name.to_owned(), checksum))
+}
+
+/// Returns the offset in the file of an address of code.
+pub(super) fn offset_of<'a>(elf: &impl Object<'a>, address: u64) -> Option<u64> {
+    elf.segments().find_map(|segment| {
+        let (offset, bytes) = segment.file_range();
+        let into = address.checked_sub(segment.address()).filter(|into| *into < bytes)?;
+        offset.checked_add(into)
+    })
+}
+
+/// Returns the bytes of a function.
+pub(super) fn code<'a>(elf: &ElfFile<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
+    elf.segments().find_map(|segment| segment.data_range(address, size).ok().flatten())
 }
 
 /// Returns the variables of a file, sorted by address.

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolIndex, read::elf::ElfFile64};
+use object::{Object as _, ObjectSymbol as _, SymbolIndex, read::elf::ElfFile64};
 use trace_format::user_functions::{FUNCTIONS, SPIN_TRIED, SPIN_UNLOCK_OR_INIT};
 
-use super::message::{Function, MAX_OFFSETS};
+use super::{
+    elf::offset_of,
+    message::{Function, MAX_OFFSETS},
+};
 
 const SPIN_LOCK: &str = "pthread_spin_lock";
 const SPIN_UNLOCK: &str = "pthread_spin_unlock";
@@ -16,13 +19,6 @@ const SPIN_INIT: &str = "pthread_spin_init";
 /// Returns the functions of a shared library, from its dynamic symbols.
 pub(super) fn functions(bytes: &[u8]) -> object::Result<Vec<Function>> {
     let file = ElfFile64::<object::Endianness>::parse(bytes)?;
-    let segments: Vec<(u64, u64, u64)> =
-        file.segments().map(|s| (s.address(), s.size(), s.file_range().0)).collect();
-    let file_offset = |address: u64| {
-        let inside =
-            |(begin, size, _): &&(u64, u64, u64)| (*begin..begin.saturating_add(*size)).contains(&address);
-        segments.iter().find(inside).and_then(|(begin, _, offset)| (address - begin).checked_add(*offset))
-    };
     let versions = file.elf_section_table().versions(file.endian(), bytes)?;
     let is_hidden = |index: SymbolIndex| {
         versions.as_ref().is_some_and(|versions| versions.version_index(file.endian(), index).is_hidden())
@@ -33,7 +29,7 @@ pub(super) fn functions(bytes: &[u8]) -> object::Result<Vec<Function>> {
         // Programs are linked to the current version. Older versions are the same function, or call it.
         let (hidden, current): (Vec<_>, Vec<_>) = named.partition(|symbol| is_hidden(symbol.index()));
         let symbols = if current.is_empty() { hidden } else { current };
-        let offsets: BTreeSet<u64> = symbols.iter().filter_map(|s| file_offset(s.address())).collect();
+        let offsets: BTreeSet<u64> = symbols.iter().filter_map(|s| offset_of(&file, s.address())).collect();
         if !offsets.is_empty() {
             let offsets = offsets.into_iter().take(MAX_OFFSETS).collect();
             found.push(Function { symbol: function.symbol.to_owned(), offsets });

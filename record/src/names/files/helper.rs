@@ -38,9 +38,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The work of a helper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Opens files.
     Opener,
-    /// Parses files.
     Parser,
 }
 
@@ -93,7 +91,6 @@ impl Helper {
         Self { role, running: None, killed: Vec::new() }
     }
 
-    /// Starts the helper, if it does not run.
     pub(super) fn start(&mut self) -> Result<(), CallError> {
         if self.running.is_none() {
             self.running = Some(Running::start(self.role).map_err(CallError::Start)?);

@@ -44,7 +44,6 @@ pub(super) enum OpenRequest {
         /// The path as the process sees it.
         path: String,
     },
-    /// Opens a file with debug information.
     Debug {
         /// The process whose root the path begins at, and its user; `None` for klock's own root.
         process: Option<(u32, u32)>,
@@ -121,7 +120,6 @@ pub(crate) struct SymbolFrame {
     /// The offset of the address in the function; `None` if the function was inlined.
     pub(crate) offset: Option<u64>,
     pub(crate) file: Option<String>,
-    /// The line in the source file.
     pub(crate) line: Option<u32>,
 }
 

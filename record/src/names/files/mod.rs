@@ -81,7 +81,6 @@ impl FileOwner {
     /// Stands for the user of a process that has ended. No user has this id.
     const UNKNOWN_USER: u32 = u32::MAX;
 
-    /// Reads the user of a process.
     pub(crate) fn of(pid: u32) -> Self {
         Self { pid, uid: procfs::user_of(pid).unwrap_or(Self::UNKNOWN_USER) }
     }
@@ -263,7 +262,6 @@ impl TargetFiles {
         self.ask_with(id, &ParseRequest::Language, Some(&descriptor)).ok().flatten()
     }
 
-    /// Returns the functions at offsets of files.
     pub(crate) fn symbols(&mut self, of: &[(FileId, u64)]) -> Vec<NamedCode> {
         let mut all = vec![NamedCode::default(); of.len()];
         let mut wanted: Vec<usize> = (0..of.len()).collect();

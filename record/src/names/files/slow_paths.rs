@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Code, Decoder, DecoderOptions};
 use object::{
-    Architecture, Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind,
-    read::File as ElfFile,
+    Architecture, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, read::File as ElfFile,
 };
 use trace_format::user_functions::{GO_LOCK, GO_LOCK_RETURNS, GO_UNLOCK, RUST_MUTEX, RUST_READ, RUST_WRITE};
 
 use super::{
+    elf::{code, offset_of},
     language::{Language, demangled},
     message::{Function, MAX_OFFSETS},
 };
@@ -106,7 +106,7 @@ fn returns(elf: &ElfFile<'_>, address: u64, size: u64) -> Option<Vec<u64>> {
     if size > MAX_FUNCTION_BYTES {
         return None;
     }
-    let code = elf.segments().find_map(|segment| segment.data_range(address, size).ok().flatten())?;
+    let code = code(elf, address, size)?;
     let mut returns = Vec::new();
     for instruction in Decoder::with_ip(64, code, address, DecoderOptions::NONE) {
         if instruction.is_invalid() {
@@ -121,14 +121,6 @@ fn returns(elf: &ElfFile<'_>, address: u64, size: u64) -> Option<Vec<u64>> {
 
 fn is_return(code: Code) -> bool {
     matches!(code, Code::Retnq | Code::Retnq_imm16)
-}
-
-fn offset_of(elf: &ElfFile<'_>, address: u64) -> Option<u64> {
-    elf.segments().find_map(|segment| {
-        let (offset, bytes) = segment.file_range();
-        let into = address.checked_sub(segment.address()).filter(|into| *into < bytes)?;
-        offset.checked_add(into)
-    })
 }
 
 #[cfg(test)]

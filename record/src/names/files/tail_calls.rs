@@ -8,11 +8,9 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use object::{
-    Architecture, Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind, read::File as ElfFile,
-};
+use object::{Architecture, Object as _, ObjectSymbol as _, SymbolKind, read::File as ElfFile};
 
-use super::cfi;
+use super::{cfi, elf::code};
 
 /// `jmp rel32`, and its length.
 const JUMP: u8 = 0xe9;
@@ -63,10 +61,6 @@ pub(super) fn name_of(functions: &[LocalFunction], address: u64) -> Option<(&str
     let next = functions.partition_point(|function| function.addresses.start <= address);
     let function = &functions[next.checked_sub(1)?];
     function.addresses.contains(&address).then(|| (&*function.name, address - function.addresses.start))
-}
-
-fn code<'a>(elf: &ElfFile<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
-    elf.segments().find_map(|segment| segment.data_range(address, size).ok().flatten())
 }
 
 /// Returns the addresses that the jumps of some code lead to. Bytes that only look like a jump lead anywhere.

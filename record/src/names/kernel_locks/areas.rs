@@ -24,7 +24,6 @@ pub(super) struct PerCpu {
 }
 
 impl PerCpu {
-    /// Finds the areas of these CPUs.
     pub(super) fn find(memory: &mut impl Memory, types: &TypeInfo, cpus: Vec<u32>) -> Self {
         let variables = types.per_cpu();
         let bytes = variables.iter().map(|variable| variable.offset + variable.bytes).max().unwrap_or(0);

@@ -65,7 +65,6 @@ const STRUCTURES: [(&str, &str); 41] = [
 ];
 
 impl Caches {
-    /// Reads the caches of the running kernel.
     pub(super) fn read() -> Self {
         let caches = Self::in_directory(Path::new("/sys/kernel/slab"));
         if caches.names.is_empty() {

@@ -46,7 +46,6 @@ pub(super) struct Location<'a> {
 pub(crate) struct ReadingKernel(JoinHandle<Kernel>);
 
 impl ReadingKernel {
-    /// Starts the thread, with the kernel's symbols.
     pub(crate) fn start(symbols: String) -> io::Result<Self> {
         let thread = thread::Builder::new().name("klock-kernel".to_owned());
         thread.spawn(move || Kernel::read_with(&symbols)).map(Self)

@@ -39,7 +39,6 @@ type FileKey = ((u32, u32), u64, Rc<str>);
 
 #[derive(Default)]
 pub(crate) struct Mappings {
-    /// The files behind the modules.
     pub(crate) files: TargetFiles,
     modules: Vec<Module>,
     /// Indexes of modules by device, inode and path.
@@ -68,7 +67,6 @@ struct Snapshot {
 }
 
 impl Mappings {
-    /// Starts without processes.
     pub(crate) fn new(files: TargetFiles) -> Self {
         Self { files, ..Self::default() }
     }
@@ -178,7 +176,6 @@ impl Mappings {
         self.processes.get(&pid).map_or(0, |process| process.changes)
     }
 
-    /// Returns the time of a PID's latest snapshot.
     pub(crate) fn latest_ns(&self, pid: u32) -> Option<i64> {
         self.processes.get(&pid)?.snapshots.last().map(|snapshot| snapshot.taken_ns)
     }
@@ -198,7 +195,6 @@ impl Mappings {
         (&mut self.modules[index], &mut self.files)
     }
 
-    /// Returns the open file of a module.
     pub(crate) fn file_of(&self, index: usize) -> Option<FileId> {
         self.modules[index].file
     }

@@ -44,7 +44,6 @@ impl Reader {
         Ok(Self { requests, thread })
     }
 
-    /// Requests the mappings of a process.
     pub(super) fn read(&self, pid: u32) {
         // Sending fails only if the thread has panicked, which reports that itself.
         let _ = self.requests.send(Reading::Mappings(pid));

@@ -108,7 +108,6 @@ pub(super) enum Request {
     AwaitMappings {
         pid: u32,
     },
-    /// Passes the mappings that were announced.
     AwaitedMappings(UnparsedText),
     /// Passes mappings that were read while their process waited.
     Mappings(MapsText),
@@ -118,13 +117,11 @@ pub(super) enum Request {
         ts_ns: i64,
     },
     Stack(StackId, RawFrames),
-    /// Names a lock in a process.
     Lock {
         lock: LockId,
         incarnation: Incarnation,
         address: u64,
     },
-    /// Names a lock in the kernel.
     KernelLock {
         lock: LockId,
         address: u64,
@@ -172,7 +169,6 @@ impl MapsText {
 #[derive(Debug)]
 pub(crate) struct UnparsedText {
     pub(crate) text: MapsText,
-    /// Size of all such texts.
     unparsed: Arc<AtomicUsize>,
 }
 

@@ -2,7 +2,7 @@
 //! frames. The copies are other programs' private data: they are dropped as soon as they are unwound.
 //!
 //! Unwind tables come from the files that the processes map, by way of a parser without privileges
-//! ([`target_files`](crate::names::files)).
+//! ([`files`](crate::names::files)). The crate framehop reads `.eh_frame` in the process that unwinds, and klock reads no file of a target.
 
 use std::{
     rc::Rc,

@@ -7,18 +7,18 @@ use super::*;
 const OTHER: u32 = 64201;
 
 fn limits() -> Limits {
-    Limits {
-        processes: 2,
-        slots: 10,
-        queued_units: 100,
-        bytes: 1 << 20,
-        process_bytes: 1 << 18,
-        sessions: 5,
-        stacks: 5,
-        locks: 100,
-        invalid_units: 3,
-        loss_work: 50,
-    }
+    Limits::NONE.with([
+        (Resource::Processes, 2),
+        (Resource::Slots, 10),
+        (Resource::QueuedUnits, 100),
+        (Resource::Bytes, 1 << 20),
+        (Resource::ProcessBytes, 1 << 18),
+        (Resource::Sessions, 5),
+        (Resource::Stacks, 5),
+        (Resource::Locks, 100),
+        (Resource::InvalidUnits, 3),
+        (Resource::LossWork, 50),
+    ])
 }
 
 fn ledger() -> Arc<Ledger> {
@@ -58,7 +58,7 @@ fn each_kind_of_item_has_a_budget_and_its_excess_is_reported_once() {
 fn deep_stacks_cost_more_than_shallow_ones() {
     let account = account(&ledger());
     let excess = (0..5).find_map(|_| account.charge(Item::Stack(127)).err());
-    assert_eq!(excess, Some(Excess::ProcessBytes(1 << 18)));
+    assert_eq!(excess, Some(Excess::Over(Resource::ProcessBytes, 1 << 18)));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn processes_of_klocks_user_have_other_limits() {
     assert!((0..1000).all(|_| own.charge(Item::Session).is_ok()));
     assert!(own.room() > 1 << 60);
     let other = ledger.open(OTHER, owner(2)).unwrap();
-    assert_eq!(other.charge(Item::Mappings(1 << 20)), Err(Excess::ProcessBytes(1 << 18)));
+    assert_eq!(other.charge(Item::Mappings(1 << 20)), Err(Excess::Over(Resource::ProcessBytes, 1 << 18)));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn slots_are_credited_when_a_process_ends() {
     let ledger = ledger();
     let (first, second) = (account(&ledger), account(&ledger));
     assert_eq!(first.charge_slots(8), Ok(()));
-    assert_eq!(second.charge_slots(3), Err(Excess::Slots(10)));
+    assert_eq!(second.charge_slots(3), Err(Excess::Over(Resource::Slots, 10)));
     second.close();
     first.close();
     assert_eq!(account(&ledger).charge_slots(10), Ok(()));
@@ -94,7 +94,7 @@ fn slots_are_credited_when_a_process_ends() {
 
 #[test]
 fn a_long_list_of_processes_is_cut() {
-    let ledger = Arc::new(Ledger::new(0, Limits::NONE, Limits { processes: 100, ..limits() }));
+    let ledger = Arc::new(Ledger::new(0, Limits::NONE, limits().with([(Resource::Processes, 100)])));
     for pid in 0..40 {
         ledger.open(OTHER, owner(pid)).unwrap().end(Excess::Chunks);
     }
@@ -137,7 +137,7 @@ proptest! {
                 break;
             }
             bytes += item.bytes();
-            prop_assert!(bytes <= limits().process_bytes);
+            prop_assert!(bytes <= limits().of(Resource::ProcessBytes));
         }
     }
 }

@@ -15,7 +15,7 @@ use super::super::{
     spool::Spool,
 };
 use crate::{
-    preload::queue::{DrainQueue, NewProcess},
+    preload::queue::{DrainQueue, NewProcess, count},
     system::clocks::monotonic_ns,
 };
 
@@ -182,7 +182,7 @@ impl Round<'_> {
             let exit = ThreadExit { exit_ns, comm: facts.comm, lost: facts.lost, nested: facts.nested };
             if slot.session.is_some_and(|session| session.count != facts.session) {
                 // The slot was taken again before it was freed.
-                self.queue.count_invalid();
+                count(&self.queue.invalid_slots, 1);
                 if let Some(session) = &mut slot.session {
                     new.region.release_chunk(&mut session.cursor, owned);
                 }
@@ -336,7 +336,7 @@ impl Identity {
             None | Some(0) => first,
             Some(tid) if task_exists(&format!("{pid}/task/{tid}")) => Self { tid, is_seen: true },
             Some(tid) if task_exists(&tid.to_string()) => {
-                queue.count_foreign();
+                count(&queue.foreign, 1);
                 first
             }
             Some(tid) => Self { tid, is_seen: false },

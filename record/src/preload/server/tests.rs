@@ -9,7 +9,7 @@ use crate::{
     names::{kernel_addresses::KernelAddresses, symbols::Symbols},
     preload::{
         batch::{Batch, Chunk},
-        budget::{Ledger, Limits},
+        budget::{Ledger, Limits, Resource},
         clock::{self, Timeline},
         fake::{self, FakeThread},
         merge::{Merger, Step},
@@ -86,7 +86,7 @@ fn a_process_that_asks_is_recorded_in_its_region() {
     assert_eq!((second.tid, second.image.id), (5_000_078, 0));
     assert_eq!((one.len(), other.len()), (1, 1));
     assert!(exit.exit_ns > 0 && open.exit_ns == 0, "the second thread did not exit");
-    assert_eq!(queue.invalid(), 0);
+    assert_eq!(queue.invalid_slots.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_process_without_the_secret_gets_no_region() {
         assert!(fake::ask_over(&socket, &wrong).is_err());
     });
     assert!(chunks(&batches).is_empty());
-    assert_eq!(queue.refused(), 1);
+    assert_eq!(queue.refused.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_thread_of_another_process_is_booked_on_the_process_itself() {
     });
     let [Chunk::Start(start), ..] = chunks(&batches)[..] else { panic!("no session") };
     assert_eq!((start.image.pid, start.tid, start.own_tid), (std::process::id(), std::process::id(), 1));
-    assert_eq!(queue.foreign(), 1);
+    assert_eq!(queue.foreign.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn queue_has_notes(region: &Region) -> bool {
 fn a_thread_that_writes_more_than_may_be_queued_is_drained_in_parts() {
     const RECORDS: u64 = 60_000;
     let config = fake::config(512);
-    let limits = Limits { queued_units: 8192, ..Limits::NONE };
+    let limits = Limits::NONE.with([(Resource::QueuedUnits, 8192)]);
     // No process has this user, so this one is not klock's own.
     let ledger = Ledger::new(u32::MAX, Limits::NONE, limits);
     let mut merger = Merger::new(Timeline::new(clock::read(config.clock), clock::read(config.clock)));

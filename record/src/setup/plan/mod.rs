@@ -3,16 +3,16 @@
 //! Pure, so that the plan for any machine can be tested on any other. [`load`](crate::kernel::load) carries a plan out.
 
 use rustix::thread::CapabilitySet;
-use trace_format::run_info::{Covers, SCHED, Source};
+use trace_format::run_info::Source;
 
 use crate::{
-    compose::stacks::BY_FRAME_POINTERS,
-    options::{KernelDepth, LockSources, ProbePreference},
+    options::{KernelDepth, ProbePreference},
     setup::{btf::KernelTypes, filters::Filters, host::HostFacts, test_overrides},
     sources::{
+        LockSources, TraceSource,
         futex::{self, FutexPlan},
         kernel::{self, KernelPlan, ProbeMethod},
-        switches,
+        off_cpu, switches,
     },
 };
 
@@ -46,7 +46,6 @@ pub struct Plan {
     pub switches: bool,
     /// The plan for futex calls, if futexes or locks that wait on them are recorded.
     pub futex_calls: Option<FutexPlan>,
-    /// The tasks to record.
     pub target: TargetMode,
     /// Number of CPUs that get a ring.
     pub cpus: u32,
@@ -144,46 +143,17 @@ impl Plan {
     /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
     /// one, locks of Rust and Go are not a source.
     pub fn sources(&self, probed: LockSources) -> Vec<Source> {
-        let mut sources = Vec::new();
-        if self.futex {
-            sources.push(source(
-                "futex",
-                &["futex"],
-                (false, false),
-                &["futexes: waits and wakes only; acquisitions that don't enter the kernel and hold times are not \
-                   recorded"],
-            ));
-        }
-        if self.pthread {
-            sources.push(source(
-                "pthread_uprobe",
-                &["pthread_mutex", "pthread_rwlock", "pthread_spin"],
-                (true, true),
-                &[
-                    "pthread: processes that a recorded one starts are recorded from some milliseconds after their \
-                     start",
-                    BY_FRAME_POINTERS,
-                ],
-            ));
-            // These are never held, so they have no releases.
-            let conditions = &["condvar", "barrier", "user_semaphore"];
-            sources.push(source("pthread_condition", conditions, (true, false), &[]));
-        }
-        for (is_recorded, name, kinds, limit) in [
-            (self.rust && probed.rust, "rust_uprobe", &["rust_mutex", "rust_rwlock"][..], RUST_LIMIT),
-            (self.go && probed.go, "go_uprobe", &["go_mutex"][..], GO_LIMIT),
-        ] {
-            if is_recorded {
-                sources.push(source(name, kinds, (false, false), &[limit]));
-            }
-        }
+        let recorded = LockSources {
+            kernel: false,
+            futex: self.futex,
+            pthread: self.pthread,
+            rust: self.rust && probed.rust,
+            go: self.go && probed.go,
+        };
+        let mut sources: Vec<Source> =
+            recorded.rows().flat_map(|row| row.in_trace).map(TraceSource::to_source).collect();
         if self.off_cpu {
-            sources.push(Source {
-                covers: Some(Covers::All),
-                ready: Some(true),
-                min_block_ns: Some(self.filters.min_block_ns),
-                ..source(SCHED, &[], (false, false), OFF_CPU_LIMITS)
-            });
+            sources.push(off_cpu::source(&self.filters));
         }
         let user_limits = self.filters.limits_of_all();
         let off_cpu_limits = self.filters.limits_of_off_cpu();
@@ -296,17 +266,6 @@ fn warnings(facts: &HostFacts, kernel_locks: bool, fentry: bool) -> Vec<String> 
     warnings.into_iter().map(str::to_owned).collect()
 }
 
-/// Limit of recording locks of Rust.
-const RUST_LIMIT: &str =
-    "locks of Rust: contended calls only; acquisitions of a free lock and hold times are not recorded";
-const GO_LIMIT: &str = "mutexes of Go: contended calls only, by goroutine; acquisitions of a free lock, hold times, sync.RWMutex and channels are \
-                        not recorded";
-/// Limits of recording off-CPU time.
-const OFF_CPU_LIMITS: &[&str] = &[
-    "off-CPU time: what began before the recording, or lasts beyond it, is not recorded",
-    "off-CPU time: a waker is the task that ran; if an interrupt did it, the task that it came upon",
-];
-
 fn lifetimes() -> Vec<Attachment> {
     vec![
         Attachment::raw("task_fork", "sched_process_fork"),
@@ -327,12 +286,7 @@ fn attachments(
         list.push(Attachment::raw("switch", "sched_switch"));
     }
     if selection.off_cpu {
-        list.extend([
-            Attachment::raw("off_cpu_wakeup", "sched_wakeup"),
-            Attachment::raw("off_cpu_waking", "sched_waking"),
-            Attachment::raw("off_cpu_in", "sched_switch"),
-            Attachment::raw("off_cpu_out", "sched_switch"),
-        ]);
+        list.extend(off_cpu::attachments());
     }
     if kernel.is_some() || futex_calls.is_some() {
         // The scheduler first, so that every wait whose start is seen also has its sleeps.
@@ -353,10 +307,4 @@ fn attachments(
     }
     list.extend(futex_calls.into_iter().flat_map(|plan| plan.attachments(facts)));
     list
-}
-
-fn source(name: &str, kinds: &[&str], (uncontended, holds): (bool, bool), limits: &[&str]) -> Source {
-    let all = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-    let limits = all(limits);
-    Source { name: name.to_owned(), kinds: all(kinds), uncontended, holds, limits, ..Source::default() }
 }

@@ -18,7 +18,6 @@ pub struct Selection {
     pub off_cpu: bool,
     /// Off-CPU time of tasks without stacks and wakers.
     pub switches: bool,
-    /// The tasks to record.
     pub target: TargetMode,
     /// Restrictions on the selected events.
     pub filters: Filters,

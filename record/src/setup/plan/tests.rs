@@ -1,7 +1,7 @@
 //! Plans for machines that differ from this one.
 
 use rustix::thread::CapabilitySet;
-use trace_format::kernel_functions::kinds;
+use trace_format::{kernel_functions::kinds, run_info::Covers};
 
 use super::*;
 use crate::{

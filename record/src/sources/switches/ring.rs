@@ -2,16 +2,18 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
     ptr::{self, NonNull},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use aya_obj::generated::{perf_event_attr, perf_event_mmap_page};
+use aya_obj::generated::perf_event_mmap_page;
 use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
     param::page_size,
 };
+
+use crate::kernel::bpf::{perf_attributes, perf_event_open};
 
 /// Numbers of `include/uapi/linux/perf_event.h`.
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -21,7 +23,6 @@ const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_CPU: u64 = 1 << 7;
 /// Since 6.0: reading the event returns the number of lost records, too.
 const PERF_FORMAT_LOST: u64 = 1 << 4;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 
 /// Bytes in a ring at which whoever polls its event is woken.
@@ -54,10 +55,8 @@ pub(crate) fn open(pid: u32, cpu: u32) -> io::Result<(OwnedFd, bool)> {
 }
 
 fn open_with(pid: u32, cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
-    // SAFETY: all fields are integers, for which zero is valid.
-    let mut attributes = unsafe { std::mem::zeroed::<perf_event_attr>() };
+    let mut attributes = perf_attributes();
     attributes.type_ = PERF_TYPE_SOFTWARE;
-    attributes.size = size_of::<perf_event_attr>() as u32;
     attributes.config = PERF_COUNT_SW_DUMMY;
     attributes.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
     attributes.read_format = read_format;
@@ -74,20 +73,7 @@ fn open_with(pid: u32, cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
     attributes.set_sample_id_all(1);
     attributes.set_watermark(1);
     attributes.__bindgen_anon_2.wakeup_watermark = WAKE_BYTES;
-    // SAFETY: the attributes are initialised, have the size that they contain, and outlive the call.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            pid as libc::pid_t,
-            cpu as libc::c_int,
-            -1,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    let fd = i32::try_from(answer).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the descriptor is new and ours alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    perf_event_open(&attributes, pid as libc::pid_t, cpu)
 }
 
 impl Ring {

@@ -10,7 +10,7 @@ use trace_format::{EventColumns, FormatError, RunInfo, SideRows, recover::TakeRo
 use super::frames::{Frame, Reader, Restored};
 use crate::{
     compose::{
-        Composer, ordered,
+        Composer, compose_ordered,
         stacks::{Half, RawStack},
     },
     kernel::order::{Orderer, Record},
@@ -95,7 +95,7 @@ impl Rest {
         let settled_ns = merger.settled_ns();
         let mut passed = Ok(());
         let both = (orderer, Some(merger));
-        ordered::compose(both, settled_ns, &mut { usize::MAX }, composer, rows, |rows, _| {
+        compose_ordered(both, settled_ns, &mut { usize::MAX }, composer, rows, |rows, _| {
             drop_first(rows, skip);
             if rows.len() >= CHUNK_ROWS {
                 if passed.is_ok() {

@@ -11,7 +11,7 @@ use trace_format::{
 
 use super::{replay::replay, *};
 use crate::{
-    compose::{Composer, ordered, tasks::Tasks},
+    compose::{Composer, compose_ordered, tasks::Tasks},
     kernel::order::{Orderer, Record},
     preload::{
         batch::{Chunk, ProcessImage, ThreadExit, ThreadSession},
@@ -233,7 +233,7 @@ proptest! {
                 let (mut left, mut added) = (budget, 0);
                 let both = (&mut orderer, Some(&mut *merger));
                 let reached_ns =
-                    ordered::compose(both, complete_ns, &mut left, composer, rows, |_, _| added += 1);
+                    compose_ordered(both, complete_ns, &mut left, composer, rows, |_, _| added += 1);
                 prop_assert!(added <= budget, "{} of {}", added, budget);
                 prop_assert!(reached_ns <= complete_ns);
                 if left > 0 {
