@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Files build on each other in this order, and a lower one never imports a higher one: `error`, `choices` and `output::units`;
-//! [`engine`]; [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with);
+//! `items` (what is found in a trace: holds, waits, shares, causes) and `engine`; [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with);
 //! `causes` (who pays for a wait across locks, and in which state) `critical` (on which holds the end of a task depends), `whatif` (what a change would gain) and `order` (which locks are taken inside which); [`tables`], [`plot`] and [`export`].
 //!
-//! [`engine`] says which task held or waited for which lock, and when. [`tables::report`] adds intervals up into the
+//! `engine` says which task held or waited for which lock, and when. [`tables::report`] adds intervals up into the
 //! columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`] attributes waits to holders, [`tables::info`] describes a trace.
 //!
 //! This crate never prints, never records and starts no process. polars types do not appear in its public functions.
@@ -23,10 +23,11 @@
 mod causes;
 mod choices;
 mod critical;
-pub mod engine;
+mod engine;
 pub mod error;
 pub mod export;
 pub mod input;
+mod items;
 pub mod metrics;
 #[cfg(test)]
 mod model;

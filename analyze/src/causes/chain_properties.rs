@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
 use trace_format::{Event, LockId, TaskId};
 
 use super::{
-    Caused, Pass, Passed, Payer, Receiver, State,
+    Pass,
     model::{self, Chained, Root},
     properties::{around_loss, end_of, info, off_cpu, with_off_cpu},
     tests::{All, name},
@@ -16,6 +16,7 @@ use crate::{
         Rules,
         histories::{TASKS, context, history, nested_history, orderly_history, reordered},
     },
+    items::{Caused, Columns, Item, Needs, Payer, Sink, State},
     testing::cases,
 };
 
@@ -23,33 +24,38 @@ use crate::{
 #[derive(Debug, Default)]
 struct Found(Chained);
 
-impl Receiver for Found {
-    const CHAINS: bool = true;
+/// The needs of a sink of chains.
+const CHAINS: Needs = Needs { chains: true, ..Needs::columns(Columns::All) };
 
-    fn caused(&mut self, caused: &Caused) {
-        let Caused { lock, payer, depth, state, ns, .. } = *caused;
-        let state = state.unwrap_or_default();
-        let root = match payer {
-            Payer::Hold(hold) => Root::Hold(lock, hold.task, hold.start_ns, state),
-            Payer::Owner(task) => Root::Owner(lock, task, state),
-            Payer::Handoff => Root::Handoff(lock),
-            Payer::Gap => Root::Gap(lock),
-            Payer::Oneself => Root::Oneself(lock),
-            Payer::Cycle => Root::Cycle,
-            Payer::Unknown => Root::Unknown(lock),
-        };
-        *self.0.roots.entry((root, depth)).or_default() += ns;
+impl Sink for Found {
+    fn needs(&self) -> Needs {
+        CHAINS
     }
 
-    fn passed(&mut self, passed: &Passed) {
-        if let Payer::Hold(hold) = passed.payer {
-            let key = (passed.lock, hold.task, hold.start_ns, passed.to);
-            *self.0.passed.entry(key).or_default() += passed.ns;
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(&Caused { lock, payer, depth, state, ns, .. }) => {
+                let state = state.unwrap_or_default();
+                let root = match payer {
+                    Payer::Hold(hold) => Root::Hold(lock, hold.task, hold.start_ns, state),
+                    Payer::Owner(task) => Root::Owner(lock, task, state),
+                    Payer::Handoff => Root::Handoff(lock),
+                    Payer::Gap => Root::Gap(lock),
+                    Payer::Oneself => Root::Oneself(lock),
+                    Payer::Cycle => Root::Cycle,
+                    Payer::Unknown => Root::Unknown(lock),
+                };
+                *self.0.roots.entry((root, depth)).or_default() += ns;
+            }
+            Item::Passed(passed) => {
+                if let Payer::Hold(hold) = passed.payer {
+                    let key = (passed.lock, hold.task, hold.start_ns, passed.to);
+                    *self.0.passed.entry(key).or_default() += passed.ns;
+                }
+            }
+            Item::Nested(ns) => self.0.nested_ns += ns,
+            _ => {}
         }
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.0.nested_ns += ns;
     }
 }
 
@@ -57,8 +63,9 @@ impl Receiver for Found {
 #[derive(Debug, Default)]
 struct Direct(BTreeMap<(LockId, String, Option<State>), i64>);
 
-impl Receiver for Direct {
-    fn caused(&mut self, caused: &Caused) {
+impl Sink for Direct {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Caused(caused) = item else { return };
         *self.0.entry((caused.lock, name(&caused.payer), caused.state)).or_default() += caused.ns;
     }
 }
@@ -67,17 +74,20 @@ impl Receiver for Direct {
 #[derive(Debug, Default)]
 struct Rooted(BTreeMap<(LockId, String, Option<State>), i64>, i64);
 
-impl Receiver for Rooted {
-    const CHAINS: bool = true;
+impl Sink for Rooted {
+    fn needs(&self) -> Needs {
+        CHAINS
+    }
 
-    fn caused(&mut self, caused: &Caused) {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Caused(caused) = item else { return };
         let payer = name(&caused.payer);
         *self.0.entry((caused.lock, payer, caused.state)).or_default() += caused.ns;
         self.1 = self.1.max(caused.depth.into());
     }
 }
 
-fn run_into<R: Receiver>(events: &[Event], end_ns: i64, is_covered: bool, receiver: R) -> R {
+fn run_into<R: Sink>(events: &[Event], end_ns: i64, is_covered: bool, receiver: R) -> R {
     let (info, locks) = (info(is_covered), context().1);
     let rules = Rules::new(&info, &locks).with_points(vec![0, 0, 1], Vec::new());
     let mut pass = Pass::new(&info, &locks, rules, receiver, All);

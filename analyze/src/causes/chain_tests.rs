@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use trace_format::LockId;
 
 use super::{
-    Caused, Pass, Passed, Receiver,
+    Pass,
     tests::{All, name},
 };
-use crate::{engine::Rules, testing::Parts};
+use crate::{
+    engine::Rules,
+    items::{Caused, Item, Needs, Sink},
+    testing::Parts,
+};
 
 /// Time by root and depth, passed time by lock, payer and next lock, and the time of nested waits.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,23 +23,25 @@ struct Found {
     nested_ns: i64,
 }
 
-impl Receiver for Found {
-    const CHAINS: bool = true;
-
-    fn caused(&mut self, caused: &Caused) {
-        let Caused { lock, payer, depth, waiters, state, ns, .. } = *caused;
-        let (root, state) = (name(&payer), state.map_or("-", |state| state.as_str()));
-        let most = self.waiters.entry((lock, root.clone())).or_default();
-        *most = waiters.max(*most);
-        *self.roots.entry((lock, root, state, depth)).or_default() += ns;
+impl Sink for Found {
+    fn needs(&self) -> Needs {
+        Needs { chains: true, ..Needs::default() }
     }
 
-    fn passed(&mut self, passed: &Passed) {
-        *self.passed.entry((passed.lock, name(&passed.payer), passed.to)).or_default() += passed.ns;
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.nested_ns += ns;
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(&Caused { lock, payer, depth, waiters, state, ns, .. }) => {
+                let (root, state) = (name(&payer), state.map_or("-", |state| state.as_str()));
+                let most = self.waiters.entry((lock, root.clone())).or_default();
+                *most = waiters.max(*most);
+                *self.roots.entry((lock, root, state, depth)).or_default() += ns;
+            }
+            Item::Passed(passed) => {
+                *self.passed.entry((passed.lock, name(&passed.payer), passed.to)).or_default() += passed.ns;
+            }
+            Item::Nested(ns) => self.nested_ns += ns,
+            _ => {}
+        }
     }
 }
 

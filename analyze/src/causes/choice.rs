@@ -8,18 +8,17 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
-    Receiver,
     pass::{Finished, Pass, PassStats},
     queues::WaitChoice,
 };
 use crate::{
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
+    items::{Columns, Hold, Item, Sink, Wait},
 };
 
 /// The outcome of the readings of a trace.
@@ -32,12 +31,12 @@ pub(crate) struct Followed<R> {
     pub(crate) outcome: ReadOutcome,
 }
 
-/// Sends the causes of the waits of the input's filter to a receiver.
+/// Sends the causes of the waits of the input's filter to a sink.
 ///
 /// # Errors
 ///
 /// The trace cannot be read, or lost too much and `allow_loss` is not set.
-pub(crate) fn of_waits<R: Receiver>(
+pub(crate) fn of_waits<R: Sink>(
     input: &Input<'_>,
     allow_loss: bool,
     receiver: impl Fn() -> R,
@@ -58,7 +57,7 @@ pub(crate) fn of_waits<R: Receiver>(
         chosen: Chosen::default(),
         trust: TrustCounter::default(),
     };
-    let outcome = input.run(Detail::All, &mut choosing)?;
+    let outcome = input.run(&mut choosing)?;
     let Choosing { chosen, trust, .. } = choosing;
     let trust = input.trust(trust, &outcome, allow_loss)?;
     let (finished, _) = read(input, receiver(), Counted { chosen, selection, next: 0 })?;
@@ -66,22 +65,20 @@ pub(crate) fn of_waits<R: Receiver>(
 }
 
 /// Reads a trace and sends the causes of all waits for the selected locks to `receiver`.
-pub(crate) fn of_all_waits<R: Receiver>(
-    input: &Input<'_>,
-    receiver: R,
-) -> Result<(R, PassStats), AnalyzeError> {
+pub(crate) fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, PassStats), AnalyzeError> {
     let (finished, _) = read(input, receiver, OfLocks(&input.selection))?;
     Ok((finished.receiver, finished.stats))
 }
 
 /// Follows all rows of a trace. The outcome is that of the selected locks.
-fn read<R: Receiver, C: WaitChoice>(
+fn read<R: Sink, C: WaitChoice>(
     input: &Input<'_>,
     receiver: R,
     choice: C,
 ) -> Result<(Finished<R, C>, ReadOutcome), AnalyzeError> {
+    let columns = receiver.needs().columns.max(Columns::Causes);
     let mut pass = Pass::new(input.trace.info(), input.names.locks(), input.rules(), receiver, choice);
-    let outcome = input.rows(R::DETAIL, |row| pass.push(row))?;
+    let outcome = input.rows(columns, |row| pass.push(row))?;
     let mut finished = pass.end(outcome.end_ns);
     let (counts, deadlocks) = (finished.counts, std::mem::take(&mut finished.deadlocks));
     Ok((finished, ReadOutcome { counts, deadlocks, ..outcome }))
@@ -158,15 +155,20 @@ struct Choosing<'a> {
 }
 
 impl Sink for Choosing<'_> {
-    fn wait_begins(&mut self, wait: &Wait) {
-        let number = self.chosen.push();
-        self.open.insert((wait.lock, wait.task), (number, wait.start_ns));
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::WaitBegins(wait) => {
+                let number = self.chosen.push();
+                self.open.insert((wait.lock, wait.task), (number, wait.start_ns));
+            }
+            Item::Hold(hold) => self.trust.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
     }
+}
 
-    fn hold(&mut self, hold: &Hold) {
-        self.trust.hold(hold);
-    }
-
+impl Choosing<'_> {
     fn wait(&mut self, wait: &Wait) {
         // One of no length counts for nothing, and may leave when the next one has begun.
         let key = (wait.lock, wait.task);

@@ -1,8 +1,8 @@
 //! Causes: the state of the task that pays for a wait, followed through all locks in one pass.
 //!
-//! Events enter in the order of the trace. Parts of waits leave into a [`Receiver`], each with its payer and the payer's state. The
+//! Events enter in the order of the trace. Parts of waits leave into a [`Sink`](crate::items::Sink), each with its payer and the payer's state. The
 //! payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
-//! that the lock word named. If that payer waits for another lock itself, a receiver may have the root of the chain instead, at which
+//! that the lock word named. If that payer waits for another lock itself, a sink may have the root of the chain instead, at which
 //! the payer's payers end. `docs/causes.md` has the definitions.
 //!
 //! Rows of all locks share one clock, the running maximum of their times. Events of equal time are settled when the clock moves, so
@@ -18,11 +18,9 @@ mod choice;
 mod model;
 mod numbers;
 mod pass;
-mod payer;
 #[cfg(test)]
 pub(crate) mod properties;
 mod queues;
-mod receiver;
 mod state;
 mod tasks;
 #[cfg(test)]
@@ -33,7 +31,4 @@ pub(crate) use numbers::Numbers;
 #[cfg(test)]
 use pass::Pass;
 pub(crate) use pass::PassStats;
-pub(crate) use payer::Payer;
-pub(crate) use receiver::Receiver;
-pub use state::State;
-pub(crate) use state::{Caused, Detail, Part as StatePart, Passed};
+pub(crate) use state::Part as StatePart;

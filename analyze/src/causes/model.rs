@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trace_format::{Event, EventKind, LockId, TaskId, TaskState};
 
-use super::State;
 use crate::engine::{Hold, Wait, histories, model::Model};
+use crate::items::State;
 
 /// Charged ns by lock, owner and begin of the hold, and state.
 pub(super) type States = BTreeMap<(LockId, TaskId, i64, State), i64>;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use trace_format::{Event, EventKind, EventRow, LockId, LockRow, RunInfo, run_info::Covers};
 
 use super::{
-    Receiver,
     queues::{Queues, WaitChoice},
     tasks::Tasks,
 };
-use crate::engine::{Counts, Engine, Rules, deadlock::Deadlock};
+use crate::{
+    engine::{Counts, Engine, Rules, deadlock::Deadlock},
+    items::{Item, Sink},
+};
 
 /// Counts of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(crate) struct Pass<R, C> {
     late_rows: u64,
 }
 
-impl<R: Receiver, C: WaitChoice> Pass<R, C> {
+impl<R: Sink, C: WaitChoice> Pass<R, C> {
     /// Returns a pass over a trace with this footer and these locks.
     pub(crate) fn new(info: &RunInfo, locks: &[LockRow], rules: Rules, receiver: R, choice: C) -> Self {
         let is_idle = locks.iter().map(|lock| lock.kind.is_idle()).collect();
@@ -73,7 +75,9 @@ impl<R: Receiver, C: WaitChoice> Pass<R, C> {
     /// Adds a row at the time of the clock.
     #[inline]
     fn add(&mut self, row: &impl EventRow) {
-        self.queues.receiver.row(row);
+        if self.queues.receiver.needs().rows {
+            self.queues.receiver.push(Item::Row(row));
+        }
         if row.kind() == EventKind::Lost {
             self.settle();
             self.queues.end();

@@ -8,12 +8,13 @@ use trace_format::{
     run_info::{SCHED, Source},
 };
 
-use super::{Caused, Pass, Payer, Receiver, model, model::States, tests::All};
+use super::{Pass, model, model::States, tests::All};
 use crate::{
     engine::{
-        Engine, Hold, Intervals, Rules,
+        Engine, Rules,
         histories::{TASKS, context, history, orderly_history, reordered},
     },
+    items::{Intervals, Item, Payer, Sink},
     testing::cases,
 };
 
@@ -25,19 +26,20 @@ struct Found {
     others_ns: i64,
 }
 
-impl Receiver for Found {
-    fn caused(&mut self, caused: &Caused) {
-        match (caused.payer, caused.state) {
-            (Payer::Hold(hold), Some(state)) => {
-                *self.states.entry((caused.lock, hold.task, hold.start_ns, state)).or_default() += caused.ns;
+impl Sink for Found {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(caused) => match (caused.payer, caused.state) {
+                (Payer::Hold(hold), Some(state)) => {
+                    let key = (caused.lock, hold.task, hold.start_ns, state);
+                    *self.states.entry(key).or_default() += caused.ns;
+                }
+                _ => self.others_ns += caused.ns,
+            },
+            Item::Hold(hold) if hold.wait_caused_ns != 0 => {
+                *self.holds.entry((hold.lock, hold.task, hold.start_ns)).or_default() += hold.wait_caused_ns;
             }
-            _ => self.others_ns += caused.ns,
-        }
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        if hold.wait_caused_ns != 0 {
-            *self.holds.entry((hold.lock, hold.task, hold.start_ns)).or_default() += hold.wait_caused_ns;
+            _ => {}
         }
     }
 }
@@ -179,7 +181,7 @@ proptest! {
 
     #[test]
     fn without_off_cpu_rows_a_payer_is_running_or_waiting_between_its_rows(events in orderly_history()) {
-        use super::State::{Lock, Running, Unknown};
+        use crate::items::State::{Lock, Running, Unknown};
         let found = run(&events, end_of(&events), true);
         prop_assert!(found.states.keys().all(|(.., state)| [Lock, Running, Unknown].contains(state)));
     }

@@ -7,12 +7,14 @@
 use trace_format::{EventRow, LockId, TaskId};
 
 use super::{
-    Caused, Detail, Payer, Receiver,
     chains::{Chains, Changes},
     numbers::Numbers,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
-use crate::engine::{Hold, LockPayers, Share, Sink, TryFailure, Wait};
+use crate::{
+    engine::LockPayers,
+    items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, Wait},
+};
 
 mod links;
 
@@ -68,7 +70,7 @@ pub(super) struct Queues<R, C> {
     changes: Changes,
 }
 
-impl<R: Receiver, C: WaitChoice> Queues<R, C> {
+impl<R: Sink, C: WaitChoice> Queues<R, C> {
     pub(super) fn new(receiver: R, choice: C, is_idle: Vec<bool>, is_covered: bool) -> Self {
         Self {
             tasks: Tasks::new(is_covered),
@@ -258,7 +260,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             }
             None => {
                 self.all.push(queue);
-                if R::CHAINS {
+                if self.receiver.needs().chains {
                     self.chains.add_queue();
                 }
                 (self.all.len() - 1) as u32
@@ -271,7 +273,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
     /// Whether anything changed in the nanosecond of the clock.
     #[inline]
     pub(super) fn has_changes(&self) -> bool {
-        !self.unplaced.is_empty() || R::CHAINS && !self.changes.is_empty()
+        !self.unplaced.is_empty() || self.receiver.needs().chains && !self.changes.is_empty()
     }
 
     /// Forgets waits that ended in the nanosecond in which they began.
@@ -290,7 +292,7 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
     fn close(&mut self, queue: u32) {
         self.set_payer(queue, Payer::Gap);
         // Chains may lead to its lock until they are linked again.
-        if R::CHAINS { self.changes.closed.push(queue) } else { self.free.push(queue) }
+        if self.receiver.needs().chains { self.changes.closed.push(queue) } else { self.free.push(queue) }
     }
 
     fn set_payer(&mut self, queue: u32, payer: Payer) {
@@ -315,10 +317,10 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
 
     /// Adds the time of a queue since its last change.
     fn flush(&mut self, queue: u32) {
-        if R::CHAINS {
+        if self.receiver.needs().chains {
             self.chains.flush(queue, self.now_ns);
             self.take_due();
-            if !R::DIRECT {
+            if !self.receiver.needs().direct {
                 return;
             }
         }
@@ -332,13 +334,17 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             Some(task) => {
                 let (from_ns, until_ns) = (since_ns, self.now_ns);
                 let step = Step { lock, payer, depth: 1, from_ns, until_ns, waits, all: waits };
-                let pay = if R::DIRECT { Tasks::pay_direct::<R> } else { Tasks::pay::<R> };
-                pay(&mut self.tasks, task, step, &mut self.receiver);
+                if self.receiver.needs().direct {
+                    self.tasks.pay_direct(task, step, &mut self.receiver);
+                } else {
+                    self.tasks.pay(task, step, &mut self.receiver);
+                }
             }
             None => {
                 let (ns, state, detail) = (ns.saturating_mul(waits), None, Detail::None);
                 let caused = Caused { lock, payer, depth: 1, waiters: waits, state, detail, ns };
-                if R::DIRECT { self.receiver.direct(&caused) } else { self.receiver.caused(&caused) }
+                let is_direct = self.receiver.needs().direct;
+                self.receiver.push(if is_direct { Item::Direct(&caused) } else { Item::Caused(&caused) });
             }
         }
     }
@@ -369,24 +375,31 @@ pub(crate) trait WaitChoice {
     }
 }
 
-impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
-    const SHARES: bool = R::SHARES;
+impl<R: Sink, C: WaitChoice> Sink for Queues<R, C> {
+    #[inline]
+    fn needs(&self) -> Needs {
+        self.receiver.needs()
+    }
 
     #[inline]
-    fn acquired(&mut self, hold: &Hold) {
-        self.receiver.acquired(hold);
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            // Each of the two engines sends it, and the row of the loss was sent.
+            Item::Lost { .. } => return,
+            Item::Hold(hold) => self.choice.hold(hold),
+            _ => {}
+        }
+        self.receiver.push(item);
+        match item {
+            Item::WaitBegins(wait) => self.wait_begins(wait),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
     }
+}
 
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.receiver.share(wait, share);
-    }
-
-    fn try_failed(&mut self, failure: &TryFailure) {
-        self.receiver.try_failed(failure);
-    }
-
+impl<R: Sink, C: WaitChoice> Queues<R, C> {
     fn wait_begins(&mut self, wait: &Wait) {
-        self.receiver.wait_begins(wait);
         let is_selected = self.choice.begins(wait);
         let is_idle = usize::try_from(wait.lock.0).ok().and_then(|at| self.is_idle.get(at)).copied();
         let task = self.tasks.index(wait.task);
@@ -409,7 +422,6 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        self.receiver.wait(wait);
         let index = self.tasks.index(wait.task);
         let waits = &mut self.tasks.get(index).waits;
         let is_it =
@@ -420,9 +432,9 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
                 let Wait { lock, wait_ns: ns, .. } = *wait;
                 let (payer, state, detail) = (Payer::Unknown, None, Detail::None);
                 let caused = Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns };
-                self.receiver.caused(&caused);
-                if R::DIRECT {
-                    self.receiver.direct(&caused);
+                self.receiver.push(Item::Caused(&caused));
+                if self.receiver.needs().direct {
+                    self.receiver.push(Item::Direct(&caused));
                 }
             }
             return;
@@ -448,10 +460,5 @@ impl<R: Receiver, C: WaitChoice> Sink for Queues<R, C> {
             self.by_lock.remove(wait.lock.0);
             self.free_locks.push(of_lock);
         }
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        self.choice.hold(hold);
-        self.receiver.hold(hold);
     }
 }

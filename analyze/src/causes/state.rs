@@ -1,78 +1,8 @@
-//! The states of a task that makes others wait, and the parts of the time between two of its rows.
+//! The parts of the time between two rows of a task that makes others wait, by its state.
 
-use trace_format::{EventKind, EventRow, LockId, StackId, Syscall, TaskState};
+use trace_format::{EventKind, EventRow, TaskState};
 
-use super::Payer;
-use crate::choices::choices;
-
-choices! {
-    /// The state of a task while others wait for it: the first of the list that applies.
-    State, "state" {
-        /// It waits for a lock.
-        Lock = "lock",
-        /// It waits for a condition variable, a semaphore or a barrier.
-        Idle = "idle",
-        /// It is runnable without a CPU: another task took it.
-        Preempted = "preempted",
-        /// It sleeps and signals do not wake it: mostly disk I/O and page faults.
-        Uninterruptible = "uninterruptible",
-        /// It is stopped by a signal or a debugger.
-        Stopped = "stopped",
-        /// It sleeps in any other way.
-        Asleep = "asleep",
-        /// It was woken and waits for a CPU.
-        Ready = "ready",
-        /// It is on a CPU.
-        Running = "running",
-        /// It has no row before or after, or off-CPU time was not recorded.
-        #[default]
-        Unknown = "unknown",
-    }
-}
-
-/// The circumstances of a state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Detail {
-    /// None are known.
-    #[default]
-    None,
-    /// The lock that the task waits for, and the stack of that wait.
-    Lock(LockId, Option<StackId>),
-    /// The system call in which the task left the CPU, and the stack.
-    Asleep(Option<Syscall>, Option<StackId>),
-}
-
-/// Waiting time with one payer in one state; of chains, the payer is the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caused {
-    /// The lock that others wait for. In a cycle, one of its locks.
-    pub(crate) lock: LockId,
-    /// The payer.
-    pub(crate) payer: Payer,
-    /// The number of locks in the chain; 1 if chains are not followed.
-    pub(crate) depth: u32,
-    /// The most waits that had this payer at one time, at any depth.
-    pub(crate) waiters: i64,
-    /// The state of the payer's task; `None` if no task pays.
-    pub(crate) state: Option<State>,
-    /// The circumstances of the state.
-    pub(crate) detail: Detail,
-    /// The time, summed over the waits.
-    pub(crate) ns: i64,
-}
-
-/// Waiting time of which the payer is not the root, because its task waits for another lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passed {
-    /// The lock that others wait for.
-    pub(crate) lock: LockId,
-    /// The payer.
-    pub(crate) payer: Payer,
-    /// The lock that the payer's task waits for.
-    pub(crate) to: LockId,
-    /// The time, summed over the waits.
-    pub(crate) ns: i64,
-}
+use crate::items::{Detail, State};
 
 /// A part of the time between two rows of a task.
 #[derive(Clone, Copy, Debug)]

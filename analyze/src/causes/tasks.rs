@@ -5,7 +5,8 @@
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
-use super::{Caused, Detail, Payer, Receiver, State, numbers::Numbers, state::Part};
+use super::{numbers::Numbers, state::Part};
+use crate::items::{Caused, Detail, Item, Payer, Sink, State};
 
 /// The greatest number of steps of a task. Older ones count as unknown.
 const MAX_STEPS: usize = 1 << 20;
@@ -42,7 +43,7 @@ pub(super) struct Task {
     age: u32,
     is_paying: bool,
     steps: Vec<Step>,
-    /// The same without chains, if a receiver wants both.
+    /// The same without chains, if a sink needs both.
     direct: Vec<Step>,
     /// The wait that chains go through.
     pub(super) link: Link,
@@ -97,11 +98,11 @@ impl Task {
     }
 
     /// Splits the steps by part and forgets them. Returns the time of parts of which only the share off the CPU is known.
-    fn settle<R: Receiver>(&mut self, parts: &[Part; 3], receiver: &mut R) -> i64 {
-        let estimated_ns = settle(&self.steps, parts, |caused| receiver.caused(caused));
+    fn settle(&mut self, parts: &[Part; 3], receiver: &mut impl Sink) -> i64 {
+        let estimated_ns = settle(&self.steps, parts, |caused| receiver.push(Item::Caused(caused)));
         self.steps.clear();
-        if R::DIRECT {
-            settle(&self.direct, parts, |caused| receiver.direct(caused));
+        if !self.direct.is_empty() {
+            settle(&self.direct, parts, |caused| receiver.push(Item::Direct(caused)));
             self.direct.clear();
         }
         estimated_ns
@@ -145,7 +146,7 @@ impl Tasks {
     }
 
     /// Adds the time during which a task paid for this number of waits, up to its next row.
-    pub(super) fn pay<R: Receiver>(&mut self, task: TaskIndex, step: Step, receiver: &mut R) {
+    pub(super) fn pay(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Sink) {
         if self.paying(task).steps.len() == MAX_STEPS {
             self.steps_cut += MAX_STEPS as u64;
             self.settle_unknown(task, receiver);
@@ -154,7 +155,7 @@ impl Tasks {
     }
 
     /// The same for time that is also followed through chains.
-    pub(super) fn pay_direct<R: Receiver>(&mut self, task: TaskIndex, step: Step, receiver: &mut R) {
+    pub(super) fn pay_direct(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Sink) {
         if self.paying(task).direct.len() == MAX_STEPS {
             self.settle_unknown(task, receiver);
         }
@@ -172,10 +173,10 @@ impl Tasks {
 
     /// Settles the time since the last row of a task.
     #[inline]
-    pub(super) fn row<R: Receiver>(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut R) {
+    pub(super) fn row(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut impl Sink) {
         let (age, is_covered) = (self.age, self.is_covered);
         let task = &mut self.all[task as usize];
-        if !task.steps.is_empty() || R::DIRECT && !task.direct.is_empty() {
+        if !task.steps.is_empty() || receiver.needs().direct && !task.direct.is_empty() {
             let parts = match task.waiting() {
                 Some((state, detail)) => Part::whole(i64::MAX, state, detail),
                 None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
@@ -188,7 +189,7 @@ impl Tasks {
     }
 
     /// Settles the time since the last row of every task: no further row follows.
-    pub(super) fn end(&mut self, receiver: &mut impl Receiver) {
+    pub(super) fn end(&mut self, receiver: &mut impl Sink) {
         self.age += 1;
         for task in std::mem::take(&mut self.paying) {
             self.settle_unknown(task, receiver);
@@ -196,7 +197,7 @@ impl Tasks {
         }
     }
 
-    fn settle_unknown<R: Receiver>(&mut self, task: TaskIndex, receiver: &mut R) {
+    fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Sink) {
         let task = &mut self.all[task as usize];
         let (state, detail) = task.waiting().unwrap_or_default();
         task.settle(&Part::whole(i64::MAX, state, detail), receiver);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use trace_format::LockId;
 
-use super::{Caused, Pass, PassStats, Payer, Receiver, State, queues::WaitChoice};
+use super::{Pass, PassStats, queues::WaitChoice};
 use crate::{
-    engine::{Rules, Wait},
+    engine::Rules,
+    items::{Caused, Item, Payer, Sink, State, Wait},
     testing::Parts,
 };
 
@@ -27,9 +28,9 @@ impl WaitChoice for All {
 #[derive(Debug, Default)]
 pub(super) struct Found(pub(super) BTreeMap<(LockId, String, Option<State>), i64>);
 
-impl Receiver for Found {
-    fn caused(&mut self, caused: &Caused) {
-        let Caused { lock, payer, state, ns, .. } = *caused;
+impl Sink for Found {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Caused(&Caused { lock, payer, state, ns, .. }) = item else { return };
         *self.0.entry((lock, name(&payer), state)).or_default() += ns;
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, TaskState};
 
 use super::{Context, Root, step::TaskStart};
-use crate::causes::State;
+use crate::items::State;
 
 /// The content of a path in a nanosecond.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::{
     held::{HeldSet, HeldSets},
     log::{Log, Reader},
 };
-use crate::causes::State;
+use crate::items::State;
 
 /// The number of a task.
 pub(super) type TaskIndex = u32;

@@ -11,9 +11,9 @@ use super::{
     walk::walk_back,
 };
 use crate::{
-    engine::Sink,
     error::AnalyzeError,
-    input::{Detail, Input, ReadOutcome},
+    input::{Input, ReadOutcome},
+    items::Sink,
 };
 
 /// The times of the first and the last row of each task.
@@ -45,7 +45,7 @@ pub(crate) fn walk<S: Sink, P: Path>(
     let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
     let (mut forward, mut in_order) = (Forward::new(&context, &start), InOrder::until(to_ns));
     let each = |batch: &_| in_order.batch(batch, &mut forward);
-    let outcome = input.run_beside(Detail::CausesAndPeers, &mut sink, each)?;
+    let outcome = input.run_beside(&mut sink, each)?;
     in_order.settle(&mut forward);
     let end_ns = in_order.now_ns.max(input.trace.info().clocks_end.monotonic_ns).min(to_ns);
     let (roots, path) = choose(Read { seen: forward.seen(), end_ns, sink, outcome })?;

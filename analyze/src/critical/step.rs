@@ -3,7 +3,7 @@
 use trace_format::{LockId, TaskId, TaskRow};
 
 use super::held::Held;
-use crate::causes::State;
+use crate::items::State;
 
 /// The end of a path: a task and a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

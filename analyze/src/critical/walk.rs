@@ -8,7 +8,7 @@ use super::{
     notes::{Content, Cursor, Link, LinkKind, Note, Place, TaskIndex},
     step::{Part, Path, Root, Step},
 };
-use crate::causes::State;
+use crate::items::State;
 
 /// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their ends.
 pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) -> P {

@@ -9,10 +9,26 @@
 
 use super::{
     counts::Counts,
-    interval::{Charge, Payer, Share, Wait},
     lock_state::{LockState, OpenHold, OpenWait},
-    sink::Sink,
 };
+use crate::items::{Charge, HoldId, Item, Share, Sink, Wait};
+
+/// The payers of the waits of one lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockPayers {
+    /// The hold that pays for all waits except that of its own task.
+    pub(crate) first: Option<HoldId>,
+    /// The hold that pays for the wait of the first hold's task.
+    pub(crate) second: Option<HoldId>,
+    /// Whether the first hold excludes all others.
+    pub(crate) first_excludes: bool,
+    /// Whether no task has the lock.
+    pub(crate) free: bool,
+    /// Whether the source records the holds of this lock.
+    pub(crate) measured: bool,
+    /// Whether a waiting task has a hold of the lock.
+    pub(crate) has_own_waits: bool,
+}
 
 impl LockState {
     /// Advances the clock of the lock to `ts_ns`.
@@ -78,13 +94,13 @@ impl LockState {
             };
         }
         for wait in self.ended.drain(..) {
-            sink.wait(&wait);
+            sink.push(Item::Wait(&wait));
         }
     }
 
     /// Charges all waits for the next `ns`.
-    fn charge<S: Sink>(&mut self, ns: i64, sink: &mut S) {
-        if S::SHARES || self.own_waits > 0 {
+    fn charge(&mut self, ns: i64, sink: &mut impl Sink) {
+        if sink.needs().shares || self.own_waits > 0 {
             return self.charge_each(ns, sink);
         }
         match self.holds.iter_mut().find(|open| !open.superseded) {
@@ -97,8 +113,8 @@ impl LockState {
         }
     }
 
-    fn charge_each<S: Sink>(&mut self, ns: i64, sink: &mut S) {
-        let free = self.is_free();
+    fn charge_each(&mut self, ns: i64, sink: &mut impl Sink) {
+        let (free, shares) = (self.is_free(), sink.needs().shares);
         for open in &mut self.holds {
             open.waiters = 0;
         }
@@ -107,12 +123,12 @@ impl LockState {
                 open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
                 open.waiters += 1;
                 open.hold.max_waiters = open.hold.max_waiters.max(open.waiters);
-                Payer { task: open.hold.task, start_ns: open.hold.start_ns, stack: open.hold.stack }
+                open.hold.id()
             });
             if payer.is_none() {
                 open.gap_from_ns = open.gap_from_ns.saturating_sub(ns);
             }
-            if S::SHARES {
+            if shares {
                 match &mut open.run {
                     Some(share)
                         if share.payer == payer && (share.free == free || share.is_owners(&open.wait)) =>
@@ -142,13 +158,28 @@ impl LockState {
         }
         wait
     }
+
+    /// Returns the payers at `now_ns`, which must be settled.
+    pub(super) fn payers(&self) -> LockPayers {
+        let mut open = self.holds.iter().filter(|open| !open.superseded);
+        let first = open.next();
+        let is_other = |open: &&OpenHold| first.is_some_and(|first| first.hold.task != open.hold.task);
+        LockPayers {
+            first: first.map(|open| open.hold.id()),
+            second: if self.own_waits > 0 { open.find(is_other).map(|open| open.hold.id()) } else { None },
+            first_excludes: first.is_some_and(|first| first.excludes),
+            free: self.is_free(),
+            measured: self.rule.measures_holds,
+            has_own_waits: self.own_waits > 0,
+        }
+    }
 }
 
 impl OpenWait {
     /// Emits the current share.
     fn share(&mut self, sink: &mut impl Sink) {
         if let Some(share) = self.run.take() {
-            sink.share(&self.wait, &share);
+            sink.push(Item::Share(&self.wait, &share));
         }
     }
 }

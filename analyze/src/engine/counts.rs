@@ -2,33 +2,33 @@
 
 /// Counts over all locks of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Waits that began in the trace.
-    pub waits_begun: u64,
+    pub(crate) waits_begun: u64,
     /// Their total length, in ns, where holds are recorded: to their end, or until they were last observed.
-    pub waited_ns: i64,
+    pub(crate) waited_ns: i64,
     /// The part of `waited_ns` during which no other task's hold was open. The rest is charged to holds.
-    pub gap_ns: i64,
+    pub(crate) gap_ns: i64,
     /// Waits in `waits_begun` that began while no hold of another task was open.
-    pub gap_waits: u64,
+    pub(crate) gap_waits: u64,
     /// Waits in `waits_begun` for locks whose holds are not recorded.
-    pub unmeasured_waits: u64,
+    pub(crate) unmeasured_waits: u64,
     /// Waits that are known only from their end and length. They are not in `waits_begun`.
-    pub inferred_waits: u64,
+    pub(crate) inferred_waits: u64,
     /// Ends of waits whose begin was not seen.
-    pub begin_unseen: u64,
+    pub(crate) begin_unseen: u64,
     /// Releases by a task without a hold that no other task's hold explains.
-    pub unpaired_releases: u64,
+    pub(crate) unpaired_releases: u64,
     /// Holds that another task released.
-    pub hand_overs: u64,
+    pub(crate) hand_overs: u64,
     /// Holds whose release was not seen: the owner acquired the lock again after another task had held it.
-    pub releases_unseen: u64,
+    pub(crate) releases_unseen: u64,
     /// Holds whose release is earlier than their acquisition.
-    pub backwards: u64,
+    pub(crate) backwards: u64,
     /// Attempts that found the lock taken and did not wait.
-    pub try_failures: u64,
+    pub(crate) try_failures: u64,
     /// `lost` events.
-    pub losses: u64,
+    pub(crate) losses: u64,
 }
 
 impl Counts {

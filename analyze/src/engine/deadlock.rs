@@ -159,7 +159,8 @@ fn all_behind(edges: &Edges, tasks: impl Iterator<Item = TaskId>) -> BTreeSet<Ta
 mod tests {
     use super::*;
     use crate::{
-        engine::{Engine, Intervals, Rules},
+        engine::{Engine, Rules},
+        items::Intervals,
         testing::Parts,
     };
 

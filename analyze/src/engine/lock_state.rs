@@ -17,10 +17,9 @@ use trace_format::{CallKind, EventRow, LockId, Mode, StackId, TaskId};
 use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
-    interval::{Charge, Hold, HoldState, Outcome, Share, Wait, started},
     rules::{LockRule, Rules},
-    sink::Sink,
 };
+use crate::items::{Charge, Hold, HoldState, Item, Outcome, Share, Sink, Wait, started};
 
 /// The state of a lock on which nothing is open.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +121,13 @@ pub(super) struct Step<'a, E: EventRow, S: Sink> {
 }
 
 impl<E: EventRow, S: Sink> Step<'_, E, S> {
+    #[inline]
+    fn acquired(&mut self, hold: &Hold) {
+        if self.sink.needs().acquired {
+            self.sink.push(Item::Acquired(hold));
+        }
+    }
+
     fn mode(&self) -> Mode {
         self.event.mode().unwrap_or(Mode::Exclusive)
     }
@@ -207,7 +213,7 @@ impl LockState {
         } else {
             step.counts.unmeasured_waits += 1;
         }
-        step.sink.wait_begins(&wait);
+        step.sink.push(Item::WaitBegins(&wait));
         let is_timed = step.event.call() == Some(CallKind::Timed);
         self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None, is_timed });
     }
@@ -223,8 +229,8 @@ impl LockState {
         let waited = self.end_wait(step, Outcome::Acquired);
         if !self.rule.measures(step.mode()) {
             let hold = step.hold(waited);
-            step.sink.acquired(&hold);
-            return step.sink.hold(&hold);
+            step.acquired(&hold);
+            return step.sink.push(Item::Hold(&hold));
         }
         let excludes = self.rule.excludes(step.mode());
         if !self.holds.is_empty() {
@@ -238,7 +244,7 @@ impl LockState {
             } else {
                 open.hold.acquisitions += 1;
                 open.hold.end_ns = step.event.ts_ns();
-                step.sink.acquired(&open.hold);
+                step.acquired(&open.hold);
             }
             return;
         }
@@ -246,7 +252,7 @@ impl LockState {
         // A hold is large: it is made where it stays.
         self.holds.push(OpenHold::new(step.hold(waited), self.now_ns, excludes, self.complete));
         if let Some(open) = self.holds.last() {
-            step.sink.acquired(&open.hold);
+            step.acquired(&open.hold);
         }
     }
 
@@ -350,11 +356,12 @@ impl LockState {
         self.advance(end_ns, counts, sink);
         self.settle(counts, sink);
         for OpenHold { hold, .. } in std::mem::take(&mut self.holds) {
-            sink.hold(&Hold { end_ns: end_ns.max(hold.start_ns), state: hold_state, ..hold });
+            let hold = Hold { end_ns: end_ns.max(hold.start_ns), state: hold_state, ..hold };
+            sink.push(Item::Hold(&hold));
         }
         for open in std::mem::take(&mut self.waits) {
             let wait = self.finished(open, counts, sink);
-            sink.wait(&Wait { outcome, ..wait });
+            sink.push(Item::Wait(&Wait { outcome, ..wait }));
         }
     }
 
@@ -408,7 +415,7 @@ impl LockState {
         if self.rule.measures_holds && open.is_some() && wait.charge == Charge::Unknown {
             self.ended.push(wait);
         } else {
-            step.sink.wait(&wait);
+            step.sink.push(Item::Wait(&wait));
         }
         Waited { contended: true, wait_ns: Some(wait.wait_ns), gap_ns: wait.gap_ns }
     }
@@ -464,10 +471,11 @@ fn complete(hold: &mut Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl S
         hold.end_ns = end_ns;
         hold.state = HoldState::Complete;
     }
-    sink.hold(hold);
+    sink.push(Item::Hold(hold));
 }
 
 fn release_unseen(hold: Hold, end_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
     counts.releases_unseen += 1;
-    sink.hold(&Hold { end_ns: end_ns.max(hold.start_ns), state: HoldState::ReleaseUnseen, ..hold });
+    let hold = Hold { end_ns: end_ns.max(hold.start_ns), state: HoldState::ReleaseUnseen, ..hold };
+    sink.push(Item::Hold(&hold));
 }

@@ -25,25 +25,22 @@ mod counts;
 pub(crate) mod deadlock;
 #[cfg(test)]
 pub(crate) mod histories;
-mod interval;
 mod lock_state;
 #[cfg(test)]
 pub(crate) mod model;
 mod pairing;
-mod payers;
 #[cfg(test)]
 mod properties;
 mod rules;
 mod simple;
-mod sink;
 mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use counts::Counts;
-pub use interval::{Charge, Hold, HoldState, Outcome, Payer, Share, SimpleHold, TryFailure, Wait};
-pub use pairing::Engine;
-pub(crate) use payers::{HoldId, LockPayers};
-pub use rules::Rules;
-pub use sink::{Intervals, Sink};
+pub(crate) use charge::LockPayers;
+pub(crate) use counts::Counts;
+pub(crate) use pairing::Engine;
+pub(crate) use rules::Rules;
 pub(crate) use slots::Stride;
+
+pub(crate) use crate::items::{Charge, Hold, HoldState, Outcome, Share, Sink, TryFailure, Wait};

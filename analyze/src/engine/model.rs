@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId};
 
-use super::{Charge, Counts, Hold, HoldState, Intervals, Outcome, Wait, histories};
+use super::{Counts, histories};
+use crate::items::{Charge, Hold, HoldState, Intervals, Outcome, Wait};
 
 /// Charged ns by lock, waiting task, and owner and begin of the hold; `None` for a hand-off gap.
 pub(super) type Shares = BTreeMap<(LockId, TaskId, Option<(TaskId, i64)>), i64>;

@@ -8,19 +8,18 @@ use std::sync::Arc;
 use trace_format::{EventKind, EventRow, LockId, LockRow, Mode, RunInfo};
 
 use super::{
+    charge::LockPayers,
     counts::Counts,
     deadlock::OpenLocks,
-    interval::{HoldState, Outcome, TryFailure},
     lock_state::{LockState, Step},
-    payers::LockPayers,
     rules::Rules,
-    sink::Sink,
     slots::Slots,
 };
+use crate::items::{HoldState, Item, Outcome, Sink, TryFailure};
 
 /// Turns events into holds and waits.
 #[derive(Debug)]
-pub struct Engine {
+pub(crate) struct Engine {
     rules: Arc<Rules>,
     slots: Slots,
     /// States of locks on which something is open, and free ones.
@@ -32,7 +31,7 @@ pub struct Engine {
 
 impl Engine {
     /// Returns an engine for a whole trace.
-    pub fn new(rules: impl Into<Arc<Rules>>) -> Self {
+    pub(crate) fn new(rules: impl Into<Arc<Rules>>) -> Self {
         Self::of_shard(rules, 1)
     }
 
@@ -45,14 +44,14 @@ impl Engine {
     }
 
     /// Adds the next lock of a recording that goes on, before its first event.
-    pub fn add_lock(&mut self, info: &RunInfo, lock: &LockRow) {
+    pub(crate) fn add_lock(&mut self, info: &RunInfo, lock: &LockRow) {
         let rules = Arc::make_mut(&mut self.rules);
         rules.add_lock(info, lock);
         self.slots.set_locks(rules.locks());
     }
 
     /// Adds the next event of the trace.
-    pub fn push(&mut self, event: &impl EventRow, sink: &mut impl Sink) {
+    pub(crate) fn push(&mut self, event: &impl EventRow, sink: &mut impl Sink) {
         let (kind, ts_ns) = (event.kind(), event.ts_ns());
         if kind == EventKind::Lost {
             return self.lost(ts_ns, event.count().unwrap_or(0), sink);
@@ -134,7 +133,7 @@ impl Engine {
     }
 
     /// Ends the trace at `end_ns`: emits what is still open.
-    pub fn finish(mut self, end_ns: i64, sink: &mut impl Sink) -> Counts {
+    pub(crate) fn finish(mut self, end_ns: i64, sink: &mut impl Sink) -> Counts {
         self.cut(end_ns, HoldState::OpenAtEnd, Outcome::OpenAtEnd, sink);
         self.counts
     }
@@ -142,7 +141,7 @@ impl Engine {
     fn lost(&mut self, ts_ns: i64, count: i64, sink: &mut impl Sink) {
         self.counts.losses += 1;
         self.last_loss_ns = Some(ts_ns);
-        sink.lost(ts_ns, count);
+        sink.push(Item::Lost { ts_ns, count });
         self.cut(ts_ns, HoldState::CutByLoss, Outcome::CutByLoss, sink);
     }
 
@@ -164,6 +163,6 @@ fn try_failed(event: &impl EventRow, counts: &mut Counts, sink: &mut impl Sink) 
     counts.try_failures += 1;
     if let (Some(lock), Some(task)) = (event.lock(), event.task()) {
         let (mode, ts_ns, stack) = (event.mode().unwrap_or(Mode::Exclusive), event.ts_ns(), event.stack());
-        sink.try_failed(&TryFailure { lock, task, mode, ts_ns, stack });
+        sink.push(Item::TryFailed(&TryFailure { lock, task, mode, ts_ns, stack }));
     }
 }

@@ -6,10 +6,11 @@ use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
 use trace_format::{Event, EventKind, LockId, TaskId};
 
 use super::{
-    Counts, Engine, Hold, Intervals, Outcome, Share, Sink, Wait,
+    Counts, Engine,
     histories::{KINDS, end_of, history, orderly_history, reordered, rules},
     model::{Model, Shares},
 };
+use crate::items::{Intervals, Item, Needs, Outcome, Sink};
 
 fn run_into<S: Sink>(events: &[Event], end_ns: i64, mut sink: S) -> (S, Counts) {
     let mut engine = Engine::new(rules());
@@ -51,17 +52,12 @@ struct WithShares {
 }
 
 impl Sink for WithShares {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.intervals.hold(hold);
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::default() }
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        self.intervals.wait(wait);
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Share(wait, share) = item else { return self.intervals.push(item) };
         let payer = share.payer.map(|payer| (payer.task, payer.start_ns));
         *self.shares.entry((wait.lock, wait.task, payer)).or_default() += share.ns;
         *self.by_wait.entry((wait.lock, wait.task, wait.start_ns)).or_default() += share.ns;

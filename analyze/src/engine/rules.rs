@@ -4,7 +4,7 @@ use trace_format::{LockId, LockKind, LockRow, Mode, RunInfo, StackId};
 
 /// The rules for one trace.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// By lock id.
     locks: Vec<LockRule>,
     /// By stack id: the acquisition site of a kernel lock. Equal numbers are equal sites.
@@ -57,7 +57,7 @@ impl LockRule {
 
 impl Rules {
     /// Returns the rules of a trace. A kind of lock that no source lists counts as fully recorded, as in traces made by hand.
-    pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
+    pub(crate) fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
         Self { locks: locks.iter().map(|lock| LockRule::new(info, lock)).collect(), ..Self::default() }
     }
 
@@ -68,12 +68,12 @@ impl Rules {
 
     /// Sets the acquisition sites by stack id. Without them, every stack is a site of its own.
     #[must_use]
-    pub fn with_points(self, kernel_points: Vec<u32>, user_points: Vec<u32>) -> Self {
+    pub(crate) fn with_points(self, kernel_points: Vec<u32>, user_points: Vec<u32>) -> Self {
         Self { kernel_points, user_points, ..self }
     }
 
     /// Whether the source records the length of holds of `lock`.
-    pub fn measures_holds(&self, lock: LockId) -> bool {
+    pub(crate) fn measures_holds(&self, lock: LockId) -> bool {
         self.of(lock).measures_holds
     }
 

@@ -2,25 +2,22 @@
 //! simple.
 //!
 //! An acquisition enters as a [`SimpleStart`], which takes a few words instead of an [`OpenHold`]. If the next event of the lock is its
-//! release, a [`SimpleHold`] leaves. Any other event makes it an ordinary open hold first, so that all other rules know nothing of it.
+//! release, the hold leaves. Any other event makes it an ordinary open hold first, so that all other rules know nothing of it.
 
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 
-use super::{
-    interval::{SimpleHold, started},
-    lock_state::{LockState, OpenHold, SimpleStart},
-    sink::Sink,
-};
+use super::lock_state::{LockState, OpenHold, SimpleStart};
+use crate::items::{Hold, HoldState, Item, Sink, started};
 
 impl LockState {
     /// Begins a simple hold with an acquisition, to which the lock has advanced. Returns false if it may not be simple.
     #[inline]
-    pub(super) fn begin_simple<S: Sink>(
+    pub(super) fn begin_simple(
         &mut self,
         lock: LockId,
         task: TaskId,
         event: &impl EventRow,
-        sink: &mut S,
+        sink: &mut impl Sink,
     ) -> bool {
         let mode = event.mode().unwrap_or(Mode::Exclusive);
         let is_simple = self.holds.is_empty()
@@ -29,12 +26,12 @@ impl LockState {
             && event.wait_ns().is_some_and(|ns| ns <= 0)
             && self.rule.measures(mode)
             && self.rule.excludes(mode)
-            && (self.waits.is_empty() || !S::SHARES && !self.is_waiting(task));
+            && (self.waits.is_empty() || !sink.needs().shares && !self.is_waiting(task));
         if is_simple {
             let stack = event.stack();
             self.simple = Some(SimpleStart { task, stack });
-            if sink.follows_acquired() {
-                sink.acquired(&started(lock, task, self.now_ns, stack));
+            if sink.needs().acquired {
+                sink.push(Item::Acquired(&started(lock, task, self.now_ns, stack)));
             }
         }
         is_simple
@@ -61,7 +58,14 @@ impl LockState {
             self.simple = None;
             self.now_ns = end_ns;
             self.complete = true;
-            sink.simple_hold(&SimpleHold { lock, task, start_ns, end_ns, stack, waiters, owner_changed });
+            sink.push(Item::Hold(&Hold {
+                end_ns,
+                wait_caused_ns: end_ns.saturating_sub(start_ns).saturating_mul(waiters),
+                max_waiters: waiters,
+                owner_changed,
+                state: HoldState::Complete,
+                ..started(lock, task, start_ns, stack)
+            }));
         }
         is_release
     }

@@ -2,8 +2,11 @@
 
 use trace_format::TaskId;
 
-use super::{Charge, Counts, Engine, Hold, HoldState, Intervals, Outcome, Rules, Wait};
-use crate::testing::Parts;
+use super::{Counts, Engine, Rules};
+use crate::{
+    items::{Charge, Hold, HoldState, Intervals, Outcome, Wait},
+    testing::Parts,
+};
 
 /// Returns the intervals of this history, up to 1000 ns.
 fn of(text: &str) -> (Intervals, Counts) {

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use crate::engine::{Share, Wait};
+use crate::items::{Item, Share, Wait};
 
 /// The party that is charged for a part of a wait, see [`blame::Charged`](crate::tables::blame::Charged).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +40,17 @@ pub(super) struct Charges {
 }
 
 impl Charges {
+    /// Receives the shares of waits and their ends.
+    pub(super) fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Share(wait, share) => self.share(wait, share),
+            Item::Wait(wait) => self.end(wait),
+            _ => {}
+        }
+    }
+
     /// Adds a share of a wait that has not ended.
-    pub(super) fn share(&mut self, wait: &Wait, share: &Share) {
+    fn share(&mut self, wait: &Wait, share: &Share) {
         let payee = match (share.payer, wait.owner) {
             (Some(payer), _) => Payee::Hold { task: payer.task, stack: payer.stack },
             // The acquisition of that owner was not recorded, or not yet.
@@ -57,7 +66,7 @@ impl Charges {
     }
 
     /// Moves the shares of this wait to [`ended`](Self::ended).
-    pub(super) fn end(&mut self, wait: &Wait) {
+    fn end(&mut self, wait: &Wait) {
         self.ended = self.open.remove(&(wait.lock, wait.task)).unwrap_or_default();
         if wait.gap_ns.is_none() {
             let payee = wait.owner.map_or(Payee::Unknown, |task| Payee::Owner { task });

@@ -14,10 +14,10 @@ use super::{
     stacks::Stacks,
 };
 use crate::{
-    engine::{Hold, Wait},
     error::AnalyzeError,
     input::Input,
     input::trust::Trust,
+    items::{Hold, Item, Wait},
     output::units,
 };
 
@@ -47,12 +47,14 @@ impl<'w> Firefox<'w> {
 impl Exporter for Firefox<'_> {
     const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
 
-    fn hold(&mut self, hold: &Hold, _input: &Input<'_>) {
-        self.holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold);
-    }
-
-    fn wait(&mut self, wait: &Wait, _input: &Input<'_>) {
-        self.waits.add(wait.wait_ns, *wait);
+    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
+        match item {
+            Item::Hold(hold) if is_selected => {
+                self.holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold);
+            }
+            Item::Wait(wait) if is_selected => self.waits.add(wait.wait_ns, *wait),
+            _ => {}
+        }
     }
 
     fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {

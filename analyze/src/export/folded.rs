@@ -14,16 +14,16 @@ use super::{
     Options,
     charges::{Charges, Payee},
     locktrace,
-    run::{Exporter, Reads},
+    run::Exporter,
     stacks::{Stacks, is_kernel},
 };
 use crate::{
     choices::choices,
-    engine::{Hold, HoldState, Share, Wait},
     error::AnalyzeError,
     input::Input,
     input::names::{self, Names, UNKNOWN, printable},
     input::trust::Trust,
+    items::{Hold, HoldState, Item, Needs, Wait},
 };
 
 #[cfg(test)]
@@ -155,59 +155,20 @@ impl<'w, const COMBINED: bool> Folded<'w, COMBINED> {
 
 impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
     const RANKS: bool = true;
-    const SHARES: bool = COMBINED;
 
-    fn begin(&mut self, _input: &Input<'_>) -> Result<Reads, AnalyzeError> {
-        Ok(if self.of.is_of_events() { Reads::Events } else { Reads::Intervals })
+    fn needs(&self) -> Needs {
+        Needs { shares: COMBINED, rows: self.of.is_of_events(), ..Needs::default() }
     }
 
-    fn event(&mut self, event: &Event, input: &Input<'_>) {
-        if let (Some(lock), Some(task)) = (event.lock, event.task)
-            && let weight @ 1.. = self.of.weight(event)
-        {
-            self.add((lock, task), event.stack, None, weight, &input.names);
-        }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.charges.share(wait, share);
-    }
-
-    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
-        let ns = match self.of {
-            // The length of a lone acquisition is not known.
-            Of::Hold if hold.state != HoldState::AcquisitionOnly => hold.end_ns.saturating_sub(hold.start_ns),
-            Of::WaitCaused => hold.wait_caused_ns,
-            Of::Count if hold.is_credited() => hold.acquisitions,
-            _ => return,
-        };
-        if ns > 0 {
-            self.add((hold.lock, hold.task), hold.stack, None, ns, &input.names);
-        }
-    }
-
-    fn wait_ends(&mut self, wait: &Wait, _input: &Input<'_>) {
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
         if COMBINED {
-            self.charges.end(wait);
+            self.charges.push(item);
         }
-    }
-
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
-        let (of, names) = ((wait.lock, wait.task), &input.names);
-        if COMBINED {
-            let shares = std::mem::take(&mut self.charges.ended);
-            for (payee, ns) in shares.into_iter().filter(|(_, ns)| *ns > 0) {
-                self.add(of, wait.stack, Some(payee), ns, names);
-            }
-        } else {
-            let ns = match self.of {
-                Of::Wait => wait.wait_ns,
-                Of::Blocked => wait.blocked_ns.unwrap_or(0),
-                _ => 0,
-            };
-            if ns > 0 {
-                self.add(of, wait.stack, None, ns, names);
-            }
+        match item {
+            Item::Row(row) => self.event(&row.to_event(), input),
+            Item::Hold(hold) if is_selected => self.hold(hold, input),
+            Item::Wait(wait) if is_selected => self.wait(wait, input),
+            _ => {}
         }
     }
 
@@ -241,6 +202,48 @@ impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
             ));
         }
         Ok((written, notes))
+    }
+}
+
+impl<const COMBINED: bool> Folded<'_, COMBINED> {
+    fn event(&mut self, event: &Event, input: &Input<'_>) {
+        if let (Some(lock), Some(task)) = (event.lock, event.task)
+            && let weight @ 1.. = self.of.weight(event)
+        {
+            self.add((lock, task), event.stack, None, weight, &input.names);
+        }
+    }
+
+    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
+        let ns = match self.of {
+            // The length of a lone acquisition is not known.
+            Of::Hold if hold.state != HoldState::AcquisitionOnly => hold.end_ns.saturating_sub(hold.start_ns),
+            Of::WaitCaused => hold.wait_caused_ns,
+            Of::Count if hold.is_credited() => hold.acquisitions,
+            _ => return,
+        };
+        if ns > 0 {
+            self.add((hold.lock, hold.task), hold.stack, None, ns, &input.names);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        let (of, names) = ((wait.lock, wait.task), &input.names);
+        if COMBINED {
+            let shares = std::mem::take(&mut self.charges.ended);
+            for (payee, ns) in shares.into_iter().filter(|(_, ns)| *ns > 0) {
+                self.add(of, wait.stack, Some(payee), ns, names);
+            }
+        } else {
+            let ns = match self.of {
+                Of::Wait => wait.wait_ns,
+                Of::Blocked => wait.blocked_ns.unwrap_or(0),
+                _ => 0,
+            };
+            if ns > 0 {
+                self.add(of, wait.stack, None, ns, names);
+            }
+        }
     }
 }
 

@@ -14,10 +14,11 @@ use std::{
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
 
-use super::run::{Exporter, Reads};
+use super::run::Exporter;
 use crate::{
     error::AnalyzeError,
     input::{Input, names::Names, trust::Trust},
+    items::{Item, Needs},
     output::safe,
 };
 
@@ -44,13 +45,19 @@ impl Exporter for Locktrace<'_> {
     const RANKS: bool = true;
     const ONE_TRACE: Option<&'static str> = Some("a futex is an address of one process in one trace");
 
-    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
         (self.calls.stacks, self.calls.stack_of) = user_stacks(input.trace)?;
-        Ok(Reads::Events)
+        Ok(())
     }
 
-    fn event(&mut self, event: &Event, input: &Input<'_>) {
-        self.calls.add(event, &input.names);
+    fn needs(&self) -> Needs {
+        Needs { rows: true, ..Needs::default() }
+    }
+
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, _: bool) {
+        if let Item::Row(row) = item {
+            self.calls.add(&row.to_event(), &input.names);
+        }
     }
 
     /// Checks that the trace holds futex calls.

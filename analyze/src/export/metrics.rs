@@ -7,9 +7,9 @@ use std::io::Write;
 
 use super::run::Exporter;
 use crate::{
-    engine::{Hold, Wait},
     error::AnalyzeError,
     input::{Input, trust::Trust},
+    items::{Item, Sink as _},
     metrics::{DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes, write},
 };
 
@@ -37,12 +37,10 @@ impl<'w> Metrics<'w> {
 }
 
 impl Exporter for Metrics<'_> {
-    fn hold(&mut self, hold: &Hold, _input: &Input<'_>) {
-        self.tally.hold(hold);
-    }
-
-    fn wait(&mut self, wait: &Wait, _input: &Input<'_>) {
-        self.tally.wait(wait);
+    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
+        if is_selected {
+            self.tally.push(item);
+        }
     }
 
     fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {

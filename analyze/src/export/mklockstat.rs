@@ -17,10 +17,17 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, Frame, LockId, LockKind, StackId, TaskId};
 
 use super::{
-    run::{Exporter, Reads, failed_attempts},
+    run::{Exporter, failed_attempts},
     stream::Stream,
 };
-use crate::{error::AnalyzeError, input::Input, input::names::Names, input::trust::Trust, output::safe};
+use crate::{
+    error::AnalyzeError,
+    input::Input,
+    input::names::Names,
+    input::trust::Trust,
+    items::{Item, Needs},
+    output::safe,
+};
 
 #[cfg(test)]
 mod tests;
@@ -187,13 +194,19 @@ impl Exporter for Lines<'_> {
     const ONE_TRACE: Option<&'static str> =
         Some("its periods are of one clock and its stacks have the ids of one trace");
 
-    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
         self.stacks = input.trace.stacks()?.into_iter().map(|stack| stack.frames).collect();
-        Ok(Reads::Events)
+        Ok(())
     }
 
-    fn event(&mut self, event: &Event, input: &Input<'_>) {
-        self.periods.add(event, &input.names);
+    fn needs(&self) -> Needs {
+        Needs { rows: true, ..Needs::default() }
+    }
+
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, _: bool) {
+        if let Item::Row(row) = item {
+            self.periods.add(&row.to_event(), &input.names);
+        }
     }
 
     fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {

@@ -13,16 +13,13 @@ use std::{collections::BTreeMap, io::Write};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use super::{
-    Options,
-    run::{Exporter, Reads},
-};
+use super::{Options, run::Exporter};
 use crate::{
     choices::choices,
-    engine::{Hold, Outcome, Wait},
     error::AnalyzeError,
     input::Input,
     input::trust::Trust,
+    items::{Item, Needs, Outcome, Wait},
 };
 
 mod line;
@@ -65,6 +62,8 @@ pub(super) struct OffWakeTime<'a> {
     /// Lines of all traces without their values, and the values.
     lines: BTreeMap<String, u64>,
     notes: Vec<String>,
+    /// Whether the trace that is being read has off-CPU times.
+    reads_rows: bool,
 }
 
 /// The subject of a sum: a task off-CPU and its waker, as ids of one trace.
@@ -86,6 +85,7 @@ impl<'a> OffWakeTime<'a> {
             released: FxHashMap::default(),
             lines: BTreeMap::new(),
             notes: Vec::new(),
+            reads_rows: false,
         }
     }
 
@@ -115,39 +115,31 @@ impl<'a> OffWakeTime<'a> {
 impl Exporter for OffWakeTime<'_> {
     const RANKS: bool = true;
 
-    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
-        if input.has_off_cpu()? {
-            return Ok(Reads::Events);
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
+        self.reads_rows = input.has_off_cpu()?;
+        if self.reads_rows {
+            return Ok(());
         }
         self.note("the trace has no off-CPU times, so waits for locks are written; record with --off-cpu for all off-CPU times");
         if !self.options.states.is_empty() {
             self.note("--state selects off-CPU times, and waits for locks have no state: nothing is left");
         }
-        Ok(Reads::Intervals)
+        Ok(())
     }
 
-    fn event(&mut self, event: &Event, _input: &Input<'_>) {
-        let states = &self.options.states;
-        let (EventKind::OffCpu, Some(task), Some(ns)) = (event.kind, event.task, event.wait_ns) else {
-            return;
-        };
-        if states.is_empty() || event.state.is_some_and(|state| states.contains(&state)) {
-            let (waker, waker_stack) = (event.peer_task, event.peer_stack);
-            self.add(Way { task, stack: event.stack, waker, waker_stack }, ns);
-        }
+    fn needs(&self) -> Needs {
+        Needs { rows: self.reads_rows, ..Needs::default() }
     }
 
-    fn hold_ends(&mut self, hold: &Hold) {
-        self.released.insert(hold.lock, (hold.released_by.unwrap_or(hold.task), hold.end_ns));
-    }
-
-    fn wait(&mut self, wait: &Wait, _input: &Input<'_>) {
-        let has_ended = matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_));
-        if has_ended && self.options.states.is_empty() {
-            // The releaser stands in where the scheduler names no waker.
-            let waker = wait.waker.or_else(|| self.releaser(wait));
-            let (task, stack, waker_stack) = (wait.task, wait.stack, wait.waker_stack);
-            self.add(Way { task, stack, waker, waker_stack }, wait.wait_ns);
+    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
+        match item {
+            Item::Row(row) => self.event(&row.to_event()),
+            Item::Hold(hold) => {
+                let releaser = hold.released_by.unwrap_or(hold.task);
+                self.released.insert(hold.lock, (releaser, hold.end_ns));
+            }
+            Item::Wait(wait) if is_selected => self.wait(wait),
+            _ => {}
         }
     }
 
@@ -190,5 +182,28 @@ impl Exporter for OffWakeTime<'_> {
             writeln!(self.out, "{line} {us}").map_err(AnalyzeError::Write)?;
         }
         Ok((sorted.len() as u64, self.notes))
+    }
+}
+
+impl OffWakeTime<'_> {
+    fn event(&mut self, event: &Event) {
+        let states = &self.options.states;
+        let (EventKind::OffCpu, Some(task), Some(ns)) = (event.kind, event.task, event.wait_ns) else {
+            return;
+        };
+        if states.is_empty() || event.state.is_some_and(|state| states.contains(&state)) {
+            let (waker, waker_stack) = (event.peer_task, event.peer_stack);
+            self.add(Way { task, stack: event.stack, waker, waker_stack }, ns);
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let has_ended = matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_));
+        if has_ended && self.options.states.is_empty() {
+            // The releaser stands in where the scheduler names no waker.
+            let waker = wait.waker.or_else(|| self.releaser(wait));
+            let (task, stack, waker_stack) = (wait.task, wait.stack, wait.waker_stack);
+            self.add(Way { task, stack, waker, waker_stack }, wait.wait_ns);
+        }
     }
 }

@@ -12,12 +12,12 @@ use trace_format::{LockId, LockKind, Mode, TaskId};
 use super::{Options, run::Exporter};
 use crate::{
     choices::choices,
-    engine::{Outcome, Wait},
     error::AnalyzeError,
     input::Input,
     input::filter::Filter,
     input::names::{Names, UNKNOWN, printable},
     input::trust::Trust,
+    items::{Item, Outcome, Wait},
     output::safe,
 };
 
@@ -123,12 +123,11 @@ impl<'a> PerfLock<'a> {
 impl Exporter for PerfLock<'_> {
     const RANKS: bool = true;
 
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
-        // perf counts a wait when it ends.
-        if matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_))
-            && let Some(key) = self.key(wait, &input.names)
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
+        if let Item::Wait(wait) = item
+            && is_selected
         {
-            self.sums.entry(key).or_insert((Sums::default(), wait.lock)).0.add(wait.wait_ns.max(0));
+            self.wait(wait, input);
         }
     }
 
@@ -153,6 +152,17 @@ impl Exporter for PerfLock<'_> {
         self.rows.truncate(self.options.limit.unwrap_or(usize::MAX));
         Table(self.options).write(&self.rows, self.out).map_err(AnalyzeError::Write)?;
         Ok((self.rows.len() as u64, Vec::new()))
+    }
+}
+
+impl PerfLock<'_> {
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        // perf counts a wait when it ends.
+        if matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_))
+            && let Some(key) = self.key(wait, &input.names)
+        {
+            self.sums.entry(key).or_insert((Sums::default(), wait.lock)).0.add(wait.wait_ns.max(0));
+        }
     }
 }
 

@@ -21,11 +21,11 @@ use super::{
     stacks::{Stacks, is_kernel},
 };
 use crate::{
-    engine::{Share, Wait},
     error::AnalyzeError,
     input::Input,
     input::names::{Names, UNKNOWN, printable},
     input::trust::Trust,
+    items::{Item, Needs, Wait},
 };
 
 mod messages;
@@ -118,39 +118,16 @@ impl<'w> Pprof<'w> {
 
 impl Exporter for Pprof<'_> {
     const RANKS: bool = true;
-    const SHARES: bool = true;
 
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.charges.share(wait, share);
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::default() }
     }
 
-    fn wait_ends(&mut self, wait: &Wait, _input: &Input<'_>) {
-        self.charges.end(wait);
-    }
-
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
-        let names = &input.names;
-        let kernel = is_kernel(names, wait.lock);
-        let (class, comm) = (names.class_number(wait.lock), names.comm_number(wait.task));
-        // A wait that ended where it began has no shares.
-        if self.charges.ended.is_empty() {
-            self.charges.ended.push((Payee::Gap, 0));
-        }
-        for (at, (payee, ns)) in self.charges.ended.iter().enumerate() {
-            let holder = match payee {
-                Payee::Hold { task, stack } => Holder::Hold {
-                    point: names.points_number(kernel, *stack),
-                    comm: names.comm_number(*task),
-                },
-                Payee::Owner { task } => Holder::Owner { comm: names.comm_number(*task) },
-                Payee::Handoff => Holder::Handoff,
-                Payee::Gap => Holder::Gap,
-                Payee::Unknown => Holder::Unknown,
-            };
-            let key = Key { stack: wait.stack, kernel, class, comm, holder };
-            let (count, delay) = self.sums.entry(key).or_default();
-            *count += i64::from(at == 0);
-            *delay = delay.saturating_add(*ns);
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
+        self.charges.push(item);
+        match item {
+            Item::Wait(wait) if is_selected => self.wait(wait, input),
+            _ => {}
         }
     }
 
@@ -182,6 +159,34 @@ impl Exporter for Pprof<'_> {
         gzip.write_all(&profile).map_err(AnalyzeError::Write)?;
         gzip.finish().and_then(|out| out.flush()).map_err(AnalyzeError::Write)?;
         Ok((items, Vec::new()))
+    }
+}
+
+impl Pprof<'_> {
+    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+        let names = &input.names;
+        let kernel = is_kernel(names, wait.lock);
+        let (class, comm) = (names.class_number(wait.lock), names.comm_number(wait.task));
+        // A wait that ended where it began has no shares.
+        if self.charges.ended.is_empty() {
+            self.charges.ended.push((Payee::Gap, 0));
+        }
+        for (at, (payee, ns)) in self.charges.ended.iter().enumerate() {
+            let holder = match payee {
+                Payee::Hold { task, stack } => Holder::Hold {
+                    point: names.points_number(kernel, *stack),
+                    comm: names.comm_number(*task),
+                },
+                Payee::Owner { task } => Holder::Owner { comm: names.comm_number(*task) },
+                Payee::Handoff => Holder::Handoff,
+                Payee::Gap => Holder::Gap,
+                Payee::Unknown => Holder::Unknown,
+            };
+            let key = Key { stack: wait.stack, kernel, class, comm, holder };
+            let (count, delay) = self.sums.entry(key).or_default();
+            *count += i64::from(at == 0);
+            *delay = delay.saturating_add(*ns);
+        }
     }
 }
 

@@ -3,80 +3,45 @@
 //! Traces and an [`Exporter`] go in. The runner opens each trace, hands its selected intervals or events to the exporter, counts
 //! what the numbers do not hold, and refuses to rank a trace that lost too much.
 
-use trace_format::{Event, Trace};
+use trace_format::Trace;
 
 use crate::{
-    engine::{Hold, Share, Sink, Wait},
     error::AnalyzeError,
-    input::filter::Filter,
-    input::trust::{Trust, TrustCounter},
-    input::{Detail, Input},
+    input::{
+        Input,
+        filter::Filter,
+        trust::{Trust, TrustCounter},
+    },
+    items::{Item, Needs, Sink},
 };
 
 /// The reason of viewers, see [`Exporter::ONE_TRACE`].
 pub(super) const ONE_CLOCK: &str = "one timeline has one clock";
 
-/// The part of a trace that an exporter reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reads {
-    /// Holds and waits, in the order in which they end.
-    Intervals,
-    /// Events, in the order of the file.
-    Events,
-}
-
-/// An export format: it reads a part of each trace, and writes bytes.
+/// An export format: it receives the items of each trace, and writes bytes.
 pub(super) trait Exporter: Sized {
     /// Whether the order of rows is a ranking. Then a trace that lost too much is refused.
     const RANKS: bool = false;
-    /// Whether the engine divides waits among holders, see [`share`](Self::share).
-    const SHARES: bool = false;
     /// The reason why the format takes one trace only, if it does.
     const ONE_TRACE: Option<&'static str> = None;
 
     /// Begins with a trace.
-    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
         let _ = input;
-        Ok(Reads::Intervals)
+        Ok(())
     }
 
-    /// Takes a selected event.
-    fn event(&mut self, event: &Event, input: &Input<'_>) {
-        let _ = (event, input);
+    /// Returns the items that it needs of the trace: the selected rows, in the order of the file, or else intervals, in the order of their
+    /// ends.
+    fn needs(&self) -> Needs {
+        Needs::default()
     }
 
-    /// Takes a selected hold that has ended.
-    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
-        let _ = (hold, input);
-    }
-
-    /// Takes a selected wait that has ended.
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
-        let _ = (wait, input);
-    }
-
-    /// Is called before [`hold`](Self::hold), and for holds that are not selected, too.
-    fn hold_ends(&mut self, hold: &Hold) {
-        let _ = hold;
-    }
-
-    /// Is called when any wait begins, selected or not.
-    fn wait_begins(&mut self, wait: &Wait, input: &Input<'_>) {
-        let _ = (wait, input);
-    }
-
-    /// Is called before [`wait`](Self::wait), and for waits that are not selected, too.
-    fn wait_ends(&mut self, wait: &Wait, input: &Input<'_>) {
-        let _ = (wait, input);
-    }
-
-    /// Takes the part of any wait that one holder is charged for.
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        let _ = (wait, share);
-    }
+    /// Receives the next item. `is_selected` is about the hold or the wait that ended, or the row.
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool);
 
     /// Whether the output failed, so that the rest of the trace need not be read.
-    fn has_failed(&self) -> bool {
+    fn is_full(&self) -> bool {
         false
     }
 
@@ -126,12 +91,11 @@ pub(super) fn run<E: Exporter>(mut exporter: E, request: Request<'_>) -> Result<
         input.selection.include_idle_futexes();
         let input = &input;
         let mut counter = TrustCounter::default();
-        let read = match exporter.begin(input)? {
-            Reads::Intervals => {
-                let mut sink = Intervals { exporter: &mut exporter, input, counter: &mut counter };
-                input.run(Detail::All, &mut sink)?
-            }
-            Reads::Events => input.events(|event| exporter.event(event, input))?,
+        exporter.begin(input)?;
+        let read = if exporter.needs().rows {
+            input.events(|event| exporter.push(Item::Row(event), input, true))?
+        } else {
+            input.run(&mut Intervals { exporter: &mut exporter, input, counter: &mut counter })?
         };
         trusts.push(input.trust(counter, &read, allow_loss || !E::RANKS)?);
         exporter.end(input)?;
@@ -149,34 +113,27 @@ struct Intervals<'a, E> {
 }
 
 impl<E: Exporter> Sink for Intervals<'_, E> {
-    const SHARES: bool = E::SHARES;
-
-    fn wait_begins(&mut self, wait: &Wait) {
-        self.exporter.wait_begins(wait, self.input);
+    fn needs(&self) -> Needs {
+        self.exporter.needs()
     }
 
-    fn hold(&mut self, hold: &Hold) {
-        self.exporter.hold_ends(hold);
-        if self.input.selection.selects_hold(hold) {
-            self.counter.hold(hold);
-            self.exporter.hold(hold, self.input);
+    fn push(&mut self, item: Item<'_>) {
+        let selection = &self.input.selection;
+        let is_selected = match item {
+            Item::Hold(hold) => selection.selects_hold(hold),
+            Item::Wait(wait) => selection.selects_wait(wait),
+            _ => false,
+        };
+        match item {
+            Item::Hold(hold) if is_selected => self.counter.hold(hold),
+            Item::Wait(wait) if is_selected => self.counter.wait(wait),
+            _ => {}
         }
+        self.exporter.push(item, self.input, is_selected);
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        self.exporter.wait_ends(wait, self.input);
-        if self.input.selection.selects_wait(wait) {
-            self.counter.wait(wait);
-            self.exporter.wait(wait, self.input);
-        }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.exporter.share(wait, share);
-    }
-
-    fn has_enough(&self) -> bool {
-        self.exporter.has_failed()
+    fn is_full(&self) -> bool {
+        self.exporter.is_full()
     }
 }
 

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use super::{names::Names, selection::Selection};
-use crate::engine::{Hold, Sink, Wait};
+use crate::items::{Columns, Item, Needs, Sink};
 
 /// Locks that an error suggests.
 const MAX_SUGGESTIONS: usize = 5;
@@ -30,12 +30,17 @@ impl<'a> WaitSums<'a> {
 }
 
 impl Sink for WaitSums<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) && hold.is_credited() {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        if let Item::Hold(hold) = item
+            && self.selection.selects_hold(hold)
+            && hold.is_credited()
+        {
             let sum = self.by_lock.entry(hold.lock).or_default();
             *sum = hold.wait_ns.map_or(*sum, |ns| Some(sum.unwrap_or(0).saturating_add(ns)));
         }
     }
-
-    fn wait(&mut self, _: &Wait) {}
 }

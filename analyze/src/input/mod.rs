@@ -20,4 +20,4 @@ pub(crate) mod source;
 pub mod trust;
 
 pub(crate) use open::Input;
-pub(crate) use reading::{Detail, ReadOutcome, readers};
+pub(crate) use reading::{ReadOutcome, readers};

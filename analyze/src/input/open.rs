@@ -12,14 +12,15 @@ use super::{
     locks::{LockSelector, TaskSelector, resolve_lock, resolve_task},
     loss,
     names::{self, Names},
-    reading::{Detail, ReadOutcome, Reader, in_order, readers},
+    reading::{ReadOutcome, Reader, in_order, readers},
     selection::Selection,
     source::EventSource,
     trust::{self, Trust, TrustCounter},
 };
 use crate::{
-    engine::{Rules, Sink},
+    engine::Rules,
     error::AnalyzeError,
+    items::{Columns, Sink},
 };
 
 /// One opened trace and the part of it that is selected.
@@ -109,19 +110,19 @@ impl<'a> Input<'a> {
     /// Calls `each` with every event in the window, selected or not, in the order of the file.
     pub(crate) fn rows(
         &self,
-        detail: Detail,
+        columns: Columns,
         each: impl FnMut(&BatchRow<'_>),
     ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().rows(detail, each)
+        self.reader().rows(columns, each)
     }
 
     /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
     pub(crate) fn batches(
         &self,
-        detail: Detail,
+        columns: Columns,
         each: impl FnMut(&Batch, usize),
     ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().batches(detail, each)
+        self.reader().batches(columns, each)
     }
 
     /// Returns the number of row groups.
@@ -153,19 +154,18 @@ impl<'a> Input<'a> {
     }
 
     /// Sends the intervals of the selected locks into `sink`, in the order of the file.
-    pub(crate) fn run(&self, detail: Detail, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().run(self.rules(), detail, sink)
+    pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
+        self.reader().run(self.rules(), sink)
     }
 
-    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, to `each` until it breaks; both in the
-    /// order of the file.
+    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, with the columns of causes and intervals, to `each`
+    /// until it breaks; both in the order of the file.
     pub(crate) fn run_beside(
         &self,
-        detail: Detail,
         sink: &mut impl Sink,
         each: impl FnMut(&Batch) -> ControlFlow<()>,
     ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().run_beside(self.rules(), detail, sink, each)
+        self.reader().run_beside(self.rules(), sink, each)
     }
 
     /// Sends the intervals of the selected locks into `sink`, in the order of the file, until `to_ns` if it is given: later row groups
@@ -177,17 +177,16 @@ impl<'a> Input<'a> {
     ) -> Result<ReadOutcome, AnalyzeError> {
         let mut selection = self.selection.clone();
         selection.window.to_ns = to_ns.or(selection.window.to_ns);
-        Reader { selection: &selection, ..self.reader() }.run(self.rules(), Detail::All, sink)
+        Reader { selection: &selection, ..self.reader() }.run(self.rules(), sink)
     }
 
     /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.
     pub(crate) fn run_apart<S: Sink + Send>(
         &self,
-        detail: Detail,
         readers: usize,
         sink: impl Fn() -> S,
     ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
-        self.reader().run_apart(self.rules(), detail, readers, sink)
+        self.reader().run_apart(self.rules(), readers, sink)
     }
 
     /// Sends the intervals of every input into `readers` sinks of its own, and each sink to `add`, which returns what it counted for
@@ -198,13 +197,13 @@ impl<'a> Input<'a> {
     /// A trace cannot be read, or lost too many events to be ranked and `allow_loss` is not set.
     pub(crate) fn read_all<S: Sink + Send>(
         inputs: &[Self],
-        (detail, readers, allow_loss): (Detail, usize, bool),
+        (readers, allow_loss): (usize, bool),
         sink: impl Fn(usize) -> S,
         mut add: impl FnMut(usize, S) -> TrustCounter,
     ) -> Result<Trust, AnalyzeError> {
         let mut trusts = Vec::new();
         for (at, input) in inputs.iter().enumerate() {
-            let (sinks, outcome) = input.run_apart(detail, readers, || sink(at))?;
+            let (sinks, outcome) = input.run_apart(readers, || sink(at))?;
             let mut counter = TrustCounter::default();
             sinks.into_iter().for_each(|sink| counter.merge(add(at, sink)));
             trusts.push(input.trust(counter, &outcome, allow_loss)?);
@@ -273,7 +272,7 @@ impl<'a> Input<'a> {
     pub(crate) fn all_deadlocks(&self) -> Result<ReadOutcome, AnalyzeError> {
         let selection = self.selection.of_all_locks(self.trace, &self.names)?;
         let reader = Reader { selection: &selection, ..self.reader() };
-        Ok(reader.run_apart(self.rules(), Detail::Times, readers(), || ())?.1)
+        Ok(reader.run_apart(self.rules(), readers(), || ())?.1)
     }
 
     fn describe(&self, outcome: &ReadOutcome) -> Vec<String> {
@@ -302,7 +301,7 @@ pub(super) fn with_suggestions(error: AnalyzeError, trace: &Trace) -> AnalyzeErr
 pub(super) fn busiest_locks(trace: &Trace, lock: Option<LockSelector>) -> Vec<String> {
     let filter = Filter { lock, ..Filter::default() };
     let labels = Input::open(trace, 0, &filter).and_then(|input| {
-        let (sinks, _) = input.run_apart(Detail::Times, readers(), || WaitSums::new(&input.selection))?;
+        let (sinks, _) = input.run_apart(readers(), || WaitSums::new(&input.selection))?;
         Ok(WaitSums::labels(sinks, &input.names))
     });
     labels.unwrap_or_default()

@@ -19,11 +19,12 @@ use trace_format::{Batch, BatchRow, Event, EventRow as _, FormatError};
 
 use crate::{
     engine::{
-        Counts, Engine, Rules, Sink,
+        Counts, Engine, Rules,
         deadlock::{Deadlock, OpenLocks},
     },
     error::AnalyzeError,
     input::{selection::Selection, source::EventSource},
+    items::{Columns, Sink},
 };
 
 mod by_group;
@@ -42,57 +43,6 @@ const AHEAD: usize = 2;
 const MAX_DECODERS: usize = 4;
 /// More readers than this do not help: the busiest lock is the work of one.
 const MAX_READERS: usize = 16;
-
-/// The columns of an event that a sink needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Detail {
-    /// Time, lock, task, stack and length of the wait.
-    Times,
-    /// Also the time that a waiter was blocked or in a run queue.
-    States,
-    /// Also the owner or waker of a waiter, which charges need.
-    Peers,
-    /// All columns.
-    #[default]
-    All,
-    /// The columns by which the payer of a wait is followed. Only for readings of rows.
-    Causes,
-    /// These, and all columns that intervals are made of or paths are followed by. Only for readings of rows.
-    CausesAndPeers,
-    /// The length of the wait alone. Only for readings of rows.
-    Lengths,
-}
-
-impl Detail {
-    fn columns(self) -> &'static [&'static str] {
-        /// In an order in which the columns of each detail are next to each other.
-        const COLUMNS: [&str; 14] = [
-            "syscall",
-            "state",
-            "count",
-            "peer_task_id",
-            "blocked_ns",
-            "mode",
-            "lock_id",
-            "task_id",
-            "stack_id",
-            "call",
-            "wait_ns",
-            "runq_ns",
-            "peer_stack_id",
-            "errno",
-        ];
-        match self {
-            Self::Times => &COLUMNS[5..11],
-            Self::States => &COLUMNS[4..12],
-            Self::Peers => &COLUMNS[3..13],
-            Self::All => &COLUMNS[2..],
-            Self::Causes => &COLUMNS[..11],
-            Self::CausesAndPeers => &COLUMNS[..13],
-            Self::Lengths => &COLUMNS[10..11],
-        }
-    }
-}
 
 /// The outcome of one reading of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,19 +89,19 @@ impl Reader<'_> {
     /// Calls `each` with every event in the window, selected or not, in the order of the file.
     pub(super) fn rows(
         &self,
-        detail: Detail,
+        columns: Columns,
         mut each: impl FnMut(&BatchRow<'_>),
     ) -> Result<ReadOutcome, AnalyzeError> {
-        self.batches(detail, |batch, used| (0..used).for_each(|row| each(&batch.row(row))))
+        self.batches(columns, |batch, used| (0..used).for_each(|row| each(&batch.row(row))))
     }
 
     /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
     pub(super) fn batches(
         &self,
-        detail: Detail,
+        columns: Columns,
         mut each: impl FnMut(&Batch, usize),
     ) -> Result<ReadOutcome, AnalyzeError> {
-        let stats = self.all_batches(detail, |batch, used| {
+        let stats = self.all_batches(columns, |batch, used| {
             each(batch, used);
             if used < batch.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -161,11 +111,11 @@ impl Reader<'_> {
     /// The same with the batches behind the window, until `each` breaks.
     fn all_batches(
         &self,
-        detail: Detail,
+        columns: Columns,
         mut each: impl FnMut(&Batch, usize) -> ControlFlow<()>,
     ) -> Result<ReadStats, AnalyzeError> {
         let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
-        in_order::batches(self.events, detail.columns(), |group, batch| {
+        in_order::batches(self.events, columns.names(), |group, batch| {
             if stats.cut_short {
                 return Ok(each(batch, 0));
             }
@@ -200,14 +150,10 @@ impl Reader<'_> {
     }
 
     /// Sends the intervals into `sink`, in the order of the file, until it has enough.
-    pub(super) fn run(
-        &self,
-        rules: Rules,
-        detail: Detail,
-        sink: &mut impl Sink,
-    ) -> Result<ReadOutcome, AnalyzeError> {
+    pub(super) fn run(&self, rules: Rules, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
+        let columns = sink.needs().columns;
         let shard = Shard::new(Engine::new(rules), sink);
-        let (_, outcome) = self.read(1, detail, |mut chunks| match chunks.pop() {
+        let (_, outcome) = self.read(1, columns, |mut chunks| match chunks.pop() {
             Some(chunks) => vec![shard.read(&chunks, self.selection)],
             None => Vec::new(),
         })?;
@@ -218,12 +164,11 @@ impl Reader<'_> {
     pub(super) fn run_beside(
         &self,
         rules: Rules,
-        detail: Detail,
         sink: &mut impl Sink,
         mut each: impl FnMut(&Batch) -> ControlFlow<()>,
     ) -> Result<ReadOutcome, AnalyzeError> {
         let mut engine = Engine::new(rules);
-        let stats = self.all_batches(detail, |batch, used| {
+        let stats = self.all_batches(Columns::CausesAndPeers, |batch, used| {
             for row in (0..used).map(|index| batch.row(index)) {
                 if row.lock().is_none_or(|lock| self.selection.selects_lock(lock.0)) {
                     engine.push(&row, sink);
@@ -240,14 +185,14 @@ impl Reader<'_> {
     pub(super) fn run_apart<S: Sink + Send>(
         &self,
         rules: Rules,
-        detail: Detail,
         readers: usize,
         sink: impl Fn() -> S,
     ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
         let (rules, readers) = (Arc::new(rules), readers.max(1));
         let shard = |_| Shard::new(Engine::of_shard(Arc::clone(&rules), readers), sink());
         let shards: Vec<Shard<S>> = (0..readers).map(shard).collect();
-        self.read(readers, detail, |chunks| {
+        let columns = shards[0].sink.needs().columns;
+        self.read(readers, columns, |chunks| {
             thread::scope(|scope| {
                 let spawn = |(shard, chunks): (Shard<S>, Chunks)| {
                     scope.spawn(move || shard.read(&chunks, self.selection))
@@ -266,7 +211,7 @@ impl Reader<'_> {
     fn read<S: Sink>(
         &self,
         readers: usize,
-        detail: Detail,
+        columns: Columns,
         read: impl FnOnce(Vec<Chunks>) -> Vec<Shard<S>>,
     ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
         let groups = self.events.row_groups();
@@ -280,7 +225,7 @@ impl Reader<'_> {
                     (0..readers).map(|_| mpsc::sync_channel(AHEAD)).unzip();
                 chunks.iter_mut().zip(receivers).for_each(|(to, from)| to.by_decoder.push(from));
                 let decoder =
-                    Decoder { events: self.events, selection: self.selection, columns: detail.columns() };
+                    Decoder { events: self.events, selection: self.selection, columns: columns.names() };
                 let failure = &failure;
                 scope.spawn(move || decoder.run((first..groups).step_by(decoders), &senders, failure));
             }
@@ -361,7 +306,7 @@ impl<S: Sink> Shard<S> {
         let Rows { batch, rows, stats, losses } = rows;
         for index in rows {
             self.engine.push(&batch.row(index as usize), &mut self.sink);
-            if self.sink.has_enough() {
+            if self.sink.is_full() {
                 // The rest of the batch was not read, so it does not count.
                 let used = index as usize + 1;
                 let mut stats = ReadStats::default();

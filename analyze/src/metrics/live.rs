@@ -2,13 +2,14 @@
 
 use std::io::Write;
 
-use trace_format::{Event, EventKind, LockId, LockRow, RunInfo, Stack, StackId};
+use trace_format::{Event, EventKind, LockRow, RunInfo, Stack, StackId};
 
 use super::{Events, Fill, Series, Syntax, Tally, text};
 use crate::{
-    engine::{Engine, Hold, Rules, Sink, Wait},
+    engine::{Engine, Rules},
     error::AnalyzeError,
     input::names::Names,
+    items::{Item, Sink},
 };
 
 /// The time in which a lock gets its name. Until then its sums are in no series, so that they need not change to another one.
@@ -37,22 +38,12 @@ struct LiveSums {
     idle: Vec<bool>,
 }
 
-impl LiveSums {
-    fn selects(&self, lock: LockId) -> bool {
-        !usize::try_from(lock.0).ok().and_then(|at| self.idle.get(at)).is_some_and(|is_idle| *is_idle)
-    }
-}
-
 impl Sink for LiveSums {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selects(hold.lock) {
-            self.tally.hold(hold);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.selects(wait.lock) {
-            self.tally.wait(wait);
+    fn push(&mut self, item: Item<'_>) {
+        let at = item.lock().and_then(|lock| usize::try_from(lock.0).ok());
+        let is_idle = at.and_then(|at| self.idle.get(at)).is_some_and(|is_idle| *is_idle);
+        if !is_idle {
+            self.tally.push(item);
         }
     }
 }

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, StackId, TaskId};
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, Wait},
     input::names::Names,
+    items::{Hold, HoldState, Item, Outcome, Sink, Wait},
     tables::{
         diff::{self, Align},
         key::{By, RowKey},
@@ -97,15 +97,17 @@ fn positive(ns: i64) -> u128 {
 #[derive(Debug, Default)]
 pub(crate) struct Tally(FxHashMap<(LockId, Option<StackId>), Sums>);
 
+impl Sink for Tally {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.0.entry((hold.lock, hold.stack)).or_default().hold(hold),
+            Item::Wait(wait) => self.0.entry((wait.lock, wait.stack)).or_default().wait(wait),
+            _ => {}
+        }
+    }
+}
+
 impl Tally {
-    pub(crate) fn hold(&mut self, hold: &Hold) {
-        self.0.entry((hold.lock, hold.stack)).or_default().hold(hold);
-    }
-
-    pub(crate) fn wait(&mut self, wait: &Wait) {
-        self.0.entry((wait.lock, wait.stack)).or_default().wait(wait);
-    }
-
     /// Takes the sums of locks that were first seen by `until_ns`, by kind and name.
     pub(crate) fn take_named(&mut self, names: &Names, until_ns: i64) -> Named {
         let mut named = Named::default();

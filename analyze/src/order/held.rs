@@ -9,7 +9,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, StackId, TaskId};
 
-use crate::engine::{Hold, Rules, Sink, Wait};
+use crate::{
+    engine::Rules,
+    items::{Hold, Item, Needs, Sink},
+};
 
 /// A lock that a task holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,25 @@ impl HeldLocks {
 }
 
 impl Sink for HeldLocks {
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, ..Needs::default() }
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) => self.acquired(hold),
+            Item::Hold(hold) => self.remove(hold.task, hold.lock, hold.mode, hold.start_ns),
+            Item::Lost { .. } => {
+                self.by_task.clear();
+                self.holders.clear();
+                self.fresh.clear();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl HeldLocks {
     fn acquired(&mut self, hold: &Hold) {
         let Hold { lock, task, mode, stack, start_ns, .. } = *hold;
         if !self.rules.measures(lock, mode) {
@@ -94,17 +116,5 @@ impl Sink for HeldLocks {
             self.fresh.push((task, new));
         }
         holders.push(task);
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        self.remove(hold.task, hold.lock, hold.mode, hold.start_ns);
-    }
-
-    fn wait(&mut self, _: &Wait) {}
-
-    fn lost(&mut self, _: i64, _: i64) {
-        self.by_task.clear();
-        self.holders.clear();
-        self.fresh.clear();
     }
 }

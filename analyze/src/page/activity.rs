@@ -6,11 +6,7 @@
 use trace_format::{Batch, EventKind, EventRow};
 
 use super::{data::Window, slices::Slices};
-use crate::{
-    error::AnalyzeError,
-    input::{Detail, Input},
-    plot::lanes::busiest_run,
-};
+use crate::{error::AnalyzeError, input::Input, items::Columns, plot::lanes::busiest_run};
 
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;
@@ -29,9 +25,9 @@ impl Activity {
         let mut activity = Self::new(span);
         let selection = &input.selection;
         if selection.is_of_everything() {
-            input.batches(Detail::Lengths, |batch, used| activity.add_all(batch, used))?;
+            input.batches(Columns::Lengths, |batch, used| activity.add_all(batch, used))?;
         } else {
-            input.rows(Detail::Times, |row| activity.add(row, |row| selection.selects_row(row)))?;
+            input.rows(Columns::Times, |row| activity.add(row, |row| selection.selects_row(row)))?;
         }
         Ok(activity)
     }

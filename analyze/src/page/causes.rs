@@ -1,13 +1,10 @@
 //! The part of a page that follows causes: the causes of waits enter, and the holds and waits of all locks. The ends of chains, the parts of
 //! the waits for judged locks, the states of holders, levels and the intervals of windows leave.
 
-use trace_format::EventRow;
-
 use super::{levels::Levels, windows::Keep};
 use crate::{
-    causes::{Caused, Passed, Receiver},
-    engine::{Hold, Sink as _, Wait},
     input::selection::Selection,
+    items::{Item, Needs, Sink},
     tables::{chains, report::RowStates, why},
 };
 
@@ -22,62 +19,37 @@ pub(super) struct Causes<'a> {
     pub(super) keep: Keep,
 }
 
-impl Causes<'_> {
-    fn selects(&self, hold: &Hold) -> bool {
-        self.selection.selects_lock(hold.lock.0) && self.selection.selects_hold(hold)
+impl Sink for Causes<'_> {
+    fn needs(&self) -> Needs {
+        Needs { rows: true, chains: true, direct: true, ..Needs::default() }
+    }
+
+    #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Row(_) => self.why.push(item),
+            Item::Caused(_) | Item::Passed(_) | Item::Nested(_) => self.chains.push(item),
+            Item::Direct(caused) => {
+                self.why.push(Item::Caused(caused));
+                self.states.iter_mut().for_each(|states| states.push(Item::Caused(caused)));
+            }
+            Item::Hold(hold) => {
+                self.why.push(item);
+                self.states.iter_mut().for_each(|states| states.push(item));
+                self.interval(item, self.selection.selects_hold(hold));
+            }
+            Item::Wait(wait) => self.interval(item, self.selection.selects_wait(wait)),
+            _ => {}
+        }
     }
 }
 
-impl Receiver for Causes<'_> {
-    const CHAINS: bool = true;
-    const DIRECT: bool = true;
-
+impl Causes<'_> {
     #[inline]
-    fn row(&mut self, row: &impl EventRow) {
-        self.why.row(row);
-    }
-
-    fn caused(&mut self, caused: &Caused) {
-        self.chains.caused(caused);
-    }
-
-    fn direct(&mut self, caused: &Caused) {
-        self.why.caused(caused);
-        if let Some(states) = &mut self.states {
-            states.caused(caused);
-        }
-    }
-
-    fn passed(&mut self, passed: &Passed) {
-        self.chains.passed(passed);
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.chains.nested(ns);
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        if let Some(states) = &mut self.states {
-            states.hold(hold);
-        }
-        self.plain_holds(std::slice::from_ref(hold));
-    }
-
-    /// Adds holds that nobody waited for: they have no states.
-    fn plain_holds(&mut self, holds: &[Hold]) {
-        holds.iter().for_each(|hold| self.why.hold(hold));
-        for hold in holds {
-            if self.selects(hold) {
-                self.levels.hold(hold);
-                self.keep.hold(hold);
-            }
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_lock(wait.lock.0) && self.selection.selects_wait(wait) {
-            self.levels.wait(wait);
-            self.keep.wait(wait);
+    fn interval(&mut self, item: Item<'_>, is_selected: bool) {
+        if is_selected && item.lock().is_some_and(|lock| self.selection.selects_lock(lock.0)) {
+            self.levels.push(item);
+            self.keep.push(item);
         }
     }
 }

@@ -4,8 +4,8 @@ use trace_format::LockId;
 
 use super::slices::Slices;
 use crate::{
-    engine::{Hold, Sink, Wait},
     input::Input,
+    items::{Item, Sink},
     tables::{by_row::ByRow, key::RowKey},
 };
 
@@ -65,11 +65,11 @@ impl Levels {
 
 impl Sink for Levels {
     #[inline]
-    fn hold(&mut self, hold: &Hold) {
-        self.add(hold.lock, hold.start_ns, hold.end_ns, HELD);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.add(wait.lock, wait.start_ns, wait.end_ns, WAITED);
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.add(hold.lock, hold.start_ns, hold.end_ns, HELD),
+            Item::Wait(wait) => self.add(wait.lock, wait.start_ns, wait.end_ns, WAITED),
+            _ => {}
+        }
     }
 }

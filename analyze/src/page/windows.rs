@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::data::Window;
-use crate::engine::{Charge, Hold, Sink, Wait};
+use crate::items::{Charge, Hold, Item, Sink, Wait};
 
 /// A kept interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,16 @@ impl Keep {
 
 impl Sink for Keep {
     #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl Keep {
     fn hold(&mut self, hold: &Hold) {
         if self.touches(hold.start_ns, hold.end_ns) {
             let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;

@@ -14,7 +14,7 @@ pub use holders::{Bar, Meanwhile};
 use crate::{
     AnalyzeError, Filter,
     causes::{self, Followed},
-    input::{Detail, Input},
+    input::Input,
     plot::overview,
 };
 
@@ -48,7 +48,7 @@ pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
     let Followed { receiver: holders, trust, .. } =
         causes::of_waits(input, true, || holders::Holders::new(&input.names))?;
     let mut pairs = flow::Pairs::new(&input.names, &input.selection);
-    input.run(Detail::Peers, &mut pairs)?;
+    input.run(&mut pairs)?;
     let (tasks, code) = pairs.finish();
     let (locks, sites) = holders.finish();
     Ok(Blame {

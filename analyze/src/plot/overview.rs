@@ -6,8 +6,8 @@ use trace_format::Trace;
 
 use crate::{
     AnalyzeError, Filter,
-    causes::State,
     input::{Input, readers, trust::Trust},
+    items::State,
     output::units,
     tables::{
         gather::{self, Finish as _},

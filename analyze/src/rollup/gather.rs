@@ -19,8 +19,9 @@ use super::{
     sums::FactSums,
 };
 use crate::{
-    engine::{Hold, HoldState, Outcome, Rules, Share, Sink, Wait},
+    engine::Rules,
     input::{Input, trust::TrustCounter},
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     tables::{
         blame::{self, BlameKey, BlameSums, Shares},
         buckets::bucket,
@@ -255,9 +256,25 @@ impl<'a> Gather<'a> {
 }
 
 impl Sink for Gather<'_> {
-    const SHARES: bool = true;
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::columns(Columns::Peers) }
+    }
 
     #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => {
+                self.shares.push(item);
+                self.wait(wait);
+            }
+            Item::Share(..) => self.shares.push(item),
+            _ => {}
+        }
+    }
+}
+
+impl Gather<'_> {
     fn hold(&mut self, hold: &Hold) {
         // The trust block counts no plain holds.
         if hold.is_plain() && self.span.has_all(hold) {
@@ -270,7 +287,6 @@ impl Sink for Gather<'_> {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        self.shares.wait(wait);
         let selection = &self.input.selection;
         if !selection.selects_wait_any_time(wait) {
             return;
@@ -297,9 +313,5 @@ impl Sink for Gather<'_> {
                 of_key.facts.of(period).more.wait_for(ns, measured);
             }
         }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.shares.share(wait, share);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     engine::Rules,
     error::AnalyzeError,
     input::{
-        Detail, Input, readers,
+        Input, readers,
         trust::{Trust, TrustCounter},
     },
     tables::timeline,
@@ -95,7 +95,7 @@ pub(crate) fn of_input(input: &Input<'_>, options: &Options, readers: usize) -> 
     let aligns = Aligns::of(&input.names);
     let sink = |_| Gather::new(input, &rules, &aligns, window, clock, options);
     // The row of the trace has its losses, so a trace that lost much is not refused here: queries leave it out.
-    let how = (Detail::Peers, readers, true);
+    let how = (readers, true);
     let mut gathered = Gathered::default();
     let trust = Input::read_all(std::slice::from_ref(input), how, sink, |_, sink| -> TrustCounter {
         gathered.add(sink)

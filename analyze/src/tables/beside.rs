@@ -1,14 +1,11 @@
-//! Readings that make tables and follow causes: all rows of a trace enter once, the sums of tables and what a receiver made of the causes
-//! leave.
-
-use trace_format::EventRow;
+//! Readings that make tables and follow causes: all rows of a trace enter once, the sums of tables and what a sink made of the causes leave.
 
 use super::gather::{self, Gather};
 use crate::{
-    causes::{self, Caused, Followed, Passed, Receiver},
-    engine::{Hold, Share, Sink, TryFailure, Wait},
+    causes::{self, Followed},
     error::AnalyzeError,
-    input::{Detail, Input, selection::Selection},
+    input::{Input, selection::Selection},
+    items::{Columns, Item, Needs, Sink},
 };
 
 /// Follows the causes of waits for the locks of an input, and gathers from its intervals in the same reading. `readers` read where that would
@@ -17,16 +14,16 @@ use crate::{
 /// # Errors
 ///
 /// The trace cannot be read, or lost too much and `allow_loss` is not set.
-pub(crate) fn follow<G: Gather, R: Receiver>(
+pub(crate) fn follow<G: Gather, R: Sink>(
     (inputs, at): (&[Input<'_>], usize),
     (readers, allow_loss): (usize, bool),
     gather: &mut G,
     receiver: impl Fn(&G) -> R,
 ) -> Result<Followed<R>, AnalyzeError> {
-    let input = &inputs[at];
-    let beside = || Beside::new(&input.selection, gather.sink(at), receiver(gather));
-    let Followed { receiver, stats, trust, outcome } = causes::of_waits(input, allow_loss, beside)?;
-    let (sink, receiver) = receiver.finish();
+    let selection = &inputs[at].selection;
+    let beside = || Beside { selection, sink: gather.sink(at), receiver: receiver(gather) };
+    let followed = causes::of_waits(&inputs[at], allow_loss, beside)?;
+    let Followed { receiver: Beside { sink, receiver, .. }, stats, trust, outcome } = followed;
     // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
     if stats.late_rows == 0 {
         gather.add(at, vec![sink], &outcome)?;
@@ -41,101 +38,22 @@ struct Beside<'a, S, R> {
     selection: &'a Selection,
     sink: S,
     receiver: R,
-    /// Plain holds of selected locks that are not in the sums yet.
-    plain: Vec<Hold>,
 }
 
-/// Plain holds that are added together: few enough to stay in a processor's nearest cache.
-const PLAIN: usize = 64;
-
-impl<'a, S: Sink, R: Receiver> Beside<'a, S, R> {
-    fn new(selection: &'a Selection, sink: S, receiver: R) -> Self {
-        Self { selection, sink, receiver, plain: Vec::with_capacity(PLAIN) }
-    }
-
-    fn finish(mut self) -> (S, R) {
-        self.add_plain();
-        (self.sink, self.receiver)
-    }
-
-    fn add_plain(&mut self) {
-        self.receiver.plain_holds(&self.plain);
-        self.sink.plain_holds(&self.plain);
-        self.plain.clear();
-    }
-
-    /// Sends something of a lock to the sink, if the lock is selected.
+impl<S: Sink, R: Sink> Sink for Beside<'_, S, R> {
     #[inline]
-    fn send(&mut self, lock: i32, send: impl Fn(&mut S)) {
-        if self.selection.selects_lock(lock) {
-            send(&mut self.sink);
+    fn needs(&self) -> Needs {
+        let Needs { acquired, shares, .. } = self.sink.needs();
+        let receiver = self.receiver.needs();
+        let (acquired, shares) = (acquired || receiver.acquired, shares || receiver.shares);
+        Needs { acquired, shares, columns: Columns::CausesAndPeers, ..receiver }
+    }
+
+    #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        self.receiver.push(item);
+        if item.lock().is_some_and(|lock| self.selection.selects_lock(lock.0)) {
+            self.sink.push(item);
         }
-    }
-}
-
-impl<S: Sink, R: Receiver> Receiver for Beside<'_, S, R> {
-    const CHAINS: bool = R::CHAINS;
-    const DIRECT: bool = R::DIRECT;
-    const SHARES: bool = S::SHARES;
-    const DETAIL: Detail = Detail::CausesAndPeers;
-
-    #[inline]
-    fn row(&mut self, row: &impl EventRow) {
-        self.receiver.row(row);
-    }
-
-    fn caused(&mut self, caused: &Caused) {
-        self.receiver.caused(caused);
-    }
-
-    fn direct(&mut self, caused: &Caused) {
-        self.receiver.direct(caused);
-    }
-
-    fn passed(&mut self, passed: &Passed) {
-        self.receiver.passed(passed);
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.receiver.nested(ns);
-    }
-
-    #[inline]
-    fn acquired(&mut self, hold: &Hold) {
-        self.send(hold.lock.0, |sink| sink.acquired(hold));
-    }
-
-    fn wait_begins(&mut self, wait: &Wait) {
-        self.send(wait.lock.0, |sink| sink.wait_begins(wait));
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.send(wait.lock.0, |sink| sink.share(wait, share));
-    }
-
-    fn try_failed(&mut self, failure: &TryFailure) {
-        self.send(failure.lock.0, |sink| sink.try_failed(failure));
-    }
-
-    #[inline]
-    fn hold(&mut self, hold: &Hold) {
-        let is_selected = self.selection.selects_lock(hold.lock.0);
-        if is_selected && hold.is_plain() {
-            self.sink.plain_ended(hold);
-            self.plain.push(*hold);
-            if self.plain.len() == PLAIN {
-                self.add_plain();
-            }
-            return;
-        }
-        self.receiver.hold(hold);
-        if is_selected {
-            self.sink.hold(hold);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.receiver.wait(wait);
-        self.send(wait.lock.0, |sink| sink.wait(wait));
     }
 }

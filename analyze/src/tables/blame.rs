@@ -12,7 +12,7 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome, readers,
+        Input, ReadOutcome, readers,
         trust::{About, Trust, TrustCounter},
     },
     output::{Column, layout::STACK_SEPARATOR},
@@ -114,10 +114,6 @@ pub(crate) fn gather<'a>(
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Shares<'a>;
-
-    fn detail(&self) -> Detail {
-        Detail::Peers
-    }
 
     fn sink(&self, at: usize) -> Shares<'a> {
         Shares::new(self.options.by, &self.inputs[at].names, &self.inputs[at].selection)

@@ -13,12 +13,12 @@ use rustc_hash::FxHashMap;
 use trace_format::Trace;
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input, readers,
+        Input, readers,
         trust::{About, Trust, TrustCounter},
     },
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     output::{Column, Page},
     tables::{
         Table,
@@ -66,7 +66,7 @@ pub(crate) fn of_inputs(
         keys: FxHashMap::default(),
         trust: TrustCounter::default(),
     };
-    let how = (Detail::Times, readers, options.allow_loss);
+    let how = (readers, options.allow_loss);
     let trust = Input::read_all(inputs, how, sink, |at, Counting { keys, trust, .. }| {
         for (key, counted) in keys {
             let row = key.map_or(0, |key| ids.id(at, key, inputs));
@@ -148,6 +148,20 @@ impl Counting<'_> {
 }
 
 impl Sink for Counting<'_> {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl Counting<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold(hold) {
             return;

@@ -10,7 +10,7 @@ use trace_format::Trace;
 use crate::{
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Input,
         trust::{Trust, TrustCounter},
     },
     output::{
@@ -129,7 +129,7 @@ pub(crate) fn of_inputs(
         let mut trust = TrustCounter::default();
         let outcome = match &what {
             What::Events(columns) => out.events(columns, input)?,
-            what => input.run(Detail::All, &mut Intervals { out: &mut out, what, trust: &mut trust })?,
+            what => input.run(&mut Intervals { out: &mut out, what, trust: &mut trust })?,
         };
         stopped |= out.is_full();
         out.failed?;

@@ -17,11 +17,12 @@ use crate::{
     engine::Rules,
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Input,
         filter::Filter,
         readers,
         trust::{About, SelectedCounter, Trust},
     },
+    items::Columns,
     order::{Collector, Found, Lifetimes, Nodes, search},
     output::{Column, Page, column::sort_key},
     tables::{Table, table},
@@ -103,7 +104,7 @@ pub fn order(traces: &[Trace], options: &Options) -> Result<LockOrder, AnalyzeEr
         return Err(AnalyzeError::NoReleases { path: input.trace.paths().events.clone() });
     }
     // Nothing is ranked, so no loss is too much.
-    let how = (Detail::Times, readers(), true);
+    let how = (readers(), true);
     let sink = |at: usize| SelectedCounter::new(&inputs[at].selection);
     let trust = Input::read_all(&inputs, how, sink, |_, counter| counter.trust)?;
     let (mut cycles, mut counts, mut is_cut, mut dropped) = (Vec::new(), CycleCounts::default(), false, 0);
@@ -149,7 +150,7 @@ fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), Analyz
     let nodes = Nodes::new(options.by, &input.names, &rules);
     let selects = |row: &trace_format::Event| input.selection.selects_event(row);
     let mut collector = Collector::new(&input.names, &nodes, Arc::clone(&rules), selects);
-    input.rows(Detail::Times, |row| collector.push(&row.to_event()))?;
+    input.rows(Columns::Times, |row| collector.push(&row.to_event()))?;
     let collected = collector.finish();
     let lifetimes = Lifetimes::of(input.names.tasks());
     Ok((search(&collected, &nodes, &lifetimes, options.length), collected.dropped))

@@ -17,7 +17,7 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         filter::Filter,
         readers,
         trust::{About, Trust, TrustCounter},
@@ -149,10 +149,6 @@ pub(crate) fn gather<'a>(
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Acquisitions<'a>;
-
-    fn detail(&self) -> Detail {
-        Detail::Times
-    }
 
     fn sink(&self, at: usize) -> Acquisitions<'a> {
         Acquisitions::new(self.options.by, self.options.period_ns.max(1), &self.inputs[at])

@@ -11,15 +11,15 @@ use serde::Serialize;
 use trace_format::{Event, EventKind, LockId, StackId, TaskId, Trace};
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Input,
         filter::Filter,
         names::{Names, UNKNOWN, printable},
         selection::Selection,
         trust::{About, Trust, TrustCounter},
     },
+    items::{Hold, HoldState, Item, Outcome, Sink, Wait},
     output::{Column, Kind, column::sort_key, units},
     tables::{Table, cut_column, table::rows_and_trust, trace_column},
 };
@@ -137,7 +137,7 @@ fn processes_of(input: &Input<'_>, allow_loss: bool) -> Result<(Vec<Row>, Trust)
     let Input { names, selection, .. } = input;
     let mut counter =
         ProcessCounter { names, selection, found: BTreeMap::new(), trust: TrustCounter::default() };
-    let outcome = input.run(Detail::All, &mut counter)?;
+    let outcome = input.run(&mut counter)?;
     input.events(|event| counter.event(event))?;
     let ProcessCounter { found, trust, .. } = counter;
     let trust = input.trust(trust, &outcome, allow_loss)?;
@@ -210,6 +210,16 @@ impl ProcessCounter<'_> {
 }
 
 impl Sink for ProcessCounter<'_> {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl ProcessCounter<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.selection.selects_hold(hold) || self.is_idle(hold.lock, hold.stack) {
             return;

@@ -19,7 +19,7 @@ use crate::{
     engine::Rules,
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         filter::Filter,
         readers,
         trust::{About, Trust, TrustCounter},
@@ -143,10 +143,6 @@ pub(crate) fn gather<'a>(
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Filling<'a>;
-
-    fn detail(&self) -> Detail {
-        Detail::Times
-    }
 
     fn sink(&self, at: usize) -> Filling<'a> {
         let periods = (self.period_ns, count(self.span_ns, self.period_ns) - 1);

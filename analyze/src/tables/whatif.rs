@@ -17,7 +17,7 @@ use crate::{
     TextStyle,
     error::AnalyzeError,
     input::{
-        Detail, Input,
+        Input,
         filter::Filter,
         readers,
         trust::{About, SelectedCounter, Trust},
@@ -92,7 +92,7 @@ pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeErro
     let columns = columns(false, has_progress);
     let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
-    let how = (Detail::Times, readers(), options.allow_loss);
+    let how = (readers(), options.allow_loss);
     let sink = |at: usize| SelectedCounter::new(&inputs[at].selection);
     let trust = Input::read_all(&inputs, how, sink, |_, counter| counter.trust)?;
     let (mut replays, mut rows) = (Vec::new(), Vec::new());

@@ -17,7 +17,7 @@ use super::{Table, beside, gather::Gather, table, trace_column, whatif::Change};
 use crate::{
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         filter::Filter,
         readers,
         trust::{About, Trust, TrustCounter},
@@ -132,10 +132,6 @@ pub(crate) fn gather<'a>(inputs: &'a [Input<'a>], options: &'a Options) -> Gathe
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Usage<'a>;
-
-    fn detail(&self) -> Detail {
-        Detail::Peers
-    }
 
     fn sink(&self, at: usize) -> Usage<'a> {
         Usage::new(&self.inputs[at])

@@ -4,21 +4,23 @@
 //! before, and no time passes.
 
 use super::{Queues, WaitChoice};
-use crate::causes::{
-    Caused, Detail, Passed, Payer, Receiver,
-    chains::{Changes, Due, Share},
-    tasks::{Link, Step, Task, TaskIndex},
+use crate::{
+    causes::{
+        chains::{Changes, Due, Share},
+        tasks::{Link, Step, Task, TaskIndex},
+    },
+    items::{Caused, Detail, Item, Passed, Payer, Sink},
 };
 
-impl<R: Receiver, C: WaitChoice> Queues<R, C> {
+impl<R: Sink, C: WaitChoice> Queues<R, C> {
     pub(super) fn changed_task(&mut self, task: TaskIndex) {
-        if R::CHAINS {
+        if self.receiver.needs().chains {
             self.changes.tasks.push(task);
         }
     }
 
     pub(super) fn changed_queue(&mut self, queue: u32) {
-        if R::CHAINS {
+        if self.receiver.needs().chains {
             self.changes.queues.push(queue);
         }
     }
@@ -62,7 +64,8 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
         let Changes { nested, nested_since_ns, .. } = &mut self.changes;
         let since_ns = std::mem::replace(nested_since_ns, self.now_ns);
         if *nested > 0 {
-            self.receiver.nested(self.now_ns.saturating_sub(since_ns).saturating_mul(*nested));
+            let ns = self.now_ns.saturating_sub(since_ns).saturating_mul(*nested);
+            self.receiver.push(Item::Nested(ns));
         }
     }
 
@@ -79,11 +82,12 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
             match share {
                 Share::Passed { to } => {
                     let to = all[to as usize].lock;
-                    receiver.passed(&Passed { lock, payer, to, ns });
+                    receiver.push(Item::Passed(&Passed { lock, payer, to, ns }));
                 }
                 Share::End { depth, all: waiters, is_cycle: true } => {
                     let payer = Payer::Cycle;
-                    receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                    let caused = Caused { lock, payer, depth, waiters, state, detail, ns };
+                    receiver.push(Item::Caused(&caused));
                 }
                 Share::End { depth, all, is_cycle: false } => match task {
                     Some(task) => {
@@ -91,8 +95,8 @@ impl<R: Receiver, C: WaitChoice> Queues<R, C> {
                         tasks.pay(task, step, receiver);
                     }
                     None => {
-                        let waiters = all;
-                        receiver.caused(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                        let caused = Caused { lock, payer, depth, waiters: all, state, detail, ns };
+                        receiver.push(Item::Caused(&caused));
                     }
                 },
             }

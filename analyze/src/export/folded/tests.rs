@@ -9,8 +9,9 @@ use proptest::{prelude::*, test_runner::Config};
 use super::{Of, Unit, frame};
 use crate::{
     AnalyzeError, Filter,
-    engine::{Engine, HoldState, Intervals, histories},
+    engine::{Engine, histories},
     export::{self, Format, Written},
+    items::{HoldState, Intervals},
     tables::blame,
     tables::report::tests::trace_of,
     testing,

@@ -16,12 +16,12 @@ use super::{
     waiting::{HoldStart, Waiting},
 };
 use crate::{
-    engine::{Charge, Hold, HoldState, Outcome, Share, Wait},
     error::AnalyzeError,
-    export::run::{Exporter, ONE_CLOCK, Reads},
+    export::run::{Exporter, ONE_CLOCK},
     input::Input,
     input::names::Names,
     input::trust::Trust,
+    items::{Charge, Hold, HoldState, Item, Needs, Outcome, Wait},
 };
 
 /// Writes holds and waits as slices.
@@ -160,19 +160,51 @@ impl<'w> Perfetto<'w> {
 }
 
 impl Exporter for Perfetto<'_> {
-    const SHARES: bool = true;
     const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
 
-    fn begin(&mut self, input: &Input<'_>) -> Result<Reads, AnalyzeError> {
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
         self.packets.begin(&input.trace.info().clocks_start);
-        Ok(Reads::Intervals)
+        Ok(())
     }
 
-    fn wait_begins(&mut self, wait: &Wait, input: &Input<'_>) {
-        let count = self.waiting.begin(wait);
-        self.count(wait.lock, wait.start_ns, count, input);
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::default() }
     }
 
+    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
+        if let Item::Wait(wait) = item {
+            self.wait_ends(wait, input);
+        }
+        match item {
+            Item::WaitBegins(wait) => {
+                let count = self.waiting.begin(wait);
+                self.count(wait.lock, wait.start_ns, count, input);
+            }
+            Item::Share(wait, share) => self.waiting.share(wait, share),
+            Item::Hold(hold) if is_selected => self.hold(hold, input),
+            Item::Wait(wait) if is_selected => self.wait(wait, input),
+            _ => {}
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.packets.has_failed()
+    }
+
+    fn end(&mut self, _input: &Input<'_>) -> Result<(), AnalyzeError> {
+        let mut left: Vec<(LockId, Released)> = self.released.drain().collect();
+        left.sort_unstable_by_key(|(lock, _)| *lock);
+        left.into_iter().for_each(|(_, released)| self.write_released(released));
+        Ok(())
+    }
+
+    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
+        self.packets.finish()?;
+        Ok((self.items, Vec::new()))
+    }
+}
+
+impl Perfetto<'_> {
     fn wait_ends(&mut self, wait: &Wait, input: &Input<'_>) {
         self.charged = None;
         if let Some((count, charged)) = self.waiting.end(wait) {
@@ -221,25 +253,5 @@ impl Exporter for Perfetto<'_> {
         let track = self.tracks.of(wait.task, span, false, names, &mut self.packets);
         let begin = self.begin_wait(wait, names);
         self.slice(span, track, begin);
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.waiting.share(wait, share);
-    }
-
-    fn has_failed(&self) -> bool {
-        self.packets.has_failed()
-    }
-
-    fn end(&mut self, _input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let mut left: Vec<(LockId, Released)> = self.released.drain().collect();
-        left.sort_unstable_by_key(|(lock, _)| *lock);
-        left.into_iter().for_each(|(_, released)| self.write_released(released));
-        Ok(())
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        self.packets.finish()?;
-        Ok((self.items, Vec::new()))
     }
 }

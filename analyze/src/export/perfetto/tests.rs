@@ -9,8 +9,9 @@ use prost::Message as _;
 use super::messages::{TracePacket, Type};
 use crate::{
     Filter,
-    engine::{Engine, HoldState, Intervals, histories},
+    engine::{Engine, histories},
     export::{self, Format},
+    items::{HoldState, Intervals},
     tables::report::tests::trace_of,
     testing,
 };

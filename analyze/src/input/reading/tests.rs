@@ -6,10 +6,11 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use proptest::{option, prelude::*, test_runner::Config};
 use trace_format::{Event, EventKind};
 
-use super::{Detail, ReadOutcome, ReadStats};
+use super::{ReadOutcome, ReadStats};
 use crate::{
-    engine::{Hold, Intervals, Sink, Wait, histories},
+    engine::histories,
     input::{Input, filter::Filter},
+    items::{Hold, Intervals, Item, Sink},
     tables::report::tests::trace_of,
     testing::TestTrace,
 };
@@ -50,15 +51,15 @@ fn joined(sinks: Vec<Intervals>) -> Intervals {
 struct First(usize, Vec<Hold>);
 
 impl Sink for First {
-    fn hold(&mut self, hold: &Hold) {
-        if !self.has_enough() {
+    fn push(&mut self, item: Item<'_>) {
+        if let Item::Hold(hold) = item
+            && !self.is_full()
+        {
             self.1.push(*hold);
         }
     }
 
-    fn wait(&mut self, _: &Wait) {}
-
-    fn has_enough(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.1.len() >= self.0
     }
 }
@@ -77,8 +78,8 @@ proptest! {
         let filter = Filter { include_idle: true, to_ns, ..Filter::default() };
         let input = open(&test, &filter);
         let mut found = Intervals::default();
-        let one = input.run(Detail::All, &mut found).unwrap();
-        let (sinks, many) = input.run_apart(Detail::All, readers, Intervals::default).unwrap();
+        let one = input.run(&mut found).unwrap();
+        let (sinks, many) = input.run_apart(readers, Intervals::default).unwrap();
         let start_ns = input.selection.start_ns;
         let end = to_ns.and_then(|to| events.iter().position(|event| event.ts_ns >= start_ns + to));
         let mut expected = stats_of(&events[..end.unwrap_or(events.len())]);
@@ -99,8 +100,8 @@ proptest! {
         let filter = Filter { include_idle: true, ..Filter::default() };
         let input = open(&test, &filter);
         let (mut all, mut first) = (Intervals::default(), First(enough, Vec::new()));
-        input.run(Detail::All, &mut all).unwrap();
-        let ReadOutcome { stats, .. } = input.run(Detail::All, &mut first).unwrap();
+        input.run(&mut all).unwrap();
+        let ReadOutcome { stats, .. } = input.run(&mut first).unwrap();
         let count = all.holds.len().min(enough);
         prop_assert_eq!(&first.1[..], &all.holds[..count]);
         let seen = usize::try_from(stats.events).unwrap();
@@ -127,7 +128,7 @@ fn every_reader_reports_the_same_damaged_row_group() {
     let errors: Vec<String> = (1..6)
         .map(|readers| {
             let input = open(&test, &Filter::default());
-            input.run_apart(Detail::All, readers, Intervals::default).map(|_| ()).unwrap_err().to_string()
+            input.run_apart(readers, Intervals::default).map(|_| ()).unwrap_err().to_string()
         })
         .collect();
     assert!(errors[0].contains("row group 1"), "{}", errors[0]);

@@ -6,8 +6,9 @@ use trace_format::{TaskId, Trace};
 
 use super::{Cause, LeftOut, Trust};
 use crate::{
-    engine::{Counts, Hold, HoldState, Outcome, Sink, Wait},
+    engine::Counts,
     input::{names::Names, reading::ReadStats, selection::Selection},
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     output::units,
 };
 
@@ -158,15 +159,15 @@ impl<'a> SelectedCounter<'a> {
 }
 
 impl Sink for SelectedCounter<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.selection.selects_hold(hold) {
-            self.trust.hold(hold);
-        }
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
-            self.trust.wait(wait);
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) if self.selection.selects_hold(hold) => self.trust.hold(hold),
+            Item::Wait(wait) if self.selection.selects_wait(wait) => self.trust.wait(wait),
+            _ => {}
         }
     }
 }

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use crate::{
-    engine::{Hold, Share, Sink, Wait},
     input::{names::Names, selection::Selection},
+    items::{Columns, Item, Needs, Share, Sink, Wait},
     tables::key::{Key, RowKey},
 };
 
@@ -112,10 +112,20 @@ impl<'a> Pairs<'a> {
 }
 
 impl Sink for Pairs<'_> {
-    const SHARES: bool = true;
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::columns(Columns::Peers) }
+    }
 
-    fn hold(&mut self, _: &Hold) {}
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Wait(wait) => self.wait(wait),
+            Item::Share(wait, share) => self.share(wait, share),
+            _ => {}
+        }
+    }
+}
 
+impl Pairs<'_> {
     fn wait(&mut self, wait: &Wait) {
         let shares = self.open.get_mut(&(wait.lock, wait.task)).map(std::mem::take);
         if !self.selection.selects_wait(wait) {

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use crate::{
-    causes::{Caused, Payer, Receiver, State},
     input::names::Names,
+    items::{Item, Payer, Sink, State},
     tables::{
         blame::{By, Charged, label},
         key::{Key, RowKey},
@@ -67,8 +67,9 @@ impl<'a> Holders<'a> {
     }
 }
 
-impl Receiver for Holders<'_> {
-    fn caused(&mut self, caused: &Caused) {
+impl Sink for Holders<'_> {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Caused(caused) = item else { return };
         let names = self.names;
         let class = RowKey::Class(names.class_number(caused.lock));
         let known = Meanwhile::Held(caused.state.unwrap_or_default());

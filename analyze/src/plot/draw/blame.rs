@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    causes::State,
+    items::State,
     output::units,
     plot::blame::{self, Blame, Meanwhile},
 };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    causes::State,
+    items::State,
     output::units,
     plot::{
         blame::Meanwhile,

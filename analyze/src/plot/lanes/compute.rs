@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    engine::{Hold, Share, Sink, Wait},
     input::{Input, filter::Filter, locks::LockSelector},
+    items::{Item, Needs, Sink},
 };
 
 /// The lock, time and resolution of a chart.
@@ -130,20 +130,19 @@ impl<'a> FirstPass<'a> {
 }
 
 impl Sink for FirstPass<'_> {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.counting.hold(hold);
-        self.survey.hold(hold);
-        self.activity.iter_mut().for_each(|activity| activity.hold(hold));
+    fn needs(&self) -> Needs {
+        self.survey.needs()
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        self.survey.wait(wait);
-        self.activity.iter_mut().for_each(|activity| activity.wait(wait));
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.survey.share(wait, share);
+    fn push(&mut self, item: Item<'_>) {
+        self.survey.push(item);
+        match (item, &mut self.activity) {
+            (Item::Hold(hold), activity) => {
+                self.counting.hold(hold);
+                activity.iter_mut().for_each(|activity| activity.hold(hold));
+            }
+            (Item::Wait(wait), Some(activity)) => activity.wait(wait),
+            _ => {}
+        }
     }
 }

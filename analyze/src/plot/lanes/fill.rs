@@ -13,7 +13,7 @@ use super::{
     survey::{Survey, is_measured},
     waiters::WaiterCount,
 };
-use crate::engine::{Hold, HoldState, Outcome, Share, Sink, Wait};
+use crate::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink, Wait};
 
 /// The chart while it is filled.
 #[derive(Debug)]
@@ -137,8 +137,25 @@ impl<'a> Fill<'a> {
 }
 
 impl Sink for Fill<'_> {
-    const SHARES: bool = true;
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::default() }
+    }
 
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            Item::Share(_, share) => self.share(share),
+            Item::Lost { ts_ns, count } if self.grid.clip(ts_ns, ts_ns).is_some() => {
+                let sum = self.losses.entry(self.grid.column_of(ts_ns)).or_default();
+                *sum = sum.saturating_add(count);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Fill<'_> {
     fn hold(&mut self, hold: &Hold) {
         let Some(lane) = self.lane(hold.task) else { return };
         if !is_measured(hold) {
@@ -188,20 +205,13 @@ impl Sink for Fill<'_> {
         }
     }
 
-    fn share(&mut self, _: &Wait, share: &Share) {
+    fn share(&mut self, share: &Share) {
         let Some(payer) = share.payer else { return };
         let end_ns = share.start_ns.saturating_add(share.ns);
         if let (Some(lane), Some(span)) = (self.lane(payer.task), self.clip(share.start_ns, end_ns, false)) {
             self.count(lane, |totals| {
                 totals.caused_ns = totals.caused_ns.saturating_add(span.to_ns - span.from_ns);
             });
-        }
-    }
-
-    fn lost(&mut self, ts_ns: i64, count: i64) {
-        if self.grid.clip(ts_ns, ts_ns).is_some() {
-            let sum = self.losses.entry(self.grid.column_of(ts_ns)).or_default();
-            *sum = sum.saturating_add(count);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    engine::{Charge, Hold, HoldState, Outcome, Payer, Share, SimpleHold, Sink, Wait},
+    items::{Charge, Hold, HoldId, HoldState, Item, Outcome, Share, Sink, Wait, started},
 };
 
 /// The history of a lock.
@@ -92,9 +92,10 @@ impl History {
             for hold in holds[first..].iter().take_while(|hold| hold.start_ns < wait.end_ns) {
                 let (from_ns, to_ns) = (hold.start_ns.max(at_ns), hold.end_ns.min(wait.end_ns));
                 if from_ns < to_ns && hold.task != wait.task {
-                    let payer = Payer { task: hold.task, start_ns: hold.start_ns, stack: None };
+                    let payer = HoldId { stack: None, ..hold.id() };
                     let ns = to_ns.saturating_sub(from_ns);
-                    sink.share(wait, &Share { payer: Some(payer), free: false, start_ns: from_ns, ns });
+                    let share = Share { payer: Some(payer), free: false, start_ns: from_ns, ns };
+                    sink.push(Item::Share(wait, &share));
                     at_ns = to_ns;
                 }
             }
@@ -107,10 +108,10 @@ impl Replay for History {
         let (mut holds, mut waits) = (self.holds.clone(), self.waits.clone());
         holds.sort_by_key(|hold| hold.end_ns);
         waits.sort_by_key(|wait| wait.end_ns);
-        holds.iter().for_each(|hold| sink.hold(hold));
-        waits.iter().for_each(|wait| sink.wait(wait));
+        holds.iter().for_each(|hold| sink.push(Item::Hold(hold)));
+        waits.iter().for_each(|wait| sink.push(Item::Wait(wait)));
         self.shares(&holds, sink);
-        self.losses.iter().for_each(|(ts_ns, count)| sink.lost(*ts_ns, *count));
+        self.losses.iter().for_each(|&(ts_ns, count)| sink.push(Item::Lost { ts_ns, count }));
         let ends = holds.iter().map(|hold| hold.end_ns).chain(waits.iter().map(|wait| wait.end_ns));
         Ok(Replayed { end_ns: ends.max().unwrap_or(0), cut_short: false })
     }
@@ -132,8 +133,8 @@ pub(crate) fn task(id: i32, comm: &str) -> TaskRow {
 }
 
 pub(super) fn hold(task: i32, start_ns: i64, end_ns: i64) -> Hold {
-    let (lock, task) = (LockId(3), TaskId(task));
-    SimpleHold { lock, task, start_ns, end_ns, stack: None, waiters: 0, owner_changed: false }.to_hold()
+    let hold = started(LockId(3), TaskId(task), start_ns, None);
+    Hold { end_ns, state: HoldState::Complete, ..hold }
 }
 
 pub(super) fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {

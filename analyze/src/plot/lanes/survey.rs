@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use trace_format::TaskId;
 
 use super::chart::{LockContext, MAX_LANES, MAX_SITES};
-use crate::engine::{Hold, HoldState, Outcome, Share, Sink, Wait};
+use crate::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
 
 /// The times of each thread and each site, and the span of all of them.
 #[derive(Debug)]
@@ -95,8 +95,26 @@ pub(super) fn is_measured(hold: &Hold) -> bool {
 }
 
 impl Sink for Survey<'_> {
-    const SHARES: bool = true;
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::default() }
+    }
 
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => {
+                let open = wait.outcome == Outcome::OpenAtEnd;
+                if let Some((rank, ns)) = self.add(wait.task, wait.start_ns, wait.end_ns, open) {
+                    rank.wait_ns = rank.wait_ns.saturating_add(ns);
+                }
+            }
+            Item::Share(_, share) => self.share(share),
+            _ => {}
+        }
+    }
+}
+
+impl Survey<'_> {
     fn hold(&mut self, hold: &Hold) {
         let end_ns = if is_measured(hold) { hold.end_ns } else { hold.start_ns };
         let open = hold.state == HoldState::OpenAtEnd;
@@ -106,14 +124,7 @@ impl Sink for Survey<'_> {
         *sum = sum.saturating_add(ns);
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        let open = wait.outcome == Outcome::OpenAtEnd;
-        if let Some((rank, ns)) = self.add(wait.task, wait.start_ns, wait.end_ns, open) {
-            rank.wait_ns = rank.wait_ns.saturating_add(ns);
-        }
-    }
-
-    fn share(&mut self, _: &Wait, share: &Share) {
+    fn share(&mut self, share: &Share) {
         let part = self.part(share.start_ns, share.start_ns.saturating_add(share.ns));
         if let (Some(payer), Some((from_ns, to_ns))) = (share.payer, part) {
             let rank = self.threads.entry(payer.task).or_default();

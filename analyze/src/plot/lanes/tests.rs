@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    engine::{Outcome, Sink},
+    items::{Item, Outcome, Sink},
     testing::Parts,
 };
 
@@ -215,8 +215,8 @@ fn a_million_holds_keep_their_time_in_bounded_memory() {
             for turn in 0..1_000_000_i64 {
                 let task = i32::try_from(turn % 8).unwrap();
                 let start = turn * 1_000;
-                sink.wait(&wait(task, (start - 5_000).max(0), start));
-                sink.hold(&hold(task, start, start + 100 + turn % 7));
+                sink.push(Item::Wait(&wait(task, (start - 5_000).max(0), start)));
+                sink.push(Item::Hold(&hold(task, start, start + 100 + turn % 7)));
             }
             Ok(Replayed { end_ns: 1_000_000_000, cut_short: false })
         }

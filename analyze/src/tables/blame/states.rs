@@ -13,13 +13,14 @@ use trace_format::{LockId, StackId, Trace};
 use super::{By, Charged, NOBODY_WAITED, Options, Totals, naming::label, ranking::totals, write_estimated};
 use crate::{
     TextStyle,
-    causes::{self, Caused, Detail, Followed, Payer, Receiver},
+    causes::{self, Followed},
     error::AnalyzeError,
     input::{
         Input,
         names::{Names, UNKNOWN, printable},
         trust::{About, Trust},
     },
+    items::{Detail, Item, Payer, Sink},
     output::{Column, layout::STACK_SEPARATOR, units},
     tables::{
         Table,
@@ -36,7 +37,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-pub use crate::causes::State;
+pub use crate::items::State;
 
 /// The number of functions of a stack at which a task left the CPU.
 pub(in crate::tables) const FRAMES: usize = 2;
@@ -144,8 +145,9 @@ struct Found<'a> {
     sums: FxHashMap<StateKey, i64>,
 }
 
-impl Receiver for Found<'_> {
-    fn caused(&mut self, caused: &Caused) {
+impl Sink for Found<'_> {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Caused(caused) = item else { return };
         let (charged, holder) = match caused.payer {
             Payer::Hold(hold) => (Charged::Hold, hold.stack),
             Payer::Owner(_) => (Charged::Owner, None),

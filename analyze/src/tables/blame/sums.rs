@@ -10,8 +10,8 @@ use trace_format::{LockId, StackId, TaskId};
 
 use super::{By, Charged};
 use crate::{
-    engine::{Hold, Outcome, Share, Sink, Wait},
     input::{names::Names, selection::Selection, trust::TrustCounter},
+    items::{Columns, Item, Needs, Outcome, Share, Sink, Wait},
     tables::{
         frame::{Sums as _, sums},
         spans::Periods,
@@ -131,15 +131,21 @@ fn one(ns: i64) -> BlameSums {
 }
 
 impl Sink for Shares<'_> {
-    const SHARES: bool = true;
-
-    fn hold(&mut self, hold: &Hold) {
-        self.trust.hold(hold);
+    fn needs(&self) -> Needs {
+        Needs { shares: true, ..Needs::columns(Columns::Peers) }
     }
 
-    /// They have neither waits nor an end that was not seen.
-    fn plain_holds(&mut self, _: &[Hold]) {}
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.trust.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            Item::Share(wait, share) => self.share(wait, share),
+            _ => {}
+        }
+    }
+}
 
+impl Shares<'_> {
     fn wait(&mut self, wait: &Wait) {
         let Self { sums, open, latest, of_latest, .. } = self;
         let id = (wait.lock, wait.task);

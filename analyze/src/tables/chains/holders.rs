@@ -17,14 +17,13 @@ use super::{
 };
 use crate::{
     TextStyle,
-    causes::{Caused, Passed, Payer, Receiver},
-    engine::HoldId,
     error::AnalyzeError,
     input::{
         Input,
         names::Names,
         trust::{About, Trust},
     },
+    items::{Caused, HoldId, Item, Needs, Passed, Payer, Sink},
     output::Column,
     tables::{
         Table,
@@ -139,9 +138,22 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Receiver for Found<'_> {
-    const CHAINS: bool = true;
+impl Sink for Found<'_> {
+    fn needs(&self) -> Needs {
+        Needs { chains: true, ..Needs::default() }
+    }
 
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(caused) => self.caused(caused),
+            Item::Passed(passed) => self.passed(passed),
+            Item::Nested(ns) => self.totals.add_nested(ns),
+            _ => {}
+        }
+    }
+}
+
+impl Found<'_> {
     fn caused(&mut self, caused: &Caused) {
         self.totals.add(caused);
         let Caused { lock, payer: Payer::Hold(hold), depth, ns, .. } = *caused else { return };
@@ -155,10 +167,6 @@ impl Receiver for Found<'_> {
         let Passed { lock, payer: Payer::Hold(hold), to, ns } = *passed else { return };
         let sums = HolderSums { wait_caused_ns: ns, passed_ns: ns, ..HolderSums::default() };
         self.add(lock, hold, Some(to), &sums);
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.totals.add_nested(ns);
     }
 }
 

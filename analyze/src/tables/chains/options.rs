@@ -1,8 +1,8 @@
 //! The options of the tables of chains, and the words for the ends of chains.
 
 use crate::{
-    causes::Payer,
     choices::choices,
+    items::Payer,
     tables::{key, options},
 };
 

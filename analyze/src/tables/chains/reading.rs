@@ -4,9 +4,10 @@ use trace_format::Trace;
 
 use super::{options::Options, totals::Totals};
 use crate::{
-    causes::{self, Followed, PassStats, Receiver},
+    causes::{self, Followed, PassStats},
     error::AnalyzeError,
     input::{Input, trust::Trust},
+    items::Sink,
     tables::blame::states::FRAMES,
 };
 
@@ -17,7 +18,7 @@ pub(crate) fn open<'a>(traces: &'a [Trace], options: &Options) -> Result<Vec<Inp
 
 /// Reads every trace into a receiver of its own, which learns whether the states of tasks were recorded, and sends that to `add`, which
 /// returns its totals.
-pub(super) fn read<'i, 't, R: Receiver>(
+pub(super) fn read<'i, 't, R: Sink>(
     inputs: &'i [Input<'t>],
     allow_loss: bool,
     receiver: impl Fn(&'i Input<'t>, bool) -> R,

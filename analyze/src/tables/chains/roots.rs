@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{
     TextStyle,
-    causes::{Caused, Detail, Payer, Receiver, State},
     error::AnalyzeError,
     input::{
         Input,
         names::Names,
         trust::{About, Trust},
     },
+    items::{Caused, Detail, Item, Needs, Payer, Sink, State},
     output::Column,
     tables::{
         Table,
@@ -189,19 +189,27 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Receiver for Found<'_> {
-    const CHAINS: bool = true;
+impl Sink for Found<'_> {
+    fn needs(&self) -> Needs {
+        Needs { chains: true, ..Needs::default() }
+    }
 
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(caused) => self.caused(caused),
+            Item::Nested(ns) => self.totals.add_nested(ns),
+            _ => {}
+        }
+    }
+}
+
+impl Found<'_> {
     fn caused(&mut self, caused: &Caused) {
         self.totals.add(caused);
         let Caused { depth, waiters: max_waiters, ns: root_wait_ns, .. } = *caused;
         let direct_ns = if depth == 1 { root_wait_ns } else { 0 };
         let sums = RootSums { root_wait_ns, direct_ns, deepest: depth.into(), max_waiters };
         self.sums.entry(self.key(caused)).or_default().merge(&sums);
-    }
-
-    fn nested(&mut self, ns: i64) {
-        self.totals.add_nested(ns);
     }
 }
 

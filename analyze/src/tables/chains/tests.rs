@@ -6,8 +6,9 @@ use trace_format::Mode;
 use super::{By, Options, Root, holders, roots};
 use crate::{
     Filter,
-    causes::{State, properties},
+    causes::properties,
     engine::histories,
+    items::State,
     output::Format::{Csv, Json, Text},
     tables::{blame, report::tests::trace_of},
     testing::{self, cases, trace, written},

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::options::Root;
 use crate::{
     TextStyle,
-    causes::Caused,
+    items::Caused,
     output::units,
     tables::blame::{waited, write_estimated, write_sum},
 };

@@ -5,8 +5,8 @@ use trace_format::LockId;
 
 use super::totals::Parts;
 use crate::{
-    causes::State,
     critical::{Part, Path, Step},
+    items::State,
 };
 
 /// The sums of a path.

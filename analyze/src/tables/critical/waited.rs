@@ -4,8 +4,8 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use crate::{
-    engine::{Hold, Sink, Wait},
     input::{selection::Selection, trust::SelectedCounter},
+    items::{Item, Sink},
 };
 
 /// The selected waits by lock, in ns, and the counts of the trust block.
@@ -21,13 +21,11 @@ impl<'a> Waited<'a> {
 }
 
 impl Sink for Waited<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        self.counter.hold(hold);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.counter.wait(wait);
-        if self.counter.selection.selects_wait(wait) {
+    fn push(&mut self, item: Item<'_>) {
+        self.counter.push(item);
+        if let Item::Wait(wait) = item
+            && self.counter.selection.selects_wait(wait)
+        {
             let ns = self.by_lock.entry(wait.lock).or_default();
             *ns = ns.saturating_add(wait.wait_ns);
         }

@@ -10,15 +10,15 @@ use super::{
     periods::{Filling, Periods, Spans},
 };
 use crate::{
-    engine::{Hold, HoldState, Outcome, Sink, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         names::{self, Names, Point},
         readers,
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     tables::{
         by_pair::ByPair,
         by_row::ByRow,
@@ -159,10 +159,6 @@ impl Finish for Gathered<'_> {
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Gathering<'a>;
-
-    fn detail(&self) -> Detail {
-        Detail::Times
-    }
 
     fn sink(&self, at: usize) -> Gathering<'a> {
         let Input { names, selection, .. } = &self.inputs[at];
@@ -315,6 +311,20 @@ impl Gathering<'_> {
 }
 
 impl Sink for Gathering<'_> {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl Gathering<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.selection.selects_hold(hold) {
             return;

@@ -5,8 +5,9 @@ use proptest::{prelude::*, test_runner::Config};
 use super::{Options, RowKind, Written, write};
 use crate::{
     Filter,
-    engine::{Engine, Intervals, histories},
+    engine::{Engine, histories},
     input::trust::Trust,
+    items::Intervals,
     output::Field,
     tables::report::tests::trace_of,
     testing::{self, KeptRows},

@@ -13,9 +13,9 @@ use super::{
     waits,
 };
 use crate::{
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
     input::{Input, ReadOutcome, selection::Selection, trust::TrustCounter},
+    items::{Hold, Item, Sink, Wait},
     output::{Cell, Column, RowTest, Rows, column::sort_key},
 };
 
@@ -132,6 +132,20 @@ pub(super) struct Intervals<'a, 'b> {
 }
 
 impl Sink for Intervals<'_, '_> {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.is_full()
+    }
+}
+
+impl Intervals<'_, '_> {
     fn hold(&mut self, hold: &Hold) {
         // An interval that is open only because reading stops is not a row.
         if self.out.is_full() || !self.out.selection.selects_hold(hold) {
@@ -153,9 +167,5 @@ impl Sink for Intervals<'_, '_> {
             let row = waits::row(wait, &mut self.out.rows);
             self.out.write(columns, &row);
         }
-    }
-
-    fn has_enough(&self) -> bool {
-        self.out.is_full()
     }
 }

@@ -4,8 +4,8 @@ use trace_format::{LockId, LockKind, StackId, Syscall, TaskId};
 
 use super::by::By;
 use crate::{
-    engine::{Hold, SimpleHold, TryFailure, Wait},
     input::names::{Names, purposes::Purpose},
+    items::{Hold, TryFailure, Wait},
 };
 
 /// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
@@ -30,12 +30,6 @@ impl From<(LockId, TaskId, Option<StackId>)> for Subject {
 
 impl From<&Hold> for Subject {
     fn from(hold: &Hold) -> Self {
-        Self { lock: hold.lock, task: hold.task, stack: hold.stack }
-    }
-}
-
-impl From<&SimpleHold> for Subject {
-    fn from(hold: &SimpleHold) -> Self {
         Self { lock: hold.lock, task: hold.task, stack: hold.stack }
     }
 }

@@ -4,8 +4,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use crate::{
-    engine::{Hold, Outcome, Sink, TryFailure, Wait},
     input::{Input, names::Names, selection::Selection, trust::TrustCounter},
+    items::{Columns, Hold, Item, Needs, Outcome, Sink, Wait},
     tables::{
         frame::sums,
         key::{By, RowKey, Subject},
@@ -90,13 +90,28 @@ impl<'a> Acquisitions<'a> {
 }
 
 impl Sink for Acquisitions<'_> {
-    fn acquired(&mut self, hold: &Hold) {
-        if hold.acquisitions > 1 {
-            let start_ns = self.period(hold.end_ns);
-            self.again.entry((hold.lock, hold.task, hold.start_ns)).or_default().push(start_ns);
-        }
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, ..Needs::columns(Columns::Times) }
     }
 
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) if hold.acquisitions > 1 => {
+                let start_ns = self.period(hold.end_ns);
+                self.again.entry((hold.lock, hold.task, hold.start_ns)).or_default().push(start_ns);
+            }
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            Item::TryFailed(failure) if self.selection.selects_try_failure(failure) => {
+                let start_ns = self.period(failure.ts_ns);
+                self.sums(failure, failure.task, start_ns).try_failed += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Acquisitions<'_> {
     fn hold(&mut self, hold: &Hold) {
         let again = if hold.acquisitions > 1 {
             self.again.remove(&(hold.lock, hold.task, hold.start_ns))
@@ -124,17 +139,6 @@ impl Sink for Acquisitions<'_> {
         }
     }
 
-    fn plain_holds(&mut self, holds: &[Hold]) {
-        if !self.selection.selects_all_holds() {
-            return holds.iter().for_each(|hold| self.hold(hold));
-        }
-        for hold in holds {
-            let start_ns = self.period(hold.start_ns);
-            let sums = self.sums(hold, hold.task, start_ns);
-            (sums.threads, sums.count) = (1, sums.count + 1);
-        }
-    }
-
     fn wait(&mut self, wait: &Wait) {
         if self.selection.selects_wait(wait) {
             self.trust.wait(wait);
@@ -142,13 +146,6 @@ impl Sink for Acquisitions<'_> {
                 let start_ns = self.period(wait.end_ns);
                 self.sums(wait, wait.task, start_ns).abandoned += 1;
             }
-        }
-    }
-
-    fn try_failed(&mut self, failure: &TryFailure) {
-        if self.selection.selects_try_failure(failure) {
-            let start_ns = self.period(failure.ts_ns);
-            self.sums(failure, failure.task, start_ns).try_failed += 1;
         }
     }
 }

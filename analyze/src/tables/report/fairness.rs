@@ -8,9 +8,9 @@ use trace_format::{LockId, TaskId};
 
 use super::queueing::{Held, LockQueue, QueueSums};
 use crate::{
-    engine::{Hold, Sink, Wait},
     error::AnalyzeError,
-    input::{Detail, Input},
+    input::Input,
+    items::{Columns, Item, Needs, Sink},
     tables::{
         frame::{Lines, Sums as _, failed, masked, sums},
         key::{By, RowKey},
@@ -46,7 +46,7 @@ pub(super) fn read(
         let names = &input.names;
         let queues =
             || Queues { min: convoy_min.into(), by_lock: FxHashMap::default(), held: Held::new(names) };
-        let (sinks, _) = input.run_apart(Detail::Times, readers, queues)?;
+        let (sinks, _) = input.run_apart(readers, queues)?;
         let mut held: FxHashMap<(i64, TaskId), i64> = FxHashMap::default();
         let row = |lock: LockId| ids.of_trace(trace).get(&RowKey::of(lock, by, names)).copied();
         for Queues { by_lock, held: times, .. } in sinks {
@@ -124,20 +124,20 @@ impl Queues {
 }
 
 impl Sink for Queues {
-    fn acquired(&mut self, hold: &Hold) {
-        self.of(hold.lock).acquired(hold);
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, ..Needs::columns(Columns::Times) }
     }
 
-    fn wait_begins(&mut self, wait: &Wait) {
-        self.of(wait.lock).wait_begins(wait);
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        self.held.add(hold);
-        self.of(hold.lock).hold(hold);
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        self.of(wait.lock).wait(wait);
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) => self.of(hold.lock).acquired(hold),
+            Item::WaitBegins(wait) => self.of(wait.lock).wait_begins(wait),
+            Item::Hold(hold) => {
+                self.held.add(hold);
+                self.of(hold.lock).hold(hold);
+            }
+            Item::Wait(wait) => self.of(wait.lock).wait(wait),
+            _ => {}
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The sums of a row of the report: holds enter one by one.
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, SimpleHold, Wait},
+    items::{Hold, HoldState, Outcome, Wait},
     tables::frame::sums,
 };
 
@@ -83,15 +83,6 @@ impl HoldSums {
         }
     }
 
-    /// Adds the tasks that waited during a simple hold, whose other sums are in [`PlainSums`].
-    #[inline]
-    pub(super) fn add_waiters(&mut self, hold: &SimpleHold) {
-        if hold.waiters > 0 {
-            self.wait_caused_ns = self.wait_caused_ns.saturating_add(hold.wait_caused_ns());
-            self.max_waiters = self.max_waiters.max(hold.waiters);
-        }
-    }
-
     /// Adds a hold. Most holds keep no task waiting, so the common path is short.
     #[inline]
     pub(crate) fn add(&mut self, hold: &Hold) {
@@ -138,21 +129,11 @@ impl PlainSums {
     /// Adds a plain hold.
     #[inline]
     pub(crate) fn add(&mut self, hold: &Hold) {
-        self.add_hold(hold.end_ns.saturating_sub(hold.start_ns), hold.owner_changed);
-    }
-
-    /// Adds a simple hold, without the tasks that waited for it.
-    #[inline]
-    pub(super) fn add_simple(&mut self, hold: &SimpleHold) {
-        self.add_hold(hold.ns(), hold.owner_changed);
-    }
-
-    #[inline]
-    fn add_hold(&mut self, ns: i64, owner_changed: bool) {
+        let ns = hold.end_ns.saturating_sub(hold.start_ns);
         self.count += 1;
         self.total_ns = self.total_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
-        self.owner_changes += i64::from(owner_changed);
+        self.owner_changes += i64::from(hold.owner_changed);
     }
 }
 
@@ -163,46 +144,37 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Engine, Intervals, Rules, Sink, histories},
+        engine::{Engine, Rules, histories},
+        items::Intervals,
         tables::frame::Sums as _,
         testing,
     };
 
-    /// Adds simple holds and all others in their two ways.
-    #[derive(Default)]
-    struct Apart {
-        plain: PlainSums,
-        sums: HoldSums,
-        simple: usize,
+    fn run(events: &[Event]) -> Intervals {
+        let (info, locks) = histories::context();
+        let (mut engine, mut found) = (Engine::new(Rules::new(&info, &locks)), Intervals::default());
+        events.iter().for_each(|event| engine.push(event, &mut found));
+        engine.finish(1000, &mut found);
+        found
     }
 
-    impl Sink for Apart {
-        fn hold(&mut self, hold: &Hold) {
-            if hold.is_credited() {
-                self.sums.add(hold);
+    /// Adds credited holds, the plain ones apart.
+    fn sums_of(found: &Intervals) -> HoldSums {
+        let (mut sums, mut plain) = (HoldSums::default(), PlainSums::default());
+        for hold in found.holds.iter().filter(|hold| hold.is_credited()) {
+            if hold.is_plain() {
+                plain.add(hold);
+            } else {
+                sums.add(hold);
             }
         }
-
-        fn simple_hold(&mut self, hold: &SimpleHold) {
-            self.plain.add_simple(hold);
-            self.sums.add_waiters(hold);
-            self.simple += 1;
-        }
-
-        fn wait(&mut self, _: &Wait) {}
-    }
-
-    fn run<S: Sink>(events: &[Event], mut sink: S) -> S {
-        let (info, locks) = histories::context();
-        let mut engine = Engine::new(Rules::new(&info, &locks));
-        events.iter().for_each(|event| engine.push(event, &mut sink));
-        engine.finish(1000, &mut sink);
-        sink
+        sums.add_plain(&plain);
+        sums
     }
 
     /// A barging owner, as in most traces of contended mutexes: it takes the lock again and again while others wait.
     #[test]
-    fn holds_of_a_barging_owner_are_simple_and_pay_for_all_who_wait() {
+    fn holds_of_a_barging_owner_pay_for_all_who_wait() {
         let event = |ts_ns, kind, task, wait_ns| Event {
             lock: Some(LockId(0)),
             task: Some(TaskId(task)),
@@ -220,9 +192,8 @@ mod tests {
             events.push(event(start_ns + 4, EventKind::Release, 1, None));
         }
         events.push(event(80, EventKind::Acquire, 2, Some(60)));
-        let Apart { mut sums, plain, simple } = run(&events, Apart::default());
-        sums.add_plain(&plain);
-        assert_eq!((simple, sums.count, sums.total_ns, sums.max_ns), (3, 4, 42, 30));
+        let sums = sums_of(&run(&events));
+        assert_eq!((sums.count, sums.total_ns, sums.max_ns), (4, 42, 30));
         // From 20 to 40 by the first hold, and 4 ns of two tasks by each of the others.
         assert_eq!((sums.wait_caused_ns, sums.max_waiters, sums.cnt_hold), (20 + 10 + 3 * 8, 2, 2));
     }
@@ -231,36 +202,13 @@ mod tests {
         #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(2000)) })]
 
         #[test]
-        fn the_sums_of_simple_holds_are_those_of_the_same_holds_with_all_fields(
+        fn the_sums_of_holds_follow_from_those_of_plain_ones_and_the_rest(
             events in prop_oneof![histories::history(), histories::orderly_history()],
         ) {
+            let found = run(&events);
             let mut all = HoldSums::default();
-            let found = run(&events, Intervals::default());
             found.holds.iter().filter(|hold| hold.is_credited()).for_each(|hold| all.add(hold));
-            let Apart { plain, mut sums, .. } = run(&events, Apart::default());
-            sums.add_plain(&plain);
-            for (field, (name, _)) in HoldSums::FIELDS.iter().enumerate() {
-                prop_assert_eq!(sums.get(field), all.get(field), "{}", name);
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(testing::cases(200)) })]
-
-        #[test]
-        fn the_sums_of_holds_follow_from_those_of_plain_ones_and_the_rest(events in histories::history()) {
-            let found = run(&events, Intervals::default());
-            let (mut all, mut sums, mut plain) = (HoldSums::default(), HoldSums::default(), PlainSums::default());
-            for hold in found.holds.iter().filter(|hold| hold.is_credited()) {
-                all.add(hold);
-                if hold.is_plain() {
-                    plain.add(hold);
-                } else {
-                    sums.add(hold);
-                }
-            }
-            sums.add_plain(&plain);
+            let sums = sums_of(&found);
             for (field, (name, _)) in HoldSums::FIELDS.iter().enumerate() {
                 prop_assert_eq!(sums.get(field), all.get(field), "{}", name);
             }

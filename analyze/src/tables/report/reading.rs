@@ -8,14 +8,14 @@ use super::{
     percentiles::{FirstPass, Percentiles, SecondPass, wanted_of},
 };
 use crate::{
-    engine::{Hold, HoldState, Outcome, SimpleHold, Sink, TryFailure, Wait},
     error::AnalyzeError,
     input::{
-        Detail, Input, ReadOutcome,
+        Input, ReadOutcome,
         names::Names,
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink},
     tables::{
         by_pair::ByPair,
         by_row::ByRow,
@@ -75,20 +75,16 @@ impl<'a> Found<'a> {
 impl<'a> Gather for Found<'a> {
     type Sink = Summing<'a>;
 
-    fn detail(&self) -> Detail {
-        self.reading.detail()
-    }
-
     fn sink(&self, at: usize) -> Summing<'a> {
         let rows = Rows::new(&self.inputs[at], self.reading);
-        let takes_simple = rows.selection.selects_all_holds() && self.reading.extra.is_none();
+        let takes_all = rows.selection.selects_all_holds() && self.reading.extra.is_none();
         Summing {
             rows,
             trace: at,
             found: ByRow::new(self.inputs[at].names.locks().len()),
             by_pair: Self::by_pair(self.reading.by, &self.inputs[at].names),
             extra: self.reading.extra,
-            takes_simple,
+            takes_all,
             trust: TrustCounter::default(),
         }
     }
@@ -135,14 +131,10 @@ impl Reading {
             let ids = ids.of_trace(trace);
             let wanted = wanted_of(wanted, ids).map_err(failed)?;
             let sink = || Again { rows: Rows::new(input, self), times: SecondPass::new(&wanted) };
-            let (sinks, ..) = input.run_apart(self.detail(), self.readers, sink)?;
+            let (sinks, ..) = input.run_apart(self.readers, sink)?;
             sinks.into_iter().for_each(|sink| all.add_second(sink.times, ids));
         }
         Ok(())
-    }
-
-    const fn detail(self) -> Detail {
-        if self.extra.is_some() { Detail::States } else { Detail::Times }
     }
 }
 
@@ -178,53 +170,21 @@ pub(crate) struct Summing<'a> {
     /// Indices of rows, if lock and stack decide which row an interval has.
     by_pair: Option<ByPair>,
     extra: Option<Extra>,
-    /// Whether all holds are selected, and nothing else is made of a simple hold than the sums of its row.
-    takes_simple: bool,
+    /// Whether all holds are selected, and nothing else is made of a plain hold than the sums of its row.
+    takes_all: bool,
     trust: TrustCounter,
 }
 
 /// The sums of one row.
 #[derive(Default)]
 struct OfRow {
-    /// The plain holds, which are not in `sums`, and of simple holds all but their waiters.
+    /// The plain holds, which are not in `sums`.
     plain: PlainSums,
     sums: HoldSums,
     times: Option<Box<FirstPass>>,
 }
 
 impl Summing<'_> {
-    /// Returns the row of an interval.
-    #[inline]
-    fn row(&mut self, subject: impl Into<Subject>) -> &mut OfRow {
-        if self.rows.by == By::Lock {
-            return self.found.of(RowKey::Lock(subject.into().lock));
-        }
-        let subject = subject.into();
-        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
-        let at = known.unwrap_or_else(|| self.index(subject));
-        self.found.at(at)
-    }
-
-    fn index(&mut self, subject: Subject) -> u32 {
-        let at = self.found.index(self.rows.key(subject));
-        if let Some(by_pair) = &mut self.by_pair {
-            by_pair.set(subject.lock, subject.stack, at);
-        }
-        at
-    }
-}
-
-impl Sink for Summing<'_> {
-    #[inline]
-    fn simple_hold(&mut self, hold: &SimpleHold) {
-        if !self.takes_simple {
-            return self.hold(&hold.to_hold());
-        }
-        let OfRow { plain, sums, .. } = self.row(hold);
-        plain.add_simple(hold);
-        sums.add_waiters(hold);
-    }
-
     fn hold(&mut self, hold: &Hold) {
         if !self.rows.selects(hold) {
             return;
@@ -253,27 +213,48 @@ impl Sink for Summing<'_> {
         }
     }
 
-    fn plain_holds(&mut self, holds: &[Hold]) {
-        let Rows { by, selection, .. } = &self.rows;
-        let is_simple = *by == By::Lock && self.extra != Some(Extra::All);
-        if !is_simple || !selection.selects_all_holds() {
-            return holds.iter().for_each(|hold| self.hold(hold));
+    /// Returns the row of an interval.
+    #[inline]
+    fn row(&mut self, subject: impl Into<Subject>) -> &mut OfRow {
+        if self.rows.by == By::Lock {
+            return self.found.of(RowKey::Lock(subject.into().lock));
         }
-        holds.iter().for_each(|hold| self.found.of(RowKey::Lock(hold.lock)).plain.add(hold));
+        let subject = subject.into();
+        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
+        let at = known.unwrap_or_else(|| self.index(subject));
+        self.found.at(at)
     }
 
-    fn wait(&mut self, wait: &Wait) {
-        if self.rows.selection.selects_wait(wait) {
-            self.trust.wait(wait);
-            if wait.outcome != Outcome::Acquired {
-                self.row(wait).sums.add_wait(wait);
+    fn index(&mut self, subject: Subject) -> u32 {
+        let at = self.found.index(self.rows.key(subject));
+        if let Some(by_pair) = &mut self.by_pair {
+            by_pair.set(subject.lock, subject.stack, at);
+        }
+        at
+    }
+}
+
+impl Sink for Summing<'_> {
+    #[inline]
+    fn needs(&self) -> Needs {
+        Needs::columns(if self.extra.is_some() { Columns::States } else { Columns::Times })
+    }
+
+    #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) if self.takes_all && hold.is_plain() => self.row(hold).plain.add(hold),
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) if self.rows.selection.selects_wait(wait) => {
+                self.trust.wait(wait);
+                if wait.outcome != Outcome::Acquired {
+                    self.row(wait).sums.add_wait(wait);
+                }
             }
-        }
-    }
-
-    fn try_failed(&mut self, failure: &TryFailure) {
-        if self.rows.selection.selects_try_failure(failure) {
-            self.row(failure).sums.try_failed += 1;
+            Item::TryFailed(failure) if self.rows.selection.selects_try_failure(failure) => {
+                self.row(failure).sums.try_failed += 1;
+            }
+            _ => {}
         }
     }
 }
@@ -285,11 +266,16 @@ struct Again<'a> {
 }
 
 impl Sink for Again<'_> {
-    fn hold(&mut self, hold: &Hold) {
-        if self.rows.selects(hold) && hold.is_credited() {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::States)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        if let Item::Hold(hold) = item
+            && self.rows.selects(hold)
+            && hold.is_credited()
+        {
             self.times.add(self.rows.key(hold), hold);
         }
     }
-
-    fn wait(&mut self, _: &Wait) {}
 }

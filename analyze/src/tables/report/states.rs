@@ -10,10 +10,10 @@ use trace_format::LockId;
 
 use super::reading::{Reading, Rows};
 use crate::{
-    causes::{self, Caused, Payer, Receiver},
-    engine::{Hold, HoldId},
+    causes,
     error::AnalyzeError,
     input::Input,
+    items::{Caused, Hold, HoldId, Item, Payer, Sink},
     tables::{
         frame::{Lines, Sums as _, failed, masked, sums},
         key::RowKey,
@@ -119,7 +119,17 @@ impl<R: HoldRows> HoldStates<R> {
     }
 }
 
-impl<R: HoldRows> Receiver for HoldStates<R> {
+impl<R: HoldRows> Sink for HoldStates<R> {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Caused(caused) => self.caused(caused),
+            Item::Hold(hold) => self.hold(hold),
+            _ => {}
+        }
+    }
+}
+
+impl<R: HoldRows> HoldStates<R> {
     fn caused(&mut self, caused: &Caused) {
         let (Payer::Hold(hold), Some(state)) = (caused.payer, caused.state) else { return };
         let key = (caused.lock, hold);

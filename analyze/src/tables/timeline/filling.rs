@@ -6,8 +6,9 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use crate::{
-    engine::{Hold, HoldState, Outcome, Rules, Sink, Wait},
+    engine::Rules,
     input::{Input, trust::TrustCounter},
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     tables::{
         by_row::ByRow,
         frame::{Sums as _, sums},
@@ -159,6 +160,20 @@ impl Filling<'_> {
 }
 
 impl Sink for Filling<'_> {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl Filling<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold_any_time(hold) || hold.end_ns < self.window.0 {
             return;
@@ -174,17 +189,6 @@ impl Sink for Filling<'_> {
                 self.keys.at(row).sums.cut_by_loss += 1;
             }
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
-        }
-    }
-
-    fn plain_holds(&mut self, holds: &[Hold]) {
-        if self.by != By::Lock || !self.input.selection.selects_all_holds() {
-            return holds.iter().for_each(|hold| self.hold(hold));
-        }
-        let from_ns = self.window.0;
-        for hold in holds.iter().filter(|hold| hold.end_ns >= from_ns) {
-            let row = self.keys.index(RowKey::Lock(hold.lock));
-            self.add_hold(row, hold);
         }
     }
 

@@ -7,7 +7,8 @@ use proptest::{prelude::*, test_runner::Config};
 use super::{Cell, Options, Timeline, round_period, timeline};
 use crate::{
     AnalyzeError, Filter,
-    engine::{Engine, HoldState, Intervals, Outcome, histories},
+    engine::{Engine, histories},
+    items::{HoldState, Intervals, Outcome},
     output::Format::{Csv, Json, Text},
     tables::key::By,
     tables::key::Key,

@@ -102,7 +102,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Adds the next row.
-    pub(super) fn push(&mut self, row: &impl EventRow) {
+    pub(super) fn push(&mut self, row: &dyn EventRow) {
         self.now_ns = self.now_ns.max(row.ts_ns());
         if row.kind() == EventKind::Lost {
             return self.end();

@@ -11,11 +11,11 @@ use super::{
     words::{Names, advice, evidence, percent},
 };
 use crate::{
-    causes::State,
     input::{
         Input,
         names::{self, printable},
     },
+    items::State,
     output::{layout::STACK_SEPARATOR, units},
     tables::key::syscall_label,
 };

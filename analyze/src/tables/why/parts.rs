@@ -3,13 +3,12 @@
 use std::mem;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{EventRow, LockId, StackId, Syscall, TaskId};
+use trace_format::{LockId, StackId, Syscall, TaskId};
 
 use super::herds::{self, Herds};
 use crate::{
-    causes::{Caused, Detail, Payer, Receiver, State},
-    engine::Hold,
     input::names::Names,
+    items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, State},
     tables::{by_pair::ByPair, by_row::ByRow, key::RowKey},
 };
 
@@ -119,14 +118,27 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Receiver for Parts<'_> {
-    #[inline]
-    fn row(&mut self, row: &impl EventRow) {
-        if let Some(herds) = &mut self.herds {
-            herds.push(row);
-        }
+impl Sink for Parts<'_> {
+    fn needs(&self) -> Needs {
+        Needs { rows: true, ..Needs::default() }
     }
 
+    #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Row(row) => {
+                if let Some(herds) = &mut self.herds {
+                    herds.push(row);
+                }
+            }
+            Item::Caused(caused) => self.caused(caused),
+            Item::Hold(hold) => self.hold(hold),
+            _ => {}
+        }
+    }
+}
+
+impl Parts<'_> {
     fn caused(&mut self, caused: &Caused) {
         let names = self.names;
         let parts = self.of_lock(caused.lock);

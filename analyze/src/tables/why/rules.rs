@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::parts::{ByState, SiteParts};
-use crate::{causes::State, choices::choices, output::units};
+use crate::{choices::choices, items::State, output::units};
 
 choices! {
     /// A statement about a lock. The order decides between findings that explain as much.

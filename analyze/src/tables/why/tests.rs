@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     Filter,
-    causes::{State, properties},
+    causes::properties,
     engine::histories,
+    items::State,
     output::Format::{Csv, Json, Text},
     tables::{blame, report::tests::trace_of},
     testing::{self, cases, written},

@@ -8,8 +8,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, Mode, TaskId};
 
 use crate::{
-    engine::{Hold, Outcome, Share, Sink, Wait},
     input::{Input, selection::Selection, trust::TrustCounter},
+    items::{Columns, Hold, Item, Needs, Outcome, Share, Sink, Wait},
     tables::{
         by_row::ByRow,
         key::RowKey,
@@ -142,31 +142,29 @@ impl<'a> Usage<'a> {
 }
 
 impl Sink for Usage<'_> {
-    const SHARES: bool = true;
-
-    fn acquired(&mut self, hold: &Hold) {
-        self.of(hold.lock).acquired(hold);
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, shares: true, ..Needs::columns(Columns::Peers) }
     }
 
-    fn wait_begins(&mut self, wait: &Wait) {
-        self.of(wait.lock).queue.wait_begins(wait);
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) => self.of(hold.lock).acquired(hold),
+            Item::WaitBegins(wait) => self.of(wait.lock).queue.wait_begins(wait),
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            Item::Share(wait, share) => self.of(wait.lock).share(wait, share),
+            _ => {}
+        }
     }
+}
 
+impl Usage<'_> {
     fn hold(&mut self, hold: &Hold) {
         if self.selection.selects_hold(hold) {
             self.trust.hold(hold);
         }
         self.held.add(hold);
         self.of(hold.lock).hold(hold);
-    }
-
-    #[inline]
-    fn plain_ended(&mut self, hold: &Hold) {
-        self.of(hold.lock).hold(hold);
-    }
-
-    fn plain_holds(&mut self, holds: &[Hold]) {
-        holds.iter().for_each(|hold| self.held.add(hold));
     }
 
     fn wait(&mut self, wait: &Wait) {
@@ -183,9 +181,5 @@ impl Sink for Usage<'_> {
             let of_task = of_lock.waiters.entry(wait.task).or_default();
             *of_task = of_task.saturating_add(wait.wait_ns);
         }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        self.of(wait.lock).share(wait, share);
     }
 }

@@ -8,8 +8,9 @@ use trace_format::Mode;
 use super::{StateRow, states};
 use crate::{
     Filter,
-    causes::{State, properties},
+    causes::properties,
     engine::histories,
+    items::State,
     output::Format::{Csv, Text},
     tables::{
         blame::{self, By, Charged, Options},

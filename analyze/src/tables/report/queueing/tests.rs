@@ -7,7 +7,8 @@ use trace_format::{Event, LockId, TaskId};
 
 use super::{Episode, LockQueue};
 use crate::{
-    engine::{Engine, Hold, Rules, Sink, Wait, histories},
+    engine::{Engine, Rules, histories},
+    items::{Item, Needs, Sink},
     tables::report::fairness::jain,
     testing::{Parts, cases},
 };
@@ -16,29 +17,35 @@ use crate::{
 struct One(LockId, LockQueue, i64, BTreeMap<TaskId, i64>);
 
 impl Sink for One {
-    fn acquired(&mut self, hold: &Hold) {
-        if hold.lock == self.0 {
-            self.1.acquired(hold);
-        }
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, ..Needs::default() }
     }
 
-    fn wait_begins(&mut self, wait: &Wait) {
-        if wait.lock == self.0 {
-            self.1.wait_begins(wait);
-        }
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        if hold.lock == self.0 {
-            self.1.hold(hold);
-            *self.3.entry(hold.task).or_default() += hold.end_ns - hold.start_ns;
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait) {
-        if wait.lock == self.0 {
-            self.1.wait(wait);
-            self.2 += wait.wait_ns;
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) => {
+                if hold.lock == self.0 {
+                    self.1.acquired(hold);
+                }
+            }
+            Item::WaitBegins(wait) => {
+                if wait.lock == self.0 {
+                    self.1.wait_begins(wait);
+                }
+            }
+            Item::Hold(hold) => {
+                if hold.lock == self.0 {
+                    self.1.hold(hold);
+                    *self.3.entry(hold.task).or_default() += hold.end_ns - hold.start_ns;
+                }
+            }
+            Item::Wait(wait) => {
+                if wait.lock == self.0 {
+                    self.1.wait(wait);
+                    self.2 += wait.wait_ns;
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -8,9 +8,9 @@ use trace_format::EventKind;
 use super::super::{Column, Columns, Extra, Options};
 use super::{by, report, report_by, trace_of};
 use crate::{
-    Filter,
-    engine::{self, HoldState, Intervals, Outcome, Wait},
+    Filter, engine,
     input::reading::in_order,
+    items::{HoldState, Intervals, Outcome, Wait},
     model::report::percentile,
     tables::key::By,
     testing,

@@ -4,50 +4,55 @@ use trace_format::{LockId, Mode, StackId, TaskId};
 
 /// The time during which one task owned one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub(crate) struct Hold {
     /// The lock.
-    pub lock: LockId,
+    pub(crate) lock: LockId,
     /// Its owner.
-    pub task: TaskId,
+    pub(crate) task: TaskId,
     /// Shared or exclusive.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The start of ownership, in ns of the trace's clock.
-    pub start_ns: i64,
+    pub(crate) start_ns: i64,
     /// The end of ownership; with an incomplete [`state`](Self::state), the last time at which it was observed.
-    pub end_ns: i64,
+    pub(crate) end_ns: i64,
     /// The stack of the acquisition.
-    pub stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
     /// Whether the lock was taken when its owner asked for it.
-    pub contended: bool,
+    pub(crate) contended: bool,
     /// The wait of the owner, in ns; 0 if the acquisition was uncontended, `None` if the start of the wait was not seen.
-    pub wait_ns: Option<i64>,
+    pub(crate) wait_ns: Option<i64>,
     /// The part of `wait_ns` during which no other task's hold was open; `None` if unknown.
-    pub gap_ns: Option<i64>,
+    pub(crate) gap_ns: Option<i64>,
     /// The part of `wait_ns` that the owner slept, if it waited and the source measured it.
-    pub blocked_ns: Option<i64>,
+    pub(crate) blocked_ns: Option<i64>,
     /// The part of `wait_ns` that the owner was runnable without a CPU, if it waited and the source measured it.
-    pub runq_ns: Option<i64>,
+    pub(crate) runq_ns: Option<i64>,
     /// Waits of other tasks that began during the hold, `start_ns <= begin < end_ns`. While several shared holds are open, a
     /// wait is charged to the oldest.
-    pub waits_begun: i64,
+    pub(crate) waits_begun: i64,
     /// The time of other tasks' waits that is charged to this hold, in ns.
-    pub wait_caused_ns: i64,
+    pub(crate) wait_caused_ns: i64,
     /// The highest number of tasks that waited at the same time and were charged to this hold.
-    pub max_waiters: i64,
+    pub(crate) max_waiters: i64,
     /// Whether the hold that began before this one had another owner. Skips holds that ended in the nanosecond in which they began,
     /// and everything before lost events.
-    pub owner_changed: bool,
+    pub(crate) owner_changed: bool,
     /// Acquisitions in this hold: 1, or more if its owner acquired a shared lock again at the same site.
-    pub acquisitions: i64,
+    pub(crate) acquisitions: i64,
     /// Further acquisitions of an exclusive lock by its owner. They do not count as acquisitions.
-    pub recursions: i64,
+    pub(crate) recursions: i64,
     /// The task that released the lock, if it was not the owner.
-    pub released_by: Option<TaskId>,
+    pub(crate) released_by: Option<TaskId>,
     /// Whether and how the end was seen.
-    pub state: HoldState,
+    pub(crate) state: HoldState,
 }
 
 impl Hold {
+    /// Returns how others refer to the hold.
+    pub(crate) fn id(&self) -> HoldId {
+        HoldId { task: self.task, start_ns: self.start_ns, stack: self.stack, mode: self.mode }
+    }
+
     /// Whether the hold counts in the columns of a report: it was released, or its kind of lock has no releases.
     pub(crate) fn is_credited(&self) -> bool {
         matches!(self.state, HoldState::Complete | HoldState::AcquisitionOnly)
@@ -67,7 +72,7 @@ impl Hold {
 
 /// Whether and how the end of a hold was seen. Only credited holds are in the columns of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HoldState {
+pub(crate) enum HoldState {
     /// Acquired and released.
     Complete,
     /// An acquisition of unknown length: the source of this kind of lock sees no releases.
@@ -84,7 +89,7 @@ pub enum HoldState {
 
 impl HoldState {
     /// Returns the word for the state.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::AcquisitionOnly => "acquisition",
@@ -96,55 +101,9 @@ impl HoldState {
     }
 }
 
-/// An exclusive hold whose owner did not wait and released the lock itself, and during which no wait began or ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SimpleHold {
-    /// The lock.
-    pub lock: LockId,
-    /// Its owner.
-    pub task: TaskId,
-    /// The start of ownership, in ns of the trace's clock.
-    pub start_ns: i64,
-    /// The end of ownership, which is later.
-    pub end_ns: i64,
-    /// The stack of the acquisition.
-    pub stack: Option<StackId>,
-    /// The number of tasks that waited during the whole hold. All of their time is charged to it.
-    pub waiters: i64,
-    /// As [`Hold::owner_changed`].
-    pub owner_changed: bool,
-}
-
-impl SimpleHold {
-    /// Returns the length, in ns.
-    #[inline]
-    pub(crate) fn ns(&self) -> i64 {
-        self.end_ns.saturating_sub(self.start_ns)
-    }
-
-    /// Returns the time of other tasks' waits that is charged to the hold, in ns.
-    #[inline]
-    pub(crate) fn wait_caused_ns(&self) -> i64 {
-        self.ns().saturating_mul(self.waiters)
-    }
-
-    /// Returns the same hold with all fields.
-    #[inline]
-    pub fn to_hold(&self) -> Hold {
-        Hold {
-            end_ns: self.end_ns,
-            wait_caused_ns: self.wait_caused_ns(),
-            max_waiters: self.waiters,
-            owner_changed: self.owner_changed,
-            state: HoldState::Complete,
-            ..started(self.lock, self.task, self.start_ns, self.stack)
-        }
-    }
-}
-
 /// Returns an uncontended exclusive hold, without an end.
 #[inline]
-pub(super) fn started(lock: LockId, task: TaskId, start_ns: i64, stack: Option<StackId>) -> Hold {
+pub(crate) fn started(lock: LockId, task: TaskId, start_ns: i64, stack: Option<StackId>) -> Hold {
     Hold {
         lock,
         task,
@@ -170,45 +129,45 @@ pub(super) fn started(lock: LockId, task: TaskId, start_ns: i64, stack: Option<S
 
 /// The time during which one task waited for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// The lock.
-    pub lock: LockId,
+    pub(crate) lock: LockId,
     /// The waiting task.
-    pub task: TaskId,
+    pub(crate) task: TaskId,
     /// Shared or exclusive.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The first failed attempt, in ns of the trace's clock.
-    pub start_ns: i64,
+    pub(crate) start_ns: i64,
     /// Whether the start was seen. If not, it is the end less the length that the source measured.
-    pub start_seen: bool,
+    pub(crate) start_seen: bool,
     /// The end of the wait; with an incomplete [`outcome`](Self::outcome), the last time at which it was observed.
-    pub end_ns: i64,
+    pub(crate) end_ns: i64,
     /// The stack at the start of the wait, or if that is unknown, at its end.
-    pub stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
     /// The outcome of the wait.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
     /// The length of the wait, in ns: `end_ns - start_ns`.
-    pub wait_ns: i64,
+    pub(crate) wait_ns: i64,
     /// The part of `wait_ns` during which no other task's hold was open. The rest is charged to holds. `None` if the holds of
     /// this lock, or the start of the wait, were not recorded.
-    pub gap_ns: Option<i64>,
+    pub(crate) gap_ns: Option<i64>,
     /// The part of `wait_ns` that the task slept, if the source measured it.
-    pub blocked_ns: Option<i64>,
+    pub(crate) blocked_ns: Option<i64>,
     /// The part of `wait_ns` that the task was runnable without a CPU, if the source measured it.
-    pub runq_ns: Option<i64>,
+    pub(crate) runq_ns: Option<i64>,
     /// The owner of the lock at the start of the wait, if the lock word named it.
-    pub owner: Option<TaskId>,
+    pub(crate) owner: Option<TaskId>,
     /// The task whose wake-up ended the wait.
-    pub waker: Option<TaskId>,
+    pub(crate) waker: Option<TaskId>,
     /// The stack of the waker.
-    pub waker_stack: Option<StackId>,
+    pub(crate) waker_stack: Option<StackId>,
     /// The hold in which the wait began.
-    pub charge: Charge,
+    pub(crate) charge: Charge,
 }
 
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The task got the lock.
     Acquired,
     /// The task gave up; the errno, if the source gave one.
@@ -221,7 +180,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the word for the outcome.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Acquired => "acquired",
             Self::Abandoned(_) => "abandoned",
@@ -231,7 +190,7 @@ impl Outcome {
     }
 
     /// Returns the errno of an abandoned wait.
-    pub const fn errno(self) -> Option<i32> {
+    pub(crate) const fn errno(self) -> Option<i32> {
         match self {
             Self::Abandoned(errno) => errno,
             _ => None,
@@ -241,22 +200,22 @@ impl Outcome {
 
 /// An attempt that found the lock taken and did not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TryFailure {
+pub(crate) struct TryFailure {
     /// The lock.
-    pub lock: LockId,
+    pub(crate) lock: LockId,
     /// The task.
-    pub task: TaskId,
+    pub(crate) task: TaskId,
     /// Shared or exclusive.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The time, in ns of the trace's clock.
-    pub ts_ns: i64,
+    pub(crate) ts_ns: i64,
     /// The stack of the attempt.
-    pub stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
 }
 
 /// The hold in which a wait began, and in which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Charge {
+pub(crate) enum Charge {
     /// A hold of the same lock.
     Hold {
         /// Its owner.
@@ -279,24 +238,26 @@ impl Share {
 
 /// A part of a wait that is charged to one hold, or to no hold. The shares of a wait follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Share {
     /// The hold; `None` if no other task's hold was open.
-    pub payer: Option<Payer>,
+    pub(crate) payer: Option<HoldId>,
     /// Whether the lock was free: the start of every hold was seen, and none was open.
-    pub free: bool,
+    pub(crate) free: bool,
     /// The begin, on the clock of the wait.
-    pub start_ns: i64,
+    pub(crate) start_ns: i64,
     /// The length, in ns.
-    pub ns: i64,
+    pub(crate) ns: i64,
 }
 
-/// The hold that a share of a wait is charged to: a hold of the same lock by another task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Payer {
+/// A hold, as other locks and tasks refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HoldId {
     /// Its owner.
-    pub task: TaskId,
+    pub(crate) task: TaskId,
     /// Its begin, in ns of the trace's clock.
-    pub start_ns: i64,
+    pub(crate) start_ns: i64,
     /// The stack of its acquisition.
-    pub stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
+    /// Shared or exclusive.
+    pub(crate) mode: Mode,
 }
