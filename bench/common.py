@@ -43,7 +43,7 @@ class Ended:
 
 
 class Bench:
-    """A measurement: its options, a temporary folder in which every user may write, and the bars that were compared."""
+    """A measurement: its options, a temporary folder in which every user may write, a private one, and the bars that were compared."""
 
     def __init__(self, description, needs=(), root=False, **options):
         parser = argparse.ArgumentParser(description=description.strip().split("\n\n")[0])
@@ -66,6 +66,9 @@ class Bench:
         self._folder = tempfile.TemporaryDirectory(prefix="klock-bench-")
         self.folder = pathlib.Path(self._folder.name)
         self.folder.chmod(0o777)
+        # klock writes no trace as root where other users can rename it, unless it is told to.
+        self._private = tempfile.TemporaryDirectory(prefix="klock-bench-")
+        self.private = pathlib.Path(self._private.name)
         # klock installs its library only below directories that no other user can write.
         self._home = tempfile.TemporaryDirectory(prefix="klock-home-", dir="/var/lib") if IS_ROOT else None
         self.home = self._home.name if self._home else os.environ["HOME"]
@@ -126,8 +129,8 @@ class Bench:
         return program
 
     def generate(self, name, events, *options):
-        """Writes the trace of an invented program."""
-        trace = self.folder / name
+        """Writes the trace of an invented program into the private folder."""
+        trace = self.private / name
         words = ["cargo", "xtask", "generate", "--events", str(events), "-o", trace, *options]
         subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         return trace

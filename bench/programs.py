@@ -6,7 +6,9 @@ pthread functions, which writes to disk as well. A load reports a figure: what t
 by words.
 """
 
+import shutil
 import statistics
+import sys
 import time
 
 from common import IS_ROOT, ROOT, Bench, lttng, table
@@ -109,6 +111,8 @@ def awaited():
     bench.bar("end of a program to its trace of 16 million events", statistics.median(waited_s), "s", most=2)
 
 
+if bench.options.lttng and not shutil.which("lttng"):
+    sys.exit("--lttng needs lttng; run cargo xtask setup")
 for folder in ["loads", "programs"]:
     bench.run(["cp", "-r", ROOT / "fixtures" / folder, bench.folder])
 rows = [measure(load) for load in LOADS if bench.selects(load) and (IS_ROOT or load not in AS_ROOT)]

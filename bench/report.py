@@ -52,7 +52,7 @@ def report(trace, *options):
 
 rows = []
 for name, most_of_sum, least_of_query, most_mib in [("invented", 3, 4, 286), ("real", 2, 8, 50)]:
-    folder = bench.folder / name
+    folder = bench.private / name
     folder.mkdir()
     trace = folder / "trace.parquet"
     if name == "invented":

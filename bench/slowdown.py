@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""What a recorded program pays, in four parts: `waits`, `pairs`, `switches` and `stacks`. Parts are selected by words.
+"""What a recorded program pays, in five parts: `waits`, `kernel`, `pairs`, `switches` and `stacks`. Parts are selected by words.
 
 waits: a program that never waits (fixtures/programs/uncontended.c), beside a recording of the waits of all others. It should pay nothing.
+kernel: a system call that takes a free mutex of the kernel (known_kernel.c), beside klock's recording of all acquisitions and beside klockstat.
 pairs: an uncontended lock and unlock (lock_pairs.c): alone, with klock's library, with LTTng's pthread wrapper, and traced by uprobes. Readers
-    throw the records away, so that only the program's side is measured.
+    throw the records away, so that only the program's side is measured. Without LTTng its row is left out.
 switches: two threads that take turns over a futex (futex_turns.c): a switch away and back, recorded or not.
 stacks: the same program recorded with stacks by frame pointers and by unwind tables: processor time of an event, of the program and of klock.
 """
 
+import contextlib
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
@@ -52,6 +55,28 @@ def waits():
     table(["--locks", "threads", "clock", "ns per iteration alone", "pairs", "difference"], rows)
 
 
+def kernel():
+    program = bench.fixture("known_kernel", "-static")
+    # The first decile of the times of a thousand calls: what else goes on beside them does not show in it.
+    once = lambda: bench.run([program, "/dev/shm", "lseek", 1, 50_000]).number("QUICK lseek ") / 1000
+    record = lambda way: bench.record(bench.folder / "t.parquet", ["-a", "--locks", "kernel", "--kernel-probes", way])
+    ways = {"alone": contextlib.nullcontext, "klock, fentry": lambda: record("fentry"), "klock, kprobe": lambda: record("kprobe")}
+    for way in ["fentry", "kprobe"]:
+        words = [bench.klock, "record", "-q", "-a", "--locks", "kernel", "--kernel-probes", way, "-d", "100ms", "-f"]
+        if bench.run(words, ok=(0, 3)).status == 3:
+            del ways[f"klock, {way}"]
+    if shutil.which("klockstat"):
+        ways["klockstat"] = lambda: bench.beside(["klockstat"], 5)
+    measured = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, way in ways.items():
+            with way():
+                measured[name].append(once())
+    added = {name: interval([a - b for a, b in zip(times, measured["alone"])], "+.0f") for name, times in measured.items()}
+    rows = [[name, f"{statistics.median(times):.0f}", "" if name == "alone" else added[name]] for name, times in measured.items()]
+    table(["recorded by", "ns of a call", "added (95 % interval)"], rows)
+
+
 def pairs():
     build = ["cargo", "build", "-q", "-p", "record-preload"]
     subprocess.run([*build, "--profile", "preload"], cwd=ROOT, check=True)
@@ -70,13 +95,15 @@ def pairs():
             printed, _ = child.communicate()
         return float(printed.split("pair_ns ")[1].split()[0])
 
-    with lttng(bench, snapshot=True) as (environment, _):
+    with lttng(bench, snapshot=True) if shutil.which("lttng") else contextlib.nullcontext(({}, {})) as (environment, _):
         ways = {
             "alone": lambda *words: bench.run([program, *words]).number("pair_ns "),
             "klock's library": lambda *words: bench.run([ROOT / "target/release/examples/skim", program, *words], environment=library).number("pair_ns "),
             "LTTng's pthread wrapper": lambda *words: bench.run([program, *words], user=True, environment=environment).number("pair_ns "),
             "klock record -p (uprobes)": lambda threads, _: attached(threads),
         }
+        if not environment:
+            del ways["LTTng's pthread wrapper"]
         for threads in [1, 2]:
             rounds = [{name: way(threads, options.pairs) for name, way in ways.items()} for _ in range(options.rounds)]
             for name in ways:
@@ -122,7 +149,7 @@ def stacks():
     table(["recording", "time of", "fp, ns", "dwarf, ns", "added (95 % interval)", "not unwound"], rows)
 
 
-for part in [waits, pairs, switches, stacks]:
+for part in [waits, kernel, pairs, switches, stacks]:
     if bench.selects(part.__name__):
         part()
 bench.end()

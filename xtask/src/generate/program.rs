@@ -9,11 +9,8 @@ use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId, TaskState};
 
 /// Start of the trace, in nanoseconds.
 pub(super) const BEGIN: u64 = 1_000_000_000;
-/// Number of tasks.
 pub(super) const TASKS: usize = 64;
-/// Number of stacks.
 pub(super) const STACKS: usize = 32;
-/// Number of processors.
 pub(super) const CPUS: usize = 8;
 /// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
 /// it makes about 7 % of the attempts wait.

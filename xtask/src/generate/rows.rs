@@ -9,7 +9,6 @@ use super::program::{BEGIN, CPUS, Lock, Machine, Program, STACKS, TASKS, id};
 
 const PID: i32 = 4242;
 
-/// Returns the rows of the locks.
 pub(super) fn locks(program: &Program) -> Vec<LockRow> {
     let row = |(at, lock): (usize, &Lock)| {
         let (first, last) = lock.seen.unwrap_or((program.now, program.now));
@@ -29,7 +28,6 @@ pub(super) fn locks(program: &Program) -> Vec<LockRow> {
     program.locks.iter().enumerate().map(row).collect()
 }
 
-/// Returns all stacks.
 pub(super) fn stacks() -> Vec<Stack> {
     let frame = |function: String, line: usize| Frame {
         address: Some(0x5555_5555_4000 + 16 * line as u64),

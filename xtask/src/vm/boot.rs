@@ -35,7 +35,6 @@ const BOOTS: u32 = 2;
 /// Size of the disk to which a guest writes its files. The file behind it is sparse.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// The emulator.
 #[derive(Debug)]
 pub(super) struct Emulator {
     /// The program and the options for its firmware.
@@ -75,16 +74,11 @@ fn version(said: &str) -> Option<(u32, u32)> {
 #[error("the emulator crashed or reset the guest: {0}")]
 struct Crashed(String);
 
-/// A guest to boot.
 #[derive(Debug)]
 pub(super) struct Guest<'a> {
-    /// The emulator.
     pub(super) emulator: &'a Emulator,
-    /// The kernel's image.
     pub(super) image: &'a Path,
-    /// Its initial file system.
     pub(super) initramfs: &'a Path,
-    /// Time limit.
     pub(super) minutes: u32,
 }
 
@@ -110,7 +104,6 @@ impl Guest<'_> {
         }
     }
 
-    /// Boots it once.
     fn boot(&self, directory: &Path, console: &Path) -> Result<PathBuf> {
         let sent = directory.join("sent.tar");
         let disk = fs::File::create(&sent).with_context(|| sent.display().to_string())?;
@@ -199,16 +192,14 @@ fn text_of(console: &Path) -> String {
 /// code that calls one, or in BPF's memory functions. Then klock's own programs cannot be the cause. The kernel panics after it
 /// has printed the stacks of all processors that answer an interrupt that cannot be masked; no program stops one of those.
 fn hangs_outside_bpf(console: &str) -> bool {
-    const MEMORY_OF_BPF: [&str; 3] = ["ringbuf_", "htab_", "pcpu_freelist_"];
+    const OF_BPF: [&str; 4] = [" bpf_prog_", "ringbuf_", "htab_", "pcpu_freelist_"];
     let Some(at) = console.find("BUG: soft lockup") else { return false };
     let stacks = &console[at..];
-    // Programs and the code that calls them have names with a number, unlike functions of the kernel.
-    let is_numbered = |prefix: &str| {
-        stacks.split(prefix).skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    let is_bpf = stacks.contains(" bpf_prog_") || is_numbered("bpf_trampoline_");
-    let is_whole = stacks.contains("Kernel panic - not syncing: softlockup");
-    is_whole && !is_bpf && !MEMORY_OF_BPF.iter().any(|name| stacks.contains(name))
+    // The code that calls a program has a name with a number, unlike functions of the kernel.
+    let mut calls = stacks.split("bpf_trampoline_").skip(1);
+    let is_bpf = calls.any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        || OF_BPF.iter().any(|name| stacks.contains(name));
+    !is_bpf && stacks.contains("Kernel panic - not syncing: softlockup")
 }
 
 /// Returns whether a console has an error of the kernel.

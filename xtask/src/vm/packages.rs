@@ -13,12 +13,10 @@ use crate::process::{Run, target};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A kernel to boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kernel {
     /// Its series, as on the command line.
     pub(super) name: &'static str,
-    /// The Debian release that has it.
     suite: &'static str,
     /// The beginning of its package's name; the newest such package is taken.
     package: &'static str,

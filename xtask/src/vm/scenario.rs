@@ -16,7 +16,6 @@ use super::packages::Kernel;
 pub(super) struct Setting {
     /// The kernel of the matrix; `None` is the machine's own.
     pub(super) kernel: Option<Kernel>,
-    /// Minutes of the soak.
     pub(super) soak_minutes: f64,
     /// Whether everything takes the shortest useful time.
     pub(super) short: bool,
@@ -40,31 +39,23 @@ pub(super) enum Place {
     Guests,
 }
 
-/// A scenario.
 pub(super) struct Scenario {
     /// Its name, also that of its directory.
     pub(super) name: &'static str,
-    /// The machines on which it runs.
     pub(super) place: Place,
-    /// Time limit of its script.
     pub(super) seconds: fn(&Setting) -> u32,
-    /// The script, as [`script`] makes it.
     pub(super) script: fn(&Setting) -> String,
-    /// The check of its files.
     pub(super) check: fn(&Files, &Setting, &mut Finding) -> Result<()>,
 }
 
-/// The findings of a check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Finding {
     /// Figures for the tables: the table, the column and the text.
     pub(super) figures: Vec<(&'static str, &'static str, String)>,
-    /// Descriptions of everything that is wrong.
     pub(super) faults: Vec<String>,
 }
 
 impl Finding {
-    /// Adds a figure.
     pub(super) fn figure(&mut self, part: &'static str, column: &'static str, value: impl Into<String>) {
         self.figures.push((part, column, value.into()));
     }
@@ -84,12 +75,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Returns the files in a directory.
     pub(super) fn of(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// Returns the path of a file.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

@@ -85,7 +85,6 @@ pub(super) fn counts(printed: &str) -> Result<Vec<Count>> {
 /// The records of each thread on each lock, by kind and mode.
 type ByLock = HashMap<(i32, u32, LockKind, Mode), Records>;
 
-/// Adds up a trace.
 pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {
     let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
     let tids: Vec<i32> = trace.tasks()?.into_iter().map(|task| task.tid).collect();
