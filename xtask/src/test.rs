@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let selected = options.select(parts::all()?)?;
     anyhow::ensure!(!selected.is_empty(), "no part of this name; `cargo xtask test --full --list` shows all");
     if options.list {
-        print!("{}", list(&selected));
+        list(&selected);
         return Ok(true);
     }
     let mut parts = parts::before(&selected);
@@ -126,7 +126,7 @@ fn run_once(parts: &[Part]) -> Vec<String> {
             for part in main {
                 println!("\n== {}", part.name);
                 let done = Done::of(part, &context);
-                done.print_reasons();
+                done.tally.reasons.iter().for_each(|reason| println!("   {reason}"));
                 results.push(done);
                 if part.name == parts::BUILD && context.build().is_err() {
                     break;
@@ -157,12 +157,6 @@ impl Done {
         Self { name: part.name.clone(), tally, seconds: begin.elapsed().as_secs_f64() }
     }
 
-    fn print_reasons(&self) {
-        for reason in &self.tally.reasons {
-            println!("   {reason}");
-        }
-    }
-
     fn row(&self) -> Vec<String> {
         let number = |n: u64| if n == 0 { String::new() } else { n.to_string() };
         vec![
@@ -180,7 +174,7 @@ impl Done {
 fn beside(part: &Part, context: &Context) -> Done {
     let (done, lines) = process::keeping_output(|| Done::of(part, context));
     println!("\n== {} (ran beside others)\n{}", part.name, lines.join("\n"));
-    done.print_reasons();
+    done.tally.reasons.iter().for_each(|reason| println!("   {reason}"));
     done
 }
 
@@ -192,16 +186,12 @@ fn conclude(results: &[Done]) {
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
 }
 
-/// Returns the names of the parts, what each needs, and the tests of each live file.
-fn list(parts: &[Part]) -> String {
-    let mut text = String::new();
+/// Prints the names of the parts, what each needs, and the tests of each live file.
+fn list(parts: &[Part]) {
     for part in parts {
         let needs = part.needs.join(", ");
         let needs = if needs.is_empty() { needs } else { format!("  (needs {needs})") };
-        text += &format!("{}{needs}\n", part.name);
-        for test in &part.tests {
-            text += &format!("    {test}\n");
-        }
+        println!("{}{needs}", part.name);
+        part.tests.iter().for_each(|test| println!("    {test}"));
     }
-    text
 }

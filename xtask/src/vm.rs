@@ -120,7 +120,6 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if selects(NATIVE) && host::is_root() {
         rows.push((NATIVE, on_this_machine(options, &klock)?));
     }
-    println!("QEMU without hardware virtualisation, 4 emulated processors on {}.", host::describe());
     println!("{}", markdown(&rows));
     let faults: Vec<String> = rows
         .iter()

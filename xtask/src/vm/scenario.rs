@@ -124,15 +124,8 @@ pub(super) fn script(variables: &[(&str, &dyn Display)], body: &str) -> String {
 
 /// Formats a number with separators of thousands.
 pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let rest = number % 1000;
+    if number < 1000 { rest.to_string() } else { format!("{},{rest:03}", thousands(number / 1000)) }
 }
 
 /// Formats nanoseconds in a suitable unit.
