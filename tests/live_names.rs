@@ -17,7 +17,8 @@ use std::{
 };
 
 use record::{
-    HostFacts, KERNEL_BTF, KernelLockNames, LoadedPrograms, Memory, Peek, Plan, Selection, TypeInfo,
+    HostFacts, KERNEL_BTF, KernelLockNames, LoadedPrograms, LockSources, Memory, Peek, Plan, Selection,
+    TypeInfo,
 };
 use trace_format::{LockKind, Trace};
 
@@ -30,8 +31,11 @@ fn names() -> Option<KernelLockNames<Peek>> {
         skip(reason);
         return None;
     }
-    let selection =
-        Selection { futex: false, pthread: false, ring_bytes: Some(4096), ..Selection::everything() };
+    let selection = Selection {
+        locks: LockSources { futex: false, pthread: false, ..LockSources::OF_PROGRAMS },
+        ring_bytes: Some(4096),
+        ..Selection::everything()
+    };
     let plan = Plan::new(&HostFacts::gather(), &selection).unwrap();
     let peek = LoadedPrograms::load(&plan).unwrap().take_peek().unwrap();
     let types = TypeInfo::read(std::path::Path::new(KERNEL_BTF)).unwrap();

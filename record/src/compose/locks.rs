@@ -1,4 +1,4 @@
-//! The locks table: addresses in, incarnations of locks out.
+//! The locks table. It knows the present incarnation of the lock at each address.
 //!
 //! An address belongs to the kernel or to one incarnation of a process. Initialising or destroying a lock there starts or ends an
 //! incarnation of the lock. Names are found elsewhere ([`symbols`](crate::names::symbols)); [`Locks::take_new`] returns the locks that

@@ -1,4 +1,4 @@
-//! Wire records in the order of time in, rows of the trace out: one state machine without input or output of its own.
+//! Composes rows of the trace from wire records in the order of time: one state machine without input or output of its own.
 //!
 //! Rows report what was seen, in the terms of the format. The composer joins only records of one attempt of one task: the begin
 //! and the end of a wait, the call and the return of a function. Holds, waits and contention over a whole trace are left to the
@@ -61,18 +61,18 @@ pub(crate) struct Composer {
     pub locks: Locks,
     pub stacks: Stacks,
     #[serde(skip)]
-    kernel: KernelWaits,
+    pub(crate) kernel: KernelWaits,
     #[serde(skip)]
-    futex: FutexWaits,
+    pub(crate) futex: FutexWaits,
     user: user::UserLocks,
     sessions: preload::Sessions,
     switches: Switches,
     drops_begins: bool,
     /// Whether threads that record themselves and hold no lock have no off-CPU rows.
-    has_holders_only: bool,
+    pub(crate) has_holders_only: bool,
     /// The process that klock starts, until it executes its program, and a time at which it has done so.
     launching: Option<(u32, u64)>,
-    stats: ComposerStats,
+    pub(crate) stats: ComposerStats,
 }
 
 /// The composer's counts.
@@ -104,24 +104,6 @@ impl Composer {
             launching: None,
             stats: ComposerStats::default(),
         }
-    }
-
-    /// Leaves out futex waits and wakes that belong to no call.
-    pub(crate) fn without_futexes(mut self) -> Self {
-        self.futex.only_calls = true;
-        self
-    }
-
-    /// Expects no records of functions that acquire and release kernel locks.
-    pub(crate) fn without_kernel_calls(mut self) -> Self {
-        self.kernel.only_waits = true;
-        self
-    }
-
-    /// Leaves out off-CPU times of tasks that hold no lock of which their own process reports that.
-    pub(crate) fn with_holders_only(mut self) -> Self {
-        self.has_holders_only = true;
-        self
     }
 
     /// Leaves out what this process does until it executes its program, which is klock's doing. It runs it at `running_ns`
@@ -186,10 +168,6 @@ impl Composer {
     /// A thread of [`sleepers`](Self::sleepers) was in this call at this time, if it still slept.
     pub(crate) fn add_call(&mut self, tid: u32, ts_ns: i64, call: Syscall) {
         self.switches.add_call(tid, ts_ns, call);
-    }
-
-    pub(crate) fn stats(&self) -> &ComposerStats {
-        &self.stats
     }
 
     /// Appends the rows of losses after the last event of a CPU, given the number of lost events of each CPU.

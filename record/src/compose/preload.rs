@@ -1,4 +1,4 @@
-//! Decoder of the records of processes that record themselves: steps of their threads in, facts out. Few facts need inference:
+//! Decodes the steps of threads that record themselves into facts. Few facts need inference:
 //! the library in the process tries first, so it knows whether a call waited and how it ended.
 
 use std::sync::Arc;

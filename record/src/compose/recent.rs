@@ -1,4 +1,4 @@
-//! The entries of a table that were used last: keys and values in, values out. Most records are about one of these, and a look into a
+//! The entries of a table that were used last. Most records are about one of these, and a look into a
 //! table that is larger than the caches takes longer.
 
 /// The key of a table with recent entries.

@@ -146,8 +146,9 @@ impl Script {
 
     /// A recording of calls that wait on futexes, without other futex waits.
     pub(crate) fn without_futexes() -> Self {
-        let script = Self::new();
-        Self { composer: script.composer.without_futexes(), ..script }
+        let mut script = Self::new();
+        script.composer.futex.only_calls = true;
+        script
     }
 
     /// A recording of a command in this process, which klock starts, and which runs at this time.
@@ -271,7 +272,7 @@ impl Script {
     }
 
     pub(crate) fn unpaired(&self) -> u64 {
-        self.composer.stats().unpaired
+        self.composer.stats.unpaired
     }
 
     fn record(&mut self, event: WireEvent) {

@@ -1,4 +1,4 @@
-//! The stacks table: ids of the kernel's stack map in, dense ids of the trace out.
+//! The stacks table. It gives each stack of the kernel's stack map a dense id of the trace.
 //!
 //! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
 //! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
@@ -123,7 +123,7 @@ pub(crate) struct Stacks {
     /// Whether user stacks are copied, to be unwound.
     pub unwinds: bool,
     /// Number of user stacks that should have been unwound, and are by frame pointers.
-    not_unwound: u64,
+    pub(crate) not_unwound: u64,
     new: Vec<(StackId, RawStack)>,
     count: i32,
 }
@@ -256,11 +256,6 @@ impl Stacks {
         let id = self.add(raw.clone());
         self.inlined.insert(raw, id);
         id
-    }
-
-    /// Returns the number of user stacks that should have been unwound, but their copies did not fit or came too late.
-    pub(crate) fn not_unwound(&self) -> u64 {
-        self.not_unwound
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The tasks table: thread ids in, incarnations of tasks and of processes out.
+//! The tasks table. It knows the present incarnation of each task and process by its id.
 //!
 //! A thread id is reused after its owner has exited, and a process runs another program after an exec; each of these is a row of
 //! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come

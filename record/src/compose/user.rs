@@ -1,4 +1,4 @@
-//! Locks of programs: facts in, rows out. One state machine for both decoders, [`probes`](super::probes) and
+//! Turns facts about locks of programs into rows. One state machine for both decoders, [`probes`](super::probes) and
 //! [`preload`](super::preload), and for locks of the C library, of Rust and of Go.
 //!
 //! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
@@ -381,7 +381,7 @@ impl UserLocks {
         if std::mem::take(&mut call.takes_over) && asks_kernel {
             // The kernel hands over what the dead owner left, without a wait.
         } else if !call.is_stale && !call.is_refused && call.waits_since.is_none() {
-            let owner = call.mode().and_then(|mode| holders.blocker(at, call.lock, mode));
+            let owner = call.mode.and_then(|mode| holders.blocker(at, call.lock, mode));
             out.push(call.wait(at, owner));
             call.waits_since = Some(at.ts_ns);
         }

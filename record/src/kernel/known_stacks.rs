@@ -1,4 +1,4 @@
-//! The stacks that the BPF programs recognize: unwound stacks in, entries of the programs' maps out. They save two fifths of what an event
+//! The stacks that the BPF programs recognize, as entries of the programs' maps. They save two fifths of what an event
 //! costs klock.
 //!
 //! A program must never read an entry that is being written. The places of the array are used one after the other, one half of them at

@@ -48,7 +48,8 @@ pub(crate) struct Orderer {
     /// Number of records that were not taken yet.
     count: usize,
     emitted_ns: u64,
-    late: u64,
+    /// Number of records that came after a later one was emitted.
+    pub(crate) late: u64,
 }
 
 /// Records in the order of time.
@@ -137,11 +138,6 @@ impl Orderer {
         let left = runs.into_iter().flat_map(|run| &run.records[run.next..]);
         left.skip(from).filter_map(switch).collect()
     }
-
-    /// The number of records that came after a later one was emitted.
-    pub(crate) fn late(&self) -> u64 {
-        self.late
-    }
 }
 
 #[cfg(test)]
@@ -177,7 +173,7 @@ mod tests {
         assert_eq!(emitted(&mut orderer, 60), [50]);
         orderer.push(at(40, 1));
         orderer.push(at(70, 1));
-        assert_eq!(orderer.late(), 1);
+        assert_eq!(orderer.late, 1);
         assert_eq!(emitted(&mut orderer, 100), [40, 70]);
     }
 
@@ -217,7 +213,7 @@ mod tests {
             out.extend(emitted(&mut orderer, u64::MAX));
             let expected: Vec<u64> = all.iter().map(|&(_, ts)| ts).collect();
             prop_assert_eq!(out, expected);
-            prop_assert_eq!(orderer.late(), 0);
+            prop_assert_eq!(orderer.late, 0);
         }
 
         /// Whatever is pushed and taken in whatever order, the records are those of a stable sort, and those that wait are counted.

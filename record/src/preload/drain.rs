@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{batch::Batch, clock, queue::DrainQueue, spool::Spool};
+use super::{
+    batch::Batch,
+    clock,
+    queue::{DrainQueue, Spool},
+};
 use crate::system::{clocks::monotonic_ns, priority::raise_priority};
 
 mod round;

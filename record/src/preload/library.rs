@@ -30,7 +30,7 @@ mod versions;
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libklock_preload.so"));
 #[derive(Debug)]
 pub(crate) struct Library {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     _unused: Unused,
 }
 
@@ -79,10 +79,6 @@ impl Library {
             write(&directory, &name).map_err(failed)?;
         }
         Ok(Self { path, _unused: Unused::find(directory, lock, &name) })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 }
 

@@ -1,7 +1,7 @@
 //! The host side of the in-process recorder: a program that klock starts loads a library that records its lock calls into memory
 //! that it shares with klock. This needs neither root nor the kernel.
 //!
-//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it ([`drain`]) into a queue ([`spool`]). The recording
+//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it ([`drain`]) into a [`Spool`]. The recording
 //! takes batches ([`batch`]) from there, merges them into the order of time ([`merge`], with [`clock`] and [`records`]) and turns
 //! them into rows ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which programs
 //! can load it.
@@ -20,7 +20,6 @@ mod random;
 pub(crate) mod records;
 pub(crate) mod region;
 pub(crate) mod server;
-pub(crate) mod spool;
 
 use std::{
     ffi::OsString,
@@ -48,9 +47,9 @@ use fitness::Loading;
 use library::Library;
 use merge::{MergeStats, Merger};
 use queue::DrainQueue;
+use queue::Spool;
 use region::RegionConfig;
 use server::{Handle, Server};
-use spool::Spool;
 
 /// Options of the in-process recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +71,7 @@ const MEMORY_FRACTION: u64 = 4;
 
 impl PreloadOptions {
     fn region_config(&self) -> RegionConfig {
-        let memory = spool::memory_bytes().map_or(0, |bytes| bytes as u64);
+        let memory = queue::memory_bytes().map_or(0, |bytes| bytes as u64);
         let default = (memory / MEMORY_FRACTION).clamp(MIN_POOL_BYTES, MAX_POOL_BYTES);
         let pool_bytes = self.pool_bytes.unwrap_or(1 << default.ilog2()).max(RegionConfig::MIN_POOL_BYTES);
         RegionConfig {
@@ -91,8 +90,8 @@ pub(crate) struct Preload {
     library: Library,
     socket: String,
     server: Handle,
-    queue: Arc<DrainQueue>,
-    spool: Arc<Spool>,
+    pub(crate) queue: Arc<DrainQueue>,
+    pub(crate) spool: Arc<Spool>,
     /// Merges the batches of the spool.
     pub merger: Merger,
     /// Records that were left out because the recording had to end at once.
@@ -112,7 +111,7 @@ impl Preload {
     ) -> io::Result<Self> {
         let server = Server::listen()?;
         let config = options.region_config();
-        let ledger = Ledger::of_this_machine(spool::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
+        let ledger = Ledger::of_this_machine(queue::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
         let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::new()));
         let first = clock::read(config.clock);
         thread::sleep(FIRST_READINGS);
@@ -138,7 +137,7 @@ impl Preload {
     /// Variables to set in the command's environment, given those in klock's own.
     pub(crate) fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
         let before = std::env::var_os("LD_PRELOAD");
-        let value = library::preload_value(self.library.path(), before.as_deref());
+        let value = library::preload_value(&self.library.path, before.as_deref());
         let mut variables = vec![
             (OsString::from("LD_PRELOAD"), value),
             (OsString::from(SOCKET_VARIABLE), OsString::from(&self.socket)),
@@ -185,21 +184,6 @@ impl Preload {
     /// Whether there is room for records that wait to be composed.
     pub(crate) fn may_wait(&self) -> bool {
         !self.spool.is_half_full() && !self.queue.ledger.is_filling()
-    }
-
-    /// The number of units that were drained so far.
-    pub(crate) fn drained(&self) -> u64 {
-        self.spool.added()
-    }
-
-    /// Whether all processes belong to klock's own user.
-    pub(crate) fn is_own(&self) -> bool {
-        self.queue.ledger.is_own()
-    }
-
-    /// Takes the PIDs of the processes that joined since the last call.
-    pub(crate) fn take_joined(&self) -> Vec<u32> {
-        self.queue.take_joined()
     }
 
     /// The time up to which everything in the merger can be composed.

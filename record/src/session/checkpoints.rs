@@ -26,8 +26,8 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     due: Instant,
-    /// It is needed even if nothing changed.
-    is_needed: bool,
+    /// It is needed even if nothing changed in the trace: it syncs the backlog, too.
+    pub(super) is_needed: bool,
     /// A pending answer of the symbols thread.
     answer: Option<Receiver<Resolved>>,
     requested: Instant,
@@ -70,11 +70,6 @@ impl Checkpoints {
     /// Makes the next checkpoint due now.
     pub(super) fn hasten(&mut self, now: Instant) {
         self.due = self.due.min(now);
-    }
-
-    /// Makes the next checkpoint come even if nothing changed in the trace: it syncs the backlog, too.
-    pub(super) fn require(&mut self) {
-        self.is_needed = true;
     }
 
     /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
@@ -195,7 +190,7 @@ mod tests {
         let side = checkpoints.due(3, &locks, &tasks, start + FIRST + 3 * INTERVAL).unwrap();
         assert_eq!(side, SideRows::default(), "events alone are a change, too");
         checkpoints.hasten(start);
-        checkpoints.require();
+        checkpoints.is_needed = true;
         assert_eq!(checkpoints.due(3, &locks, &tasks, start), Some(SideRows::default()), "it is needed");
         assert_eq!(checkpoints.due(3, &locks, &tasks, start), None);
     }

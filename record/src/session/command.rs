@@ -1,4 +1,4 @@
-//! The recorded command's end: its phase and requests to stop enter, a reason to end the recording and the command's exit leave.
+//! The end of the recorded command: when it or a request to stop ends the recording, and how long the recording waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Session<'_> {
             return Some("duration".to_owned());
         }
         let requested = self.stop.requested();
-        let last_thread = |command: &Launched| procfs::threads(command.pid()).len() <= 1;
+        let last_thread = |command: &Launched| procfs::threads(command.pid).len() <= 1;
         let held = |command: &Launched| command.phase() == Phase::Held && !last_thread(command);
         if self.command.as_ref().is_some_and(held) && self.terminated.is_none() {
             // The first thread ended, but the process continues with the others.
@@ -75,10 +75,8 @@ impl Session<'_> {
             (false, None) => EXIT_TIMEOUT,
         });
         if exit.is_none() {
-            self.warnings.push(format!(
-                "{} is still running: the recording ended before it",
-                command.path().display()
-            ));
+            self.warnings
+                .push(format!("{} is still running: the recording ended before it", command.path.display()));
         }
         exit
     }

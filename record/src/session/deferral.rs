@@ -67,11 +67,11 @@ impl Deferral {
 
     /// Decides for the next round. `room` is what the backlog has.
     pub(super) fn update(&mut self, preload: &Preload, room: Room, symbols: &Symbols) {
-        self.processes.extend(preload.take_joined().into_iter().map(|pid| Process { pid, pages: 0 }));
+        self.processes.extend(preload.queue.take_joined().into_iter().map(|pid| Process { pid, pages: 0 }));
         self.idle_rounds = if self.processors.are_busy() { 0 } else { self.idle_rounds.saturating_add(1) };
         self.is_on = may_wait(room, self.processes.len())
             && preload.may_wait()
-            && self.rate.is_high(preload.drained(), Instant::now())
+            && self.rate.is_high(preload.spool.added(), Instant::now())
             && self.idle_rounds < if room == Room::InFile { IDLE_ROUNDS } else { 1 };
         if self.is_on {
             self.processes.retain_mut(|process| process.read_if_changed(symbols));

@@ -19,11 +19,10 @@ use crate::{
         decode::{self, Descriptor},
         load::LoadedPrograms,
         order::{Orderer, Record},
-        peek::Peek,
         ring::{Item, Rings},
     },
     names::{
-        files::{TargetFiles, is_own_process},
+        files::is_own_process,
         symbols::Symbols,
         unwind::{Unwinder, UserStack},
     },
@@ -55,7 +54,7 @@ pub(super) struct KernelSide {
     /// Processes whose mappings were requested.
     seen: FxHashSet<u32>,
     /// Finds the files to probe in children of recorded processes.
-    unprobed: FileFinder,
+    pub(super) unprobed: FileFinder,
     /// The files with uprobes, each with its process: by device and inode.
     attached: FxHashSet<(u32, (u64, u64))>,
     /// Unwinds copies of user stacks, if there are any.
@@ -63,7 +62,7 @@ pub(super) struct KernelSide {
     /// The command, until it has executed its program.
     launching: Option<Launching>,
     /// Stacks that were read from the stack map, where they stay the same.
-    map_stacks: FxHashMap<i32, Arc<[u64]>>,
+    pub(super) map_stacks: FxHashMap<i32, Arc<[u64]>>,
     /// Number of processes with uprobes.
     probed: usize,
     probed_locks: LockSources,
@@ -127,11 +126,6 @@ impl KernelSide {
         }
     }
 
-    /// Returns the reader of kernel memory, on the first call.
-    pub(super) fn take_peek(&mut self) -> Option<Peek> {
-        self.loaded.take_peek()
-    }
-
     /// Attaches all programs for a target and a command. Nothing is recorded yet.
     pub(super) fn attach(
         &mut self,
@@ -166,11 +160,6 @@ impl KernelSide {
         Ok(())
     }
 
-    /// Finds the files of later processes with these.
-    pub(super) fn find_later_files_in(&mut self, files: TargetFiles) {
-        self.unprobed.set_files(files);
-    }
-
     /// Requests the mappings of a process, once.
     pub(super) fn read_mappings(&mut self, pid: u32, symbols: &Symbols) {
         if self.seen.insert(pid) {
@@ -180,11 +169,6 @@ impl KernelSide {
 
     pub(super) fn map_stack(&mut self, id: i32) -> Arc<[u64]> {
         map_stack(id, &mut self.map_stacks, &self.loaded)
-    }
-
-    /// Returns whether the frames of a stack in the stack map were read before.
-    pub(super) fn has_map_stack(&self, id: i32) -> bool {
-        self.map_stacks.contains_key(&id)
     }
 
     /// Drains the rings. Returns the time up to which all records are drained: the start of this call, or the time that the
@@ -288,10 +272,9 @@ impl KernelSide {
             // The process that had this PID before has ended.
             self.attached.retain(|(pid, _)| *pid != task.tgid);
         }
-        let Plan { pthread, rust, go, .. } = self.plan;
+        let locks = self.plan.locks.by_uprobes();
         // The probes in the libc stay where they are, in another program, too.
-        self.unprobed
-            .request(task.tgid, LockSources { pthread: pthread && is_child, rust, go, ..LockSources::NONE });
+        self.unprobed.request(task.tgid, LockSources { pthread: locks.pthread && is_child, ..locks });
     }
 
     /// Puts uprobes into children of recorded processes. Limited in time, because the rings fill meanwhile.
@@ -333,8 +316,8 @@ impl KernelSide {
 
     /// Returns a sentence on the chosen locks that no program was probed for; `None` if there are none.
     pub(super) fn unprobed_locks(&self) -> Option<String> {
-        let Plan { rust, go, .. } = self.plan;
-        let locks = LockSources { rust, go, ..LockSources::NONE }.without(self.probed_locks).user_locks()?;
+        let locks = LockSources { pthread: false, ..self.plan.locks.by_uprobes() };
+        let locks = locks.without(self.probed_locks).user_locks()?;
         Some(format!("{locks}: no recorded program has any that klock can probe"))
     }
 

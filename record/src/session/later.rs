@@ -23,18 +23,14 @@ type Channels = (Sender<Request>, Receiver<Found>);
 /// Finds libcs, and programs with locks of their own. The thread starts with the first request.
 #[derive(Debug, Default)]
 pub(super) struct FileFinder {
-    files: Option<TargetFiles>,
+    /// The files to use, until the first request.
+    pub(super) files: Option<TargetFiles>,
     thread: Option<Channels>,
     /// Number of requests without an answer.
     pending: usize,
 }
 
 impl FileFinder {
-    /// Sets the files to use, before the first request.
-    pub(super) fn set_files(&mut self, files: TargetFiles) {
-        self.files = Some(files);
-    }
-
     /// Requests the files of a process that have functions of these locks.
     pub(super) fn request(&mut self, pid: u32, locks: LockSources) {
         if locks.by_uprobes() == LockSources::NONE {

@@ -1,4 +1,4 @@
-//! The losses of a recording: the counters of all sources in, the loss table of the trace and rows of losses out.
+//! The losses of a recording: the loss table of the trace, and rows, from the counters of all sources.
 
 use trace_format::{Event, EventKind, run_info::Loss};
 
@@ -33,10 +33,10 @@ impl Session<'_> {
             composer.add_losses(switches.unreported(), rows);
             switches.add_to(&mut loss);
         }
-        loss.late = orderer.late();
-        loss.stacks_not_unwound = composer.stacks.not_unwound();
-        loss.unpaired = composer.stats().unpaired;
-        let last_ns = composer.stats().last_ns;
+        loss.late = orderer.late;
+        loss.stacks_not_unwound = composer.stacks.not_unwound;
+        loss.unpaired = composer.stats.unpaired;
+        let last_ns = composer.stats.last_ns;
         let without_slot = self.preload.as_ref().map_or(0, |preload| preload.add_to(&mut loss));
         if without_slot > 0 {
             // The task and the time of these events are unknown.

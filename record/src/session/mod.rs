@@ -186,7 +186,7 @@ impl<'a> Session<'a> {
         }
         let Self { checkpoints, symbols, pipeline, backlog, .. } = self;
         if backlog.is_open() {
-            checkpoints.require();
+            checkpoints.is_needed = true;
         }
         let now = Instant::now();
         if checkpoints.until_due(now).is_zero() && !pipeline.flush(sink) {
@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
     fn run_info(&self, loss: Loss, stop_reason: &str, clocks_end: Clocks) -> RunInfo {
         let mut sources = self.kernel.as_ref().map(KernelSide::sources).unwrap_or_default();
         if let Some(preload) = &self.preload {
-            let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.futex);
+            let futexes = self.kernel.as_ref().is_some_and(|kernel| kernel.plan.locks.futex);
             sources.extend(preload::sources(futexes, &self.options.filters, preload.notes()));
         }
         sources.extend(self.switches_source.clone());

@@ -1,4 +1,4 @@
-//! The start of a recording: the decisions of [`Setup`] enter, a running [`Session`] leaves.
+//! Starts a [`Session`] as [`Setup`] decided.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, RecordError> {
         let Setup { plan, preload, switches, probed, mut files, filters, mut warnings, has_unseen_locks } =
             setup;
-        files.set_stop(stop.clone());
+        files.stop = stop.clone();
         raise_descriptor_limit();
         let failed = |what| move |source| RecordError::System { what, source };
         // Beside the loading of programs: a command would share its processors with a later reading.
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         let kernel_names = has_kernel_frames.then(|| ReadingKernel::start(symbols)).transpose();
         let kernel_names = kernel_names.map_err(failed("start a thread"))?;
         let mut kernel = plan.map(|plan| KernelSide::load(plan, &mut warnings)).transpose()?;
-        let peek = kernel.as_mut().and_then(KernelSide::take_peek);
+        let peek = kernel.as_mut().and_then(|kernel| kernel.loaded.take_peek());
         let kernel_addresses = KernelAddresses::new(options.kernel_addresses);
         let memory = peek.zip(types);
         let symbols = Symbols::start(memory, kernel_addresses.clone(), kernel_names, stop.clone());
@@ -78,12 +78,12 @@ impl<'a> Session<'a> {
             Target::Command(words) => Some(Launched::start(words, &variables)?),
             _ => None,
         };
-        let pid = command.as_ref().map(Launched::pid);
+        let pid = command.as_ref().map(|command| command.pid);
         let tasks = Tasks::new(existing_tasks(&target, pid), Box::new(procfs::task));
         if let Some(kernel) = &mut kernel {
             let attached = kernel.attach(&target, pid, &probed, &mut warnings);
             attached.map_err(RecordError::or_descriptor_limit)?;
-            kernel.find_later_files_in(files);
+            kernel.unprobed.files = Some(files);
         }
         let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
         let clocks_start = clocks_now();
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         if let Some(command) = &mut command {
             command.run()?;
             if kernel.is_some() {
-                composer = composer.without_launch_of(command.pid(), monotonic_ns());
+                composer = composer.without_launch_of(command.pid, monotonic_ns());
             }
         }
         let now = Instant::now();
@@ -153,15 +153,9 @@ fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
     let drops_begins = plan.is_some_and(|plan| plan.filters.drops_begins());
     let mut composer = Composer::new(tasks, futexes, drops_begins);
     let reports_calls = |plan: &Plan| plan.kernel.as_ref().is_some_and(|kernel| kernel.holds.is_some());
-    if !plan.is_some_and(reports_calls) {
-        composer = composer.without_kernel_calls();
-    }
-    if plan.is_some_and(|plan| !plan.futex) {
-        composer = composer.without_futexes();
-    }
-    if has_preload && plan.is_some_and(Plan::has_holders_only) {
-        composer = composer.with_holders_only();
-    }
+    composer.kernel.only_waits = !plan.is_some_and(reports_calls);
+    composer.futex.only_calls = plan.is_some_and(|plan| !plan.locks.futex);
+    composer.has_holders_only = has_preload && plan.is_some_and(Plan::has_holders_only);
     composer.stacks.unwinds = plan.is_some_and(|plan| plan.stack_bytes > 0);
     composer
 }

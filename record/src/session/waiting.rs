@@ -74,13 +74,13 @@ impl Session<'_> {
         let Self { preload: Some(preload), backlog, pipeline, deferral, checkpoints, .. } = self else {
             return;
         };
-        let may_open = preload.is_own()
+        let may_open = preload.queue.ledger.is_own()
             && backlog.has_file()
             && backlog.is_empty()
             && pipeline.rows.is_empty()
             && preload.merger.pending() <= MAX_PENDING
             && (1..=MAX_SIDE_ROWS).contains(&pipeline.composer.size());
-        let room = if backlog.is_open() && preload.is_own() && backlog.has_room() || may_open {
+        let room = if backlog.is_open() && preload.queue.ledger.is_own() && backlog.has_room() || may_open {
             Room::InFile
         } else if !backlog.is_open() && (is_caught_up || deferral.is_on()) {
             Room::UntilCheckpoint(checkpoints.until_due(Instant::now()))

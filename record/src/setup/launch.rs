@@ -98,8 +98,8 @@ pub(crate) enum Phase {
 /// A command that was started.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    path: PathBuf,
-    pid: u32,
+    pub(crate) path: PathBuf,
+    pub(crate) pid: u32,
     /// The command waits for a byte from this pipe before it runs.
     gate: Option<PipeWriter>,
     /// The errno of a failed exec.
@@ -153,16 +153,6 @@ impl Launched {
         })?;
         let pid = pid.recv().map_err(io::Error::other)??;
         Ok(Self { path, pid: pid as u32, gate: Some(gate), exec_error, shared })
-    }
-
-    /// The command's PID.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// The program that it runs.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Lets the command run; returns when it runs, or could not be run.

@@ -94,7 +94,7 @@ impl Setup {
         let switches = switches(facts, options.sched, preload.is_some(), plan.as_ref())?;
         let recorded =
             plan.as_ref().map_or(LockSources { pthread: locks.pthread, ..LockSources::NONE }, |plan| {
-                LockSources { futex: plan.futex, rust: plan.rust, go: plan.go, ..locks }
+                LockSources { kernel: locks.kernel, pthread: locks.pthread, ..plan.locks }
             });
         let mut unseen = Vec::new();
         if locks.user_locks().is_some() || preload.is_some() {
@@ -175,10 +175,7 @@ fn selection(
     let selection = Selection {
         kernel: locks.kernel.then_some(depth),
         filters: filters.clone(),
-        futex: locks.futex,
-        pthread: locks.pthread,
-        rust: locks.rust,
-        go: locks.go,
+        locks: LockSources { kernel: false, ..locks },
         off_cpu: options.sched == SchedRows::All,
         switches: false,
         target: target.mode,
@@ -214,8 +211,9 @@ fn plan(
             warnings.push(error.to_string());
             Plan::new(facts, &Selection { kernel: None, ..selection.clone() })
         }
-        Err(PlanError::Paranoid { .. }) if by_default && !selection.pthread => {
-            Plan::new(facts, &Selection { rust: false, go: false, ..selection.clone() })
+        Err(PlanError::Paranoid { .. }) if by_default && !selection.locks.pthread => {
+            let locks = LockSources { rust: false, go: false, ..selection.locks };
+            Plan::new(facts, &Selection { locks, ..selection.clone() })
         }
         plan => plan,
     };

@@ -1,4 +1,4 @@
-//! Finds the functions in which the locks of Rust and Go wait: a process or a program in, offsets of probes out.
+//! Finds the functions in which the locks of Rust and Go wait, in a process or in a program.
 //!
 //! These locks take no function of the C library when they are free, so only waits can be recorded. The program is a file of the
 //! process's owner, so [`TargetFiles`] opens and parses it.

@@ -38,6 +38,9 @@ impl LockSources {
     /// Selects no locks.
     pub const NONE: Self = Self { kernel: false, futex: false, pthread: false, rust: false, go: false };
 
+    /// Selects all locks of programs.
+    pub const OF_PROGRAMS: Self = Self { kernel: false, futex: true, pthread: true, rust: true, go: true };
+
     /// Returns the locks that are recorded by uprobes.
     pub(crate) const fn by_uprobes(self) -> Self {
         Self { kernel: false, futex: false, ..self }

@@ -1,4 +1,4 @@
-//! Off-CPU time: a record when a task returns to a CPU in, one row of the same time out. It concerns no lock and no wait: if a
+//! Off-CPU time: each record, made when a task returns to a CPU, becomes one row of the same time. It concerns no lock and no wait: if a
 //! task waited for a lock, other records report that.
 
 use trace_format::{

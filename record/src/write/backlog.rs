@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    preload::{batch::Batch, spool::units_in_memory},
+    preload::{batch::Batch, queue::units_in_memory},
     sources::switches::records::Switch,
 };
 

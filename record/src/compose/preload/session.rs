@@ -1,4 +1,4 @@
-//! A thread that records itself, and its process: facts about its calls enter; the locks that it holds, and the header of its facts, leave.
+//! A thread that records itself, and its process. The thread knows its stacks and the locks that it holds.
 
 use std::sync::Arc;
 

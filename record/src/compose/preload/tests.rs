@@ -332,7 +332,7 @@ fn records_are_not_paired_across_a_loss_of_their_thread() {
         .mutex(30, 1, op::WAITED);
     assert_eq!(history.short()[1..], [(20, Lost, None, None, None), (30, Acquire, X, None, None)]);
     assert_eq!((history.rows[1].count, history.rows[1].task), (Some(7), history.rows[0].task));
-    assert_eq!(history.composer.stats().unpaired, 1);
+    assert_eq!(history.composer.stats.unpaired, 1);
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn an_exit_records_the_name_the_time_and_the_last_losses() {
     assert_eq!((history.rows[2].kind, history.rows[2].count), (Lost, Some(3)));
     let row = history.composer.tasks.rows().iter().find(|row| row.tid == 2).unwrap().clone();
     assert_eq!((row.comm.as_deref(), row.start_ns, row.exit_ns), (Some("worker-2"), Some(2), Some(40)));
-    assert_eq!(history.composer.stats().unpaired, 1);
+    assert_eq!(history.composer.stats.unpaired, 1);
 }
 
 proptest! {

@@ -95,15 +95,15 @@ fn stacks_whose_copy_did_not_come_are_counted() {
     stacks.announce_unwound(&header, Frames { addresses: vec![100, 200], certain: 2 });
     let of = |seq, user, copied| StackRef { event: (1, seq), copied, ..at(0, stack::NONE, user) };
     stacks.id(&of(5, 7, true));
-    assert_eq!(stacks.not_unwound(), 0);
+    assert_eq!(stacks.not_unwound, 0);
     stacks.id(&of(6, stack::ABSENT, true));
     stacks.id(&of(7, 7, false));
-    assert_eq!(stacks.not_unwound(), 0, "there is no user stack, or it is never copied");
+    assert_eq!(stacks.not_unwound, 0, "there is no user stack, or it is never copied");
     stacks.id(&of(8, 7, true));
-    assert_eq!(stacks.not_unwound(), 1);
+    assert_eq!(stacks.not_unwound, 1);
     stacks.unwinds = false;
     stacks.id(&of(9, 7, true));
-    assert_eq!(stacks.not_unwound(), 1, "nothing is unwound");
+    assert_eq!(stacks.not_unwound, 1, "nothing is unwound");
 }
 
 #[test]

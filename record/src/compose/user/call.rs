@@ -14,7 +14,7 @@ pub(crate) struct Call {
     /// The function, as in [`api`].
     function: u8,
     kind: LockKind,
-    mode: Option<Mode>,
+    pub(crate) mode: Option<Mode>,
     pub(crate) source: Source,
     space: Space,
     /// The address of its lock; in a condition wait, of the mutex.
@@ -96,10 +96,6 @@ impl Call {
     /// The address of its lock, with its address space.
     pub(crate) fn address(&self) -> (Space, u64) {
         (self.space, self.address)
-    }
-
-    pub(crate) fn mode(&self) -> Option<Mode> {
-        self.mode
     }
 
     /// The kind of call by which it takes its lock. A wait on a condition variable takes its mutex without a limit.

@@ -1,4 +1,4 @@
-//! Waits of goroutines for mutexes of Go: facts in, rows out.
+//! Turns facts about waits of goroutines for mutexes of Go into rows.
 //!
 //! A goroutine that waits leaves its thread, and may go on in another one. So a wait belongs to the goroutine, which is a task of its
 //! own in the trace. The thread's futex waits meanwhile are those of the scheduler.

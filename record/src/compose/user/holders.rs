@@ -1,4 +1,4 @@
-//! The present holders of each lock: acquisitions and releases in, holders out.
+//! The present holders of each lock, according to its acquisitions and releases.
 //!
 //! Either one task holds a lock exclusively, or any number of tasks share it; each of them as many times as it took it. A
 //! task that gets the lock in a mode that excludes another holder proves that this hold is over, whether its release was

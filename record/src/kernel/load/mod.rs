@@ -30,7 +30,7 @@ use crate::{
         host::TRACEFS,
         plan::{Attachment, Plan, ProbeType, descriptor_ring_bytes},
     },
-    sources::pthread::ProbedFile,
+    sources::{LockSources, pthread::ProbedFile},
     system::priority::with_raised_priority,
 };
 
@@ -95,7 +95,7 @@ impl LoadedPrograms {
             mount_tracefs().map_err(LoadError::Tracefs)?;
         }
         let mut ebpf = load_object(plan)?;
-        let use_multi = (plan.pthread || plan.rust || plan.go) && plan.uprobe_multi;
+        let use_multi = plan.locks.by_uprobes() != LockSources::NONE && plan.uprobe_multi;
         // If this fails, single uprobes may still work.
         let multi = if use_multi { MultiUprobes::load(object_for(plan), &ebpf).ok() } else { None };
         let events = fill_rings(&mut ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;

@@ -1,4 +1,4 @@
-//! Separate files with debug information: a file of a recorded process goes in, its debug file is opened and given to the parser.
+//! Opens separate files with debug information for files of recorded processes, and gives them to the parser.
 
 use std::os::fd::OwnedFd;
 

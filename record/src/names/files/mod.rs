@@ -1,4 +1,4 @@
-//! Opens and parses the files that recorded processes map. In: mappings. Out: build ids, symbols, variables, probe offsets.
+//! Opens and parses the files that recorded processes map: finds their build ids, symbols, variables and functions to probe.
 //!
 //! The owner of a recorded process controls these files, so klock itself neither opens nor reads them:
 //!
@@ -37,7 +37,6 @@ mod message;
 mod opener;
 mod parser;
 mod sandbox;
-mod slow_paths;
 mod tail_calls;
 #[cfg(test)]
 mod tests;
@@ -103,7 +102,8 @@ pub(crate) struct TargetFiles {
     held_bytes: u64,
     /// Number of files that went wrong, by reason.
     failures: FxHashMap<&'static str, u64>,
-    stop: Stop,
+    /// Shortens the time to wait for files.
+    pub(crate) stop: Stop,
 }
 
 /// A file of a recorded process.
@@ -154,11 +154,6 @@ impl TargetFiles {
     /// Returns an object that waits for shorter times once the recording is asked to stop.
     pub(crate) fn until(stop: Stop) -> Self {
         Self { stop, ..Self::default() }
-    }
-
-    /// Waits for shorter times once this request to stop comes.
-    pub(crate) fn set_stop(&mut self, stop: Stop) {
-        self.stop = stop;
     }
 
     /// Starts the helper processes, so that the first file need not wait for them.

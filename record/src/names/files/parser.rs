@@ -25,10 +25,10 @@ use super::{
     cfi,
     copy::FileCopy,
     elf::{self, Variable},
-    functions,
+    functions::{self, slow_paths},
     language::{Language, language},
     message::{ElfFacts, Function, NamedCode, ParseRequest, SymbolFrame, Timed, receive, send},
-    sandbox, slow_paths,
+    sandbox,
     tail_calls::{self, LocalFunction},
 };
 use crate::names::unwind::{Rule, UnwindPage};
@@ -209,6 +209,6 @@ impl Parser {
 
     fn slow_paths(&self, file: u32, language: Language) -> Result<Vec<Function>, String> {
         let loaded = self.files.get(&file).ok_or("it is not loaded")?;
-        slow_paths::slow_paths(loaded.copy.bytes, language)
+        slow_paths(loaded.copy.bytes, language)
     }
 }

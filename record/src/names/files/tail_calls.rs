@@ -1,4 +1,4 @@
-//! Names for local functions of stripped libraries: a library's bytes in, local functions with the names of exported ones out.
+//! Gives local functions of stripped libraries the names of exported functions.
 //!
 //! An exported function whose last step is a call ends with a jump, so its own frame is not on the stack while the other
 //! function runs. In a stripped library that one has no name: `pthread_join` and `sem_wait` of glibc wait in such functions.

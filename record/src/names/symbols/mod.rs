@@ -28,7 +28,6 @@ use crate::{
 
 mod kernel;
 mod mappings;
-mod modules;
 mod reader;
 mod request;
 mod worker;

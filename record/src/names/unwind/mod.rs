@@ -1,5 +1,5 @@
-//! Unwinds copies of user stacks, on a thread of its own. In: registers and the top of stacks, as BPF programs copied them. Out:
-//! frames. The copies are other programs' private data: they are dropped as soon as they are unwound.
+//! Unwinds the registers and the top of user stacks, as BPF programs copied them, on a thread of its own. The copies are other programs'
+//! private data: they are dropped as soon as they are unwound.
 //!
 //! Unwind tables come from the files that the processes map, by way of a parser without privileges
 //! ([`files`](crate::names::files)). The crate framehop reads `.eh_frame` in the process that unwinds, and klock reads no file of a target.

@@ -1,5 +1,5 @@
-//! Unwind tables: how to find the caller of the code at an address of a file. In: pages of rows from the parser, which may be
-//! wrong in any way. Out: rules.
+//! Unwind tables: how to find the caller of the code at an address of a file. The pages of rows
+//! from the parser may be wrong in any way.
 
 use serde::{Deserialize, Serialize};
 

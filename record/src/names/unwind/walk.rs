@@ -1,5 +1,5 @@
-//! Unwinds a copy of the top of a stack. In: registers, bytes of the stack, and the rule for each address. Out: return addresses,
-//! leaf first, how many of them are certain, and the values that decided that. No input or output.
+//! Unwinds a copy of the top of a stack, by the rule for the code at each address: finds the return addresses, leaf first, how many of
+//! them are certain, and the values that decided that. No input or output.
 
 use super::table::{Cfa, Rule, SavedBp};
 

@@ -12,8 +12,8 @@ use super::super::{
     batch::{Batch, Chunk, ThreadExit, ThreadSession},
     budget::{Excess, Item},
     region::{OwnedChunks, SlotFacts},
-    spool::Spool,
 };
+use crate::preload::queue::Spool;
 use crate::{
     preload::queue::{DrainQueue, NewProcess, count},
     system::clocks::monotonic_ns,

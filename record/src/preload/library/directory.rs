@@ -1,7 +1,5 @@
 //! Chooses and opens the directory of the library's file. Only its owner can change it or any directory above it: a directory
 //! above it that others can write, even with the sticky bit, could be removed and made again by somebody else.
-//!
-//! The environment goes in; an open directory and its path without symlinks come out.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -53,14 +53,14 @@ fn the_file_is_installed_once_and_stays() {
     let Some(folder) = private() else { return };
     let place = folder.path().join("new/klock");
     let library = Library::install_in(&place).unwrap();
-    let path = library.path().to_owned();
+    let path = library.path.clone();
     assert_eq!(path, place.join(file_name()));
     assert_eq!(fs::read(&path).unwrap(), BYTES);
     assert_eq!((mode(&path), mode(&place)), (0o755, 0o755));
     let inode = fs::metadata(&path).unwrap().ino();
     drop(library);
     let again = Library::install_in(&place).unwrap();
-    assert_eq!(fs::metadata(again.path()).unwrap().ino(), inode);
+    assert_eq!(fs::metadata(&again.path).unwrap().ino(), inode);
     assert_eq!(fs::read_dir(&place).unwrap().count(), 2, "the library and the lock");
 }
 
@@ -68,7 +68,7 @@ fn the_file_is_installed_once_and_stays() {
 fn a_file_with_another_content_mode_or_kind_is_replaced() {
     let Some(folder) = private() else { return };
     let place = folder.path().join("klock");
-    let path = Library::install_in(&place).unwrap().path().to_owned();
+    let path = Library::install_in(&place).unwrap().path.clone();
     let spoil: [fn(&Path); 4] = [
         |path| fs::write(path, "short").unwrap(),
         |path| fs::write(path, vec![0; BYTES.len()]).unwrap(),
@@ -81,8 +81,8 @@ fn a_file_with_another_content_mode_or_kind_is_replaced() {
     for spoil in spoil {
         spoil(&path);
         let library = Library::install_in(&place).unwrap();
-        assert!(fs::symlink_metadata(library.path()).unwrap().is_file());
-        assert_eq!((fs::read(library.path()).unwrap(), mode(library.path())), (BYTES.to_vec(), 0o755));
+        assert!(fs::symlink_metadata(&library.path).unwrap().is_file());
+        assert_eq!((fs::read(&library.path).unwrap(), mode(&library.path)), (BYTES.to_vec(), 0o755));
     }
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
@@ -114,7 +114,7 @@ fn a_symlinked_parent_is_resolved_and_then_checked() {
     fs::create_dir(&target).unwrap();
     symlink(&target, &link).unwrap();
     let library = Library::install_in(&link.join("klock")).unwrap();
-    assert!(library.path().starts_with(&target), "{:?}", library.path());
+    assert!(library.path.starts_with(&target), "{:?}", library.path);
     let elsewhere = folder.path().join("elsewhere");
     symlink("/tmp", &elsewhere).unwrap();
     let refusal = Library::install_in(&elsewhere.join("klock")).unwrap_err();
@@ -172,7 +172,7 @@ fn an_old_version_stays_while_a_process_or_a_recording_uses_it() {
         return;
     }
     let place = folder.path().join("klock");
-    let current = Library::install_in(&place).unwrap().path().to_owned();
+    let current = Library::install_in(&place).unwrap().path.clone();
     let old = other_version(&place);
     let holder = Holder::of(&old);
     drop(Library::install_in(&place).unwrap());

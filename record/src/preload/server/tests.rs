@@ -13,8 +13,8 @@ use crate::{
         clock::{self, Timeline},
         fake::{self, FakeThread},
         merge::{Merger, Step},
+        queue::Spool,
         records::Unit,
-        spool::Spool,
     },
 };
 

@@ -73,7 +73,7 @@ fn a_command_is_held_at_its_exit_with_its_memory_until_it_is_released() {
         let mut launched = Launched::start(&words(&["true"]), &[]).unwrap();
         launched.run().unwrap();
         until(|| launched.phase() != Phase::Running);
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", launched.pid()));
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", launched.pid));
         (launched.phase() == Phase::Held).then(|| (launched, maps.unwrap()))
     });
     let (launched, maps) = held.expect("it is held");
@@ -92,7 +92,7 @@ fn a_stopped_job_continues_after_sigcont() {
     launched.release();
     launched.signal(libc::SIGSTOP);
     // It may still run until it gets the signal.
-    let stat = format!("/proc/{}/stat", launched.pid());
+    let stat = format!("/proc/{}/stat", launched.pid);
     let state = || {
         let text = std::fs::read_to_string(&stat).unwrap();
         text.rsplit(") ").next().and_then(|rest| rest.chars().next())

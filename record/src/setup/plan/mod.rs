@@ -32,14 +32,8 @@ pub(crate) use selection::{
 pub struct Plan {
     /// The plan for kernel locks, if they are recorded.
     pub kernel: Option<KernelPlan>,
-    /// Whether futex waits and wakes are recorded.
-    pub futex: bool,
-    /// Whether calls of pthread functions are recorded.
-    pub pthread: bool,
-    /// Whether waits for locks of Rust's standard library are recorded.
-    pub rust: bool,
-    /// Whether waits for mutexes of Go are recorded.
-    pub go: bool,
+    /// The locks of programs that are recorded.
+    pub locks: LockSources,
     /// Whether off-CPU time is recorded.
     pub off_cpu: bool,
     /// Whether off-CPU time is recorded without stacks and wakers.
@@ -90,23 +84,21 @@ impl Plan {
             Some(KernelDepth::Holds(preference)) => preference,
             _ => ProbePreference::Auto,
         };
-        let waits_on_futexes = selection.futex || selection.pthread || selection.rust;
+        let locks = selection.locks;
+        let waits_on_futexes = locks.futex || locks.pthread || locks.rust;
         let futex_calls = waits_on_futexes.then(|| futex::plan(facts, preference));
         let is_used = |method| {
-            let locks = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(method));
-            locks || futex_calls == Some(FutexPlan::Functions(method))
+            let holds = kernel.as_ref().is_some_and(|kernel| kernel.holds == Some(method));
+            holds || futex_calls == Some(FutexPlan::Functions(method))
         };
-        let has_uprobes = selection.pthread || selection.rust || selection.go;
+        let has_uprobes = locks.by_uprobes() != LockSources::NONE;
         let tracepoints = futex_calls == Some(FutexPlan::Tracepoints);
         if tracepoints || is_used(ProbeMethod::Kprobe) || has_uprobes {
             check_perf_events(facts)?;
         }
         let at_least = |version| facts.version().is_some_and(|found| found >= version);
         Ok(Self {
-            futex: selection.futex,
-            pthread: selection.pthread,
-            rust: selection.rust,
-            go: selection.go,
+            locks: selection.locks,
             off_cpu: selection.off_cpu,
             switches: selection.switches,
             target: selection.target,
@@ -114,7 +106,7 @@ impl Plan {
             ring_bytes: selection.ring_bytes.unwrap_or_else(|| selection::default_ring_bytes(cpus)),
             max_stack: selection.max_stack.unwrap_or(127),
             stack_bytes: if facts.types.as_ref().is_some_and(|types| types.task.stack.is_some())
-                && (futex_calls.is_some() || selection.go || selection.off_cpu)
+                && (futex_calls.is_some() || locks.go || selection.off_cpu)
             {
                 selection.stack_bytes
             } else {
@@ -143,13 +135,8 @@ impl Plan {
     /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
     /// one, locks of Rust and Go are not a source.
     pub fn sources(&self, probed: LockSources) -> Vec<Source> {
-        let recorded = LockSources {
-            kernel: false,
-            futex: self.futex,
-            pthread: self.pthread,
-            rust: self.rust && probed.rust,
-            go: self.go && probed.go,
-        };
+        let LockSources { rust, go, .. } = self.locks;
+        let recorded = LockSources { rust: rust && probed.rust, go: go && probed.go, ..self.locks };
         let mut sources: Vec<Source> =
             recorded.rows().flat_map(|row| row.in_trace).map(TraceSource::to_source).collect();
         if self.off_cpu {
@@ -169,7 +156,7 @@ impl Plan {
 
     /// Whether off-CPU times are those of holders, and holds are reported by the program itself or not at all.
     pub fn has_holders_only(&self) -> bool {
-        self.switches && self.kernel.is_none() && !self.pthread
+        self.switches && self.kernel.is_none() && !self.locks.pthread
     }
 
     /// Returns the part about kernel locks as rows of label and value.
@@ -185,9 +172,12 @@ impl Plan {
         let mut rows = Vec::new();
         let mut row = |label: &str, value: String| rows.push((label.to_owned(), value));
         row("kernel locks", self.kernel.as_ref().map_or_else(|| "no".to_owned(), KernelPlan::to_string));
-        row("futexes", or_no(self.futex, format!("waits and wakes, by {calls}")));
-        row("pthread", or_no(self.pthread, "every call, by uprobes on the process's libc".to_owned()));
-        row("rust, go", or_no(self.rust || self.go, "contended calls, by uprobes on the program".to_owned()));
+        row("futexes", or_no(self.locks.futex, format!("waits and wakes, by {calls}")));
+        row("pthread", or_no(self.locks.pthread, "every call, by uprobes on the process's libc".to_owned()));
+        row(
+            "rust, go",
+            or_no(self.locks.rust || self.locks.go, "contended calls, by uprobes on the program".to_owned()),
+        );
         row("scheduler", "sleeping and run-queue time of waiting tasks, and wakers".to_owned());
         row("rings", format!("{} of {} kB each", self.cpus, self.ring_bytes >> 10));
         if self.mount_tracefs {

@@ -1,19 +1,13 @@
 //! The events that a recording selects, as input of planning.
 
-use crate::{options::KernelDepth, setup::filters::Filters};
+use crate::{options::KernelDepth, setup::filters::Filters, sources::LockSources};
 
 /// The events to record, and the sizes to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub kernel: Option<KernelDepth>,
-    /// Futex waits and wakes.
-    pub futex: bool,
-    /// Calls of pthread functions.
-    pub pthread: bool,
-    /// Waits for locks of Rust's standard library.
-    pub rust: bool,
-    /// Waits for mutexes of Go.
-    pub go: bool,
+    /// Locks of programs; kernel locks are selected above.
+    pub locks: LockSources,
     /// Off-CPU time of tasks.
     pub off_cpu: bool,
     /// Off-CPU time of tasks without stacks and wakers.
@@ -34,10 +28,7 @@ impl Selection {
     pub fn everything() -> Self {
         Self {
             kernel: Some(KernelDepth::Waits),
-            futex: true,
-            pthread: true,
-            rust: true,
-            go: true,
+            locks: LockSources::OF_PROGRAMS,
             off_cpu: false,
             switches: false,
             target: TargetMode::All,
@@ -50,17 +41,12 @@ impl Selection {
 
     /// Returns whether nothing of the kernel's is selected.
     pub fn is_empty(&self) -> bool {
-        !(self.kernel.is_some()
-            || self.futex
-            || self.pthread
-            || self.rust
-            || self.go
-            || self.off_cpu
-            || self.switches)
+        let has_locks = self.kernel.is_some() || self.locks.rows().next().is_some();
+        !(has_locks || self.off_cpu || self.switches)
     }
 
     pub fn without_locks(self) -> Self {
-        Self { kernel: None, futex: false, pthread: false, rust: false, go: false, ..self }
+        Self { kernel: None, locks: LockSources::NONE, ..self }
     }
 }
 

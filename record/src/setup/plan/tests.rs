@@ -12,6 +12,9 @@ use crate::{
 /// Programs of both languages are probed.
 const PROBED: LockSources = LockSources { rust: true, go: true, ..LockSources::NONE };
 
+const FUTEXES: LockSources = LockSources { futex: true, ..LockSources::NONE };
+const WITHOUT_PTHREAD: LockSources = LockSources { pthread: false, ..LockSources::OF_PROGRAMS };
+
 fn machine() -> HostFacts {
     HostFacts {
         kernel: "6.12.0".to_owned(),
@@ -252,7 +255,7 @@ fn a_paranoid_kernel_reserves_perf_events_for_root_and_fentry_needs_none() {
         capabilities: Some(all_but_admin),
         ..with_futex_functions(functions)
     };
-    let futexes = Selection { pthread: false, rust: false, go: false, ..Selection::everything() };
+    let futexes = Selection { locks: FUTEXES, ..Selection::everything() };
     assert_eq!(Plan::new(&facts(3, &[]), &futexes).unwrap_err(), PlanError::Paranoid { level: 3 });
     assert!(Plan::new(&facts(2, &[]), &futexes).is_ok());
     assert!(Plan::new(&facts(3, &BOTH), &futexes).is_ok());
@@ -283,7 +286,8 @@ fn off_cpu_programs_are_attached_only_if_off_cpu_time_is_recorded() {
 
 #[test]
 fn off_cpu_time_without_stacks_has_one_program_and_covers_holders() {
-    let selection = Selection { switches: true, kernel: None, pthread: false, ..Selection::everything() };
+    let selection =
+        Selection { switches: true, kernel: None, locks: WITHOUT_PTHREAD, ..Selection::everything() };
     let plan = Plan::new(&machine(), &selection).unwrap();
     let own = |plan: &Plan| {
         plan.sources.iter().filter(|one| **one == Attachment::raw("switch", "sched_switch")).count()
@@ -320,7 +324,7 @@ fn kernel_threads_are_not_told_apart_without_their_flags() {
 #[test]
 fn limits_of_off_cpu_time_are_not_limits_of_locks() {
     let filters = Filters { min_block_ns: 7, min_wait_ns: 8, ..Filters::default() };
-    let selection = Selection { off_cpu: true, pthread: false, filters, ..Selection::everything() };
+    let selection = Selection { off_cpu: true, locks: WITHOUT_PTHREAD, filters, ..Selection::everything() };
     let plan = Plan::new(&machine(), &selection).unwrap();
     for source in plan.sources(PROBED) {
         let has = |words: &str| source.limits.iter().any(|limit| limit.contains(words));

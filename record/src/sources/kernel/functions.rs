@@ -1,4 +1,4 @@
-//! Functions that acquire and release kernel locks: their returns and entries in, acquisitions and releases out.
+//! Turns returns and entries of functions of kernel locks into rows of acquisitions and releases.
 //!
 //! An acquisition is reported once: by the end of its wait if it waited, otherwise by the function's return. Some functions do
 //! their work by calling another one that is recorded as well, if the compiler did not inline that call.

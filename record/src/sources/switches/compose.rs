@@ -1,4 +1,4 @@
-//! Switches of tasks that the kernel reports to any user: a leave and a return in, one row of off-CPU time out. The system call in which a
+//! Turns switches of tasks that the kernel reports to any user into rows of off-CPU time. The system call in which a
 //! task left is asked for only while others wait for it, so most rows have none.
 //!
 //! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has none. It cannot have taken or

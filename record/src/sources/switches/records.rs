@@ -1,4 +1,4 @@
-//! Decodes what the kernel writes into a ring of perf events: bytes in, switches of tasks out. Any bytes are accepted; what is not a
+//! Decodes the records in a ring of perf events into switches of tasks. Any bytes are accepted; what is not a
 //! whole record of a known form is counted.
 //!
 //! The forms are those of `perf_event_open(2)` with `sample_id_all` and the sample type TID, TIME, CPU.

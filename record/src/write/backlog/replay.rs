@@ -1,4 +1,4 @@
-//! Composes what a backlog has and its trace does not: the file of a recorder that was killed in, rows out.
+//! Composes what the backlog of a recorder that was killed has, and its trace does not.
 
 use std::{
     fs::File,

@@ -160,7 +160,7 @@ fn returns_that_a_program_reports_are_rows_of_holders_only_unless_others_hold_lo
     let rows = |has_holders_only: bool| {
         let mut history = History::new(true, Filters::default());
         if has_holders_only {
-            history.composer = history.composer.with_holders_only();
+            history.composer.has_holders_only = true;
         }
         let none = stack::NONE;
         let event = |ts_ns, tid, state, flags| WireEvent {
