@@ -15,11 +15,35 @@ use trace_format::preload::{
 };
 
 use crate::{
-    call::{acquire, initialize, release, try_acquire},
-    clock, condition, join, mutex,
+    call::{acquire, release, try_acquire},
+    clock, condition,
+    entry::{entry, forward, interpose},
+    join, mutex,
     real::{self, Lock},
     walk::Caller,
 };
+
+forward! {
+    MTX_INIT: mtx_init(mutex: Lock, kind: c_int) => initialize(MUTEX);
+    CND_INIT: cnd_init(condition: Lock) => initialize(CONDITION);
+    CND_SIGNAL: cnd_signal(condition: Lock) => release(op::POSTED, CONDITION);
+    CND_BROADCAST: cnd_broadcast(condition: Lock) => release(op::POSTED, CONDITION);
+}
+
+interpose! {
+    THRD_CREATE: thrd_create = "C" fn(*mut Lock, *const c_void, *mut c_void) => create;
+}
+
+// Forwarded to other functions than these.
+entry!([mtx_destroy] (Lock) destroy);
+entry!([mtx_lock] (Lock) lock);
+entry!([mtx_trylock] (Lock) trylock);
+entry!([mtx_timedlock] (Lock, *const timespec) timedlock);
+entry!([mtx_unlock] (Lock) unlock);
+entry!([cnd_destroy] (Lock) destroy_condition);
+entry!([cnd_wait] (Lock, Lock) wait);
+entry!([cnd_timedwait] (Lock, Lock, *const timespec) timedwait);
+entry!([thrd_join] (Lock, *mut c_int) join);
 
 /// Converts the return value of a pthread function to a value of `threads.h`.
 fn thrd_result(error: c_int) -> c_int {
@@ -32,12 +56,7 @@ fn thrd_result(error: c_int) -> c_int {
     }
 }
 
-pub(crate) unsafe extern "C" fn mtx_init(mutex: Lock, kind: c_int, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { initialize(caller, MUTEX, mutex, || real::MTX_INIT.get()(mutex, kind)) }
-}
-
-pub(crate) unsafe extern "C" fn mtx_destroy(mutex: Lock, caller: Caller) {
+unsafe extern "C" fn destroy(mutex: Lock, caller: Caller) {
     // SAFETY: forwarded unchanged.
     unsafe {
         release(caller, op::DESTROY, MUTEX, mutex, || {
@@ -47,7 +66,7 @@ pub(crate) unsafe extern "C" fn mtx_destroy(mutex: Lock, caller: Caller) {
     }
 }
 
-pub(crate) unsafe extern "C" fn mtx_lock(mutex: Lock, caller: Caller) -> c_int {
+unsafe extern "C" fn lock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe {
         thrd_result(acquire(
@@ -61,12 +80,12 @@ pub(crate) unsafe extern "C" fn mtx_lock(mutex: Lock, caller: Caller) -> c_int {
     }
 }
 
-pub(crate) unsafe extern "C" fn mtx_trylock(mutex: Lock, caller: Caller) -> c_int {
+unsafe extern "C" fn trylock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { thrd_result(try_acquire(caller, MUTEX, mutex, || real::OWN_MUTEX_TRYLOCK.get()(mutex))) }
 }
 
-pub(crate) unsafe extern "C" fn mtx_timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
+unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged; the timeout is read only if the C library reads it as well.
     unsafe {
         thrd_result(acquire(
@@ -80,19 +99,14 @@ pub(crate) unsafe extern "C" fn mtx_timedlock(mutex: Lock, until: *const timespe
     }
 }
 
-pub(crate) unsafe extern "C" fn mtx_unlock(mutex: Lock, caller: Caller) -> c_int {
+unsafe extern "C" fn unlock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe {
         thrd_result(release(caller, op::RELEASED, MUTEX, mutex, || real::OWN_MUTEX_UNLOCK.get()(mutex)))
     }
 }
 
-pub(crate) unsafe extern "C" fn cnd_init(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { initialize(caller, CONDITION, condition, || real::CND_INIT.get()(condition)) }
-}
-
-pub(crate) unsafe extern "C" fn cnd_destroy(condition: Lock, caller: Caller) {
+unsafe extern "C" fn destroy_condition(condition: Lock, caller: Caller) {
     // SAFETY: forwarded unchanged.
     unsafe {
         release(caller, op::DESTROY, CONDITION, condition, || {
@@ -102,22 +116,12 @@ pub(crate) unsafe extern "C" fn cnd_destroy(condition: Lock, caller: Caller) {
     }
 }
 
-pub(crate) unsafe extern "C" fn cnd_signal(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::CND_SIGNAL.get()(condition)) }
-}
-
-pub(crate) unsafe extern "C" fn cnd_broadcast(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::CND_BROADCAST.get()(condition)) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn cnd_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
+unsafe extern "C-unwind" fn wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { thrd_result(condition::own_wait(condition, mutex, caller)) }
 }
 
-pub(crate) unsafe extern "C-unwind" fn cnd_timedwait(
+unsafe extern "C-unwind" fn timedwait(
     condition: Lock,
     mutex: Lock,
     until: *const timespec,
@@ -127,21 +131,21 @@ pub(crate) unsafe extern "C-unwind" fn cnd_timedwait(
     unsafe { thrd_result(condition::own_timedwait(condition, mutex, until, caller)) }
 }
 
-pub(crate) unsafe extern "C" fn thrd_create(
+unsafe extern "C" fn create(
     thread: *mut Lock,
     start: *const c_void,
     argument: *mut c_void,
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged.
-    let result = unsafe { real::THRD_CREATE.get()(thread, start, argument) };
+    let result = unsafe { THRD_CREATE.get()(thread, start, argument) };
     if result == 0 {
         join::created(thread, caller);
     }
     result
 }
 
-pub(crate) unsafe extern "C-unwind" fn thrd_join(thread: Lock, value: *mut c_int, caller: Caller) -> c_int {
+unsafe extern "C-unwind" fn join(thread: Lock, value: *mut c_int, caller: Caller) -> c_int {
     let mut own_value = null_mut();
     // SAFETY: forwarded unchanged; the value of a thread is its integer in a pointer.
     unsafe {

@@ -6,7 +6,8 @@ pub(crate) mod cancel;
 use trace_format::preload::{Payload, Record, api, call, op};
 
 use crate::{
-    clock, last_release, mutex_fields,
+    clock, last_release,
+    mutex::MutexFields,
     real::Lock,
     thread::{self, Thread},
     walk::Caller,
@@ -100,7 +101,7 @@ impl Call {
         // SAFETY: the pointer is a mutex.
         let is_again = is_of_mutex(api)
             && last_release::was_by(lock, self.tid())
-            && unsafe { !mutex_fields::is_shared(lock) };
+            && unsafe { !MutexFields::of(lock).is_shared() };
         if is_again { self.now() } else { self.now_ordered() }
     }
 

@@ -7,123 +7,74 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::CONDITION, call::TIMED, op};
 
 use crate::{
-    call::{Call, cancel::CancelHandler, initialize, release},
-    last_release, mutex_fields,
-    real::{self, Lock},
+    call::{Call, cancel::CancelHandler},
+    entry::{forward, interpose},
+    last_release,
+    mutex::MutexFields,
+    real::{Lock, OWN_COND_TIMEDWAIT, OWN_COND_WAIT},
     walk::Caller,
 };
 
-pub(crate) unsafe extern "C" fn init(condition: Lock, attributes: *const c_void, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { initialize(caller, CONDITION, condition, || real::COND_INIT.get()(condition, attributes)) }
+forward! {
+    COND_INIT: pthread_cond_init(condition: Lock, attributes: *const c_void) from c"GLIBC_2.3.2" => initialize(CONDITION);
+    COND_DESTROY: pthread_cond_destroy(condition: Lock) from c"GLIBC_2.3.2" => release(op::DESTROY, CONDITION);
+    COND_SIGNAL: pthread_cond_signal(condition: Lock) from c"GLIBC_2.3.2" => release(op::POSTED, CONDITION);
+    COND_BROADCAST: pthread_cond_broadcast(condition: Lock) from c"GLIBC_2.3.2" => release(op::POSTED, CONDITION);
 }
 
-pub(crate) unsafe extern "C" fn destroy(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::DESTROY, CONDITION, condition, || real::COND_DESTROY.get()(condition)) }
-}
-
-pub(crate) unsafe extern "C" fn signal(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::COND_SIGNAL.get()(condition)) }
-}
-
-pub(crate) unsafe extern "C" fn broadcast(condition: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::POSTED, CONDITION, condition, || real::COND_BROADCAST.get()(condition)) }
+interpose! {
+    COND_WAIT: pthread_cond_wait = "C-unwind" fn(Lock, Lock) from c"GLIBC_2.3.2" => wait;
+    COND_TIMEDWAIT: pthread_cond_timedwait = "C-unwind" fn(Lock, Lock, *const timespec) from c"GLIBC_2.3.2" => timedwait;
+    COND_CLOCKWAIT: pthread_cond_clockwait = "C-unwind" fn(Lock, Lock, clockid_t, *const timespec) => clockwait;
 }
 
 /// Whether the C library fails the wait immediately, because the thread does not hold the mutex.
 unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
     // SAFETY: the pointer is a mutex.
-    unsafe { mutex_fields::checks_owner(mutex) && mutex_fields::owner(mutex) != call.tid() }
+    let mutex = unsafe { MutexFields::of(mutex) };
+    mutex.checks_owner() && mutex.owner() != call.tid()
 }
 
-/// The body of a wait; `$wait` forwards it, and `$api` is that of its records. A macro, so that a cancellation unwinds through a single frame.
+/// Declares a function that waits: `NAME(ARGUMENTS) by REAL, API`. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! wait {
-    ($condition:ident, $mutex:ident, $api:expr, $caller:ident, $wait:expr) => {{
-        last_release::forget($mutex);
-        let Some(mut call) = Call::begin_at($caller) else { return $wait };
-        if is_not_held($mutex, &call) {
-            call.pause();
-            let result = $wait;
-            call.fail_immediately($api, $condition, result);
-            return result;
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) by $real:ident, $api:expr) => {
+        $(#[$doc])*
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            condition: Lock, mutex: Lock, $($argument: $type,)* caller: Caller
+        ) -> c_int {
+            // SAFETY: forwarded unchanged.
+            unsafe {
+                last_release::forget(mutex);
+                let Some(mut call) = Call::begin_at(caller) else {
+                    return $real.get()(condition, mutex $(, $argument)*);
+                };
+                if is_not_held(mutex, &call) {
+                    call.pause();
+                    let result = $real.get()(condition, mutex $(, $argument)*);
+                    call.fail_immediately($api, condition, result);
+                    return result;
+                }
+                call.put_with_payload(call.now(), op::CONDITION_WAIT, $api, mutex, condition as u64, 0);
+                call.pause();
+                let mut handler = CancelHandler::new(call, $api, mutex, Some(condition));
+                handler.begin();
+                let result = $real.get()(condition, mutex $(, $argument)*);
+                let mut call = handler.end();
+                call.condition_waited($api, mutex, condition, result);
+                result
+            }
         }
-        call.put_with_payload(call.now(), op::CONDITION_WAIT, $api, $mutex, $condition as u64, 0);
-        call.pause();
-        let mut handler = CancelHandler::new(call, $api, $mutex, Some($condition));
-        handler.begin();
-        let result = $wait;
-        let mut call = handler.end();
-        call.condition_waited($api, $mutex, $condition, result);
-        result
-    }};
+    };
 }
 
-pub(crate) unsafe extern "C-unwind" fn wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { wait!(condition, mutex, CONDITION, caller, real::COND_WAIT.get()(condition, mutex)) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn timedwait(
-    condition: Lock,
-    mutex: Lock,
-    until: *const timespec,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe {
-        wait!(
-            condition,
-            mutex,
-            CONDITION | TIMED,
-            caller,
-            real::COND_TIMEDWAIT.get()(condition, mutex, until)
-        )
-    }
-}
-
-pub(crate) unsafe extern "C-unwind" fn clockwait(
-    condition: Lock,
-    mutex: Lock,
-    clock: clockid_t,
-    until: *const timespec,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe {
-        wait!(
-            condition,
-            mutex,
-            CONDITION | TIMED,
-            caller,
-            real::COND_CLOCKWAIT.get()(condition, mutex, clock, until)
-        )
-    }
-}
-
-/// A wait without other interposers, for `cnd_wait`.
-pub(crate) unsafe extern "C-unwind" fn own_wait(condition: Lock, mutex: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { wait!(condition, mutex, CONDITION, caller, real::OWN_COND_WAIT.get()(condition, mutex)) }
-}
-
-/// A wait without other interposers, for `cnd_timedwait`.
-pub(crate) unsafe extern "C-unwind" fn own_timedwait(
-    condition: Lock,
-    mutex: Lock,
-    until: *const timespec,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe {
-        wait!(
-            condition,
-            mutex,
-            CONDITION | TIMED,
-            caller,
-            real::OWN_COND_TIMEDWAIT.get()(condition, mutex, until)
-        )
-    }
-}
+wait!(wait() by COND_WAIT, CONDITION);
+wait!(timedwait(until: *const timespec) by COND_TIMEDWAIT, CONDITION | TIMED);
+wait!(clockwait(clock: clockid_t, until: *const timespec) by COND_CLOCKWAIT, CONDITION | TIMED);
+wait!(
+    /// A wait without other interposers, for `cnd_wait`.
+    own_wait() by OWN_COND_WAIT, CONDITION
+);
+wait!(
+    /// A wait without other interposers, for `cnd_timedwait`.
+    own_timedwait(until: *const timespec) by OWN_COND_TIMEDWAIT, CONDITION | TIMED
+);

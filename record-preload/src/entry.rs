@@ -1,26 +1,26 @@
 //! The interposed symbols. Each consists of a few instructions that put the return address and the frame pointer into the
 //! registers after the arguments (a `walk::Caller`), and jump to the function that does the work. So it does
 //! not matter how the compiler uses the frame pointer in this library.
+//!
+//! The modules of the kinds of locks declare their symbols by [`forward`] and [`interpose`], each together with the next library's function.
+//! Symbols that need no caller are declared here.
 
-use crate::{
-    barrier, c11, condition, exec, join, lock_memory, mutex, name, real, restrictions, rwlock, semaphore,
-    spin,
-};
+use crate::{exec, lock_memory, real, restrictions, thread};
 
-/// `NAME = FUNCTION, ARGUMENTS;` with one to four arguments, all in registers.
-macro_rules! interpose {
-    ($($name:ident = $function:path, $arguments:tt;)*) => { $(
+/// Exports symbols that jump to a function with one to four arguments, all in registers, and the caller.
+macro_rules! entry {
+    ([$($symbol:ident)+] $arguments:tt $function:path) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
         #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            interpose!(@ $arguments $function)
+        unsafe extern "C" fn $symbol() {
+            $crate::entry::entry!(@ $arguments $function)
         }
-    )* };
-    (@ 1 $function:path) => { interpose!(@@ "rsi" "rdx" "x1" "x2" $function) };
-    (@ 2 $function:path) => { interpose!(@@ "rdx" "rcx" "x2" "x3" $function) };
-    (@ 3 $function:path) => { interpose!(@@ "rcx" "r8" "x3" "x4" $function) };
-    (@ 4 $function:path) => { interpose!(@@ "r8" "r9" "x4" "x5" $function) };
+    )+ };
+    (@ ($a:ty) $function:path) => { $crate::entry::entry!(@@ "rsi" "rdx" "x1" "x2" $function) };
+    (@ ($a:ty, $b:ty) $function:path) => { $crate::entry::entry!(@@ "rdx" "rcx" "x2" "x3" $function) };
+    (@ ($a:ty, $b:ty, $c:ty) $function:path) => { $crate::entry::entry!(@@ "rcx" "r8" "x3" "x4" $function) };
+    (@ ($a:ty, $b:ty, $c:ty, $d:ty) $function:path) => { $crate::entry::entry!(@@ "r8" "r9" "x4" "x5" $function) };
     (@@ $return_address:literal $frame_pointer:literal $link:literal $frame:literal $function:path) => {{
         #[cfg(target_arch = "x86_64")]
         core::arch::naked_asm!(
@@ -39,89 +39,39 @@ macro_rules! interpose {
     }};
 }
 
-interpose! {
-    pthread_mutex_init = mutex::init, 2;
-    pthread_mutex_destroy = mutex::destroy, 1;
-    pthread_mutex_lock = mutex::lock, 1;
-    pthread_mutex_trylock = mutex::trylock, 1;
-    pthread_mutex_timedlock = mutex::timedlock, 2;
-    pthread_mutex_clocklock = mutex::clocklock, 3;
-    pthread_mutex_unlock = mutex::unlock, 1;
-    // Aliases used by old programs and libraries.
-    __pthread_mutex_init = mutex::init, 2;
-    __pthread_mutex_destroy = mutex::destroy, 1;
-    __pthread_mutex_lock = mutex::lock, 1;
-    __pthread_mutex_trylock = mutex::trylock, 1;
-    __pthread_mutex_unlock = mutex::unlock, 1;
-
-    pthread_rwlock_init = rwlock::init, 2;
-    pthread_rwlock_destroy = rwlock::destroy, 1;
-    pthread_rwlock_rdlock = rwlock::rdlock, 1;
-    pthread_rwlock_tryrdlock = rwlock::tryrdlock, 1;
-    pthread_rwlock_timedrdlock = rwlock::timedrdlock, 2;
-    pthread_rwlock_clockrdlock = rwlock::clockrdlock, 3;
-    pthread_rwlock_wrlock = rwlock::wrlock, 1;
-    pthread_rwlock_trywrlock = rwlock::trywrlock, 1;
-    pthread_rwlock_timedwrlock = rwlock::timedwrlock, 2;
-    pthread_rwlock_clockwrlock = rwlock::clockwrlock, 3;
-    pthread_rwlock_unlock = rwlock::unlock, 1;
-    __pthread_rwlock_init = rwlock::init, 2;
-    __pthread_rwlock_destroy = rwlock::destroy, 1;
-    __pthread_rwlock_rdlock = rwlock::rdlock, 1;
-    __pthread_rwlock_tryrdlock = rwlock::tryrdlock, 1;
-    __pthread_rwlock_wrlock = rwlock::wrlock, 1;
-    __pthread_rwlock_trywrlock = rwlock::trywrlock, 1;
-    __pthread_rwlock_unlock = rwlock::unlock, 1;
-
-    pthread_spin_init = spin::init, 2;
-    pthread_spin_destroy = spin::destroy, 1;
-    pthread_spin_lock = spin::lock, 1;
-    pthread_spin_trylock = spin::trylock, 1;
-    pthread_spin_unlock = spin::unlock, 1;
-
-    pthread_cond_init = condition::init, 2;
-    pthread_cond_destroy = condition::destroy, 1;
-    pthread_cond_signal = condition::signal, 1;
-    pthread_cond_broadcast = condition::broadcast, 1;
-    pthread_cond_wait = condition::wait, 2;
-    pthread_cond_timedwait = condition::timedwait, 3;
-    pthread_cond_clockwait = condition::clockwait, 4;
-
-    pthread_barrier_init = barrier::init, 3;
-    pthread_barrier_destroy = barrier::destroy, 1;
-    pthread_barrier_wait = barrier::wait, 1;
-
-    sem_init = semaphore::init, 3;
-    sem_destroy = semaphore::destroy, 1;
-    sem_wait = semaphore::wait, 1;
-    sem_trywait = semaphore::trywait, 1;
-    sem_timedwait = semaphore::timedwait, 2;
-    sem_clockwait = semaphore::clockwait, 3;
-    sem_post = semaphore::post, 1;
-
-    pthread_create = join::create, 4;
-    pthread_join = join::join, 2;
-    pthread_tryjoin_np = join::tryjoin, 2;
-    pthread_timedjoin_np = join::timedjoin, 3;
-    pthread_clockjoin_np = join::clockjoin, 4;
-
-    mtx_init = c11::mtx_init, 2;
-    mtx_destroy = c11::mtx_destroy, 1;
-    mtx_lock = c11::mtx_lock, 1;
-    mtx_trylock = c11::mtx_trylock, 1;
-    mtx_timedlock = c11::mtx_timedlock, 2;
-    mtx_unlock = c11::mtx_unlock, 1;
-    cnd_init = c11::cnd_init, 1;
-    cnd_destroy = c11::cnd_destroy, 1;
-    cnd_signal = c11::cnd_signal, 1;
-    cnd_broadcast = c11::cnd_broadcast, 1;
-    cnd_wait = c11::cnd_wait, 2;
-    cnd_timedwait = c11::cnd_timedwait, 3;
-    thrd_create = c11::thrd_create, 3;
-    thrd_join = c11::thrd_join, 2;
-
-    pthread_setname_np = name::set, 2;
+/// Declares interposed functions: `REAL: SYMBOL / ALIAS = ABI fn(TYPES) from VERSION => FUNCTION;`. REAL becomes the next library's
+/// function, and the symbols jump to FUNCTION, which has the caller as one more argument.
+macro_rules! interpose {
+    ($($real:ident: $symbol:ident $(/ $alias:ident)* = $abi:literal fn $types:tt $(from $version:literal)? => $function:path;)+) => { $(
+        pub(crate) static $real: $crate::real::Real<unsafe extern $abi fn $types -> core::ffi::c_int> =
+            $crate::real::Real::new($crate::real::name(concat!(stringify!($symbol), "\0"))) $(.from($version))?;
+        const _: () = { $crate::entry::entry!([$symbol $($alias)*] $types $function); };
+    )+ };
 }
+
+/// Declares interposed functions that are forwarded unchanged and recorded by a function of `call`:
+/// `REAL: SYMBOL / ALIAS(LOCK, ARGUMENTS) from VERSION => initialize(API);`.
+macro_rules! forward {
+    ($($real:ident: $symbol:ident $(/ $alias:ident)* ($($argument:tt)*) $(from $version:literal)? => $record:ident $what:tt;)+) => {
+        $($crate::entry::forward!(@ $real [$symbol $($alias)*] ($($argument)*) [$($version)?] $record $what);)+
+    };
+    (@ $real:ident [$symbol:ident $($alias:ident)*] ($lock:ident: $lock_type:ty $(, $argument:ident: $type:ty)*)
+        [$($version:literal)?] $record:ident ($($what:expr),+)) => {
+        pub(crate) static $real: $crate::real::Real<unsafe extern "C" fn($lock_type $(, $type)*) -> core::ffi::c_int> =
+            $crate::real::Real::new($crate::real::name(concat!(stringify!($symbol), "\0"))) $(.from($version))?;
+        const _: () = {
+            unsafe extern "C" fn forward(
+                $lock: $lock_type, $($argument: $type,)* caller: $crate::walk::Caller
+            ) -> core::ffi::c_int {
+                // SAFETY: forwarded unchanged.
+                unsafe { $crate::call::$record(caller, $($what,)+ $lock, || $real.get()($lock $(, $argument)*)) }
+            }
+            $crate::entry::entry!([$symbol $($alias)*] ($lock_type $(, $type)*) forward);
+        };
+    };
+}
+
+pub(crate) use {entry, forward, interpose};
 
 /// `NAME = FUNCTION;` for functions that need no caller.
 macro_rules! interpose_plain {
@@ -139,7 +89,8 @@ macro_rules! interpose_plain {
 }
 
 interpose_plain! {
-    prctl = name::control;
+    pthread_setname_np = thread::set_name;
+    prctl = restrictions::prctl;
     mlockall = lock_memory::all;
     munlockall = lock_memory::none;
 }

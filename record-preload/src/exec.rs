@@ -12,7 +12,6 @@ use core::{
 };
 
 use crate::{
-    environment,
     real::{self, Forwarded, Strings},
     restrictions, sys,
 };
@@ -198,7 +197,7 @@ const WRITTEN: u32 = 2;
 unsafe fn edit_own_environment() {
     // SAFETY: the C library's list of strings. An entry is replaced by a single store, as putenv does.
     unsafe {
-        let mut at = environment::list();
+        let mut at = real::environment();
         if at.is_null() || is_reachable() {
             return;
         }
@@ -247,13 +246,13 @@ pub(crate) unsafe extern "C" fn before_popen() -> Forwarded {
 /// `execl`, whose `arguments` are the variable ones.
 pub(crate) unsafe extern "C" fn execl(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { execve(path, arguments, environment::list().cast_const()) }
+    unsafe { execve(path, arguments, real::environment().cast_const()) }
 }
 
 /// `execlp`, whose `arguments` are the variable ones.
 pub(crate) unsafe extern "C" fn execlp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { execvpe(file, arguments, environment::list().cast_const()) }
+    unsafe { execvpe(file, arguments, real::environment().cast_const()) }
 }
 
 /// `execle`: the environment follows the null pointer that ends the variable arguments.
@@ -284,14 +283,14 @@ unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environmen
 #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { execve(path, arguments, environment::list().cast_const()) }
+    unsafe { execve(path, arguments, real::environment().cast_const()) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
-    unsafe { execvpe(file, arguments, environment::list().cast_const()) }
+    unsafe { execvpe(file, arguments, real::environment().cast_const()) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

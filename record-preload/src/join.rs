@@ -7,13 +7,26 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::THREAD, call::TIMED, op};
 
 use crate::{
-    call::{Call, Outcome, cancel::CancelHandler, try_acquire},
-    real::{self, Lock},
+    call::{Call, Outcome, cancel::CancelHandler},
+    entry::{forward, interpose},
+    real::{self, Lock, OWN_JOIN},
     restrictions, sys,
     walk::Caller,
 };
 
-pub(crate) unsafe extern "C" fn create(
+// A thread is a pointer to what the C library has of it.
+forward! {
+    TRYJOIN: pthread_tryjoin_np(thread: Lock, value: *mut *mut c_void) => try_acquire(THREAD);
+}
+
+interpose! {
+    CREATE: pthread_create = "C" fn(*mut Lock, *const c_void, *const c_void, *mut c_void) => create;
+    JOIN: pthread_join = "C-unwind" fn(Lock, *mut *mut c_void) => join;
+    TIMEDJOIN: pthread_timedjoin_np = "C-unwind" fn(Lock, *mut *mut c_void, *const timespec) => timedjoin;
+    CLOCKJOIN: pthread_clockjoin_np = "C-unwind" fn(Lock, *mut *mut c_void, clockid_t, *const timespec) => clockjoin;
+}
+
+unsafe extern "C" fn create(
     thread: *mut Lock,
     attributes: *const c_void,
     start: *const c_void,
@@ -21,7 +34,7 @@ pub(crate) unsafe extern "C" fn create(
     caller: Caller,
 ) -> c_int {
     // SAFETY: forwarded unchanged.
-    let result = unsafe { real::CREATE.get()(thread, attributes, start, argument) };
+    let result = unsafe { CREATE.get()(thread, attributes, start, argument) };
     if result == 0 {
         created(thread, caller);
     }
@@ -51,67 +64,42 @@ unsafe fn waits_for(thread: Lock) -> Option<u32> {
     (is_alive && is_other()).then_some((!(clock >> 3)).cast_unsigned())
 }
 
-/// The body of a join; `$wait` forwards it, and `$api` is that of its records. A join with an invalid time waits in some versions of the C library. A
-/// macro, so that a cancellation unwinds through a single frame.
+/// Declares a join: `NAME(ARGUMENTS) by REAL, API`. A join with an invalid time waits in some versions of the C library. A macro, so that a
+/// cancellation unwinds through a single frame.
 macro_rules! join {
-    ($thread:ident, $api:expr, $caller:ident, $wait:expr) => {{
-        let Some(mut call) = Call::begin_at($caller) else { return $wait };
-        let Some(tid) = waits_for($thread) else {
-            call.pause();
-            let result = $wait;
-            if call.resume() {
-                call.report($api, $thread, Outcome::of(result));
-                call.end();
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) by $real:ident, $api:expr) => {
+        $(#[$doc])*
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            thread: Lock, value: *mut *mut c_void, $($argument: $type,)* caller: Caller
+        ) -> c_int {
+            // SAFETY: forwarded unchanged.
+            unsafe {
+                let Some(mut call) = Call::begin_at(caller) else { return $real.get()(thread, value $(, $argument)*) };
+                let Some(tid) = waits_for(thread) else {
+                    call.pause();
+                    let result = $real.get()(thread, value $(, $argument)*);
+                    if call.resume() {
+                        call.report($api, thread, Outcome::of(result));
+                        call.end();
+                    }
+                    return result;
+                };
+                call.wait($api, thread, tid);
+                let mut handler = CancelHandler::new(call, $api, thread, None);
+                handler.begin();
+                let result = $real.get()(thread, value $(, $argument)*);
+                let mut call = handler.end();
+                call.waited($api, thread, Outcome::of(result));
+                result
             }
-            return result;
-        };
-        call.wait($api, $thread, tid);
-        let mut handler = CancelHandler::new(call, $api, $thread, None);
-        handler.begin();
-        let result = $wait;
-        let mut call = handler.end();
-        call.waited($api, $thread, Outcome::of(result));
-        result
-    }};
+        }
+    };
 }
 
-pub(crate) unsafe extern "C-unwind" fn join(thread: Lock, value: *mut *mut c_void, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { join!(thread, THREAD, caller, real::JOIN.get()(thread, value)) }
-}
-
-pub(crate) unsafe extern "C" fn tryjoin(thread: Lock, value: *mut *mut c_void, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { try_acquire(caller, THREAD, thread, || real::TRYJOIN.get()(thread, value)) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn timedjoin(
-    thread: Lock,
-    value: *mut *mut c_void,
-    until: *const timespec,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { join!(thread, THREAD | TIMED, caller, real::TIMEDJOIN.get()(thread, value, until)) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn clockjoin(
-    thread: Lock,
-    value: *mut *mut c_void,
-    clock: clockid_t,
-    until: *const timespec,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { join!(thread, THREAD | TIMED, caller, real::CLOCKJOIN.get()(thread, value, clock, until)) }
-}
-
-/// A join without other interposers, for `thrd_join`.
-pub(crate) unsafe extern "C-unwind" fn own_join(
-    thread: Lock,
-    value: *mut *mut c_void,
-    caller: Caller,
-) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { join!(thread, THREAD, caller, real::OWN_JOIN.get()(thread, value)) }
-}
+join!(join() by JOIN, THREAD);
+join!(timedjoin(until: *const timespec) by TIMEDJOIN, THREAD | TIMED);
+join!(clockjoin(clock: clockid_t, until: *const timespec) by CLOCKJOIN, THREAD | TIMED);
+join!(
+    /// A join without other interposers, for `thrd_join`.
+    own_join() by OWN_JOIN, THREAD
+);

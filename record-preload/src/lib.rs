@@ -7,8 +7,7 @@
 //!
 //! The path of a call:
 //!
-//! 1. `entry` captures the caller and jumps to the function of the lock kind (`mutex`, `rwlock`, `spin`, `barrier`, `semaphore`,
-//!    `condition`, `join`, `c11`).
+//! 1. `entry` captures the caller and jumps to the function of the lock kind (`mutex`, `locks`, `semaphore`, `condition`, `join`, `c11`).
 //! 2. That function tries, waits and forwards to the C library (`real`).
 //! 3. A `call::Call` writes records: the time (`clock`), the stack (`walk`, `table`), through the thread's writer (`writer`).
 //!
@@ -26,31 +25,26 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("record-preload supports Linux on x86_64 and aarch64 only");
 
-mod barrier;
 mod bounds;
 mod c11;
 mod call;
 mod clock;
 mod condition;
 mod entry;
-mod environment;
 mod exec;
 mod join;
 mod last_release;
 mod lock_memory;
+mod locks;
 mod maps;
 #[cfg(all(panic = "abort", not(test)))]
 mod memory;
 mod mutex;
-mod mutex_fields;
-mod name;
 mod process;
 mod real;
 mod restrictions;
-mod rwlock;
 mod semaphore;
 mod slot;
-mod spin;
 mod sys;
 mod table;
 mod thread;

@@ -7,7 +7,7 @@
 use core::{
     ffi::{c_int, c_void},
     mem,
-    ptr::null_mut,
+    ptr::{self, null_mut},
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
@@ -15,13 +15,26 @@ use libc::{clockid_t, timespec};
 use trace_format::preload::{api::MUTEX, call::TIMED, op};
 
 use crate::{
-    call::{Call, acquire, initialize, release, try_acquire},
+    call::{Call, acquire},
     clock,
-    mutex_fields::{checks_relock, inherits_priority, is_free, is_recursive, is_robust, owner},
+    entry::{forward, interpose},
     real::{self, Lock, LockOnly},
     thread,
     walk::Caller,
 };
+
+forward! {
+    MUTEX_INIT: pthread_mutex_init / __pthread_mutex_init(mutex: Lock, attributes: *const c_void) => initialize(MUTEX);
+    MUTEX_DESTROY: pthread_mutex_destroy / __pthread_mutex_destroy(mutex: Lock) => release(op::DESTROY, MUTEX);
+    MUTEX_TRYLOCK: pthread_mutex_trylock / __pthread_mutex_trylock(mutex: Lock) => try_acquire(MUTEX);
+    MUTEX_UNLOCK: pthread_mutex_unlock / __pthread_mutex_unlock(mutex: Lock) => release(op::RELEASED, MUTEX);
+}
+
+interpose! {
+    MUTEX_LOCK: pthread_mutex_lock / __pthread_mutex_lock = "C" fn(Lock) => lock;
+    MUTEX_TIMEDLOCK: pthread_mutex_timedlock = "C" fn(Lock, *const timespec) => timedlock;
+    MUTEX_CLOCKLOCK: pthread_mutex_clocklock = "C" fn(Lock, clockid_t, *const timespec) => clocklock;
+}
 
 /// The function that tries to lock a mutex: that of the C library, or [`look`].
 static ATTEMPT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -34,7 +47,7 @@ const NOT_TRIED: c_int = -1;
 #[inline(always)]
 unsafe fn attempt(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex.
-    unsafe { if is_robust(mutex) { attempt_robust(mutex) } else { try_function()(mutex) } }
+    unsafe { if MutexFields::of(mutex).is_robust() { attempt_robust(mutex) } else { try_function()(mutex) } }
 }
 
 /// Returns the function that tries to lock a mutex.
@@ -51,9 +64,9 @@ fn try_function() -> LockOnly {
 #[cold]
 #[inline(never)]
 fn find_try_function() -> LockOnly {
-    let is_interposed = real::MUTEX_LOCK.is_interposed();
+    let is_interposed = MUTEX_LOCK.is_interposed();
     IS_INTERPOSED.store(is_interposed, Ordering::Relaxed);
-    let found = if is_interposed { look } else { real::MUTEX_TRYLOCK.get() };
+    let found = if is_interposed { look } else { MUTEX_TRYLOCK.get() };
     ATTEMPT.store(found as *mut c_void, Ordering::Relaxed);
     found
 }
@@ -68,8 +81,9 @@ fn is_interposed() -> bool {
 unsafe extern "C" fn look(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex, and the block belongs to this thread, which is recording the call.
     unsafe {
-        let is_own = is_recursive(mutex) && owner(mutex) == (*thread::current()).tid;
-        if is_free(mutex) || is_own { NOT_TRIED } else { libc::EBUSY }
+        let mutex = MutexFields::of(mutex);
+        let is_own = mutex.is_recursive() && mutex.owner() == (*thread::current()).tid;
+        if mutex.is_free() || is_own { NOT_TRIED } else { libc::EBUSY }
     }
 }
 
@@ -82,7 +96,7 @@ unsafe fn attempt_robust(mutex: Lock) -> c_int {
         if is_interposed() {
             return look(mutex);
         }
-        timeout_as_busy(real::MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST))
+        timeout_as_busy(MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST))
     }
 }
 
@@ -94,23 +108,12 @@ fn timeout_as_busy(result: c_int) -> c_int {
 /// Returns the owner that a call waits for; `None` if the C library will fail the call because the caller is the owner.
 pub(crate) unsafe fn waits_for(mutex: Lock, call: &Call) -> Option<u32> {
     // SAFETY: the pointer is a mutex.
-    unsafe {
-        let owner = owner(mutex);
-        (owner != call.tid() || !checks_relock(mutex)).then_some(owner)
-    }
+    let mutex = unsafe { MutexFields::of(mutex) };
+    let owner = mutex.owner();
+    (owner != call.tid() || !mutex.checks_relock()).then_some(owner)
 }
 
-pub(crate) unsafe extern "C" fn init(mutex: Lock, attributes: *const c_void, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { initialize(caller, MUTEX, mutex, || real::MUTEX_INIT.get()(mutex, attributes)) }
-}
-
-pub(crate) unsafe extern "C" fn destroy(mutex: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::DESTROY, MUTEX, mutex, || real::MUTEX_DESTROY.get()(mutex)) }
-}
-
-pub(crate) unsafe extern "C" fn lock(mutex: Lock, caller: Caller) -> c_int {
+unsafe extern "C" fn lock(mutex: Lock, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe {
         acquire(
@@ -119,17 +122,12 @@ pub(crate) unsafe extern "C" fn lock(mutex: Lock, caller: Caller) -> c_int {
             mutex,
             || attempt(mutex),
             |call| waits_for(mutex, call),
-            || real::MUTEX_LOCK.get()(mutex),
+            || MUTEX_LOCK.get()(mutex),
         )
     }
 }
 
-pub(crate) unsafe extern "C" fn trylock(mutex: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { try_acquire(caller, MUTEX, mutex, || real::MUTEX_TRYLOCK.get()(mutex)) }
-}
-
-pub(crate) unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
+unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, caller: Caller) -> c_int {
     // SAFETY: forwarded unchanged; the timeout is read only if the C library reads it as well.
     unsafe {
         acquire(
@@ -138,12 +136,12 @@ pub(crate) unsafe extern "C" fn timedlock(mutex: Lock, until: *const timespec, c
             mutex,
             || attempt(mutex),
             |call| waits_for(mutex, call).filter(|_| clock::is_valid(until)),
-            || real::MUTEX_TIMEDLOCK.get()(mutex, until),
+            || MUTEX_TIMEDLOCK.get()(mutex, until),
         )
     }
 }
 
-pub(crate) unsafe extern "C" fn clocklock(
+unsafe extern "C" fn clocklock(
     mutex: Lock,
     clock: clockid_t,
     until: *const timespec,
@@ -156,21 +154,104 @@ pub(crate) unsafe extern "C" fn clocklock(
             MUTEX | TIMED,
             mutex,
             || {
-                let is_valid = clock::is_valid_clock(clock) && !inherits_priority(mutex);
+                let is_valid = clock::is_valid_clock(clock) && !MutexFields::of(mutex).inherits_priority();
                 if is_valid || is_interposed() {
                     return attempt(mutex);
                 }
                 // The C library refuses an invalid clock even if the mutex is free, and which clocks are valid for a mutex with
                 // priority inheritance depends on the kernel. A time in the past makes it check without waiting, by a system call.
-                timeout_as_busy(real::MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
+                timeout_as_busy(MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
             |call| waits_for(mutex, call).filter(|_| clock::is_valid_clock(clock) && clock::is_valid(until)),
-            || real::MUTEX_CLOCKLOCK.get()(mutex, clock, until),
+            || MUTEX_CLOCKLOCK.get()(mutex, clock, until),
         )
     }
 }
 
-pub(crate) unsafe extern "C" fn unlock(mutex: Lock, caller: Caller) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { release(caller, op::RELEASED, MUTEX, mutex, || real::MUTEX_UNLOCK.get()(mutex)) }
+/// A mutex of glibc, whose type and present state are read from its structure. Nothing is written.
+#[derive(Clone, Copy)]
+pub(crate) struct MutexFields(Lock);
+
+/// Offset of the state, which is 0 if the mutex is free.
+const STATE_OFFSET: usize = 0;
+/// Offset of the owner's TID in glibc's `struct __pthread_mutex_s`, on every 64-bit architecture.
+pub(crate) const OWNER_OFFSET: usize = 8;
+/// Offset of the type and protocol.
+pub(crate) const KIND_OFFSET: usize = 16;
+const TYPE: u32 = 3;
+const ROBUST: u32 = 16;
+const PRIORITY_INHERIT: u32 = 32;
+const PRIORITY_PROTECT: u32 = 64;
+/// Other processes may use the mutex.
+const SHARED: u32 = 128;
+/// The bits of the state without those for waiters and for an owner that died, and those below a priority.
+const STATE: u32 = (1 << 30) - 1;
+const STATE_BELOW_PRIORITY: u32 = (1 << 19) - 1;
+/// The bit of the state of a robust mutex whose owner died.
+const OWNER_DIED: u32 = 1 << 30;
+
+impl MutexFields {
+    /// # Safety
+    /// The pointer is a mutex that exists while its fields are read.
+    #[inline(always)]
+    pub(crate) unsafe fn of(mutex: Lock) -> Self {
+        Self(mutex)
+    }
+
+    /// Reads a word, which other threads may change.
+    #[inline(always)]
+    fn word(self, offset: usize) -> u32 {
+        // SAFETY: the C library's mutex is larger than the offset, and the word is aligned.
+        unsafe { ptr::read_volatile(self.0.cast::<u8>().add(offset).cast()) }
+    }
+
+    /// Reads the type and protocol.
+    #[inline(always)]
+    fn kind(self) -> u32 {
+        self.word(KIND_OFFSET)
+    }
+
+    /// Returns the owner of the mutex, 0 if it is free.
+    pub(crate) fn owner(self) -> u32 {
+        self.word(OWNER_OFFSET)
+    }
+
+    /// Whether the mutex is free, or can be taken as its owner died.
+    fn is_free(self) -> bool {
+        let (state, kind) = (self.word(STATE_OFFSET), self.kind());
+        let bits = if kind & PRIORITY_PROTECT == 0 { STATE } else { STATE_BELOW_PRIORITY };
+        state & bits == 0 || kind & ROBUST != 0 && state & OWNER_DIED != 0
+    }
+
+    /// Whether the mutex is robust: the next owner learns that an owner died.
+    #[inline(always)]
+    fn is_robust(self) -> bool {
+        self.kind() & ROBUST != 0
+    }
+
+    /// Whether other processes may use the mutex.
+    #[inline(always)]
+    pub(crate) fn is_shared(self) -> bool {
+        self.kind() & SHARED != 0
+    }
+
+    /// Whether its owner inherits the priority of those who wait.
+    fn inherits_priority(self) -> bool {
+        self.kind() & PRIORITY_INHERIT != 0
+    }
+
+    /// Whether its owner can lock the mutex again.
+    fn is_recursive(self) -> bool {
+        self.kind() & TYPE == libc::PTHREAD_MUTEX_RECURSIVE as u32
+    }
+
+    /// Whether the C library refuses to lock the mutex again for its owner.
+    fn checks_relock(self) -> bool {
+        self.kind() & TYPE == libc::PTHREAD_MUTEX_ERRORCHECK as u32
+    }
+
+    /// Whether the C library refuses to unlock the mutex for a thread that does not own it.
+    pub(crate) fn checks_owner(self) -> bool {
+        self.checks_relock() || self.is_recursive() || self.kind() & (ROBUST | PRIORITY_INHERIT) != 0
+    }
 }

@@ -14,7 +14,6 @@ use trace_format::preload::{
 };
 
 use crate::{
-    environment,
     real::{self, Cleanup},
     sys,
 };
@@ -199,7 +198,7 @@ fn prepare(at_exit: Cleanup) -> bool {
 
 /// Reads the socket's name and the secret from the environment. Abstract addresses start with a zero byte.
 fn read_address() -> bool {
-    let value = environment::value(SOCKET_VARIABLE.as_bytes());
+    let value = real::variable(SOCKET_VARIABLE.as_bytes());
     let Some((name, secret)) = value.and_then(parse_socket).filter(|(name, _)| name.len() <= 107) else {
         return false;
     };

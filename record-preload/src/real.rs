@@ -1,6 +1,6 @@
 //! The interposed functions of the next library, which is the C library or another interposer. Each is looked up at its first
 //! use, because constructors of other libraries run before ours, and allocators may lock during a lookup. A missing function
-//! is replaced by one that returns ENOSYS.
+//! is replaced by one that returns ENOSYS. Also the environment, which the C library keeps.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -25,17 +25,18 @@ pub(crate) struct Real<F> {
 }
 
 impl<F: Copy> Real<F> {
-    const fn new(name: &'static CStr) -> Self {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
         Self { at: AtomicPtr::new(null_mut()), name, version: None, is_own: false, kind: PhantomData }
     }
 
-    const fn versioned(name: &'static CStr, version: &'static CStr) -> Self {
-        Self { version: Some(version), ..Self::new(name) }
+    /// The function with a preferred version.
+    pub(crate) const fn from(self, version: &'static CStr) -> Self {
+        Self { version: Some(version), ..self }
     }
 
     /// The C library's own function, which its other functions call.
     const fn own(name: &'static CStr, version: &'static CStr) -> Self {
-        Self { is_own: true, ..Self::versioned(name, version) }
+        Self { is_own: true, ..Self::new(name).from(version) }
     }
 
     /// Returns the function.
@@ -131,24 +132,17 @@ pub(crate) fn is_glibc() -> bool {
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr()).is_null() }
 }
 
+/// Returns the name of a function, given with its terminating zero.
+pub(crate) const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends with its only zero"),
+    }
+}
+
 /// A pointer to a lock of any kind.
 pub(crate) type Lock = *mut c_void;
 pub(crate) type LockOnly = unsafe extern "C" fn(Lock) -> c_int;
-type LockUntil = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
-type LockUntilByClock = unsafe extern "C" fn(Lock, clockid_t, *const timespec) -> c_int;
-type Init = unsafe extern "C" fn(Lock, *const c_void) -> c_int;
-// Cancellation points: the unwinder passes through their callers.
-type Wait = unsafe extern "C-unwind" fn(Lock) -> c_int;
-type WaitUntil = unsafe extern "C-unwind" fn(Lock, *const timespec) -> c_int;
-type WaitUntilClock = unsafe extern "C-unwind" fn(Lock, clockid_t, *const timespec) -> c_int;
-type ConditionWait = unsafe extern "C-unwind" fn(Lock, Lock) -> c_int;
-type ConditionWaitUntil = unsafe extern "C-unwind" fn(Lock, Lock, *const timespec) -> c_int;
-type ConditionWaitUntilClock = unsafe extern "C-unwind" fn(Lock, Lock, clockid_t, *const timespec) -> c_int;
-type Create = unsafe extern "C" fn(*mut Lock, *const c_void, *const c_void, *mut c_void) -> c_int;
-type Join = unsafe extern "C-unwind" fn(Lock, *mut *mut c_void) -> c_int;
-type JoinUntil = unsafe extern "C-unwind" fn(Lock, *mut *mut c_void, *const timespec) -> c_int;
-type JoinUntilClock =
-    unsafe extern "C-unwind" fn(Lock, *mut *mut c_void, clockid_t, *const timespec) -> c_int;
 /// A null-terminated list of strings.
 pub(crate) type Strings = *const *const c_char;
 type Exec = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
@@ -183,76 +177,15 @@ pub(crate) fn find_exec_functions() {
 
 macro_rules! functions {
     ($($constant:ident: $kind:ty = $name:literal $(from $version:literal)?;)*) => {
-        $(pub(crate) static $constant: Real<$kind> = functions!(@ $name $($version)?);)*
+        $(pub(crate) static $constant: Real<$kind> = Real::new($name) $(.from($version))?;)*
     };
-    (@ $name:literal) => { Real::new($name) };
-    (@ $name:literal $version:literal) => { Real::versioned($name, $version) };
 }
 
 functions! {
-    MUTEX_INIT: Init = c"pthread_mutex_init";
-    MUTEX_DESTROY: LockOnly = c"pthread_mutex_destroy";
-    MUTEX_LOCK: LockOnly = c"pthread_mutex_lock";
-    MUTEX_TRYLOCK: LockOnly = c"pthread_mutex_trylock";
-    MUTEX_TIMEDLOCK: LockUntil = c"pthread_mutex_timedlock";
-    MUTEX_CLOCKLOCK: LockUntilByClock = c"pthread_mutex_clocklock";
-    MUTEX_UNLOCK: LockOnly = c"pthread_mutex_unlock";
-
-    RWLOCK_INIT: Init = c"pthread_rwlock_init";
-    RWLOCK_DESTROY: LockOnly = c"pthread_rwlock_destroy";
-    RWLOCK_RDLOCK: LockOnly = c"pthread_rwlock_rdlock";
-    RWLOCK_TRYRDLOCK: LockOnly = c"pthread_rwlock_tryrdlock";
-    RWLOCK_TIMEDRDLOCK: LockUntil = c"pthread_rwlock_timedrdlock";
-    RWLOCK_CLOCKRDLOCK: LockUntilByClock = c"pthread_rwlock_clockrdlock";
-    RWLOCK_WRLOCK: LockOnly = c"pthread_rwlock_wrlock";
-    RWLOCK_TRYWRLOCK: LockOnly = c"pthread_rwlock_trywrlock";
-    RWLOCK_TIMEDWRLOCK: LockUntil = c"pthread_rwlock_timedwrlock";
-    RWLOCK_CLOCKWRLOCK: LockUntilByClock = c"pthread_rwlock_clockwrlock";
-    RWLOCK_UNLOCK: LockOnly = c"pthread_rwlock_unlock";
-
-    SPIN_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"pthread_spin_init";
-    SPIN_DESTROY: LockOnly = c"pthread_spin_destroy";
-    SPIN_LOCK: LockOnly = c"pthread_spin_lock";
-    SPIN_TRYLOCK: LockOnly = c"pthread_spin_trylock";
-    SPIN_UNLOCK: LockOnly = c"pthread_spin_unlock";
-
-    COND_INIT: Init = c"pthread_cond_init" from c"GLIBC_2.3.2";
-    COND_DESTROY: LockOnly = c"pthread_cond_destroy" from c"GLIBC_2.3.2";
-    COND_SIGNAL: LockOnly = c"pthread_cond_signal" from c"GLIBC_2.3.2";
-    COND_BROADCAST: LockOnly = c"pthread_cond_broadcast" from c"GLIBC_2.3.2";
-    COND_WAIT: ConditionWait = c"pthread_cond_wait" from c"GLIBC_2.3.2";
-    COND_TIMEDWAIT: ConditionWaitUntil = c"pthread_cond_timedwait" from c"GLIBC_2.3.2";
-    COND_CLOCKWAIT: ConditionWaitUntilClock = c"pthread_cond_clockwait";
-
-    BARRIER_INIT: unsafe extern "C" fn(Lock, *const c_void, c_uint) -> c_int = c"pthread_barrier_init";
-    BARRIER_DESTROY: LockOnly = c"pthread_barrier_destroy";
-    BARRIER_WAIT: LockOnly = c"pthread_barrier_wait";
-
-    SEM_INIT: unsafe extern "C" fn(Lock, c_int, c_uint) -> c_int = c"sem_init";
-    SEM_DESTROY: LockOnly = c"sem_destroy";
-    SEM_WAIT: Wait = c"sem_wait";
-    SEM_TRYWAIT: LockOnly = c"sem_trywait";
-    SEM_TIMEDWAIT: WaitUntil = c"sem_timedwait";
-    SEM_CLOCKWAIT: WaitUntilClock = c"sem_clockwait";
-    SEM_POST: LockOnly = c"sem_post";
-
-    // A thread is a pointer to what the C library has of it.
-    CREATE: Create = c"pthread_create";
-    JOIN: Join = c"pthread_join";
-    TRYJOIN: unsafe extern "C" fn(Lock, *mut *mut c_void) -> c_int = c"pthread_tryjoin_np";
-    TIMEDJOIN: JoinUntil = c"pthread_timedjoin_np";
-    CLOCKJOIN: JoinUntilClock = c"pthread_clockjoin_np";
-    THRD_CREATE: unsafe extern "C" fn(*mut Lock, *const c_void, *mut c_void) -> c_int = c"thrd_create";
+    MTX_DESTROY: unsafe extern "C" fn(Lock) = c"mtx_destroy";
+    CND_DESTROY: unsafe extern "C" fn(Lock) = c"cnd_destroy";
     SELF: unsafe extern "C" fn() -> Lock = c"pthread_self";
     CPU_CLOCK_OF: unsafe extern "C" fn(Lock, *mut clockid_t) -> c_int = c"pthread_getcpuclockid";
-
-    MTX_INIT: unsafe extern "C" fn(Lock, c_int) -> c_int = c"mtx_init";
-    MTX_DESTROY: unsafe extern "C" fn(Lock) = c"mtx_destroy";
-    CND_INIT: LockOnly = c"cnd_init";
-    CND_SIGNAL: LockOnly = c"cnd_signal";
-    CND_BROADCAST: LockOnly = c"cnd_broadcast";
-    CND_DESTROY: unsafe extern "C" fn(Lock) = c"cnd_destroy";
-
     SETNAME: unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int = c"pthread_setname_np";
     PRCTL: unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int = c"prctl";
 
@@ -279,9 +212,39 @@ functions! {
 // For the functions of `threads.h`.
 pub(crate) static OWN_MUTEX_LOCK: Real<LockOnly> = Real::own(c"pthread_mutex_lock", FIRST_VERSION);
 pub(crate) static OWN_MUTEX_TRYLOCK: Real<LockOnly> = Real::own(c"pthread_mutex_trylock", FIRST_VERSION);
-pub(crate) static OWN_MUTEX_TIMEDLOCK: Real<LockUntil> = Real::own(c"pthread_mutex_timedlock", FIRST_VERSION);
+pub(crate) static OWN_MUTEX_TIMEDLOCK: Real<unsafe extern "C" fn(Lock, *const timespec) -> c_int> =
+    Real::own(c"pthread_mutex_timedlock", FIRST_VERSION);
 pub(crate) static OWN_MUTEX_UNLOCK: Real<LockOnly> = Real::own(c"pthread_mutex_unlock", FIRST_VERSION);
-pub(crate) static OWN_COND_WAIT: Real<ConditionWait> = Real::own(c"pthread_cond_wait", CONDITION_VERSION);
-pub(crate) static OWN_COND_TIMEDWAIT: Real<ConditionWaitUntil> =
-    Real::own(c"pthread_cond_timedwait", CONDITION_VERSION);
-pub(crate) static OWN_JOIN: Real<Join> = Real::own(c"pthread_join", FIRST_VERSION);
+pub(crate) static OWN_COND_WAIT: Real<unsafe extern "C-unwind" fn(Lock, Lock) -> c_int> =
+    Real::own(c"pthread_cond_wait", CONDITION_VERSION);
+pub(crate) static OWN_COND_TIMEDWAIT: Real<
+    unsafe extern "C-unwind" fn(Lock, Lock, *const timespec) -> c_int,
+> = Real::own(c"pthread_cond_timedwait", CONDITION_VERSION);
+pub(crate) static OWN_JOIN: Real<unsafe extern "C-unwind" fn(Lock, *mut *mut c_void) -> c_int> =
+    Real::own(c"pthread_join", FIRST_VERSION);
+
+unsafe extern "C" {
+    static mut environ: *mut *const c_char;
+}
+
+/// Returns the program's environment, null or null-terminated.
+pub(crate) fn environment() -> *mut *const c_char {
+    // SAFETY: reads the C library's variable, as its own functions do.
+    unsafe { environ }
+}
+
+/// Returns the value of a variable of the environment.
+pub(crate) fn variable(name: &[u8]) -> Option<&'static [u8]> {
+    let mut entry = environment();
+    // SAFETY: null or a null-terminated list of strings.
+    unsafe {
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = CStr::from_ptr(*entry).to_bytes();
+            if let Some(value) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}

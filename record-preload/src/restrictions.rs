@@ -12,7 +12,7 @@ use core::{
 
 use trace_format::preload::{SECCOMP_VARIABLE, clock};
 
-use crate::{environment, process, real, sys, table};
+use crate::{mutex, process, real, sys, table, thread};
 
 /// Number of filters that are installed or being installed.
 static FILTERS: AtomicU32 = AtomicU32::new(0);
@@ -97,15 +97,19 @@ unsafe fn restrict<R: Copy + PartialEq + From<i8>>(kind: Kind, install: impl FnO
     result
 }
 
-/// Forwards `prctl`.
-pub(crate) unsafe fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+/// `prctl`, which restricts a program, or renames its thread.
+pub(crate) unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     // SAFETY: forwarded unchanged.
     let forward = || unsafe { real::PRCTL.get()(option, a, b, c, d) };
-    match kind_of_prctl(option, a) {
+    let result = match kind_of_prctl(option, a) {
         // SAFETY: as above.
         Some(kind) => unsafe { restrict(kind, forward) },
         None => forward(),
+    };
+    if option == libc::PR_SET_NAME && result == 0 {
+        thread::renamed(crate::clock::now);
     }
+    result
 }
 
 fn kind_of_prctl(option: c_int, a: usize) -> Option<Kind> {
@@ -144,7 +148,7 @@ pub(crate) unsafe extern "C" fn syscall(
 
 /// Finds the restrictions under which the program starts. The loader has just made the same system calls for the libraries.
 pub(crate) fn find_inherited() {
-    let known = environment::value(SECCOMP_VARIABLE.as_bytes()).and_then(number);
+    let known = real::variable(SECCOMP_VARIABLE.as_bytes()).and_then(number);
     if let Some((known, inherited)) = known.zip(inherited_filters())
         && inherited > known
     {
@@ -187,9 +191,9 @@ pub(crate) fn own_tid() -> u32 {
     // hardware transactions, which write no owner.
     unsafe {
         at.add(KIND).cast::<c_int>().write(libc::PTHREAD_MUTEX_ERRORCHECK);
-        real::MUTEX_TRYLOCK.get()(at.cast());
+        mutex::MUTEX_TRYLOCK.get()(at.cast());
         let owner = at.add(OWNER).cast::<u32>().read_volatile();
-        real::MUTEX_UNLOCK.get()(at.cast());
+        mutex::MUTEX_UNLOCK.get()(at.cast());
         owner
     }
 }

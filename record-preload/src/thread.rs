@@ -2,6 +2,7 @@
 //! for the number of its caller's stack. `session` starts and ends the recording of a thread.
 
 use core::{
+    ffi::{c_char, c_int},
     mem::MaybeUninit,
     sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
@@ -10,7 +11,7 @@ use trace_format::preload::{MAX_FRAMES, Payload, Record, Region, op};
 
 use crate::{
     bounds::Bounds,
-    process, restrictions, sys,
+    clock, process, real, restrictions, sys,
     table::Table,
     walk::{Caller, Window, is_same, walk},
     writer::Writer,
@@ -235,6 +236,16 @@ impl Thread {
             self.writer.put_with_payload(Record::new(time, op::RENAMED, 0, 0, 0), payload);
         }
     }
+}
+
+/// `pthread_setname_np`. Forwarded first: the recorded name is the one that the kernel has afterwards.
+pub(crate) unsafe extern "C" fn set_name(thread: libc::pthread_t, name: *const c_char) -> c_int {
+    // SAFETY: forwarded unchanged.
+    let result = unsafe { real::SETNAME.get()(thread, name) };
+    if result == 0 {
+        renamed(clock::now);
+    }
+    result
 }
 
 /// Records that a thread of the process was renamed, possibly the current one. `now` reads the clock with this number.
