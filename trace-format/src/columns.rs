@@ -3,175 +3,23 @@
 //! The columns follow the fields of [`Event`], which are in the order of [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit
 //! of its row's word, and no place in its column.
 
-use std::borrow::Cow;
-
 use crate::{
-    event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_event_fields},
+    event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_events_table},
+    field::{EventField, Values},
     syscall::Syscall,
 };
 
-/// The values of a column that are not null.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Values<'a> {
-    /// Of an `Int32` column.
-    Int32(&'a [i32]),
-    /// Of an `Int64` column.
-    Int64(&'a [i64]),
-    /// Of an `Enum` column: the indices of words, and the words.
-    Words(&'a [u8], fn(u8) -> &'static str),
-    /// The same, of more words than a byte can number.
-    ManyWords(&'a [u16], fn(u16) -> Cow<'static, str>),
-}
-
-/// A type that a field of an event can have.
-trait Field: Sized {
-    /// The type of a value in a column.
-    type Value: Copy + std::fmt::Debug;
-    /// Returns the value; `None` is null.
-    fn value(self) -> Option<Self::Value>;
-    /// Returns the field with this value.
-    fn of(value: Option<Self::Value>) -> Self;
-    /// Returns the values for the writer.
-    fn values(values: &[Self::Value]) -> Values<'_>;
-}
-
-/// A field that is never null.
-impl Field for i64 {
-    type Value = Self;
-
-    fn value(self) -> Option<Self> {
-        Some(self)
-    }
-
-    fn of(value: Option<Self>) -> Self {
-        value.unwrap_or_default()
-    }
-
-    fn values(values: &[Self]) -> Values<'_> {
-        Values::Int64(values)
-    }
-}
-
-impl Field for Option<i64> {
-    type Value = i64;
-
-    fn value(self) -> Self {
-        self
-    }
-
-    fn of(value: Self) -> Self {
-        value
-    }
-
-    fn values(values: &[i64]) -> Values<'_> {
-        Values::Int64(values)
-    }
-}
-
-impl Field for Option<i32> {
-    type Value = i32;
-
-    fn value(self) -> Self {
-        self
-    }
-
-    fn of(value: Self) -> Self {
-        value
-    }
-
-    fn values(values: &[i32]) -> Values<'_> {
-        Values::Int32(values)
-    }
-}
-
-/// A field that is never null.
-impl Field for EventKind {
-    type Value = u8;
-
-    fn value(self) -> Option<u8> {
-        Some(self as u8)
-    }
-
-    fn of(value: Option<u8>) -> Self {
-        value.and_then(|index| Self::ALL.get(usize::from(index))).copied().unwrap_or(Self::Lost)
-    }
-
-    fn values(values: &[u8]) -> Values<'_> {
-        Values::Words(values, |index| Self::of(Some(index)).as_str())
-    }
-}
-
-/// Implements [`Field`] for optional ids, which are stored as integers.
-macro_rules! id_fields {
-    ($($id:ident)+) => {
-        $(impl Field for Option<$id> {
-            type Value = i32;
-
-            fn value(self) -> Option<i32> {
-                self.map(|$id(id)| id)
-            }
-
-            fn of(value: Option<i32>) -> Self {
-                value.map($id)
-            }
-
-            fn values(values: &[i32]) -> Values<'_> {
-                Values::Int32(values)
-            }
-        })+
-    };
-}
-
-id_fields!(LockId TaskId StackId);
-
-/// Implements [`Field`] for optional enums, which are stored as the indices of their values.
-macro_rules! word_fields {
-    ($($word:ident)+) => {
-        $(impl Field for Option<$word> {
-            type Value = u8;
-
-            fn value(self) -> Option<u8> {
-                self.map(|word| word as u8)
-            }
-
-            fn of(value: Option<u8>) -> Self {
-                value.and_then(|index| $word::ALL.get(usize::from(index))).copied()
-            }
-
-            fn values(values: &[u8]) -> Values<'_> {
-                Values::Words(values, |index| Self::of(Some(index)).map_or("", $word::as_str))
-            }
-        })+
-    };
-}
-
-word_fields!(Mode TaskState CallKind);
-
-impl Field for Option<Syscall> {
-    type Value = u16;
-
-    fn value(self) -> Option<u16> {
-        self.map(Syscall::index)
-    }
-
-    fn of(value: Option<u16>) -> Self {
-        value.map(Syscall::at)
-    }
-
-    fn values(values: &[u16]) -> Values<'_> {
-        Values::ManyWords(values, |index| Syscall::at(index).name())
-    }
-}
-
 /// Declares the columns.
 macro_rules! columns {
-    ($($field:ident: $type:ty,)+) => {
+    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
+        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
+    }) => {
         /// Events, stored column by column.
         #[derive(Clone, Debug, Default)]
         pub struct EventColumns {
             /// A word per row: bit `i` is set if column `i` has a value.
             present: Vec<u32>,
-            $($field: Vec<<$type as Field>::Value>,)+
+            $($field: Vec<<$type as EventField>::Stored>,)+
         }
 
         impl EventColumns {
@@ -192,7 +40,7 @@ macro_rules! columns {
             pub fn push_inlined(&mut self, event: Event) {
                 let (mut present, mut bit) = (0_u32, 1_u32);
                 $(
-                    if let Some(value) = event.$field.value() {
+                    if let Some(value) = event.$field.store() {
                         self.$field.push(value);
                         present |= bit;
                     }
@@ -221,7 +69,7 @@ macro_rules! columns {
 
             /// Returns the values of all columns, in the order of the schema.
             pub(crate) fn values(&self) -> impl Iterator<Item = Values<'_>> {
-                [$(<$type as Field>::values(&self.$field),)+].into_iter()
+                [$(<$type as EventField>::values(&self.$field),)+].into_iter()
             }
         }
 
@@ -229,7 +77,7 @@ macro_rules! columns {
         #[derive(Clone, Debug)]
         pub struct Events<'a> {
             present: std::slice::Iter<'a, u32>,
-            $($field: std::slice::Iter<'a, <$type as Field>::Value>,)+
+            $($field: std::slice::Iter<'a, <$type as EventField>::Stored>,)+
         }
 
         impl Iterator for Events<'_> {
@@ -242,13 +90,13 @@ macro_rules! columns {
                     bit <<= 1;
                 )+
                 let _ = bit;
-                Some(Event { $($field: Field::of($field),)+ })
+                Some(Event { $($field: EventField::load($field),)+ })
             }
         }
     };
 }
 
-with_event_fields!(columns);
+with_events_table!(columns);
 
 impl EventColumns {
     /// Returns the number of events.

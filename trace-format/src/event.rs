@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::syscall::Syscall;
+use crate::{field::Field, reader::BatchRow, schema::table, syscall::Syscall};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -159,8 +159,6 @@ named_enum! {
         Parked = "parked",
         /// Not runnable, for a reason that is not known: it sleeps, or is stopped.
         Asleep = "asleep",
-        /// A sum: in the last `wait_ns`, the task was off-CPU for `blocked_ns`; when, is not known.
-        Mixed = "mixed",
     }
 }
 
@@ -174,45 +172,43 @@ named_enum! {
     }
 }
 
-/// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of CLOCK_MONOTONIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Time of the event.
-    pub ts_ns: i64,
-    /// Kind of the event.
-    pub kind: EventKind,
-    /// The mode in which the lock is held or waited for.
-    pub mode: Option<Mode>,
-    /// The lock. `None` for [`EventKind::Lost`] and [`EventKind::OffCpu`].
-    pub lock: Option<LockId>,
-    /// The task. For [`EventKind::Lost`], the task whose events are missing; `None` if they are a CPU's.
-    pub task: Option<TaskId>,
-    /// The CPU. `None` for events of processes that record themselves.
-    pub cpu: Option<i32>,
-    /// The call stack.
-    pub stack: Option<StackId>,
-    /// For acquire and abandon, the duration of the wait: spinning + `blocked_ns` + `runq_ns`. For offcpu, the time off-CPU:
-    /// `blocked_ns` + `runq_ns`. For wake, the duration of the call, if its entry was seen.
-    pub wait_ns: Option<i64>,
-    /// The part of `wait_ns` spent asleep.
-    pub blocked_ns: Option<i64>,
-    /// The part of `wait_ns` spent runnable in the run queue.
-    pub runq_ns: Option<i64>,
-    /// For wait, the owner. For acquire and offcpu, the waker.
-    pub peer_task: Option<TaskId>,
-    /// The call stack of the peer.
-    pub peer_stack: Option<StackId>,
-    /// For abandon and try_fail, the reason as a positive errno.
-    pub errno: Option<i32>,
-    /// For wake, the number of tasks woken. For lost, the number of missing events.
-    pub count: Option<i64>,
-    /// For offcpu, the state of the task when it left the CPU.
-    pub state: Option<TaskState>,
-    /// For wait, acquire and try_fail, the kind of the call; `None` if it waits without limit, or if that is not known.
-    pub call: Option<CallKind>,
-    /// For offcpu, the system call in which the task left the CPU; `None` if that is not known.
-    pub syscall: Option<Syscall>,
+/// Calls a macro with the declaration of the events table: the one list that [`Event`], its column buffers, its reader and the
+/// documentation follow from.
+macro_rules! with_events_table {
+    ($callback:ident) => {
+        $callback! {
+            "events",
+            /// `trace.parquet`: one row per event, ordered by time.
+            EVENTS,
+            /// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of CLOCK_MONOTONIC.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            Event,
+            /// A batch of events, stored column by column. A column that was not requested is `None`.
+            pub Batch {
+                ts_ns "ts_ns": i64 = "time of the event, in nanoseconds of CLOCK_MONOTONIC";
+                kind "event": EventKind = "`wait`, `acquire`, `abandon`, `try_fail`, `release`, `wake`, `init`, `destroy`, `offcpu` or `lost`";
+                mode "mode": Option<Mode> = "`exclusive` or `shared`";
+                lock "lock_id": Option<LockId> = "the lock; null for `lost` and `offcpu`";
+                task "task_id": Option<TaskId> = "the task; `lost`: the task whose events are missing, null if they are events of a CPU";
+                cpu "cpu": Option<i32> = "the CPU; null where a process recorded itself";
+                stack "stack_id": Option<StackId> = "the stack of the task";
+                wait_ns "wait_ns": Option<i64> = "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its start was not seen; `offcpu`: the whole time off-CPU; `wake`: the length of the call, null if unknown";
+                blocked_ns "blocked_ns": Option<i64> = "the part of `wait_ns` spent asleep";
+                runq_ns "runq_ns": Option<i64> = "the part of `wait_ns` spent ready to run, waiting for a CPU";
+                peer_task "peer_task_id": Option<TaskId> = "`wait`: the owner, or the thread that is joined; `acquire`, `offcpu`: the task whose wake-up ended the wait";
+                peer_stack "peer_stack_id": Option<StackId> = "the stack of the peer at that time";
+                errno "errno": Option<i32> = "`abandon`, `try_fail`: the reason, as a positive errno";
+                count "count": Option<i64> = "`wake`: tasks woken; `lost`: events of this CPU or task missing before this point";
+                state "state" since 1: Option<TaskState> = "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced`, `parked` or `asleep` (it left to sleep; how, is not known)";
+                call "call" since 3: Option<CallKind> = "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit, or if that is not known, as for `wait` of kernel locks and futexes";
+                syscall "syscall" since 4: Option<Syscall> = "`offcpu`: the system call in which the task left the CPU, also in a page fault inside it; `-` in none (a page fault of the program's own code, or preempted there), `syscall_NUMBER` if it has no name here; null if that is not known, as in 32-bit code";
+            }
+        }
+    };
 }
+pub(crate) use with_events_table;
+
+with_events_table!(table);
 
 impl Event {
     /// Creates an event of which only the time, the kind and the CPU are known.
@@ -240,108 +236,32 @@ impl Event {
     }
 }
 
-/// Access to the fields of an event, stored as an [`Event`] or in the columns of a [`Batch`](crate::Batch).
-pub trait EventRow {
-    /// [`Event::ts_ns`].
-    fn ts_ns(&self) -> i64;
-    /// [`Event::kind`].
-    fn kind(&self) -> EventKind;
-    /// [`Event::mode`].
-    fn mode(&self) -> Option<Mode>;
-    /// [`Event::lock`].
-    fn lock(&self) -> Option<LockId>;
-    /// [`Event::task`].
-    fn task(&self) -> Option<TaskId>;
-    /// [`Event::cpu`].
-    fn cpu(&self) -> Option<i32>;
-    /// [`Event::stack`].
-    fn stack(&self) -> Option<StackId>;
-    /// [`Event::wait_ns`].
-    fn wait_ns(&self) -> Option<i64>;
-    /// [`Event::blocked_ns`].
-    fn blocked_ns(&self) -> Option<i64>;
-    /// [`Event::runq_ns`].
-    fn runq_ns(&self) -> Option<i64>;
-    /// [`Event::peer_task`].
-    fn peer_task(&self) -> Option<TaskId>;
-    /// [`Event::peer_stack`].
-    fn peer_stack(&self) -> Option<StackId>;
-    /// [`Event::errno`].
-    fn errno(&self) -> Option<i32>;
-    /// [`Event::count`].
-    fn count(&self) -> Option<i64>;
-    /// [`Event::state`].
-    fn state(&self) -> Option<TaskState>;
-    /// [`Event::call`].
-    fn call(&self) -> Option<CallKind>;
-    /// [`Event::syscall`].
-    fn syscall(&self) -> Option<Syscall>;
+/// Declares the access to the fields of events.
+macro_rules! event_rows {
+    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
+        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
+    }) => {
+        /// Access to the fields of an event, stored as an [`Event`] or in the columns of a [`Batch`].
+        pub trait EventRow {
+            $(#[doc = $description] fn $field(&self) -> $type;)+
 
-    /// Copies all fields.
-    fn to_event(&self) -> Event {
-        Event {
-            ts_ns: self.ts_ns(),
-            kind: self.kind(),
-            mode: self.mode(),
-            lock: self.lock(),
-            task: self.task(),
-            cpu: self.cpu(),
-            stack: self.stack(),
-            wait_ns: self.wait_ns(),
-            blocked_ns: self.blocked_ns(),
-            runq_ns: self.runq_ns(),
-            peer_task: self.peer_task(),
-            peer_stack: self.peer_stack(),
-            errno: self.errno(),
-            count: self.count(),
-            state: self.state(),
-            call: self.call(),
-            syscall: self.syscall(),
+            /// Copies all fields.
+            fn to_event(&self) -> Event {
+                Event { $($field: self.$field(),)+ }
+            }
         }
-    }
-}
 
-/// Calls a macro with all fields of an [`Event`] and their types, in the order of the columns of [`EVENTS`](crate::schema::EVENTS).
-macro_rules! with_event_fields {
-    ($callback:ident) => {
-        $callback! {
-            ts_ns: i64,
-            kind: EventKind,
-            mode: Option<Mode>,
-            lock: Option<LockId>,
-            task: Option<TaskId>,
-            cpu: Option<i32>,
-            stack: Option<StackId>,
-            wait_ns: Option<i64>,
-            blocked_ns: Option<i64>,
-            runq_ns: Option<i64>,
-            peer_task: Option<TaskId>,
-            peer_stack: Option<StackId>,
-            errno: Option<i32>,
-            count: Option<i64>,
-            state: Option<TaskState>,
-            call: Option<CallKind>,
-            syscall: Option<Syscall>,
-        }
-    };
-}
-pub(crate) use with_event_fields;
-
-/// Implements [`EventRow`] for [`Event`], a getter for each field.
-macro_rules! getters {
-    ($($field:ident: $type:ty,)+) => {
         impl EventRow for Event {
-            $(
-                #[inline]
-                fn $field(&self) -> $type {
-                    self.$field
-                }
-            )+
+            $(#[inline] fn $field(&self) -> $type { self.$field })+
+        }
+
+        impl EventRow for BatchRow<'_> {
+            $(#[inline] fn $field(&self) -> $type { Field::get(&self.batch.$field, self.index) })+
         }
     };
 }
 
-with_event_fields!(getters);
+with_events_table!(event_rows);
 
 #[cfg(test)]
 mod tests {

@@ -41,6 +41,8 @@ pub mod error;
 #[cfg(feature = "std")]
 pub mod event;
 #[cfg(feature = "std")]
+mod field;
+#[cfg(feature = "std")]
 mod footer;
 #[cfg(feature = "std")]
 pub mod journal;

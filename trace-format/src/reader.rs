@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use arrow_array::Array as _;
 use parquet::{
     arrow::{
         ProjectionMask,
@@ -21,21 +22,22 @@ use parquet::{
 
 use crate::{
     FORMAT_MAJOR, FormatError,
-    event::EventKind,
+    event::{Event, EventKind},
+    field::Source,
     footer,
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
-    schema::{self, Column},
+    schema::{self, TableRow},
     tables::{LockRow, SideTables, Stack, StackCounts, TaskRow},
 };
 
 mod batch;
 mod checks;
 mod decode;
-mod rows;
 mod shared;
 
-pub use batch::{Batch, BatchRow};
+pub use crate::event::Batch;
+pub use batch::BatchRow;
 pub(crate) use checks::check_complete;
 pub use decode::error_of_panic;
 
@@ -186,7 +188,9 @@ impl Trace {
         let mut counts = vec![0; EventKind::ALL.len()];
         let reader = self.event_reader(["event"], None)?;
         each_batch(&self.paths.events, reader, "the events", |source| {
-            rows::count_kinds(source, &mut counts)
+            let kinds: Vec<EventKind> = source.required_words("event")?;
+            kinds.iter().for_each(|kind| counts[*kind as usize] += 1);
+            Ok(())
         })?;
         let counts = EventKind::ALL.iter().copied().zip(counts);
         Ok(counts.filter(|(_, count)| *count > 0).collect())
@@ -215,7 +219,7 @@ impl Trace {
         if let Some(side) = &self.side {
             return Ok(side.stacks.clone());
         }
-        self.side_rows(&self.paths.stacks, "stacks", schema::STACKS, rows::stacks)
+        self.side_rows(&self.paths.stacks, |stack: &Stack| stack.id.0)
     }
 
     /// Counts the stacks and their frames. Of the frames, reads the functions alone.
@@ -226,8 +230,14 @@ impl Trace {
             return Ok(counts);
         }
         let is_function = |parts: &[String]| parts.last().is_some_and(|name| name == "symbol");
-        self.side_batches(&self.paths.stacks, "stacks", schema::STACKS, is_function, |source| {
-            rows::count_frames(source, &mut counts)
+        self.side_batches::<Stack>(&self.paths.stacks, is_function, |source| {
+            let (lists, frames) = source.frames("frames")?;
+            let symbols = frames.column_by_name("symbol");
+            let symbols = symbols.ok_or_else(|| source.invalid(0, "frames", "not a list of frames"))?;
+            counts.stacks += lists.len();
+            counts.frames += symbols.len();
+            counts.named += symbols.len() - symbols.null_count();
+            Ok(())
         })?;
         Ok(counts)
     }
@@ -237,7 +247,7 @@ impl Trace {
     pub fn locks(&self) -> Result<Vec<LockRow>, FormatError> {
         let mut rows = match &self.side {
             Some(side) => side.locks.clone(),
-            None => self.side_rows(&self.paths.locks, "locks", schema::LOCKS, rows::locks)?,
+            None => self.side_rows(&self.paths.locks, |lock: &LockRow| lock.id.0)?,
         };
         self.shared.merge(&mut rows);
         Ok(rows)
@@ -248,7 +258,7 @@ impl Trace {
         if let Some(side) = &self.side {
             return Ok(side.tasks.clone());
         }
-        self.side_rows(&self.paths.tasks, "tasks", schema::TASKS, rows::tasks)
+        self.side_rows(&self.paths.tasks, |task: &TaskRow| task.id.0)
     }
 
     /// Loads the footer of a side table and checks that the table belongs to this trace.
@@ -271,30 +281,39 @@ impl Trace {
         Ok(metadata)
     }
 
-    fn side_rows<T>(
-        &self,
-        path: &Path,
-        table: &str,
-        columns: &[Column],
-        read: impl Fn(&rows::Source<'_>, &mut Vec<T>) -> Result<(), FormatError>,
-    ) -> Result<Vec<T>, FormatError> {
+    /// Reads all rows of a side table. The id of a row must be its index.
+    fn side_rows<T: TableRow>(&self, path: &Path, id: impl Fn(&T) -> i32) -> Result<Vec<T>, FormatError> {
         let mut all = Vec::new();
-        self.side_batches(path, table, columns, |_| true, |source| read(source, &mut all))?;
+        self.side_batches::<T>(
+            path,
+            |_| true,
+            |source| {
+                let arrays = T::decode(source)?;
+                for index in 0..source.batch.num_rows() {
+                    let row = T::row(&arrays, index);
+                    let (id, expected) = (id(&row), all.len());
+                    if usize::try_from(id) != Ok(expected) {
+                        let detail = format!("id {id} in row {expected}, ids are dense from 0");
+                        return Err(source.invalid(index, T::COLUMNS[0].name, detail));
+                    }
+                    all.push(row);
+                }
+                Ok(())
+            },
+        )?;
         Ok(all)
     }
 
     /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected.
-    fn side_batches(
+    fn side_batches<T: TableRow>(
         &self,
         path: &Path,
-        table: &str,
-        columns: &[Column],
         selects: impl Fn(&[String]) -> bool,
-        read: impl FnMut(&rows::Source<'_>) -> Result<(), FormatError>,
+        read: impl FnMut(&Source<'_>) -> Result<(), FormatError>,
     ) -> Result<(), FormatError> {
-        let metadata = self.load_side_table(path, table)?;
-        check_columns(path, metadata.schema(), columns, self.info.format.minor)?;
-        let location = format!("the {table} table");
+        let metadata = self.load_side_table(path, T::TABLE)?;
+        check_columns(path, metadata.schema(), T::COLUMNS, self.info.format.minor)?;
+        let location = format!("the {} table", T::TABLE);
         let descriptor = metadata.metadata().file_metadata().schema_descr();
         let values = descriptor.columns().iter().enumerate();
         let selected = values.filter(|(_, value)| selects(value.path().parts())).map(|(index, _)| index);
@@ -313,12 +332,12 @@ fn each_batch(
     path: &Path,
     mut reader: ParquetRecordBatchReader,
     location: &str,
-    mut read: impl FnMut(&rows::Source<'_>) -> Result<(), FormatError>,
+    mut read: impl FnMut(&Source<'_>) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
     let mut first_row = 0;
     while let Some(batch) = next_batch(path, &mut reader) {
         let batch = batch.map_err(|source| cannot_decode(path, location, source))?;
-        read(&rows::Source { path, row_group: 0, first_row, batch: &batch })?;
+        read(&Source { path, row_group: 0, first_row, batch: &batch })?;
         first_row += batch.num_rows() as u64;
     }
     Ok(())
@@ -347,8 +366,8 @@ impl Iterator for Batches {
                 return Some(Err(cannot_decode(&self.path, &location, error)));
             }
         };
-        let source = rows::Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
-        let result = rows::events(&source).map(|batch| batch.with_lock_ids(&self.shared));
+        let source = Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
+        let result = Event::decode(&source).map(|batch| batch.with_lock_ids(&self.shared));
         self.row += batch.num_rows() as u64;
         self.read.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         Some(result)

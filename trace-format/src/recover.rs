@@ -24,8 +24,9 @@ use crate::{
     paths::{TracePaths, journal_path},
     reader::{self, Trace},
     run_info::{RunInfo, Version},
+    schema::TableRow,
     tables::{BareStack, LockRow, SharedStack, SideTables, Stack, TaskRow},
-    writer::{self, continued::Continued},
+    writer::{continued::Continued, write_table},
 };
 
 /// The [`RunInfo::stop_reason`] of a recovered trace.
@@ -222,16 +223,19 @@ fn write(
     paths: &TracePaths,
     info: &RunInfo,
 ) -> Result<(), FormatError> {
-    for (path, table) in [
-        (&paths.stacks, writer::stacks_table(&tables.stacks)),
-        (&paths.locks, writer::locks_table(&tables.locks)),
-        (&paths.tasks, writer::tasks_table(&tables.tasks)),
-    ] {
+    fn table<T: TableRow>(
+        files: &UnfinishedFiles,
+        path: &Path,
+        rows: &[T],
+        trace_id: &str,
+    ) -> Result<(), FormatError> {
         let file = files.side_table(path)?;
-        table.write(path, file.file(), &info.trace_id)?;
-        file.finish()?;
+        write_table(path, file.file(), trace_id, rows)?;
+        Ok(file.finish()?)
     }
-    Ok(())
+    table(files, &paths.stacks, &tables.stacks, &info.trace_id)?;
+    table(files, &paths.locks, &tables.locks, &info.trace_id)?;
+    table(files, &paths.tasks, &tables.tasks, &info.trace_id)
 }
 
 fn bare_stack(id: i32) -> Stack {

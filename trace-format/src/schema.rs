@@ -1,9 +1,20 @@
-//! The columns of all tables, each declared once with its name, type and description. The Arrow schemas, the reader's checks
-//! and the tables in `docs/trace-format.md` come from these declarations.
+//! How a table is declared: once, as a list of fields with their columns, types and meanings. Its row, its decoded columns, its Arrow
+//! schema, the reader's checks and its part of `docs/trace-format.md` follow from the list. The lists are in [`event`](crate::event) and
+//! [`tables`](crate::tables), the types of fields in `field.rs`.
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Fields, Schema, SchemaRef};
+
+use crate::{
+    FormatError,
+    field::{Field, Source},
+};
+pub use crate::{
+    event::EVENTS,
+    tables::{FRAME, LOCKS, STACKS, TASKS},
+};
 
 /// The type of a column. Mostly signed integers and text, because every query engine reads those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +53,11 @@ impl ColumnType {
             Self::Enum => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
             Self::Text => DataType::Utf8,
             Self::Bool => DataType::Boolean,
-            Self::Frames => {
-                DataType::List(Arc::new(Field::new("element", DataType::Struct(fields(FRAME)), false)))
-            }
+            Self::Frames => DataType::List(Arc::new(arrow_schema::Field::new(
+                "element",
+                DataType::Struct(fields(FRAME)),
+                false,
+            ))),
         }
     }
 }
@@ -64,171 +77,84 @@ pub struct Column {
     pub since: u32,
 }
 
-const fn column(
-    name: &'static str,
-    column_type: ColumnType,
-    nullable: bool,
-    description: &'static str,
-) -> Column {
-    Column { name, column_type, nullable, description, since: 0 }
+impl Column {
+    /// Declares a column of this type. `since` is 0, or the minor version that added the column; such columns are nullable.
+    pub(crate) const fn of<F: Field>(name: &'static str, since: u32, description: &'static str) -> Self {
+        Self { name, column_type: F::TYPE, nullable: F::NULLABLE || since > 0, description, since }
+    }
 }
 
-/// Declares a column that a later minor version added. Such columns are nullable.
-const fn added(since: u32, name: &'static str, column_type: ColumnType, description: &'static str) -> Column {
-    Column { name, column_type, nullable: true, description, since }
+/// A row of a table: its columns, and its way out of and into Arrow.
+pub(crate) trait TableRow: Sized {
+    /// The name of the table in the footer.
+    const TABLE: &'static str;
+    /// The columns, in the order of the file.
+    const COLUMNS: &'static [Column];
+    /// The decoded columns of a batch.
+    type Arrays;
+
+    /// Decodes the columns of a batch.
+    fn decode(source: &Source<'_>) -> Result<Self::Arrays, FormatError>;
+
+    /// Copies a row.
+    fn row(arrays: &Self::Arrays, row: usize) -> Self;
+
+    /// Encodes rows as Arrow columns.
+    fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> RecordBatch
+    where
+        Self: 'a;
 }
 
-use ColumnType::{Bool, Enum, Frames, Int32, Int64, Text};
+/// Declares a table once: the name in its footer, its columns, its row and its decoded columns. A column is
+/// `FIELD "COLUMN" since MINOR: TYPE = "MEANING";`, where `since` stands for columns that a later minor version added.
+macro_rules! table {
+    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
+        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
+    }) => {
+        $(#[$doc])*
+        pub const $columns: &[$crate::schema::Column] =
+            &[$($crate::schema::Column::of::<$type>($name, 0 $(+ $minor)?, $description),)+];
 
-/// `trace.parquet`: one row per event, ordered by time.
-pub const EVENTS: &[Column] = &[
-    column("ts_ns", Int64, false, "time of the event, in nanoseconds of CLOCK_MONOTONIC"),
-    column(
-        "event",
-        Enum,
-        false,
-        "`wait`, `acquire`, `abandon`, `try_fail`, `release`, `wake`, `init`, `destroy`, `offcpu` or `lost`",
-    ),
-    column("mode", Enum, true, "`exclusive` or `shared`"),
-    column("lock_id", Int32, true, "the lock; null for `lost` and `offcpu`"),
-    column(
-        "task_id",
-        Int32,
-        true,
-        "the task; `lost`: the task whose events are missing, null if they are events of a CPU",
-    ),
-    column("cpu", Int32, true, "the CPU; null where a process recorded itself"),
-    column("stack_id", Int32, true, "the stack of the task"),
-    column(
-        "wait_ns",
-        Int64,
-        true,
-        "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its start was not seen; `offcpu`: the whole time off-CPU; `wake`: the length of the call, null if unknown",
-    ),
-    column("blocked_ns", Int64, true, "the part of `wait_ns` spent asleep"),
-    column("runq_ns", Int64, true, "the part of `wait_ns` spent ready to run, waiting for a CPU"),
-    column(
-        "peer_task_id",
-        Int32,
-        true,
-        "`wait`: the owner, or the thread that is joined; `acquire`, `offcpu`: the task whose wake-up ended the wait",
-    ),
-    column("peer_stack_id", Int32, true, "the stack of the peer at that time"),
-    column("errno", Int32, true, "`abandon`, `try_fail`: the reason, as a positive errno"),
-    column(
-        "count",
-        Int64,
-        true,
-        "`wake`: tasks woken; `lost`: events of this CPU or task missing before this point",
-    ),
-    added(
-        1,
-        "state",
-        Enum,
-        "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced`, `parked`, `asleep` (it left to sleep; how, is not known) or `mixed` (of the last `wait_ns`, it was off-CPU for `blocked_ns`; when, is not known)",
-    ),
-    added(
-        3,
-        "call",
-        Enum,
-        "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit, or if that is not known, as for `wait` of kernel locks and futexes",
-    ),
-    added(
-        4,
-        "syscall",
-        Enum,
-        "`offcpu`: the system call in which the task left the CPU, also in a page fault inside it; `-` in none (a page fault of the program's own code, or preempted there), `syscall_NUMBER` if it has no name here; null if that is not known, as in 32-bit code",
-    ),
-];
+        $(#[$row_doc])*
+        pub struct $row {
+            $(#[doc = $description] pub $field: $type,)+
+        }
 
-/// `trace.stacks.parquet`: one row per stack.
-pub const STACKS: &[Column] = &[
-    column("stack_id", Int32, false, "dense from 0"),
-    column("frames", Frames, false, "leaf first, kernel frames before user frames"),
-];
+        $(#[$arrays_doc])*
+        #[derive(Clone, Debug)]
+        $vis struct $arrays {
+            $(pub(crate) $field: <$type as $crate::field::Field>::Column,)+
+        }
 
-/// The fields of a frame.
-pub const FRAME: &[Column] = &[
-    column(
-        "address",
-        Int64,
-        true,
-        "address of the instruction in memory, bits of an unsigned 64-bit number; of the kernel, an opaque number unless recorded with `--kernel-addresses`",
-    ),
-    column(
-        "module",
-        Text,
-        true,
-        "path of the mapped file, `[kernel]`, a kernel module's name in brackets, or `[anon]`: code in anonymous memory",
-    ),
-    column("build_id", Text, true, "the module's build id, lower-case hex"),
-    column("offset", Int64, true, "offset into the module's file (user)"),
-    column(
-        "symbol",
-        Text,
-        true,
-        "function, demangled; a local function without a name of its own has that of the exported function that ends with a jump to it",
-    ),
-    column("symbol_offset", Int64, true, "bytes from the function's start"),
-    column("file", Text, true, "source file"),
-    column("line", Int32, true, "source line"),
-    column("inlined", Bool, false, "inlined into the frame that follows"),
-    column("kernel", Bool, false, "a kernel frame"),
-    added(
-        2,
-        "guessed",
-        Bool,
-        "a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were not found; false where that is not known",
-    ),
-];
+        impl $crate::schema::TableRow for $row {
+            const TABLE: &'static str = $table;
+            const COLUMNS: &'static [$crate::schema::Column] = $columns;
+            type Arrays = $arrays;
 
-/// `trace.locks.parquet`: one row per lock incarnation.
-pub const LOCKS: &[Column] = &[
-    column("lock_id", Int32, false, "dense from 0, never reused"),
-    column(
-        "address",
-        Int64,
-        true,
-        "address of the lock, bits of an unsigned 64-bit number; of a kernel lock, an opaque number unless recorded with `--kernel-addresses`",
-    ),
-    column("kind", Enum, false, "`mutex`, `rwsem`, `spinlock`, `futex`, `pthread_mutex`, ..."),
-    column("scope", Enum, false, "`kernel` or `process`"),
-    column("pid", Int32, true, "with scope `process`: the process that the address belongs to"),
-    column("name", Text, true, "a symbol, or a member of a structure (see below); null if nothing is known"),
-    column("init_stack_id", Int32, true, "the stack of its initialisation, if that was seen"),
-    column("first_ns", Int64, false, "time of its first event"),
-    column("last_ns", Int64, false, "time of its last event"),
-    added(
-        2,
-        "shared",
-        Text,
-        "its place in memory that processes share, `DEVICE:INODE+OFFSET`; rows with the same place and kind are one lock",
-    ),
-];
+            fn decode(source: &$crate::field::Source<'_>) -> Result<$arrays, $crate::FormatError> {
+                Ok($arrays { $($field: <$type as $crate::field::Field>::decode(source, $name)?,)+ })
+            }
 
-/// `trace.tasks.parquet`: one row per task incarnation.
-pub const TASKS: &[Column] = &[
-    column("task_id", Int32, false, "dense from 0, never reused"),
-    column("pid", Int32, false, "the process"),
-    column("tid", Int32, false, "the thread; negative: a goroutine"),
-    column("comm", Text, true, "the thread's last name"),
-    column("start_ns", Int64, true, "time of its start"),
-    column("exit_ns", Int64, true, "time of its exit, if that was seen"),
-    column("cgroup", Text, true, "its cgroup (v2 path)"),
-    added(
-        3,
-        "parent_task_id",
-        Int32,
-        "the task that created it, by a thread or a fork; null if that was not seen, if the creator has no rows, or after an exec",
-    ),
-];
+            fn row(arrays: &$arrays, row: usize) -> Self {
+                Self { $($field: $crate::field::Field::get(&arrays.$field, row),)+ }
+            }
+
+            fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> arrow_array::RecordBatch {
+                let columns = vec![$($crate::field::Field::encode(rows.clone().map(|row| &row.$field)),)+];
+                arrow_array::RecordBatch::try_new($crate::schema::arrow_schema($columns), columns)
+                    .expect("the columns follow the declarations that the schema is made from")
+            }
+        }
+    };
+}
+pub(crate) use table;
 
 /// The four tables, by the name in their footers.
 pub const TABLES: &[(&str, &[Column])] =
     &[("events", EVENTS), ("stacks", STACKS), ("locks", LOCKS), ("tasks", TASKS)];
 
 fn fields(columns: &[Column]) -> Fields {
-    columns.iter().map(|c| Field::new(c.name, c.column_type.arrow(), c.nullable)).collect()
+    columns.iter().map(|c| arrow_schema::Field::new(c.name, c.column_type.arrow(), c.nullable)).collect()
 }
 
 /// Returns the Arrow schema of a table.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::{LockId, StackId, TaskId},
     named_enum,
+    schema::table,
 };
 
 named_enum! {
@@ -82,42 +83,42 @@ named_enum! {
     }
 }
 
-/// A frame of a stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Frame {
-    /// Instruction address in memory. `None` in a redacted trace.
-    pub address: Option<u64>,
-    /// Path of the mapped file, `[kernel]`, or the name of a kernel module in brackets.
-    pub module: Option<String>,
-    /// Build id of the module, lower-case hex.
-    pub build_id: Option<String>,
-    /// Offset into the module's file (user), or from the start of the kernel text or the kernel module.
-    pub offset: Option<u64>,
-    /// Function name, demangled.
-    pub symbol: Option<String>,
-    /// Bytes from the start of the function.
-    pub symbol_offset: Option<u64>,
-    /// Source file.
-    pub file: Option<String>,
-    /// Source line.
-    pub line: Option<i32>,
-    /// Whether the function was inlined into the next frame of the list, which has the same address.
-    pub inlined: bool,
-    /// Whether it is a kernel frame.
-    pub kernel: bool,
-    /// Whether it is a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were
-    /// not found.
-    pub guessed: bool,
+table! {
+    "frame",
+    /// The fields of a frame.
+    FRAME,
+    /// A frame of a stack.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(default)]
+    Frame,
+    /// The decoded columns of frames.
+    pub(crate) FrameArrays {
+        address "address": Option<u64> = "address of the instruction in memory, bits of an unsigned 64-bit number; of the kernel, an opaque number unless recorded with `--kernel-addresses`";
+        module "module": Option<String> = "path of the mapped file, `[kernel]`, a kernel module's name in brackets, or `[anon]`: code in anonymous memory";
+        build_id "build_id": Option<String> = "the module's build id, lower-case hex";
+        offset "offset": Option<u64> = "offset into the module's file (user)";
+        symbol "symbol": Option<String> = "function, demangled; a local function without a name of its own has that of the exported function that ends with a jump to it";
+        symbol_offset "symbol_offset": Option<u64> = "bytes from the function's start";
+        file "file": Option<String> = "source file";
+        line "line": Option<i32> = "source line";
+        inlined "inlined": bool = "inlined into the frame that follows";
+        kernel "kernel": bool = "a kernel frame";
+        guessed "guessed" since 2: bool = "a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were not found; false where that is not known";
+    }
 }
 
-/// A call stack: kernel frames before user frames, leaf first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stack {
-    /// Id of the stack.
-    pub id: StackId,
-    /// The frames; empty if the kernel found none.
-    pub frames: Vec<Frame>,
+table! {
+    "stacks",
+    /// `trace.stacks.parquet`: one row per stack.
+    STACKS,
+    /// A call stack. Its frames are empty if the kernel found none.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    Stack,
+    /// The decoded columns of stacks.
+    pub(crate) StackArrays {
+        id "stack_id": StackId = "dense from 0";
+        frames "frames": Vec<Frame> = "leaf first, kernel frames before user frames";
+    }
 }
 
 /// A [`Stack`] that shares its frames with other stacks, which have most of them in common.
@@ -180,29 +181,26 @@ impl StackCounts {
     }
 }
 
-/// One incarnation of a lock: from its first event, or its initialisation, to its last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockRow {
-    /// Id of the lock.
-    pub id: LockId,
-    /// Address in memory. `None` in a redacted trace.
-    pub address: Option<u64>,
-    /// Kind of the lock.
-    pub kind: LockKind,
-    /// Address space of `address`.
-    pub scope: Scope,
-    /// With [`Scope::Process`], the process.
-    pub pid: Option<i32>,
-    /// Symbol at its address, if there is one: `symbol` or `symbol+0x18`.
-    pub name: Option<String>,
-    /// Its place in memory that processes share, `DEVICE:INODE+OFFSET`. Rows with the same place and kind are one lock.
-    pub shared: Option<String>,
-    /// Call stack of its initialization, if that was seen.
-    pub init_stack: Option<StackId>,
-    /// Time of its first event.
-    pub first_ns: i64,
-    /// Time of its last event.
-    pub last_ns: i64,
+table! {
+    "locks",
+    /// `trace.locks.parquet`: one row per lock incarnation.
+    LOCKS,
+    /// One incarnation of a lock: from its first event, or its initialisation, to its last.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    LockRow,
+    /// The decoded columns of locks.
+    pub(crate) LockArrays {
+        id "lock_id": LockId = "dense from 0, never reused";
+        address "address": Option<u64> = "address of the lock, bits of an unsigned 64-bit number; of a kernel lock, an opaque number unless recorded with `--kernel-addresses`";
+        kind "kind": LockKind = "`mutex`, `rwsem`, `spinlock`, `futex`, `pthread_mutex`, ...";
+        scope "scope": Scope = "`kernel` or `process`";
+        pid "pid": Option<i32> = "with scope `process`: the process that the address belongs to";
+        name "name": Option<String> = "a symbol, or a member of a structure (see below); null if nothing is known";
+        init_stack "init_stack_id": Option<StackId> = "the stack of its initialisation, if that was seen";
+        first_ns "first_ns": i64 = "time of its first event";
+        last_ns "last_ns": i64 = "time of its last event";
+        shared "shared" since 2: Option<String> = "its place in memory that processes share, `DEVICE:INODE+OFFSET`; rows with the same place and kind are one lock";
+    }
 }
 
 impl LockRow {
@@ -224,25 +222,24 @@ impl LockRow {
     }
 }
 
-/// One incarnation of a task: a thread, from its start or exec to its exit or next exec.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskRow {
-    /// Id of the task.
-    pub id: TaskId,
-    /// Process id.
-    pub pid: i32,
-    /// Thread id; negative for a goroutine.
-    pub tid: i32,
-    /// The thread's last name.
-    pub comm: Option<String>,
-    /// Start time, if known.
-    pub start_ns: Option<i64>,
-    /// Exit time, if that was seen.
-    pub exit_ns: Option<i64>,
-    /// cgroup (v2 path), if it was read in time.
-    pub cgroup: Option<String>,
-    /// The task that created it, if that was seen and has a row.
-    pub parent: Option<TaskId>,
+table! {
+    "tasks",
+    /// `trace.tasks.parquet`: one row per task incarnation.
+    TASKS,
+    /// One incarnation of a task: a thread, from its start or exec to its exit or next exec.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    TaskRow,
+    /// The decoded columns of tasks.
+    pub(crate) TaskArrays {
+        id "task_id": TaskId = "dense from 0, never reused";
+        pid "pid": i32 = "the process";
+        tid "tid": i32 = "the thread; negative: a goroutine";
+        comm "comm": Option<String> = "the thread's last name";
+        start_ns "start_ns": Option<i64> = "time of its start";
+        exit_ns "exit_ns": Option<i64> = "time of its exit, if that was seen";
+        cgroup "cgroup": Option<String> = "its cgroup (v2 path)";
+        parent "parent_task_id" since 3: Option<TaskId> = "the task that created it, by a thread or a fork; null if that was not seen, if the creator has no rows, or after an exec";
+    }
 }
 
 impl TaskRow {

@@ -31,14 +31,13 @@ use crate::{
     tables::{LockRow, Stack, TaskRow},
 };
 
-mod columns;
 pub(crate) mod continued;
 mod cut;
 mod file;
 mod pages;
 mod side_tables;
 
-pub(crate) use side_tables::{locks_table, stacks_table, tasks_table};
+pub(crate) use side_tables::write_table;
 
 use file::{CountingFile, base_properties, cannot_write};
 use pages::file::EventsFile;

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use trace_format::{Event, EventKind, EventRow, LockId, LockRow, RunInfo, run_info::Covers};
 
-use super::{
-    queues::{Queues, WaitChoice},
-    tasks::Tasks,
-};
+use super::queues::{Queues, WaitChoice};
 use crate::{
     engine::{Counts, Engine, Rules, deadlock::Deadlock},
     items::{Item, Sink},
@@ -20,8 +17,6 @@ pub(crate) struct PassStats {
     pub(crate) late_rows: u64,
     /// Changes of a number of waiters whose time counts as unknown, because a payer had too many of them between two rows.
     pub(crate) steps_cut: u64,
-    /// Time whose division into sleeping and running is an estimate.
-    pub(crate) estimated_ns: i64,
 }
 
 /// The outcome of a pass.
@@ -103,8 +98,7 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
         let deadlocks = selected.open_locks().deadlocks();
         let counts = selected.finish(self.queues.now_ns, &mut self.queues);
         others.finish(self.queues.now_ns, &mut self.queues);
-        let Tasks { steps_cut, estimated_ns, .. } = self.queues.tasks;
-        let stats = PassStats { late_rows: self.late_rows, steps_cut, estimated_ns };
+        let stats = PassStats { late_rows: self.late_rows, steps_cut: self.queues.tasks.steps_cut };
         Finished { receiver: self.queues.receiver, choice: self.queues.choice, stats, counts, deadlocks }
     }
 

@@ -66,9 +66,7 @@ pub(super) fn end_of(events: &[Event]) -> i64 {
 
 /// Off-CPU times, each with the place of its row.
 pub(crate) fn off_cpu() -> impl Strategy<Value = Vec<(Index, Event)>> {
-    // The models divide no time by a share.
-    let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| *state != TaskState::Mixed).collect();
-    let state = option::of(proptest::sample::select(states));
+    let state = option::of(proptest::sample::select(TaskState::ALL));
     let left = (state, option::of((-1..2).prop_map(|number| Syscall::of_number(number).unwrap())));
     let row = (any::<Index>(), 0..TASKS, 0..30i64, option::of(0..30i64), left);
     vec(row, 0..20).prop_map(|rows| {

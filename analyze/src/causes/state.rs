@@ -10,30 +10,13 @@ pub(crate) struct Part {
     pub(crate) until_ns: i64,
     pub(crate) state: State,
     pub(super) detail: Detail,
-    /// The share of the part in which the task was asleep instead, if only the sum of its off-CPU times is known.
-    pub(super) asleep_share: Option<Share>,
-}
-
-/// A share of a time: `of_ns` of each `total_ns`, at most all of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    of_ns: i64,
-    total_ns: i64,
-}
-
-impl Share {
-    /// Returns this share of a time, rounded down.
-    pub(super) fn of(self, ns: i64) -> i64 {
-        let share = i128::from(ns) * i128::from(self.of_ns) / i128::from(self.total_ns.max(1));
-        i64::try_from(share).unwrap_or(ns)
-    }
 }
 
 impl Part {
     const EMPTY: Self = Self::new(i64::MIN, State::Unknown, Detail::None);
 
     const fn new(until_ns: i64, state: State, detail: Detail) -> Self {
-        Self { until_ns, state, detail, asleep_share: None }
+        Self { until_ns, state, detail }
     }
 
     /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
@@ -58,16 +41,6 @@ impl Part {
             Some(TaskState::Runnable) => {
                 let preempted = Self::new(ts_ns, State::Preempted, Detail::None);
                 return [on_cpu(left_ns), preempted, Self::EMPTY];
-            }
-            Some(TaskState::Mixed) => {
-                let total_ns = ts_ns - left_ns;
-                let of_ns = row.blocked_ns().unwrap_or(0).clamp(0, total_ns);
-                let mixed = Self::new(ts_ns, State::Running, Detail::None);
-                return [
-                    on_cpu(left_ns),
-                    Self { asleep_share: Some(Share { of_ns, total_ns }), ..mixed },
-                    Self::EMPTY,
-                ];
             }
             Some(TaskState::Uninterruptible) => (State::Uninterruptible, asleep),
             Some(TaskState::Stopped | TaskState::Traced) => (State::Stopped, Detail::None),

@@ -27,8 +27,6 @@ pub(super) struct Tasks {
     pub(super) is_covered: bool,
     /// Steps that count as unknown because there were too many.
     pub(super) steps_cut: u64,
-    /// Time that was divided by a share, because only the sum of the task's off-CPU times is known.
-    pub(super) estimated_ns: i64,
 }
 
 /// A task.
@@ -97,15 +95,14 @@ impl Task {
         self.waits.iter().find(|wait| !wait.is_idle).or(self.waits.first())
     }
 
-    /// Splits the steps by part and forgets them. Returns the time of parts of which only the share off the CPU is known.
-    fn settle(&mut self, parts: &[Part; 3], receiver: &mut impl Sink) -> i64 {
-        let estimated_ns = settle(&self.steps, parts, |caused| receiver.push(Item::Caused(caused)));
+    /// Splits the steps by part and forgets them.
+    fn settle(&mut self, parts: &[Part; 3], receiver: &mut impl Sink) {
+        settle(&self.steps, parts, |caused| receiver.push(Item::Caused(caused)));
         self.steps.clear();
         if !self.direct.is_empty() {
             settle(&self.direct, parts, |caused| receiver.push(Item::Direct(caused)));
             self.direct.clear();
         }
-        estimated_ns
     }
 
     fn waiting(&self) -> Option<(State, Detail)> {
@@ -182,8 +179,7 @@ impl Tasks {
                 None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
                 None => Part::whole(i64::MAX, State::Unknown, Detail::None),
             };
-            let estimated_ns = task.settle(&parts, receiver);
-            self.estimated_ns = self.estimated_ns.saturating_add(estimated_ns);
+            task.settle(&parts, receiver);
         }
         (task.last_row_ns, task.age) = (row.ts_ns(), age);
     }
@@ -204,10 +200,8 @@ impl Tasks {
     }
 }
 
-/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave. Returns the time of parts
-/// of which only the share off the CPU is known.
-fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) -> i64 {
-    let mut estimated_ns = 0_i64;
+/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave.
+fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) {
     let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
     for of_payer in steps.chunk_by(is_same) {
         let Step { lock, payer, depth, .. } = of_payer[0];
@@ -222,25 +216,10 @@ fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) -> i
                 }
             }
             if ns > 0 {
-                let mut caused = |state, ns| {
-                    let (state, detail) = (Some(state), part.detail);
-                    send(&Caused { lock, payer, depth, waiters, state, detail, ns });
-                };
-                match part.asleep_share {
-                    None => caused(part.state, ns),
-                    Some(share) => {
-                        estimated_ns = estimated_ns.saturating_add(ns);
-                        let asleep_ns = share.of(ns);
-                        for (state, ns) in [(State::Asleep, asleep_ns), (part.state, ns - asleep_ns)] {
-                            if ns > 0 {
-                                caused(state, ns);
-                            }
-                        }
-                    }
-                }
+                let (state, detail) = (Some(part.state), part.detail);
+                send(&Caused { lock, payer, depth, waiters, state, detail, ns });
             }
             from_ns = from_ns.max(part.until_ns);
         }
     }
-    estimated_ns
 }

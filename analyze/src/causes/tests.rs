@@ -102,17 +102,6 @@ fn a_holder_is_covered_by_the_source_that_covers_holders_only_and_by_the_one_of_
 }
 
 #[test]
-fn a_mixed_row_divides_the_time_before_it_by_its_share_and_counts_it_as_an_estimate() {
-    let text = format!(
-        "{SCHED}100 A acquire m\n110 B wait m\n200 A offcpu wait=100 blocked=33 state=mixed\n201 A release m\n201 B acquire m wait=91"
-    );
-    let (_, stats) = run(&text, 300);
-    // 90 * 33 / 100 = 29.7
-    assert_eq!(states(&text, 300), ["0@100 asleep 29", "0@100 running 62"]);
-    assert_eq!(stats.estimated_ns, 90);
-}
-
-#[test]
 fn v1_after_the_last_row_of_a_task_its_state_is_unknown() {
     let cut: Vec<&str> = V1.lines().take(5).collect();
     let cut: Vec<&str> = cut.into_iter().take_while(|line| !line.contains("240")).collect();

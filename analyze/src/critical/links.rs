@@ -146,10 +146,6 @@ impl Forward<'_> {
     /// Returns the link of an off-CPU time.
     pub(super) fn off_cpu(&mut self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Link> {
         let state = row.state();
-        if state == Some(TaskState::Mixed) {
-            // When the task was off-CPU is not known: the time stays its own.
-            return None;
-        }
         let waker = self.peer(ns, task, row).filter(|_| state != Some(TaskState::Runnable));
         let of = self.tasks.get_mut(task);
         let left_ns = ns.saturating_sub(row.wait_ns().unwrap_or(0).max(0)).max(of.last_row_ns);

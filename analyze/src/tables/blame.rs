@@ -38,7 +38,7 @@ pub(crate) use naming::label;
 pub(crate) use naming::parties;
 pub use options::{By, Options};
 pub use row::{Charged, Row, Totals, columns};
-pub(in crate::tables) use row::{waited, write_estimated, write_sum};
+pub(in crate::tables) use row::{waited, write_sum};
 pub use states::{States, states};
 pub(crate) use sums::{BlameKey, BlameSums, Shares};
 

@@ -139,22 +139,6 @@ pub(in crate::tables) fn write_sum(
     writeln!(out, "\n{}", if fits { one_line } else { sum.join("\n  ") })
 }
 
-/// Writes how much time is divided into sleeping and running by an estimate, if any is.
-pub(in crate::tables) fn write_estimated(
-    ns: i64,
-    style: TextStyle,
-    out: &mut (dyn Write + Send),
-) -> io::Result<()> {
-    if ns == 0 {
-        return Ok(());
-    }
-    let ns = units::exact(ns);
-    style.wrapped(
-        &format!("~ of {ns} ns, asleep and running are an estimate: only the sum of these off-CPU times was recorded"),
-        out,
-    )
-}
-
 /// Returns the words for the sum of waits.
 pub(in crate::tables) fn waited(ns: i64) -> String {
     format!("waited {} ns", units::exact(ns))

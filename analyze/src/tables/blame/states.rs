@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use trace_format::{LockId, StackId, Trace};
 
-use super::{By, Charged, NOBODY_WAITED, Options, Totals, naming::label, ranking::totals, write_estimated};
+use super::{By, Charged, NOBODY_WAITED, Options, Totals, naming::label, ranking::totals};
 use crate::{
     TextStyle,
     causes::{self, Followed},
@@ -61,8 +61,6 @@ pub struct States {
     pub totals: Totals,
     /// Changes of a number of waiters whose time counts as unknown, because a holder had more than a million of them between two of its events.
     pub steps_cut: u64,
-    /// Time whose division into `asleep` and `running` is an estimate.
-    pub estimated_ns: i64,
     /// The sum of the rows with the state `lock`.
     #[serde(skip)]
     lock_ns: i64,
@@ -100,14 +98,13 @@ pub fn states(traces: &[Trace], options: &Options) -> Result<States, AnalyzeErro
     let order = order_by(&columns(0, false), &options.sort, &["wait_caused_ns"])?;
     let mut naming = Naming { inputs: &inputs, ids: RowIds::new(inputs.len()) };
     let (mut all, mut trusts, mut steps_cut) = (Lines::new(KEYS), Vec::new(), 0);
-    let (mut estimated_ns, mut lock_ns) = (0_i64, 0_i64);
+    let mut lock_ns = 0_i64;
     for (at, input) in inputs.iter().enumerate() {
         let receiver = || Found { names: &input.names, sums: FxHashMap::default() };
         let Followed { receiver: found, stats, trust, .. } =
             causes::of_waits(input, options.allow_loss, receiver)?;
         trusts.push(trust);
         steps_cut += stats.steps_cut;
-        estimated_ns = estimated_ns.saturating_add(stats.estimated_ns);
         for (key, wait_caused_ns) in found.sums {
             if key.state == Some(State::Lock) {
                 lock_ns = lock_ns.saturating_add(wait_caused_ns);
@@ -118,7 +115,7 @@ pub fn states(traces: &[Trace], options: &Options) -> Result<States, AnalyzeErro
     let name = |key| naming.name(key);
     let (rows, rows_total, totals) = ranked(all, &order, options.limit, name).map_err(failed)?;
     let trust = Trust::merged(trusts);
-    Ok(States { traces: inputs.len(), rows, rows_total, totals, steps_cut, estimated_ns, lock_ns, trust })
+    Ok(States { traces: inputs.len(), rows, rows_total, totals, steps_cut, lock_ns, trust })
 }
 
 sums! {
@@ -297,7 +294,6 @@ impl Table for States {
                 "{steps} changes of a number of waiters were too many to be kept: their state is unknown"
             )?;
         }
-        write_estimated(self.estimated_ns, style, out)?;
         if style.is_terminal && self.lock_ns > self.totals.waited_ns / 10 {
             let lock = units::duration(self.lock_ns);
             let hint = format!(

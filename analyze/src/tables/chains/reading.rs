@@ -41,5 +41,4 @@ pub(crate) fn add_totals(all: &mut Totals, found: &Totals, has_states: bool, sta
     all.has_states &= has_states;
     all.merge(found);
     all.steps_cut += stats.steps_cut;
-    all.estimated_ns = all.estimated_ns.saturating_add(stats.estimated_ns);
 }

@@ -9,7 +9,7 @@ use crate::{
     TextStyle,
     items::Caused,
     output::units,
-    tables::blame::{waited, write_estimated, write_sum},
+    tables::blame::{waited, write_sum},
 };
 
 /// The time of all waits in ns, by the end of its chain.
@@ -38,8 +38,6 @@ pub struct Totals {
     /// Changes of a number of waiters whose state counts as unknown, because a holder had more than a million of them between two of its
     /// events.
     pub steps_cut: u64,
-    /// Time whose division into sleeping and running is an estimate.
-    pub estimated_ns: i64,
     /// Whether the states of tasks are known: off-CPU times were recorded in every trace.
     pub has_states: bool,
 }
@@ -124,7 +122,6 @@ impl Totals {
                 out,
             )?;
         }
-        write_estimated(self.estimated_ns, style, out)?;
         if !self.has_states && self.hold_ns.saturating_add(self.owner_ns) > 0 {
             style.wrapped("whether the holders ran or slept is not known: record with --off-cpu", out)?;
         }

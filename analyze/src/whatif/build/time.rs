@@ -56,12 +56,6 @@ impl Builder<'_> {
             }
             return;
         }
-        if row.state == Some(TaskState::Mixed) {
-            // When it slept is not known.
-            let slept_ns = row.blocked_ns.unwrap_or(0).clamp(0, row.ts_ns - left_ns);
-            self.sleep(task, row.ts_ns - slept_ns, row.ts_ns);
-            return;
-        }
         let woken_ns = match (row.state, row.blocked_ns) {
             (Some(TaskState::Runnable), _) => left_ns,
             (_, Some(ns)) => left_ns.saturating_add(ns.max(0)).min(row.ts_ns),

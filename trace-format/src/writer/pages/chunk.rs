@@ -22,7 +22,7 @@ use parquet::{
 use zstd::bulk::Compressor;
 
 use super::{delta, dictionary::Dictionary, hybrid};
-use crate::columns::Values;
+use crate::field::Values;
 
 /// The way in which the values of a column are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,411 @@
+//! The types of fields: how a field is stored in the column buffers of the recorder, encoded as an Arrow column and decoded from one. A
+//! value that the format does not allow is an error that names its row and column.
+
+use std::{borrow::Cow, fmt, path::Path, str::FromStr, sync::Arc};
+
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch,
+    StringArray, StructArray, types::Int32Type,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::DataType;
+
+use crate::{
+    FormatError,
+    event::{CallKind, EventKind, LockId, Mode, StackId, TaskId, TaskState},
+    schema::{ColumnType, TableRow},
+    syscall::Syscall,
+    tables::{Frame, FrameArrays, LockKind, Scope},
+};
+
+/// A type that a field of a row can have.
+pub(crate) trait Field: Sized {
+    /// The type of its column.
+    const TYPE: ColumnType;
+    /// Whether the column may have nulls.
+    const NULLABLE: bool;
+    /// A decoded column.
+    type Column: Clone + fmt::Debug;
+
+    /// Decodes the column of a batch.
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Self::Column, FormatError>;
+
+    /// Returns the field of a row.
+    fn get(column: &Self::Column, row: usize) -> Self;
+
+    /// Encodes the fields of rows.
+    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef
+    where
+        Self: 'a;
+}
+
+/// A type that a field of an event can have.
+pub(crate) trait EventField: Field {
+    /// A value in a column buffer.
+    type Stored: Copy + fmt::Debug;
+
+    /// Returns the stored value; `None` is null.
+    fn store(self) -> Option<Self::Stored>;
+
+    /// Returns the field with this value.
+    fn load(value: Option<Self::Stored>) -> Self;
+
+    /// Returns the values for the writer.
+    fn values(values: &[Self::Stored]) -> Values<'_>;
+}
+
+/// The values of a column that are not null.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values<'a> {
+    /// Of an `Int32` column.
+    Int32(&'a [i32]),
+    /// Of an `Int64` column.
+    Int64(&'a [i64]),
+    /// Of an `Enum` column: the indices of words, and the words.
+    Words(&'a [u8], fn(u8) -> &'static str),
+    /// The same, of more words than a byte can number.
+    ManyWords(&'a [u16], fn(u16) -> Cow<'static, str>),
+}
+
+/// Implements the traits for numbers and ids, and for optional ones.
+macro_rules! numbers {
+    ($($type:ty: $column:ident $array:ident $native:ty, $to:expr, $from:expr;)+) => { $(
+        impl Field for $type {
+            const TYPE: ColumnType = ColumnType::$column;
+            const NULLABLE: bool = false;
+            type Column = $array;
+
+            fn decode(source: &Source<'_>, name: &'static str) -> Result<$array, FormatError> {
+                source.required(name)
+            }
+
+            #[inline]
+            fn get(column: &$array, row: usize) -> Self {
+                $from(column.value(row))
+            }
+
+            fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                Arc::new($array::from_iter_values(values.map(|&value| $to(value))))
+            }
+        }
+
+        impl Field for Option<$type> {
+            const TYPE: ColumnType = ColumnType::$column;
+            const NULLABLE: bool = true;
+            type Column = Option<$array>;
+
+            fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<$array>, FormatError> {
+                source.optional(name)
+            }
+
+            #[inline]
+            fn get(column: &Option<$array>, row: usize) -> Self {
+                let column = column.as_ref()?;
+                column.is_valid(row).then(|| $from(column.value(row)))
+            }
+
+            fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                Arc::new(values.map(|value| value.map($to)).collect::<$array>())
+            }
+        }
+
+        impl EventField for Option<$type> {
+            type Stored = $native;
+
+            fn store(self) -> Option<$native> {
+                self.map($to)
+            }
+
+            fn load(value: Option<$native>) -> Self {
+                value.map($from)
+            }
+
+            fn values(values: &[$native]) -> Values<'_> {
+                Values::$column(values)
+            }
+        }
+    )+ };
+}
+
+numbers! {
+    i32: Int32 Int32Array i32, i32::from, i32::from;
+    i64: Int64 Int64Array i64, i64::from, i64::from;
+    u64: Int64 Int64Array i64, u64::cast_signed, i64::cast_unsigned;
+    LockId: Int32 Int32Array i32, |id: LockId| id.0, LockId;
+    TaskId: Int32 Int32Array i32, |id: TaskId| id.0, TaskId;
+    StackId: Int32 Int32Array i32, |id: StackId| id.0, StackId;
+}
+
+impl EventField for i64 {
+    type Stored = Self;
+
+    fn store(self) -> Option<Self> {
+        Some(self)
+    }
+
+    fn load(value: Option<Self>) -> Self {
+        value.unwrap_or_default()
+    }
+
+    fn values(values: &[Self]) -> Values<'_> {
+        Values::Int64(values)
+    }
+}
+
+/// Implements [`Field`] for words, and for optional ones.
+macro_rules! words {
+    ($($type:ty)+) => { $(
+        impl Field for $type {
+            const TYPE: ColumnType = ColumnType::Enum;
+            const NULLABLE: bool = false;
+            type Column = Vec<Self>;
+
+            fn decode(source: &Source<'_>, name: &'static str) -> Result<Vec<Self>, FormatError> {
+                source.required_words(name)
+            }
+
+            #[inline]
+            fn get(column: &Vec<Self>, row: usize) -> Self {
+                column[row]
+            }
+
+            fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                encode_words(values.map(|word| Some(word.to_string())))
+            }
+        }
+
+        impl Field for Option<$type> {
+            const TYPE: ColumnType = ColumnType::Enum;
+            const NULLABLE: bool = true;
+            type Column = Option<Vec<Self>>;
+
+            fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<Vec<Self>>, FormatError> {
+                source.batch.column_by_name(name).map(|_| source.words(name)).transpose()
+            }
+
+            #[inline]
+            fn get(column: &Option<Vec<Self>>, row: usize) -> Self {
+                column.as_ref().and_then(|column| column[row])
+            }
+
+            fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                encode_words(values.map(|word| word.map(|word| word.to_string())))
+            }
+        }
+    )+ };
+}
+
+words!(EventKind Mode TaskState CallKind Syscall LockKind Scope);
+
+fn encode_words(words: impl Iterator<Item = Option<String>>) -> ArrayRef {
+    let words: Vec<Option<String>> = words.collect();
+    Arc::new(words.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())
+}
+
+impl EventField for EventKind {
+    type Stored = u8;
+
+    fn store(self) -> Option<u8> {
+        Some(self as u8)
+    }
+
+    fn load(value: Option<u8>) -> Self {
+        value.and_then(|index| Self::ALL.get(usize::from(index))).copied().unwrap_or(Self::Lost)
+    }
+
+    fn values(values: &[u8]) -> Values<'_> {
+        Values::Words(values, |index| Self::load(Some(index)).as_str())
+    }
+}
+
+/// Implements [`EventField`] for optional enums, which are stored as the indices of their values.
+macro_rules! event_words {
+    ($($word:ident)+) => { $(
+        impl EventField for Option<$word> {
+            type Stored = u8;
+
+            fn store(self) -> Option<u8> {
+                self.map(|word| word as u8)
+            }
+
+            fn load(value: Option<u8>) -> Self {
+                value.and_then(|index| $word::ALL.get(usize::from(index))).copied()
+            }
+
+            fn values(values: &[u8]) -> Values<'_> {
+                Values::Words(values, |index| Self::load(Some(index)).map_or("", $word::as_str))
+            }
+        }
+    )+ };
+}
+
+event_words!(Mode TaskState CallKind);
+
+impl EventField for Option<Syscall> {
+    type Stored = u16;
+
+    fn store(self) -> Option<u16> {
+        self.map(Syscall::index)
+    }
+
+    fn load(value: Option<u16>) -> Self {
+        value.map(Syscall::at)
+    }
+
+    fn values(values: &[u16]) -> Values<'_> {
+        Values::ManyWords(values, |index| Syscall::at(index).name())
+    }
+}
+
+impl Field for Option<String> {
+    const TYPE: ColumnType = ColumnType::Text;
+    const NULLABLE: bool = true;
+    type Column = Option<StringArray>;
+
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<StringArray>, FormatError> {
+        source.optional(name)
+    }
+
+    fn get(column: &Option<StringArray>, row: usize) -> Self {
+        let column = column.as_ref()?;
+        column.is_valid(row).then(|| column.value(row).to_owned())
+    }
+
+    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        Arc::new(values.map(Option::as_deref).collect::<StringArray>())
+    }
+}
+
+/// A flag of a frame. Null, and a column that older traces lack, are false.
+impl Field for bool {
+    const TYPE: ColumnType = ColumnType::Bool;
+    const NULLABLE: bool = false;
+    type Column = Option<BooleanArray>;
+
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<BooleanArray>, FormatError> {
+        source.optional(name)
+    }
+
+    fn get(column: &Option<BooleanArray>, row: usize) -> Self {
+        column.as_ref().is_some_and(|column| column.is_valid(row) && column.value(row))
+    }
+
+    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        Arc::new(values.map(|&value| Some(value)).collect::<BooleanArray>())
+    }
+}
+
+impl Field for Vec<Frame> {
+    const TYPE: ColumnType = ColumnType::Frames;
+    const NULLABLE: bool = false;
+    type Column = (OffsetBuffer<i32>, FrameArrays);
+
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Self::Column, FormatError> {
+        let (lists, frames) = source.frames(name)?;
+        let frames = RecordBatch::from(frames);
+        Ok((lists.offsets().clone(), Frame::decode(&Source { batch: &frames, ..*source })?))
+    }
+
+    fn get((offsets, frames): &Self::Column, row: usize) -> Self {
+        let (start, end) = (offsets[row], offsets[row + 1]);
+        (start..end).map(|at| Frame::row(frames, at as usize)).collect()
+    }
+
+    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        let DataType::List(element) = Self::TYPE.arrow() else { unreachable!("frames are a list") };
+        let stacks: Vec<&Self> = values.collect();
+        let frames = StructArray::from(Frame::encode(stacks.iter().copied().flatten()));
+        let lengths = OffsetBuffer::from_lengths(stacks.iter().map(|frames| frames.len()));
+        Arc::new(ListArray::new(element, lengths, Arc::new(frames), None))
+    }
+}
+
+/// A record batch and its position in the file.
+pub(crate) struct Source<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) row_group: usize,
+    pub(crate) first_row: u64,
+    pub(crate) batch: &'a RecordBatch,
+}
+
+impl Source<'_> {
+    /// Builds the error for an invalid value.
+    pub(crate) fn invalid(&self, row: usize, column: &'static str, detail: impl Into<String>) -> FormatError {
+        FormatError::Value {
+            path: self.path.to_owned(),
+            row_group: self.row_group,
+            row: self.first_row + row as u64,
+            column,
+            detail: detail.into(),
+        }
+    }
+
+    /// Returns the column, if the batch has it. Its type was checked when the file was opened.
+    fn optional<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<Option<T>, FormatError> {
+        let Some(column) = self.batch.column_by_name(name) else { return Ok(None) };
+        let column = column.as_any().downcast_ref::<T>();
+        column.cloned().map(Some).ok_or_else(|| self.invalid(0, name, "the column has another type here"))
+    }
+
+    fn column<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
+        self.optional(name)?.ok_or_else(|| self.invalid(0, name, "the column is missing here"))
+    }
+
+    /// Returns the column and checks that it has no nulls.
+    fn required<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
+        let column: T = self.column(name)?;
+        let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        match nulls.and_then(|nulls| nulls.iter().position(|valid| !valid)) {
+            Some(row) => Err(self.null(row, name)),
+            None => Ok(column),
+        }
+    }
+
+    fn null(&self, row: usize, name: &'static str) -> FormatError {
+        self.invalid(row, name, "null, but the format requires a value")
+    }
+
+    /// Decodes a column of words, which may be null.
+    fn words<T: FromStr<Err: ToString> + Copy>(
+        &self,
+        name: &'static str,
+    ) -> Result<Vec<Option<T>>, FormatError> {
+        let column: DictionaryArray<Int32Type> = self.column(name)?;
+        let words = column.values().as_any().downcast_ref::<StringArray>();
+        let words = words.ok_or_else(|| self.invalid(0, name, "not a text column"))?;
+        let parsed: Vec<Result<T, String>> = words
+            .iter()
+            .map(|word| word.unwrap_or("").parse::<T>().map_err(|error| error.to_string()))
+            .collect();
+        let known: Vec<Option<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
+        if known.iter().any(Option::is_none) {
+            let invalid = |row| Some((row, parsed[column.key(row)?].as_ref().err()?));
+            if let Some((row, detail)) = (0..column.len()).find_map(invalid) {
+                return Err(self.invalid(row, name, detail.clone()));
+            }
+        }
+        let keys = column.keys().values().iter();
+        Ok(match column.keys().nulls() {
+            None => keys.map(|&key| known[key as usize]).collect(),
+            Some(nulls) => {
+                keys.zip(nulls).map(|(&key, valid)| if valid { known[key as usize] } else { None }).collect()
+            }
+        })
+    }
+
+    /// Decodes a column of words without nulls.
+    pub(crate) fn required_words<T: FromStr<Err: ToString> + Copy>(
+        &self,
+        name: &'static str,
+    ) -> Result<Vec<T>, FormatError> {
+        let words = self.words(name)?.into_iter().enumerate();
+        words.map(|(row, word)| word.ok_or_else(|| self.null(row, name))).collect()
+    }
+
+    /// Returns the column of frames: the lists, and the frames of all lists.
+    pub(crate) fn frames(&self, name: &'static str) -> Result<(ListArray, StructArray), FormatError> {
+        let lists: ListArray = self.required(name)?;
+        let frames = lists.values().as_any().downcast_ref::<StructArray>().cloned();
+        Ok((lists, frames.ok_or_else(|| self.invalid(0, name, "not a list of frames"))?))
+    }
+}
