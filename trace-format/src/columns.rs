@@ -183,7 +183,7 @@ pub(crate) mod tests {
             .map(|values| match values {
                 Values::Int32(_) => "int32",
                 Values::Int64(_) => "int64",
-                Values::Words(..) | Values::ManyWords(..) => "string",
+                Values::Words(..) => "string",
             })
             .collect();
         let declared: Vec<&str> = schema::EVENTS.iter().map(|column| column.column_type.name()).collect();

@@ -14,14 +14,13 @@ use crate::{
 
 /// Why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of an error says what its fields are")]
 #[non_exhaustive]
 pub enum FormatError {
     /// The file cannot be opened or read.
     #[error("cannot read {}: {}", path.display(), describe_io(source))]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -31,154 +30,72 @@ pub enum FormatError {
     /// The disk failed during a recording. The trace is complete up to some moment before.
     #[error("{source}; the trace ends early, after {events} events")]
     CutShort {
-        /// Number of events in it.
         events: u64,
-        /// The failure.
         #[source]
         source: Box<Self>,
     },
     /// The file is not Parquet.
     #[error("cannot read {}: it is not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
-    NotParquet {
-        /// The file.
-        path: PathBuf,
-        /// The contents that were found instead.
-        detail: String,
-    },
+    NotParquet { path: PathBuf, detail: String },
     /// The file starts as Parquet but has no footer: the recorder was killed, or the copy is incomplete.
     #[error(
         "cannot read {}: no Parquet footer at the end (offset {size}), so the recorder was killed or the copy is incomplete; finish it \
          with `klock recover`, or copy it again",
         path.display()
     )]
-    NoFooter {
-        /// The file.
-        path: PathBuf,
-        /// Its size in bytes.
-        size: u64,
-    },
+    NoFooter { path: PathBuf, size: u64 },
     /// The recording has not written its first checkpoint yet.
     #[error("cannot read {}: it is being recorded, and nothing is complete yet; try again in a second", path.display())]
-    BeingRecorded {
-        /// The file.
-        path: PathBuf,
-    },
+    BeingRecorded { path: PathBuf },
     /// The journal is missing or holds no checkpoint to finish the trace from.
     #[error(
         "cannot recover {}: {} is missing or incomplete (it was not copied along, or recording lasted less than a second)",
         path.display(), journal.display()
     )]
-    NothingToRecover {
-        /// The file.
-        path: PathBuf,
-        /// The expected path of its journal.
-        journal: PathBuf,
-    },
+    NothingToRecover { path: PathBuf, journal: PathBuf },
     /// The trace has its footer.
     #[error("cannot recover {}: the trace is complete; read it as it is", path.display())]
-    AlreadyComplete {
-        /// The file.
-        path: PathBuf,
-    },
+    AlreadyComplete { path: PathBuf },
     /// A file that was rewritten with a compression that this program does not decode.
     #[error(
         "cannot read {}: it is compressed with {codec}, and klock reads zstd, snappy, gzip, lz4 and uncompressed Parquet; write it again \
          with one of them (pyarrow: compression='zstd')",
         path.display()
     )]
-    Codec {
-        /// The file.
-        path: PathBuf,
-        /// The name of the compression.
-        codec: &'static str,
-    },
+    Codec { path: PathBuf, codec: &'static str },
     /// A Parquet file that klock did not write.
     #[error("cannot read {}: it is not a klock trace (its footer has no `klock` entry); use a file that `klock record` wrote", path.display())]
-    NotATrace {
-        /// The file.
-        path: PathBuf,
-    },
+    NotATrace { path: PathBuf },
     /// A side table was given in place of the events file.
     #[error("cannot read {}: it is the {table} table of a trace, not its events; {}", path.display(), instead(path, main))]
-    SideTable {
-        /// The file.
-        path: PathBuf,
-        /// The name of the table.
-        table: String,
-        /// The events file of the same trace.
-        main: PathBuf,
-    },
+    SideTable { path: PathBuf, table: String, main: PathBuf },
     /// A newer klock wrote the trace.
     #[error("cannot read {}: it has trace format {found}, and this klock reads up to {FORMAT_MAJOR}; use a newer klock", path.display())]
-    NewerMajor {
-        /// The file.
-        path: PathBuf,
-        /// The file's major version.
-        found: u32,
-    },
+    NewerMajor { path: PathBuf, found: u32 },
     /// A side table is missing.
     #[error("cannot read {}: {} is missing; copy the .stacks, .locks and .tasks files of the trace along", main.display(), path.display())]
-    MissingSidecar {
-        /// The missing file.
-        path: PathBuf,
-        /// The events file.
-        main: PathBuf,
-    },
+    MissingSidecar { path: PathBuf, main: PathBuf },
     /// A side table belongs to another trace.
     #[error("cannot read {}: it belongs to trace {found}, not to {} (trace {expected}); copy the side table of the same recording", path.display(), main.display())]
-    ForeignSidecar {
-        /// The side table.
-        path: PathBuf,
-        /// The events file.
-        main: PathBuf,
-        /// The trace id in the footer of the events file.
-        expected: String,
-        /// The trace id in the footer of the side table.
-        found: String,
-    },
+    ForeignSidecar { path: PathBuf, main: PathBuf, expected: String, found: String },
     /// The `klock` entry of the footer is invalid JSON.
     #[error("cannot read {}: the `klock` entry of its footer is invalid", path.display())]
     BadRunInfo {
-        /// The file.
         path: PathBuf,
-        /// The JSON reader's error.
         #[source]
         source: serde_json::Error,
     },
     /// A required column is missing or has another type.
     #[error("cannot read {}: column {column}: expected {expected}, found {found}", path.display())]
-    Column {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-        /// The type that the format requires.
-        expected: String,
-        /// The type in the file, or "nothing".
-        found: String,
-    },
+    Column { path: PathBuf, column: String, expected: String, found: String },
     /// A value that the format does not allow.
     #[error("cannot read {}: row group {row_group}, row {row}, column {column}: {detail}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The row group, from 0.
-        row_group: usize,
-        /// The row of the file, from 0.
-        row: u64,
-        /// The column.
-        column: &'static str,
-        /// Why the value is invalid.
-        detail: String,
-    },
+    Value { path: PathBuf, row_group: usize, row: u64, column: &'static str, detail: String },
     /// The Parquet library could not decode or encode.
     #[error("{}: {location}", path.display())]
     Parquet {
-        /// The file.
         path: PathBuf,
-        /// The part of the file, and what failed there.
         location: String,
-        /// The library's error.
         #[source]
         source: ParquetError,
     },

@@ -62,9 +62,18 @@ pub(crate) enum Values<'a> {
     /// Of an `Int64` column.
     Int64(&'a [i64]),
     /// Of an `Enum` column: the indices of words, and the words.
-    Words(&'a [u8], fn(u8) -> &'static str),
-    /// The same, of more words than a byte can number.
-    ManyWords(&'a [u16], fn(u16) -> Cow<'static, str>),
+    Words(&'a [u16], fn(u16) -> Cow<'static, str>),
+}
+
+impl Values<'_> {
+    /// Returns the number of values.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Int32(values) => values.len(),
+            Self::Int64(values) => values.len(),
+            Self::Words(values, _) => values.len(),
+        }
+    }
 }
 
 /// Implements the traits for numbers and ids, and for optional ones.
@@ -202,59 +211,38 @@ fn encode_words(words: impl Iterator<Item = Option<String>>) -> ArrayRef {
     Arc::new(words.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())
 }
 
-impl EventField for EventKind {
-    type Stored = u8;
-
-    fn store(self) -> Option<u8> {
-        Some(self as u8)
-    }
-
-    fn load(value: Option<u8>) -> Self {
-        value.and_then(|index| Self::ALL.get(usize::from(index))).copied().unwrap_or(Self::Lost)
-    }
-
-    fn values(values: &[u8]) -> Values<'_> {
-        Values::Words(values, |index| Self::load(Some(index)).as_str())
-    }
-}
-
-/// Implements [`EventField`] for optional enums, which are stored as the indices of their values.
+/// Implements [`EventField`] for words, which are stored by their numbers.
 macro_rules! event_words {
-    ($($word:ident)+) => { $(
-        impl EventField for Option<$word> {
-            type Stored = u8;
+    ($($type:ty: $to:expr, $from:expr, $name:expr;)+) => { $(
+        impl EventField for $type {
+            type Stored = u16;
 
-            fn store(self) -> Option<u8> {
-                self.map(|word| word as u8)
+            fn store(self) -> Option<u16> {
+                $to(self)
             }
 
-            fn load(value: Option<u8>) -> Self {
-                value.and_then(|index| $word::ALL.get(usize::from(index))).copied()
+            fn load(value: Option<u16>) -> Self {
+                $from(value)
             }
 
-            fn values(values: &[u8]) -> Values<'_> {
-                Values::Words(values, |index| Self::load(Some(index)).map_or("", $word::as_str))
+            fn values(values: &[u16]) -> Values<'_> {
+                Values::Words(values, |index| $name(Self::load(Some(index))))
             }
         }
     )+ };
 }
 
-event_words!(Mode TaskState CallKind);
+/// Returns the value of an enum with this index.
+fn word_at<T: Copy>(all: &[T], index: Option<u16>) -> Option<T> {
+    all.get(usize::from(index?)).copied()
+}
 
-impl EventField for Option<Syscall> {
-    type Stored = u16;
-
-    fn store(self) -> Option<u16> {
-        self.map(Syscall::index)
-    }
-
-    fn load(value: Option<u16>) -> Self {
-        value.map(Syscall::at)
-    }
-
-    fn values(values: &[u16]) -> Values<'_> {
-        Values::ManyWords(values, |index| Syscall::at(index).name())
-    }
+event_words! {
+    EventKind: |kind: Self| Some(kind as u16), |index| word_at(Self::ALL, index).unwrap_or(Self::Lost), |kind: Self| kind.as_str().into();
+    Option<Mode>: |mode: Self| mode.map(|mode| mode as u16), |index| word_at(Mode::ALL, index), |mode: Self| mode.map_or("", Mode::as_str).into();
+    Option<TaskState>: |state: Self| state.map(|state| state as u16), |index| word_at(TaskState::ALL, index), |state: Self| state.map_or("", TaskState::as_str).into();
+    Option<CallKind>: |call: Self| call.map(|call| call as u16), |index| word_at(CallKind::ALL, index), |call: Self| call.map_or("", CallKind::as_str).into();
+    Option<Syscall>: |call: Self| call.map(Syscall::index), |index: Option<u16>| index.map(Syscall::at), |call: Self| call.map_or(Cow::Borrowed(""), Syscall::name);
 }
 
 impl Field for Option<String> {
@@ -272,14 +260,14 @@ impl Field for Option<String> {
     }
 
     fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
-        Arc::new(values.map(Option::as_deref).collect::<StringArray>())
+        Arc::new(values.map(Self::as_deref).collect::<StringArray>())
     }
 }
 
 /// A flag of a frame. Null, and a column that older traces lack, are false.
 impl Field for bool {
     const TYPE: ColumnType = ColumnType::Bool;
-    const NULLABLE: bool = false;
+    const NULLABLE: Self = false;
     type Column = Option<BooleanArray>;
 
     fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<BooleanArray>, FormatError> {

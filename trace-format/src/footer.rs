@@ -39,6 +39,11 @@ pub(crate) fn json_error(path: &Path) -> impl Fn(serde_json::Error) -> FormatErr
     move |source| FormatError::BadRunInfo { path: path.to_owned(), source }
 }
 
+/// Returns the number of rows of row groups.
+pub(crate) fn rows(row_groups: &[RowGroupMetaData]) -> u64 {
+    row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum()
+}
+
 /// Encodes a Parquet footer for these row groups, with `entry` if one is given. No row groups make no bytes.
 pub(crate) fn encode(
     row_groups: &[RowGroupMetaData],

@@ -157,11 +157,6 @@ impl Journal {
         self.write(end, crc, &footer, &json).map_err(FormatError::write(&path))
     }
 
-    /// Removes the journal, once the trace has its footer.
-    pub(crate) fn remove(&self) -> Result<(), FormatError> {
-        Ok(self.file.remove()?)
-    }
-
     fn write(&mut self, end: u64, crc: u32, footer: &[u8], json: &[u8]) -> io::Result<()> {
         let mut payload = Vec::with_capacity(16 + footer.len() + json.len() / 4);
         payload.extend(end.to_le_bytes());

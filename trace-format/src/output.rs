@@ -20,14 +20,12 @@ mod file;
 pub(crate) mod kept;
 mod location;
 pub(crate) mod recording;
-mod reserve;
 mod temporaries;
 
 pub use directory::check_directory;
 pub use error::OutputError;
 pub(crate) use error::{is_descriptor_limit, is_disk_failure};
 pub use file::OutputFile;
-pub(crate) use reserve::Reserve;
 pub use temporaries::remove_temporaries;
 
 /// Rules for opening outputs.

@@ -33,16 +33,14 @@ use crate::{
 
 mod batch;
 mod checks;
-mod decode;
 mod shared;
 
 pub use crate::event::Batch;
 pub use batch::BatchRow;
 pub(crate) use checks::check_complete;
-pub use decode::error_of_panic;
+pub use checks::error_of_panic;
 
-use checks::{check_columns, load, open_file};
-use decode::{cannot_decode, next_batch};
+use checks::{cannot_decode, check_columns, load, next_batch, open_file};
 use shared::SharedLocks;
 
 /// Rows per batch.

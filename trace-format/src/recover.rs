@@ -23,7 +23,7 @@ use crate::{
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
     reader::{self, Trace},
-    run_info::{RunInfo, Version},
+    run_info::RunInfo,
     schema::TableRow,
     tables::{BareStack, LockRow, SharedStack, SideTables, Stack, TaskRow},
     writer::{continued::Continued, write_table},
@@ -77,38 +77,26 @@ pub fn recover(
     let mut journal = Vec::new();
     let read = files.journal.file.as_ref().read_to_end(&mut journal);
     read.map_err(FormatError::io(files.journal.path()))?;
-    let mut checkpoints = journal::checkpoints(&journal);
     let size = file.metadata().map_err(&io)?.len();
-    checkpoints.truncate(count_intact(file, &checkpoints).map_err(&io)?);
-    let mut row_groups: Vec<RowGroupMetaData> =
-        checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
-    let Some(last) = checkpoints.last() else { return Err(nothing_to_recover(path)) };
-    let mut end = last.end;
-    let mut events = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let mut info = RunInfo {
-        format: Version::default(),
-        table: "events".to_owned(),
-        complete: false,
-        stop_reason: STOP_REASON.to_owned(),
-        ..last.info.clone()
-    };
+    let intact = Intact::read(&journal, file, STOP_REASON).map_err(&io)?;
+    let Intact { mut row_groups, mut end, mut info, mut tables } =
+        intact.ok_or_else(|| nothing_to_recover(path))?;
     let mut rest = SideRows::default();
     if let Some(backlog) = files.backlog.as_ref() {
         let mut continued = Continued::start(path, &files.events.file, end)?;
+        let events = info.events;
         rest = compose(&backlog.file, events, &mut info, &mut |rows| continued.push(rows))?;
         let (groups, rows, behind) = continued.finish()?;
         row_groups.extend(groups);
-        (events, end) = (events + rows, behind);
+        (info.events, end) = (events + rows, behind);
     }
     if row_groups.is_empty() {
         return Err(nothing_to_recover(path));
     }
-    info.events = events;
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?))
         .map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
     finish_events(file, end, &footer).map_err(FormatError::write(path))?;
 
-    let mut tables = of_checkpoints(checkpoints);
     // Names were found only while it was recorded.
     rest.locks.retain(|lock| lock.id.0 as usize >= tables.locks.len());
     let has_frames =
@@ -125,7 +113,13 @@ pub fn recover(
     }
     let bare = |stack: &&Stack| stack.frames.iter().all(|frame| frame.module.is_none());
     let bare = tables.stacks.iter().filter(bare).count();
-    Ok(Recovery { events, cut_bytes: size.saturating_sub(end), bare_stacks: bare as u64, last_ns, info })
+    Ok(Recovery {
+        events: info.events,
+        cut_bytes: size.saturating_sub(end),
+        bare_stacks: bare as u64,
+        last_ns,
+        info,
+    })
 }
 
 /// Returns the error for a trace without a journal: it is complete, or cannot be recovered.
@@ -141,8 +135,34 @@ fn nothing_to_recover(path: &Path) -> FormatError {
     FormatError::NothingToRecover { path: path.to_owned(), journal: journal_path(path) }
 }
 
+/// The part of an unfinished trace that its checkpoints vouch for.
+pub(crate) struct Intact {
+    pub(crate) row_groups: Vec<RowGroupMetaData>,
+    /// End of the last row group.
+    pub(crate) end: u64,
+    /// Run information of the last checkpoint.
+    pub(crate) info: RunInfo,
+    /// The rows of all checkpoints.
+    pub(crate) tables: SideTables,
+}
+
+impl Intact {
+    /// Reads the checkpoints whose part of the events file is intact. `None` if there are none.
+    pub(crate) fn read(journal: &[u8], events: &File, stop_reason: &str) -> io::Result<Option<Self>> {
+        let mut checkpoints = journal::checkpoints(journal);
+        checkpoints.truncate(count_intact(events, &checkpoints)?);
+        let Some(last) = checkpoints.last() else { return Ok(None) };
+        let row_groups: Vec<RowGroupMetaData> =
+            checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
+        let (end, info) = (last.end, last.info.unfinished(footer::rows(&row_groups), stop_reason));
+        let mut tables = SideTables::default();
+        checkpoints.into_iter().for_each(|checkpoint| put_all(&mut tables, checkpoint.side));
+        Ok(Some(Self { row_groups, end, info, tables }))
+    }
+}
+
 /// Counts the checkpoints whose part of the events file is intact, by its checksum.
-pub(crate) fn count_intact(mut file: &File, checkpoints: &[Checkpoint]) -> io::Result<usize> {
+fn count_intact(mut file: &File, checkpoints: &[Checkpoint]) -> io::Result<usize> {
     let mut buffer = vec![0; 1 << 20];
     let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);
     for (index, checkpoint) in checkpoints.iter().enumerate() {
@@ -167,13 +187,6 @@ fn finish_events(file: &File, end: u64, footer: &[u8]) -> io::Result<()> {
     file.set_len(end)?;
     file.write_all_at(footer, end)?;
     file.sync_all()
-}
-
-/// Merges the rows of all checkpoints.
-pub(crate) fn of_checkpoints(checkpoints: Vec<Checkpoint>) -> SideTables {
-    let mut tables = SideTables::default();
-    checkpoints.into_iter().for_each(|checkpoint| put_all(&mut tables, checkpoint.side));
-    tables
 }
 
 /// Adds new rows, and replaces older ones.

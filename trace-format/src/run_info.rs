@@ -231,6 +231,18 @@ impl RunInfo {
         sched.map_or(Covers::None, |source| source.covers.unwrap_or(Covers::All))
     }
 
+    /// Returns the entry of an events file with these events that the recorder did not finish itself.
+    pub(crate) fn unfinished(&self, events: u64, stop_reason: &str) -> Self {
+        Self {
+            format: Version::default(),
+            table: "events".to_owned(),
+            events,
+            complete: false,
+            stop_reason: stop_reason.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// Returns the duration of the recording in nanoseconds.
     pub fn span_ns(&self) -> i64 {
         self.clocks_end.monotonic_ns - self.clocks_start.monotonic_ns

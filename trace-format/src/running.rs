@@ -2,18 +2,17 @@
 
 use std::{fs, fs::File, io::ErrorKind, path::Path};
 
-use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::ParquetMetaDataReader;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
 
 use crate::{
-    FormatError, footer, journal,
+    FormatError, footer,
     paths::journal_path,
     reader::Trace,
-    recover::{complete, count_intact, of_checkpoints},
-    run_info::{RunInfo, Version},
+    recover::{Intact, complete},
 };
 
 /// The [`RunInfo::stop_reason`] of a trace that is being recorded.
@@ -47,36 +46,25 @@ fn open_running(path: &Path) -> Result<Trace, FormatError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Trace::open(path),
         journal => journal.map_err(FormatError::io(&journal_path(path)))?,
     };
-    let mut checkpoints = journal::checkpoints(&journal);
     let events = File::open(path).map_err(FormatError::io(path))?;
-    checkpoints.truncate(count_intact(&events, &checkpoints).map_err(FormatError::io(path))?);
-    let row_groups: Vec<RowGroupMetaData> =
-        checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
-    let last = checkpoints.last().filter(|_| !row_groups.is_empty()).ok_or_else(too_early)?;
-    let rows = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let info = RunInfo {
-        format: Version::default(),
-        table: "events".to_owned(),
-        events: rows,
-        complete: false,
-        stop_reason: RUNNING.to_owned(),
-        ..last.info.clone()
-    };
+    let intact = Intact::read(&journal, &events, RUNNING).map_err(FormatError::io(path))?;
+    let intact = intact.filter(|intact| !intact.row_groups.is_empty());
+    let Intact { row_groups, info, mut tables, .. } = intact.ok_or_else(too_early)?;
     let failed = |source| FormatError::parquet(path, "cannot read the journal", source);
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?)).map_err(failed)?;
     // Behind the metadata are its length and the magic word.
     let metadata = footer.get(..footer.len().saturating_sub(8)).unwrap_or_default();
     let metadata = ParquetMetaDataReader::decode_metadata(metadata).map_err(failed)?;
     let trace = Trace::running(path, metadata, info)?;
-    let mut side = of_checkpoints(checkpoints);
-    complete(&mut side, &trace)?;
-    Ok(trace.with_side_tables(side))
+    complete(&mut tables, &trace)?;
+    Ok(trace.with_side_tables(tables))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
+        RunInfo,
         event::{Event, EventKind, LockId, TaskId},
         journal::SideRows,
         tables::{LockKind, LockRow, TaskRow},

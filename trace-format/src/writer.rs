@@ -23,7 +23,7 @@ use crate::{
     footer,
     journal::{Journal, SideRows},
     output::{
-        OutputOptions, Reserve,
+        OutputOptions,
         kept::KeptTrace,
         recording::{NamedFile, RecordingFiles, RegularFiles},
     },
@@ -35,13 +35,11 @@ pub(crate) mod continued;
 mod cut;
 mod file;
 mod pages;
-mod side_tables;
 
-pub(crate) use side_tables::write_table;
+pub(crate) use file::write_table;
 
-use file::{CountingFile, base_properties, cannot_write};
-use pages::file::EventsFile;
-use side_tables::SideFiles;
+use file::{CountingFile, base_properties, cannot_write, write_side_table};
+use pages::EventsFile;
 
 /// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost per page, small enough
 /// for the cache.
@@ -63,19 +61,13 @@ pub struct TraceWriter {
     failure: Option<FormatError>,
 }
 
-/// The regular files of a trace.
+/// The regular files of a trace, and its journal.
 #[derive(Debug)]
 struct Regular {
-    events: NamedFile,
-    side: SideFiles,
+    files: Box<RegularFiles>,
     journal: Journal,
-    backlog: NamedFile,
     /// Number of row groups in the journal.
     journaled: usize,
-    /// `None` if it was released.
-    reserve: Option<Reserve>,
-    /// The earlier trace of this name, if it was kept.
-    kept: Option<KeptTrace>,
 }
 
 /// The size of a finished trace.
@@ -100,10 +92,9 @@ impl TraceWriter {
         let (file, regular) = match RecordingFiles::create(path, options)? {
             RecordingFiles::Stream(file) => (Arc::new(file), None),
             RecordingFiles::Regular(files) => {
-                let RegularFiles { events, journal, backlog, stacks, locks, tasks, reserve, kept } = *files;
-                let file = Arc::clone(&events.file);
-                let (side, journal) = (SideFiles { stacks, locks, tasks }, Journal::start(journal)?);
-                (file, Some(Regular { events, side, journal, backlog, journaled: 0, reserve, kept }))
+                let (file, journal) =
+                    (Arc::clone(&files.events.file), Journal::start(files.journal.clone())?);
+                (file, Some(Regular { files, journal, journaled: 0 }))
             }
         };
         Ok(Self {
@@ -149,20 +140,18 @@ impl TraceWriter {
     /// When this returns, these files and the backlog are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
         self.end_row_group()?;
-        let Some(Regular { events, journal, backlog, journaled, reserve, .. }) = &mut self.regular else {
-            return Ok(());
-        };
+        let Some(Regular { files, journal, journaled }) = &mut self.regular else { return Ok(()) };
         let file = self.writer.inner();
         file.sync_data().map_err(FormatError::write(&self.path))?;
-        backlog.file.sync_data().map_err(FormatError::write(backlog.path()))?;
+        files.backlog.file.sync_data().map_err(FormatError::write(files.backlog.path()))?;
         let row_groups = self.writer.row_groups();
         journal.add(file.bytes(), file.crc(), &row_groups[*journaled..], info, side)?;
         *journaled = row_groups.len();
-        if let Some(reserve) = reserve {
+        if let Some(reserve) = &mut files.reserve {
             // The side tables take about as much space as the rows in the journal.
             reserve.grow_for(journal.bytes())?;
         }
-        Ok(events.check_exists()?)
+        Ok(files.events.check_exists()?)
     }
 
     /// Keeps an error of [`push`](Self::push) or [`checkpoint`](Self::checkpoint) for [`finish`](Self::finish), which cuts the trace
@@ -174,7 +163,7 @@ impl TraceWriter {
     /// Returns the file for records that wait to become events, which [`recover`](crate::recover()) reads; `None` if the output is not a
     /// regular file. Each [`checkpoint`](Self::checkpoint) syncs it.
     pub fn backlog(&self) -> Option<Arc<File>> {
-        Some(Arc::clone(&self.regular.as_ref()?.backlog.file))
+        Some(Arc::clone(&self.regular.as_ref()?.files.backlog.file))
     }
 
     /// Returns the number of events so far.
@@ -207,31 +196,35 @@ impl TraceWriter {
             Some(error) => Err(error),
             None => self.encode().and_then(|()| self.end_events(&info)),
         };
-        let Some(mut regular) = self.regular.take() else {
+        let Some(Regular { mut files, .. }) = self.regular.take() else {
             let event_bytes = ended?;
             return Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes });
         };
-        regular.events.check_exists()?;
+        files.events.check_exists()?;
         let (event_bytes, cut) = match ended {
             Ok(bytes) => (bytes, None),
             Err(error) => {
                 self.writer.inner_mut().close();
-                regular.reserve = None;
+                files.reserve = None;
                 let groups = self.writer.row_groups();
-                let Ok(cut) = cut::end(&regular.events, groups, self.writer.inner().bytes(), &info) else {
+                let Ok(cut) = cut::end(&files.events, groups, self.writer.inner().bytes(), &info) else {
                     // The journal stays for `klock recover`.
                     return Err(error);
                 };
                 (cut.bytes, Some((error, cut.events)))
             }
         };
-        let write_side = |side: &SideFiles| side.write(&info.trace_id, stacks, locks, tasks);
-        let tables = write_side(&regular.side).or_else(|error| {
-            regular.reserve.take().ok_or(error)?;
-            write_side(&regular.side)
+        let write_side = |files: &RegularFiles| -> Result<u64, FormatError> {
+            Ok(write_side_table(&files.stacks, &info.trace_id, stacks)?
+                + write_side_table(&files.locks, &info.trace_id, locks)?
+                + write_side_table(&files.tasks, &info.trace_id, tasks)?)
+        };
+        let tables = write_side(&files).or_else(|error| {
+            files.reserve.take().ok_or(error)?;
+            write_side(&files)
         })?;
-        regular.journal.remove()?;
-        regular.backlog.remove()?;
+        files.journal.remove()?;
+        files.backlog.remove()?;
         match cut {
             Some((source, events)) => Err(FormatError::CutShort { events, source: Box::new(source) }),
             None => Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + tables }),
@@ -240,16 +233,14 @@ impl TraceWriter {
 
     /// Returns the events file of the earlier trace of this name, if it was kept under another one.
     pub fn kept(&self) -> Option<&Path> {
-        self.regular.as_ref()?.kept.as_ref()?.path()
+        self.regular.as_ref()?.files.kept.as_ref()?.path()
     }
 
     /// Removes all files, and gives an earlier trace its name back.
     pub fn discard(self) -> Result<(), FormatError> {
-        let Some(Regular { events, side, journal, backlog, kept, .. }) = &self.regular else { return Ok(()) };
-        journal.remove()?;
-        for file in [backlog, &side.stacks, &side.locks, &side.tasks, events] {
-            file.remove()?;
-        }
+        let Some(Regular { files, .. }) = &self.regular else { return Ok(()) };
+        let RegularFiles { events, journal, backlog, stacks, locks, tasks, kept, .. } = &**files;
+        [journal, backlog, stacks, locks, tasks, events].into_iter().try_for_each(NamedFile::remove)?;
         kept.iter().for_each(KeptTrace::restore);
         Ok(())
     }

@@ -7,92 +7,55 @@ use std::{
 
 /// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of an error says what its fields are")]
 #[non_exhaustive]
 pub enum OutputError {
     /// The file exists.
     #[error("cannot write {}: the file exists; give another name with -o, or -f to replace it", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The path is a symbolic link.
     #[error(
         "cannot write {}: it is a symbolic link; give the path that it points to, or remove it", path.display()
     )]
-    SymbolicLink {
-        /// The link.
-        path: PathBuf,
-    },
+    SymbolicLink { path: PathBuf },
     /// The path is a directory.
     #[error("cannot write {}: it is a directory; give the path of a file", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// The path is not a regular file.
     #[error("cannot read {}: it is not a regular file; give the path of a trace", path.display())]
-    NotRegular {
-        /// The path.
-        path: PathBuf,
-    },
+    NotRegular { path: PathBuf },
     /// The path is a disk.
     #[error("cannot write {}: it is a block device; give another path, or -f to write into it", path.display())]
-    BlockDevice {
-        /// The device.
-        path: PathBuf,
-    },
+    BlockDevice { path: PathBuf },
     /// The path is a pipe or socket of another user, and klock runs as root.
     #[error(
         "cannot write {} as root: it is a pipe or socket of user {uid}; give another path, or -f to write into it",
         path.display()
     )]
-    ForeignPipe {
-        /// The pipe or socket.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-    },
+    ForeignPipe { path: PathBuf, uid: u32 },
     /// Other users can rename files in a directory of the path, and klock runs as root.
     #[error(
         "cannot write {} as root: {who} can rename files in {}; give a path in a directory of root, or -f to write there \
          nevertheless",
         path.display(), directory.display()
     )]
-    UnsafeDirectory {
-        /// The output.
-        path: PathBuf,
-        /// The directory.
-        directory: PathBuf,
-        /// The users who can rename files there.
-        who: String,
-    },
+    UnsafeDirectory { path: PathBuf, directory: PathBuf, who: String },
     /// The directory does not exist.
     #[error("cannot write {}: its directory does not exist; create it, or give another path", path.display())]
-    NoDirectory {
-        /// The output.
-        path: PathBuf,
-    },
+    NoDirectory { path: PathBuf },
     /// Another process records into the file.
     #[error(
         "cannot write {}: another klock is recording into it; give another name with -o, or end that recording",
         path.display()
     )]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The file was removed while it was written.
     #[error("cannot finish {}: the file was removed during the recording; record again into a directory that stays", path.display())]
-    Removed {
-        /// The file.
-        path: PathBuf,
-    },
+    Removed { path: PathBuf },
     /// The system reports an error.
     #[error("cannot write {}: {}", path.display(), describe(source))]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },

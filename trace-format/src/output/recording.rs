@@ -12,12 +12,12 @@ use super::{
     Location, OutputError, OutputFile, OutputOptions,
     kept::{KeptTrace, others},
     location::{Existing, open_descriptor},
-    reserve::Reserve,
+    temporaries::Reserve,
 };
 use crate::paths::{backlog_path, journal_path};
 
 /// An open file with its name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NamedFile {
     location: Location,
     pub(crate) file: Arc<File>,

@@ -9,11 +9,15 @@ use std::{
     fs::File,
     hash::BuildHasher as _,
     os::unix::ffi::OsStrExt as _,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
-    fs::{Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat},
+    fs::{
+        Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat, openat,
+    },
+    io::Errno,
     process::geteuid,
 };
 
@@ -26,6 +30,9 @@ const SUFFIX: &str = ".tmp";
 const ATTEMPTS: u64 = 8;
 /// Maximum number of names in a directory that are searched for files of killed processes.
 const MAX_NAMES: usize = 1 << 16;
+
+/// Space at the start of a recording. Enough for the side tables of some thousand stacks.
+const INITIAL: u64 = 1 << 20;
 
 static TEMPORARIES: Mutex<Vec<Location>> = Mutex::new(Vec::new());
 
@@ -88,10 +95,50 @@ impl Drop for Temporary {
     }
 }
 
+/// Disk space that is kept free for the end of a trace: the footer and the side tables. It belongs to a file without a name, so that
+/// nothing is left of it when klock is killed. Dropping it releases the space.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Reserve {
+    /// Reserves space on the file system of `output`. `None` if it cannot reserve space.
+    pub(super) fn create(output: &Location) -> Result<Option<Self>, OutputError> {
+        let (name, file) = Temporary::create(output, Mode::RUSR | Mode::WUSR)?;
+        drop(name);
+        let mut reserve = Self { file, path: output.path.clone(), bytes: 0 };
+        match reserve.allocate(INITIAL) {
+            Ok(()) => Ok(Some(reserve)),
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(OutputError::io(&output.path)(Errno::NOSPC)),
+            // The file system cannot do it, or a limit on the size of files is below it.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Reserves space for side tables of `bytes` bytes, too.
+    pub(crate) fn grow_for(&mut self, bytes: u64) -> Result<(), OutputError> {
+        match self.allocate(INITIAL + bytes) {
+            Err(error @ (Errno::NOSPC | Errno::DQUOT)) => Err(OutputError::io(&self.path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<(), Errno> {
+        if bytes > self.bytes {
+            fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?;
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+}
+
 /// Locks a file. Returns `false` if another process has locked it.
 fn is_locked(file: &File) -> bool {
     // Some file systems have no locks.
-    flock(file, FlockOperation::NonBlockingLockExclusive) != Err(rustix::io::Errno::WOULDBLOCK)
+    flock(file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
 }
 
 /// Removes the temporary files that killed processes of this user left in the directory of `output`.

@@ -1,24 +1,68 @@
-//! Checks of a file before its rows are read: Parquet's magic words, the footer and the columns.
+//! Calls into the Parquet decoder, whose panics and errors become errors of this crate; and checks of a file before its rows are read: Parquet's
+//! magic words, the footer and the columns.
 
 use std::{
+    any::Any,
+    cell::RefCell,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    path::Path,
+    panic::{self, AssertUnwindSafe},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
+use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::{
-    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
+    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader},
     basic::Compression,
+    errors::ParquetError,
     file::metadata::ParquetMetaData,
 };
 
-use super::decode::{cannot_decode, catch_panics};
 use crate::{
     FormatError,
     schema::{self, Column, ColumnType},
 };
+
+thread_local! {
+    /// The file that this thread decodes.
+    static DECODED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+}
+
+/// Returns the error for a panic with this payload, if this thread is inside the Parquet decoder. The decoder panics on some damaged
+/// files. A program that unwinds gets the error from the reader. One that aborts asks for it in its panic hook.
+pub fn error_of_panic(payload: &(dyn Any + Send)) -> Option<FormatError> {
+    let path = DECODED.try_with(|decoded| decoded.try_borrow().ok()?.clone()).ok()??;
+    Some(cannot_decode(&path, "the file", damaged(payload)))
+}
+
+fn damaged(payload: &(dyn Any + Send)) -> ParquetError {
+    let message = payload.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("decoder panic");
+    ParquetError::General(format!("damaged: {message}"))
+}
+
+/// Calls the Parquet library for the file at `path` and turns a panic into an error.
+fn catch_panics<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    let outer = DECODED.replace(Some(path.to_owned()));
+    let result = panic::catch_unwind(AssertUnwindSafe(read));
+    DECODED.set(outer);
+    result.unwrap_or_else(|panic| Err(damaged(&*panic)))
+}
+
+/// Decodes the next batch of the file at `path`.
+pub(super) fn next_batch(
+    path: &Path,
+    reader: &mut ParquetRecordBatchReader,
+) -> Option<Result<RecordBatch, ParquetError>> {
+    catch_panics(path, || reader.next().transpose().map_err(ParquetError::from)).transpose()
+}
+
+/// Builds the error for `location`, a part of the file at `path`.
+pub(super) fn cannot_decode(path: &Path, location: &str, source: ParquetError) -> FormatError {
+    FormatError::parquet(path, format!("cannot decode {location}"), source)
+}
 
 pub(super) fn open_file(path: &Path) -> Result<File, FormatError> {
     File::open(path).map_err(FormatError::io(path))

@@ -14,7 +14,7 @@ use parquet::{errors::ParquetError, file::metadata::RowGroupMetaData};
 
 use super::{
     file::{CountingFile, base_properties, cannot_write},
-    pages::file::EventsFile,
+    pages::EventsFile,
 };
 use crate::{FormatError, columns::EventColumns};
 

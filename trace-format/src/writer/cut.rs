@@ -39,9 +39,8 @@ pub(super) fn end(
 }
 
 fn try_end(file: &NamedFile, row_groups: &[RowGroupMetaData], info: &RunInfo) -> Result<Cut, FormatError> {
-    let events = row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let info = RunInfo { events, complete: false, stop_reason: STOP_REASON.to_owned(), ..info.clone() };
-    let entry = footer::entry(file.path(), &info)?;
+    let events = footer::rows(row_groups);
+    let entry = footer::entry(file.path(), &info.unfinished(events, STOP_REASON))?;
     let cannot_encode = |source| FormatError::parquet(file.path(), "cannot encode the footer", source);
     let (start, tail) = match row_groups.last() {
         Some(last) => (end_of(last), footer::encode(row_groups, Some(entry)).map_err(cannot_encode)?),

@@ -1,20 +1,26 @@
 //! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error. The properties and the errors of all
-//! Parquet files of a trace.
+//! Parquet files of a trace, and the side tables, which are written at once.
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, Seek as _, Write},
     path::Path,
     sync::Arc,
 };
 
 use parquet::{
+    arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
     basic::{Compression, ZstdLevel},
     errors::ParquetError,
     file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion},
 };
 
-use crate::{FormatError, footer};
+use crate::{
+    FormatError, footer,
+    output::recording::NamedFile,
+    run_info::{SidecarInfo, Version},
+    schema::{self, TableRow},
+};
 
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]
@@ -116,4 +122,39 @@ pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> For
         source => source,
     };
     FormatError::parquet(path, format!("cannot write {what}"), source)
+}
+
+/// Writes a side table and returns its size in bytes.
+pub(super) fn write_side_table<T: TableRow>(
+    file: &NamedFile,
+    trace_id: &str,
+    rows: &[T],
+) -> Result<u64, FormatError> {
+    // An attempt on a full disk may have left something.
+    file.file.set_len(0).map_err(FormatError::write(file.path()))?;
+    file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
+    write_table(file.path(), Arc::clone(&file.file), trace_id, rows)
+}
+
+/// Writes the rows of a side table into an empty file and returns its size in bytes.
+pub(crate) fn write_table<T: TableRow>(
+    path: &Path,
+    file: Arc<File>,
+    trace_id: &str,
+    rows: &[T],
+) -> Result<u64, FormatError> {
+    let info =
+        SidecarInfo { format: Version::default(), table: T::TABLE.to_owned(), trace_id: trace_id.to_owned() };
+    let options = ArrowWriterOptions::new().with_properties(base_properties().build());
+    let (file, schema) = (CountingFile::new(file), schema::arrow_schema(T::COLUMNS));
+    let mut writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
+        .map_err(|source| cannot_write(path, "the header", source))?;
+    writer.write(&T::encode(rows.iter())).map_err(|source| cannot_write(path, "a batch", source))?;
+    writer.append_key_value_metadata(footer::entry(path, &info)?);
+    // Not `into_inner`, which turns I/O errors into text.
+    writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;
+    writer.sync().map_err(FormatError::write(path))?;
+    let file = writer.inner();
+    file.sync_all().map_err(FormatError::write(path))?;
+    Ok(file.bytes())
 }

@@ -21,7 +21,7 @@ use parquet::{
 };
 use zstd::bulk::Compressor;
 
-use super::{delta, dictionary::Dictionary, hybrid};
+use super::{dictionary::Dictionary, encodings};
 use crate::field::Values;
 
 /// The way in which the values of a column are encoded.
@@ -56,8 +56,8 @@ pub(super) struct ChunkWriter {
     dictionary: Dictionary,
     /// The dictionary is full: pages contain plain values.
     is_plain: bool,
-    /// The words of the indices, if the column has words.
-    words: Option<Words>,
+    /// The word of each index, if the column has words.
+    words: Option<fn(u16) -> Cow<'static, str>>,
     pages: Pages,
     rows: u64,
     nulls: u64,
@@ -65,30 +65,6 @@ pub(super) struct ChunkWriter {
     pending: usize,
     /// The least and the greatest of the values outside of the dictionary.
     bounds: Option<(i64, i64)>,
-}
-
-/// The word of each index.
-#[derive(Clone, Copy, Debug)]
-enum Words {
-    Few(fn(u8) -> &'static str),
-    Many(fn(u16) -> Cow<'static, str>),
-}
-
-impl Words {
-    /// The greatest number of different words.
-    const fn count(self) -> usize {
-        match self {
-            Self::Few(_) => 1 << u8::BITS,
-            Self::Many(_) => 1 << u16::BITS,
-        }
-    }
-
-    fn word(self, index: i64) -> Cow<'static, str> {
-        match self {
-            Self::Few(word) => Cow::Borrowed(word(index as u8)),
-            Self::Many(word) => word(index as u16),
-        }
-    }
 }
 
 /// The pages of a chunk, and their sums.
@@ -171,18 +147,10 @@ impl ChunkWriter {
         bit: u32,
         workspace: &mut Workspace,
     ) -> Result<(), ParquetError> {
-        let count = match values {
-            Values::Int32(values) => values.len(),
-            Values::Int64(values) => values.len(),
-            Values::Words(values, word) => {
-                self.words = Some(Words::Few(word));
-                values.len()
-            }
-            Values::ManyWords(values, word) => {
-                self.words = Some(Words::Many(word));
-                values.len()
-            }
-        };
+        if let Values::Words(_, word) = values {
+            self.words = Some(word);
+        }
+        let count = values.len();
         self.rows += present.len() as u64;
         self.nulls += (present.len() - count) as u64;
         if count == 0 {
@@ -194,16 +162,16 @@ impl ChunkWriter {
         if self.is_nullable {
             self.add_levels(present.len(), &mut workspace.page, |out| {
                 if count == present.len() {
-                    hybrid::repeat(1, count, out)
+                    encodings::repeat(1, count, out)
                 } else {
-                    hybrid::encode_bits(present, bit, out)
+                    encodings::encode_bits(present, bit, out)
                 }
             });
         }
         match values {
             Values::Int64(values) if self.layout == Layout::Growing => {
                 self.bounds = bounds(self.bounds, values.iter().copied());
-                delta::encode(values, &mut workspace.page);
+                encodings::encode_delta(values, &mut workspace.page);
             }
             Values::Int64(values) if self.layout == Layout::Split => {
                 self.bounds = bounds(self.bounds, values.iter().copied());
@@ -216,9 +184,6 @@ impl ChunkWriter {
                 self.add_indices(values.iter().map(|&value| value.into()), workspace);
             }
             Values::Words(values, _) => {
-                self.add_indices(values.iter().map(|&value| value.into()), workspace);
-            }
-            Values::ManyWords(values, _) => {
                 self.add_indices(values.iter().map(|&value| value.into()), workspace);
             }
         }
@@ -239,16 +204,16 @@ impl ChunkWriter {
     fn add_indices(&mut self, values: impl ExactSizeIterator<Item = i64> + Clone, workspace: &mut Workspace) {
         let Workspace { page, indices, .. } = workspace;
         // Words are never in pages themselves.
-        let distinct = self.words.map_or(usize::MAX, Words::count);
+        let distinct = self.words.map_or(usize::MAX, |_| 1 << u16::BITS);
         self.is_plain = self.is_plain || !self.dictionary.indices(values.clone(), distinct, indices);
         if self.is_plain {
             self.bounds = bounds(self.bounds, values.clone());
             let bytes = if self.descr.physical_type() == Int32Type::get_physical_type() { 4 } else { 8 };
             values.for_each(|value| page.extend_from_slice(&value.to_le_bytes()[..bytes]));
         } else {
-            let width = hybrid::width_of((self.dictionary.values().len() - 1) as u32);
+            let width = encodings::width_of((self.dictionary.values().len() - 1) as u32);
             page.push(width as u8);
-            hybrid::encode(indices, width, page);
+            encodings::encode(indices, width, page);
         }
     }
 
@@ -259,10 +224,10 @@ impl ChunkWriter {
             return Ok(());
         }
         workspace.page.clear();
-        self.add_levels(rows, &mut workspace.page, |out| hybrid::repeat(0, rows, out));
+        self.add_levels(rows, &mut workspace.page, |out| encodings::repeat(0, rows, out));
         match self.layout {
             Layout::Dictionary if !self.is_plain => workspace.page.push(0),
-            Layout::Growing => delta::encode(&[], &mut workspace.page),
+            Layout::Growing => encodings::encode_delta(&[], &mut workspace.page),
             _ => {}
         }
         self.add_page(rows, workspace)
@@ -331,8 +296,8 @@ impl ChunkWriter {
         page.clear();
         for &value in self.dictionary.values() {
             match self.words {
-                Some(words) => {
-                    let word = words.word(value);
+                Some(word) => {
+                    let word = word(value as u16);
                     page.extend_from_slice(&(word.len() as u32).to_le_bytes());
                     page.extend_from_slice(word.as_bytes());
                 }
@@ -357,8 +322,8 @@ impl ChunkWriter {
         let (least, greatest) = all.unzip();
         let nulls = Some(self.nulls);
         let physical = self.descr.physical_type();
-        if let Some(words) = self.words {
-            let words = || self.dictionary.values().iter().map(|&value| words.word(value));
+        if let Some(word) = self.words {
+            let words = || self.dictionary.values().iter().map(|&value| word(value as u16));
             let bytes = |word: Cow<'static, str>| ByteArray::from(&*word);
             let (least, greatest) = (words().min().map(bytes), words().max().map(bytes));
             Statistics::ByteArray(ValueStatistics::new(least, greatest, None, nulls, false))
