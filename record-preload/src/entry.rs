@@ -181,8 +181,8 @@ macro_rules! interpose_variadic {
 }
 
 interpose_variadic! {
-    execl = exec::execl;
-    execlp = exec::execlp;
+    execl = exec::execv;
+    execlp = exec::execvp;
     execle = exec::execle;
 }
 

@@ -243,18 +243,6 @@ pub(crate) unsafe extern "C" fn before_popen() -> Forwarded {
     real::POPEN.get()
 }
 
-/// `execl`, whose `arguments` are the variable ones.
-pub(crate) unsafe extern "C" fn execl(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { execve(path, arguments, real::environment().cast_const()) }
-}
-
-/// `execlp`, whose `arguments` are the variable ones.
-pub(crate) unsafe extern "C" fn execlp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: forwarded unchanged.
-    unsafe { execvpe(file, arguments, real::environment().cast_const()) }
-}
-
 /// `execle`: the environment follows the null pointer that ends the variable arguments.
 pub(crate) unsafe extern "C" fn execle(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
@@ -267,82 +255,46 @@ pub(crate) unsafe extern "C" fn execle(path: *const c_char, arguments: Strings) 
     }
 }
 
+/// `execv`, and `execl`, whose variable arguments are `arguments`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: forwarded with an environment that has the same type.
-    unsafe { with_environment(environment, |environment| real::EXECVE.get()(path, arguments, environment)) }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: as in `execve`.
-    unsafe { with_environment(environment, |environment| real::EXECVPE.get()(file, arguments, environment)) }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
-unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { execve(path, arguments, real::environment().cast_const()) }
 }
 
+/// `execvp`, and `execlp`, whose variable arguments are `arguments`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
-unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded unchanged.
     unsafe { execvpe(file, arguments, real::environment().cast_const()) }
 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
-unsafe extern "C" fn fexecve(descriptor: c_int, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: as in `execve`.
-    unsafe {
-        with_environment(environment, |environment| real::FEXECVE.get()(descriptor, arguments, environment))
-    }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
-unsafe extern "C" fn execveat(
-    directory: c_int,
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: as in `execve`.
-    unsafe {
-        with_environment(environment, |environment| {
-            real::EXECVEAT.get()(directory, path, arguments, environment, flags)
-        })
-    }
-}
-
-macro_rules! spawn {
-    ($name:ident, $real:ident) => {
+/// Exports functions that start a program with an environment, which comes behind the semicolon.
+macro_rules! with_environments {
+    ($($name:ident($($argument:ident: $type:ty),+; $environment:ident $(, $flags:ident: $flags_type:ty)?) = $real:ident;)+) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
-        unsafe extern "C" fn $name(
-            child: *mut c_int,
-            path: *const c_char,
-            actions: *const c_void,
-            attributes: *const c_void,
-            arguments: Strings,
-            environment: Strings,
-        ) -> c_int {
-            // SAFETY: as in `execve`.
+        unsafe extern "C" fn $name($($argument: $type,)+ $environment: Strings $(, $flags: $flags_type)?) -> c_int {
+            // SAFETY: forwarded with an environment that has the same type.
             unsafe {
-                with_environment(environment, |environment| {
-                    real::$real.get()(child, path, actions, attributes, arguments, environment)
+                with_environment($environment, |$environment| {
+                    real::$real.get()($($argument,)+ $environment $(, $flags)?)
                 })
             }
         }
-    };
+    )+ };
 }
 
-spawn!(posix_spawn, POSIX_SPAWN);
-spawn!(posix_spawnp, POSIX_SPAWNP);
+with_environments! {
+    execve(path: *const c_char, arguments: Strings; environment) = EXECVE;
+    execvpe(file: *const c_char, arguments: Strings; environment) = EXECVPE;
+    fexecve(descriptor: c_int, arguments: Strings; environment) = FEXECVE;
+    execveat(directory: c_int, path: *const c_char, arguments: Strings; environment, flags: c_int) = EXECVEAT;
+    posix_spawn(child: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Strings;
+        environment) = POSIX_SPAWN;
+    posix_spawnp(child: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Strings;
+        environment) = POSIX_SPAWNP;
+}
 
 #[cfg(test)]
 mod tests {

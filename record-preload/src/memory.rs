@@ -2,17 +2,27 @@
 //! ThreadSanitizer would report races in the stack tables), so the library has its own hidden ones. They run rarely, and are
 //! short rather than fast.
 
+/// Assembles the functions, which `$code` has.
+macro_rules! functions {
+    ($($code:literal,)+) => {
+        core::arch::global_asm!(
+            ".pushsection .text.klock_memory,\"ax\",%progbits",
+            ".globl memcpy, memmove, memset, memcmp, bcmp, strlen",
+            ".hidden memcpy, memmove, memset, memcmp, bcmp, strlen",
+            ".type memcpy, %function",
+            ".type memmove, %function",
+            ".type memset, %function",
+            ".type memcmp, %function",
+            ".type bcmp, %function",
+            ".type strlen, %function",
+            $($code,)+
+            ".popsection",
+        );
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".pushsection .text.klock_memory,\"ax\",%progbits",
-    ".globl memcpy, memmove, memset, memcmp, bcmp, strlen",
-    ".hidden memcpy, memmove, memset, memcmp, bcmp, strlen",
-    ".type memcpy, %function",
-    ".type memmove, %function",
-    ".type memset, %function",
-    ".type memcmp, %function",
-    ".type bcmp, %function",
-    ".type strlen, %function",
+functions! {
     "memmove:",
     "mov rax, rdi",
     "sub rax, rsi",
@@ -63,20 +73,10 @@ core::arch::global_asm!(
     "jmp 4b",
     "5:",
     "ret",
-    ".popsection",
-);
+}
 
 #[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".pushsection .text.klock_memory,\"ax\",%progbits",
-    ".globl memcpy, memmove, memset, memcmp, bcmp, strlen",
-    ".hidden memcpy, memmove, memset, memcmp, bcmp, strlen",
-    ".type memcpy, %function",
-    ".type memmove, %function",
-    ".type memset, %function",
-    ".type memcmp, %function",
-    ".type bcmp, %function",
-    ".type strlen, %function",
+functions! {
     "memmove:",
     "sub x3, x0, x1",
     "cmp x3, x2",
@@ -127,5 +127,4 @@ core::arch::global_asm!(
     "add x0, x0, #1",
     "b 20b",
     "21: ret",
-    ".popsection",
-);
+}

@@ -18,7 +18,7 @@ use crate::{
     call::{Call, acquire},
     clock,
     entry::{forward, interpose},
-    real::{self, Lock, LockOnly},
+    real::{Lock, LockOnly},
     thread,
     walk::Caller,
 };

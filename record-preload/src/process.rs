@@ -163,8 +163,8 @@ pub(crate) fn set_clockless(clockless: bool) {
     if generation != 0 && !region.is_null() {
         // SAFETY: a mapped region, whose fields are accessed atomically.
         unsafe {
-            AtomicU32::from_ptr(&raw mut (*region).active).store((!clockless).into(), Ordering::SeqCst);
-            AtomicU32::from_ptr(&raw mut (*region).clockless).store(clockless.into(), Ordering::SeqCst);
+            (*region).active.store((!clockless).into(), Ordering::SeqCst);
+            (*region).clockless.store(clockless.into(), Ordering::SeqCst);
         }
     }
 }

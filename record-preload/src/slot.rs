@@ -1,23 +1,11 @@
 //! Slots of the region: claiming one, and starting and ending sessions. Threads claim slots without a lock. At the end klock reads
 //! the rest of the records and frees the slot.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use trace_format::preload::{Region, SLOTS, SLOTS_OFFSET, Slot, pool::Pool, queue::limit, state};
 
 use crate::sys;
-
-/// A 4-byte field of a region that other threads and klock use at the same time.
-pub(crate) fn atomic_u32<'a>(field: *mut u32) -> &'a AtomicU32 {
-    // SAFETY: callers pass fields of a mapped region.
-    unsafe { AtomicU32::from_ptr(field) }
-}
-
-/// An 8-byte field of a region that other threads and klock use at the same time.
-pub(crate) fn atomic_u64<'a>(field: *mut u64) -> &'a AtomicU64 {
-    // SAFETY: callers pass fields of a mapped region.
-    unsafe { AtomicU64::from_ptr(field) }
-}
 
 /// Claims a slot that was freed, or one that was never used. Returns `None` if there is none.
 pub(crate) unsafe fn claim(region: *mut Region) -> Option<*mut Slot> {
@@ -29,7 +17,7 @@ pub(crate) unsafe fn claim(region: *mut Region) -> Option<*mut Slot> {
             let slot = region.cast::<u8>().add(SLOTS_OFFSET).cast::<Slot>().add(index);
             let (free, claimed) = (state::FREE, state::CLAIMED);
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-            if atomic_u32(&raw mut (*slot).state).compare_exchange(free, claimed, success, failure).is_ok() {
+            if (*slot).state.compare_exchange(free, claimed, success, failure).is_ok() {
                 return Some(slot);
             }
         }
@@ -39,7 +27,7 @@ pub(crate) unsafe fn claim(region: *mut Region) -> Option<*mut Slot> {
 /// Adds a slot to those that klock reads.
 unsafe fn next_unused(region: *mut Region) -> Option<u32> {
     // SAFETY: the region is mapped.
-    let used = atomic_u32(unsafe { &raw mut (*region).used_slots });
+    let used = unsafe { &(*region).used_slots };
     let more = |count: u32| (count < SLOTS as u32).then_some(count + 1);
     used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()
 }
@@ -79,13 +67,13 @@ pub(crate) unsafe fn start_session(slot: *mut Slot, facts: &Facts) {
         (*slot).exit_ns = 0;
         (*slot).comm = facts.comm;
         (*slot).session += 1;
-        atomic_u64(&raw mut (*slot).head).store(0, Ordering::Relaxed);
-        atomic_u64(&raw mut (*slot).lost).store(0, Ordering::Relaxed);
-        atomic_u64(&raw mut (*slot).nested).store(0, Ordering::Relaxed);
-        atomic_u64(&raw mut (*slot).limit).store(limit::NO_CHUNK, Ordering::Relaxed);
+        (*slot).head.store(0, Ordering::Relaxed);
+        (*slot).lost.store(0, Ordering::Relaxed);
+        (*slot).nested.store(0, Ordering::Relaxed);
+        (*slot).limit.store(limit::NO_CHUNK, Ordering::Relaxed);
         (*slot).first.clear();
-        atomic_u32(&raw mut (*slot).busy).store(0, Ordering::Relaxed);
-        atomic_u32(&raw mut (*slot).state).store(state::LIVE, Ordering::Release);
+        (*slot).busy.store(0, Ordering::Relaxed);
+        (*slot).state.store(state::LIVE, Ordering::Release);
     }
 }
 
@@ -98,6 +86,6 @@ pub(crate) unsafe fn end_session(slot: *mut Slot, comm: [u8; 16], now_ns: u64) {
     unsafe {
         (*slot).comm = comm;
         (*slot).exit_ns = now_ns;
-        atomic_u32(&raw mut (*slot).state).store(state::EXITED, Ordering::Release);
+        (*slot).state.store(state::EXITED, Ordering::Release);
     }
 }

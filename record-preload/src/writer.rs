@@ -4,7 +4,7 @@
 
 use core::{
     ptr::null_mut,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence},
+    sync::atomic::{AtomicU64, Ordering, compiler_fence},
 };
 
 use trace_format::preload::{
@@ -102,7 +102,7 @@ impl Writer {
     #[inline(always)]
     pub(crate) unsafe fn set_busy(&mut self) {
         // SAFETY: the slot is mapped (see `new`).
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.slot).busy).store(1, Ordering::Relaxed) };
+        unsafe { (*self.slot).busy.store(1, Ordering::Relaxed) };
         compiler_fence(Ordering::SeqCst);
     }
 
@@ -110,7 +110,7 @@ impl Writer {
     #[inline(always)]
     pub(crate) unsafe fn set_idle(&mut self) {
         // SAFETY: the slot is mapped (see `new`).
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.slot).busy).store(0, Ordering::Release) };
+        unsafe { (*self.slot).busy.store(0, Ordering::Release) };
     }
 
     /// Writes a record without payload, or counts it as lost.
@@ -175,7 +175,7 @@ impl Writer {
                 self.limit().compare_exchange(now, limit::REPORT, success, failure).ok();
             }
             self.count_lost();
-            AtomicU64::from_ptr(&raw mut (*self.slot).nested).fetch_add(1, Ordering::Relaxed);
+            (*self.slot).nested.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -189,7 +189,7 @@ impl Writer {
     #[inline(always)]
     unsafe fn limit(&self) -> &AtomicU64 {
         // SAFETY: the slot is mapped (see `new`).
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot).limit) }
+        unsafe { &(*self.slot).limit }
     }
 
     /// Writes a unit, this many bytes behind those written so far.
@@ -213,12 +213,12 @@ impl Writer {
     #[inline(always)]
     unsafe fn publish(&mut self) {
         // SAFETY: the slot is mapped (see `new`).
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot).head).store(self.head, Ordering::Release) };
+        unsafe { (*self.slot).head.store(self.head, Ordering::Release) };
     }
 
     unsafe fn count_lost(&mut self) {
         // SAFETY: the slot is mapped (see `new`). A single atomic instruction, because signal handlers count as well.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot).lost).fetch_add(1, Ordering::Relaxed) };
+        unsafe { (*self.slot).lost.fetch_add(1, Ordering::Relaxed) };
     }
 
     /// Makes room for a record, in another chunk if necessary, and writes a pending [`op::LOST`]. Without a chunk, counts an event

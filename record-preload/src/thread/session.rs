@@ -4,7 +4,7 @@
 use core::{
     ffi::c_void,
     ptr::null_mut,
-    sync::atomic::{AtomicU32, Ordering, compiler_fence},
+    sync::atomic::{Ordering, compiler_fence},
 };
 
 use trace_format::preload::{MAX_FRAMES, Record, api, op};
@@ -154,7 +154,7 @@ fn exclude(thread: &mut Thread) -> usize {
 #[cold]
 unsafe fn count_excluded(thread: &Thread) {
     // SAFETY: the region is mapped as long as the process does not connect again, which it does not.
-    unsafe { slot::atomic_u64(&raw mut (*thread.region).unrecorded_events).fetch_add(1, Ordering::Relaxed) };
+    unsafe { (*thread.region).unrecorded_events.fetch_add(1, Ordering::Relaxed) };
 }
 
 /// Counts a call of a thread without a session, while the recording is active.
@@ -163,7 +163,7 @@ unsafe fn count_unrecorded(thread: &mut Thread) {
     unsafe {
         if (*thread.active).load(Ordering::Relaxed) != 0 {
             thread.unrecorded_calls += 1;
-            slot::atomic_u64(&raw mut (*thread.region).unrecorded_events).fetch_add(1, Ordering::Relaxed);
+            (*thread.region).unrecorded_events.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -188,10 +188,10 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
     unsafe {
         thread.clock = (*region).clock;
         thread.max_frames = (*region).max_frames.min(MAX_FRAMES as u32);
-        thread.active = AtomicU32::from_ptr(&raw mut (*region).active);
+        thread.active = &raw const (*region).active;
         let Some(slot) = slot::claim(region) else {
             if thread.unrecorded_calls == 0 {
-                slot::atomic_u32(&raw mut (*region).unrecorded_threads).fetch_add(1, Ordering::Relaxed);
+                (*region).unrecorded_threads.fetch_add(1, Ordering::Relaxed);
             }
             return state::UNRECORDED;
         };

@@ -22,9 +22,9 @@ fn records_continue_in_other_chunks_and_chunks_are_used_again() {
     for _ in 0..100 {
         (0..200).for_each(|_| session.put());
         session.drain(&memory, &mut owned);
-        assert!(free(&memory) >= 2 - u64::from(session.slot().limit == limit::NO_CHUNK));
+        assert!(free(&memory) >= 2 - u64::from(session.limit().load(Ordering::Relaxed) == limit::NO_CHUNK));
     }
-    assert_eq!(session.slot().lost, 0);
+    assert_eq!(session.slot().lost.load(Ordering::Relaxed), 0);
     session.end(&memory, &mut owned);
     assert_eq!(free(&memory), 3);
 }
@@ -34,7 +34,7 @@ fn an_empty_pool_reports_its_losses_before_the_next_record() {
     let memory = Memory::new(1);
     let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
     (0..131).for_each(|_| session.put());
-    assert_eq!(session.slot().lost, 3);
+    assert_eq!(session.slot().lost.load(Ordering::Relaxed), 3);
     session.drain(&memory, &mut owned);
     assert_eq!((session.read.len(), session.reported, free(&memory)), (128, 0, 0));
     // The reader has followed the link of the slot by now, so that the thread can close its chunk.
@@ -53,7 +53,7 @@ fn one_thread_can_have_the_whole_pool_and_many_share_it() {
     let mut owned = HashSet::new();
     let mut alone = Session::start(&memory);
     (0..8 * 128).for_each(|_| alone.put());
-    assert_eq!((alone.slot().lost, free(&memory)), (0, 0));
+    assert_eq!((alone.slot().lost.load(Ordering::Relaxed), free(&memory)), (0, 0));
     alone.end(&memory, &mut owned);
     // More threads than chunks: each writes while the others are idle.
     let mut threads: Vec<Session> = (0..100).map(|_| Session::start(&memory)).collect();
@@ -63,7 +63,7 @@ fn one_thread_can_have_the_whole_pool_and_many_share_it() {
             thread.drain(&memory, &mut owned);
             thread.take_chunk(&memory, &mut owned);
             thread.take_chunk(&memory, &mut owned);
-            assert_eq!((thread.slot().lost, thread.read.len()), (0, round + 1));
+            assert_eq!((thread.slot().lost.load(Ordering::Relaxed), thread.read.len()), (0, round + 1));
         }
     }
     assert_eq!(free(&memory), 8);
@@ -92,8 +92,11 @@ fn losses_of_a_signal_handler_are_reported_before_the_next_record() {
     session.lose_nested();
     session.put();
     session.drain(&memory, &mut owned);
-    assert_eq!((&session.read, session.reported, session.slot().lost), (&vec![0, 1], 1, 1));
-    assert_eq!((session.reported_nested, session.slot().nested), (1, 1));
+    assert_eq!(
+        (&session.read, session.reported, session.slot().lost.load(Ordering::Relaxed)),
+        (&vec![0, 1], 1, 1)
+    );
+    assert_eq!((session.reported_nested, session.slot().nested.load(Ordering::Relaxed)), (1, 1));
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn a_stack_without_room_is_not_counted() {
     let mut session = Session::start(&memory);
     (0..127).for_each(|_| session.put());
     assert!(!session.put_stack(3));
-    assert_eq!(session.slot().lost, 0);
+    assert_eq!(session.slot().lost.load(Ordering::Relaxed), 0);
 }
 
 /// A pool whose threads run at once while a reader drains it and takes idle threads' chunks.
@@ -154,7 +157,7 @@ fn threads_at_once_deliver_or_count_every_record() {
                     }
                     // SAFETY: the slot belongs to this thread.
                     unsafe { slot::end_session(session.writer.slot(), [0; 16], 2) };
-                    (session.slot().lost, session.writer.pending)
+                    (session.slot().lost.load(Ordering::Relaxed), session.writer.pending)
                 })
             })
             .collect();
@@ -169,11 +172,11 @@ fn threads_at_once_deliver_or_count_every_record() {
                 // SAFETY: as klock reads it.
                 let (now, busy, head, first, limit) = unsafe {
                     (
-                        slot::atomic_u32(&raw mut (*slot).state).load(Ordering::Acquire),
-                        slot::atomic_u32(&raw mut (*slot).busy).load(Ordering::Acquire),
-                        slot::atomic_u64(&raw mut (*slot).head).load(Ordering::Acquire),
+                        (*slot).state.load(Ordering::Acquire),
+                        (*slot).busy.load(Ordering::Acquire),
+                        (*slot).head.load(Ordering::Acquire),
                         &(*slot).first,
-                        slot::atomic_u64(&raw mut (*slot).limit),
+                        &(*slot).limit,
                     )
                 };
                 if *is_over || now != state::LIVE && now != state::EXITED {
@@ -205,7 +208,7 @@ fn threads_at_once_deliver_or_count_every_record() {
                     {
                         TAKEN.fetch_add(1, Ordering::Relaxed);
                         // SAFETY: as above.
-                        let head = unsafe { slot::atomic_u64(&raw mut (*slot).head) }.load(Ordering::Acquire);
+                        let head = unsafe { &(*slot).head }.load(Ordering::Acquire);
                         cursor.cut(head, &mut chunks);
                     }
                 } else if busy == 0 && before == head && cursor.has_chunk() {

@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -119,7 +119,7 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         (*region).max_frames = options.max_frames;
         (*region).clock = cheapest_clock();
         (*region).lossless = options.lossless.into();
-        (*region).active = (!options.inactive).into();
+        (*region).active = u32::from(!options.inactive).into();
         (*region).fresh_chunks.filled = u64::from(chunks).into();
         send(&socket, &memory);
         Some(Mapped { hello, region, bytes, sessions: HashMap::new(), owned: HashSet::new() })
@@ -158,11 +158,10 @@ unsafe fn send(socket: &OwnedFd, memory: &OwnedFd) {
 fn drain(mapped: &mut Mapped, options: &Options) {
     // SAFETY: the region is mapped; what the process writes meanwhile is read as atomics.
     unsafe {
-        let slots =
-            AtomicU32::from_ptr(&raw mut (*mapped.region).used_slots).load(Ordering::Acquire) as usize;
+        let slots = (*mapped.region).used_slots.load(Ordering::Acquire) as usize;
         for index in 0..slots {
             let slot = mapped.region.cast::<u8>().add(SLOTS_OFFSET).cast::<Slot>().add(index);
-            let state_at = AtomicU32::from_ptr(&raw mut (*slot).state);
+            let state_at = &(*slot).state;
             let now = state_at.load(Ordering::Acquire);
             if now != state::LIVE && now != state::EXITED {
                 continue;
@@ -176,8 +175,8 @@ fn drain(mapped: &mut Mapped, options: &Options) {
             let comm = (*slot).comm;
             let end = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
             session.comm = String::from_utf8_lossy(&comm[..end]).into_owned();
-            session.lost = AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed);
-            session.nested = AtomicU64::from_ptr(&raw mut (*slot).nested).load(Ordering::Relaxed);
+            session.lost = (*slot).lost.load(Ordering::Relaxed);
+            session.nested = (*slot).nested.load(Ordering::Relaxed);
             if now == state::EXITED {
                 session.ended = true;
                 assert!((*slot).exit_ns >= (*slot).start_ns);
@@ -199,8 +198,8 @@ unsafe fn read(
 ) {
     // SAFETY: the region is mapped; published memory is not written until its chunk is released.
     unsafe {
-        let busy = AtomicU32::from_ptr(&raw mut (*slot).busy).load(Ordering::Acquire);
-        let head_at = AtomicU64::from_ptr(&raw mut (*slot).head);
+        let busy = (*slot).busy.load(Ordering::Acquire);
+        let head_at = &(*slot).head;
         let head = head_at.load(Ordering::Acquire);
         let (pool, first, bytes) = (chunks.pool, &(*slot).first, options.chunk_bytes);
         if session.cursor.tail() == head {
@@ -244,7 +243,7 @@ unsafe fn take_idle_chunk(
     }
     // SAFETY: the slot is mapped.
     unsafe {
-        let limit = AtomicU64::from_ptr(&raw mut (*slot).limit);
+        let limit = &(*slot).limit;
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
         if !session.is_revoked {
             let now = limit.load(Ordering::Relaxed);
@@ -254,7 +253,7 @@ unsafe fn take_idle_chunk(
             // Rounds are a millisecond apart.
             session.is_revoked = false;
             if limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok() {
-                let head = AtomicU64::from_ptr(&raw mut (*slot).head).load(Ordering::Acquire);
+                let head = (*slot).head.load(Ordering::Acquire);
                 session.cursor.cut(head, chunks);
             }
         }
@@ -319,7 +318,11 @@ pub(super) fn finish(mapped: &mut Mapped, options: &Options) -> Process {
     }
     // SAFETY: mapped by `answer`, and nobody uses it any more.
     let (unrecorded_threads, unrecorded_events) = unsafe {
-        let found = ((*mapped.region).unrecorded_threads, (*mapped.region).unrecorded_events);
+        let region = &*mapped.region;
+        let found = (
+            region.unrecorded_threads.load(Ordering::Relaxed),
+            region.unrecorded_events.load(Ordering::Relaxed),
+        );
         libc::munmap(mapped.region.cast(), mapped.bytes);
         found
     };

@@ -4,7 +4,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::net;
@@ -112,21 +112,20 @@ impl<'a> FakeThread<'a> {
         let slot = region.slot(index);
         // SAFETY: the slot is ours until it is set live; tests have one thread per slot.
         unsafe {
-            assert_eq!((*slot).state, state::FREE);
+            assert_eq!((*slot).state.load(Ordering::Relaxed), state::FREE);
             (*slot).tid = tid;
             (*slot).start_ns = start_ns;
             (*slot).exit_ns = 0;
             (*slot).comm = name;
             (*slot).session += 1;
-            (*slot).head = 0;
-            (*slot).lost = 0;
-            (*slot).busy = 0;
-            (*slot).limit = limit::NO_CHUNK;
+            (*slot).head = 0.into();
+            (*slot).lost = 0.into();
+            (*slot).busy = 0.into();
+            (*slot).limit = limit::NO_CHUNK.into();
             (*slot).first.clear();
-            AtomicU32::from_ptr(&raw mut (*slot).state).store(state::LIVE, Ordering::Release);
+            (*slot).state.store(state::LIVE, Ordering::Release);
             if free.is_none() {
-                AtomicU32::from_ptr(&raw mut (*region.head()).used_slots)
-                    .store(used as u32 + 1, Ordering::Release);
+                (*region.head()).used_slots.store(used as u32 + 1, Ordering::Release);
             }
         }
         Self { region, index, head: 0, chunk: None }
@@ -134,7 +133,7 @@ impl<'a> FakeThread<'a> {
 
     fn limit(&self) -> &AtomicU64 {
         // SAFETY: as in `take`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.region.slot(self.index)).limit) }
+        unsafe { &(*self.region.slot(self.index)).limit }
     }
 
     /// Prepares to write this many bytes. Returns `false` without room.
@@ -183,7 +182,7 @@ impl<'a> FakeThread<'a> {
         // SAFETY: as in `take`; others read only head, limit and lost.
         unsafe {
             let Some((chunk, start)) = self.chunk.filter(|_| has_room) else {
-                AtomicU64::from_ptr(&raw mut (*slot).lost).fetch_add(1, Ordering::Relaxed);
+                (*slot).lost.fetch_add(1, Ordering::Relaxed);
                 return false;
             };
             for (n, unit) in units.iter().enumerate() {
@@ -191,7 +190,7 @@ impl<'a> FakeThread<'a> {
                 self.region.bytes_at(at as usize, UNIT_BYTES).cast::<Unit>().write(*unit);
             }
             self.head += bytes;
-            AtomicU64::from_ptr(&raw mut (*slot).head).store(self.head, Ordering::Release);
+            (*slot).head.store(self.head, Ordering::Release);
         }
         true
     }
@@ -207,8 +206,7 @@ impl<'a> FakeThread<'a> {
 
     pub(super) fn set_busy(&mut self, busy: bool) {
         // SAFETY: as in `take`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.region.slot(self.index)).busy) }
-            .store(u32::from(busy), Ordering::Release);
+        unsafe { &(*self.region.slot(self.index)).busy }.store(u32::from(busy), Ordering::Release);
     }
 
     /// Links the session to this chunk.
@@ -220,8 +218,7 @@ impl<'a> FakeThread<'a> {
     /// Publishes this many bytes, whatever its chunk has.
     pub(super) fn set_head(&mut self, head: u64) {
         // SAFETY: as in `take`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.region.slot(self.index)).head) }
-            .store(head, Ordering::Release);
+        unsafe { &(*self.region.slot(self.index)).head }.store(head, Ordering::Release);
     }
 
     pub(super) fn exit(self) {
@@ -229,7 +226,7 @@ impl<'a> FakeThread<'a> {
         // SAFETY: as in `take`.
         unsafe {
             (*slot).exit_ns = crate::system::clocks::monotonic_ns() as u64;
-            AtomicU32::from_ptr(&raw mut (*slot).state).store(state::EXITED, Ordering::Release);
+            (*slot).state.store(state::EXITED, Ordering::Release);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{
@@ -174,7 +174,7 @@ impl Region {
             (*head).max_frames = config.max_frames;
             (*head).clock = config.clock;
             (*head).lossless = u32::from(config.lossless);
-            (*head).active = 1;
+            (*head).active = 1.into();
             // Its entries are zero, which are all chunks in their order.
             (*head).fresh_chunks.filled = u64::from(config.chunks()).into();
         }
@@ -225,27 +225,26 @@ impl Region {
     /// Stops the recording in the process.
     pub(crate) fn deactivate(&self) {
         // SAFETY: the field is aligned, lives as long as the region, and is only accessed atomically.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).active) }.store(0, Ordering::Release);
+        unsafe { &(*self.head()).active }.store(0, Ordering::Release);
     }
 
     /// The number of slots that were ever used.
     pub(crate) fn used_slots(&self) -> usize {
         // SAFETY: as in `deactivate`.
-        let slots =
-            unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).used_slots) }.load(Ordering::Acquire);
+        let slots = unsafe { &(*self.head()).used_slots }.load(Ordering::Acquire);
         (slots as usize).min(SLOTS)
     }
 
     /// The number of events of threads that found no slot.
     pub(crate) fn unrecorded_events(&self) -> u64 {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.head()).unrecorded_events) }.load(Ordering::Relaxed)
+        unsafe { &(*self.head()).unrecorded_events }.load(Ordering::Relaxed)
     }
 
     /// Whether the process has ended its recording because it cannot read the clock.
     pub(crate) fn is_clockless(&self) -> bool {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.head()).clockless) }.load(Ordering::Relaxed) != 0
+        unsafe { &(*self.head()).clockless }.load(Ordering::Relaxed) != 0
     }
 
     /// Reads a slot. `busy` is read before `head`: if the thread is not busy, every record at or above `head` has a time after
@@ -255,9 +254,9 @@ impl Region {
         // SAFETY: all fields are aligned and live as long as the region. Those that change during a session are read atomically,
         // the others as volatile; any value that the process writes there is valid.
         unsafe {
-            let state = AtomicU32::from_ptr(&raw mut (*slot).state).load(Ordering::Acquire);
-            let busy = AtomicU32::from_ptr(&raw mut (*slot).busy).load(Ordering::Acquire);
-            let head = AtomicU64::from_ptr(&raw mut (*slot).head).load(Ordering::Acquire);
+            let state = (*slot).state.load(Ordering::Acquire);
+            let busy = (*slot).busy.load(Ordering::Acquire);
+            let head = (*slot).head.load(Ordering::Acquire);
             SlotFacts {
                 state,
                 busy: busy != 0,
@@ -267,8 +266,8 @@ impl Region {
                 start_ns: (&raw const (*slot).start_ns).read_volatile(),
                 exit_ns: (&raw const (*slot).exit_ns).read_volatile(),
                 comm: (&raw const (*slot).comm).read_volatile(),
-                lost: AtomicU64::from_ptr(&raw mut (*slot).lost).load(Ordering::Relaxed),
-                nested: AtomicU64::from_ptr(&raw mut (*slot).nested).load(Ordering::Relaxed),
+                lost: (*slot).lost.load(Ordering::Relaxed),
+                nested: (*slot).nested.load(Ordering::Relaxed),
             }
         }
     }
@@ -336,7 +335,7 @@ impl Region {
 
     fn limit(&self, index: usize) -> &AtomicU64 {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.slot(index)).limit) }
+        unsafe { &(*self.slot(index)).limit }
     }
 
     /// Begins to take the chunk of an idle thread away. Returns whether it has one.
@@ -354,8 +353,7 @@ impl Region {
             self.limit(index).compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok();
         if taken {
             // SAFETY: as in `deactivate`.
-            let head =
-                unsafe { AtomicU64::from_ptr(&raw mut (*self.slot(index)).head) }.load(Ordering::Acquire);
+            let head = unsafe { &(*self.slot(index)).head }.load(Ordering::Acquire);
             cursor.cut(head, &mut Chunks { pool: self.pool(), owned });
         }
         taken
@@ -369,8 +367,7 @@ impl Region {
     /// Lets another thread take the slot.
     pub(crate) fn free_slot(&self, index: usize) {
         // SAFETY: as in `deactivate`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.slot(index)).state) }
-            .store(preload::state::FREE, Ordering::Release);
+        unsafe { &(*self.slot(index)).state }.store(preload::state::FREE, Ordering::Release);
         self.pool().free_slots.push(index as u32);
     }
 }

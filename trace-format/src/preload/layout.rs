@@ -1,6 +1,6 @@
 //! The layout of a region: a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the pool, and the chunks.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::queue::{Link, Queue};
 
@@ -45,16 +45,16 @@ pub struct Region {
     pub clock: u32,
     /// Whether a thread that finds no chunk waits for klock (1) or counts the lost record and continues (0).
     pub lossless: u32,
-    /// Atomic. 1 while calls are recorded. klock clears it at the end of the recording; from then on calls are only forwarded.
-    pub active: u32,
-    /// Atomic. Number of slots that were ever used; klock reads these.
-    pub used_slots: u32,
-    /// Atomic. Number of threads that are not recorded because there was no free slot.
-    pub unrecorded_threads: u32,
-    /// Atomic. 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
-    pub clockless: u32,
-    /// Atomic. Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
-    pub unrecorded_events: u64,
+    /// 1 while calls are recorded. klock clears it at the end of the recording; from then on calls are only forwarded.
+    pub active: AtomicU32,
+    /// Number of slots that were ever used; klock reads these.
+    pub used_slots: AtomicU32,
+    /// Number of threads that are not recorded because there was no free slot.
+    pub unrecorded_threads: AtomicU32,
+    /// 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
+    pub clockless: AtomicU32,
+    /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
+    pub unrecorded_events: AtomicU64,
     /// Slots that were used and are free.
     pub free_slots: Queue,
     /// Chunks that were used and are free.
@@ -84,8 +84,8 @@ pub mod state {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
-    /// Atomic, one of [`state`].
-    pub state: u32,
+    /// One of [`state`].
+    pub state: AtomicU32,
     /// The thread id in its own PID namespace.
     pub tid: u32,
     /// The first chunk of the session, and each chunk after a closed one or one that klock took away. klock removes the link when it
@@ -99,22 +99,22 @@ pub struct Slot {
     pub comm: [u8; 16],
     /// Number of sessions of the slot. Identifies a session together with the slot's index.
     pub session: u64,
-    /// Atomic, written by the thread: number of bytes written in this session. Records below are complete.
-    pub head: u64,
-    /// Atomic, written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
+    /// Written by the thread: number of bytes written in this session. Records below are complete.
+    pub head: AtomicU64,
+    /// Written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
     /// 0, no record older than now can follow. It is an ordinary store, which klock may see some hundred nanoseconds late, so
     /// klock allows a millisecond.
-    pub busy: u32,
+    pub busy: AtomicU32,
     /// Zero.
     pub padding: u32,
-    /// Atomic, written by the thread: number of records lost in this session because the pool was empty, or because a signal
+    /// Written by the thread: number of records lost in this session because the pool was empty, or because a signal
     /// handler locked while a record was being written. Each loss that a later record follows is reported by an [`op::LOST`](super::op::LOST).
-    pub lost: u64,
-    /// Atomic, written by the thread: those of them that a signal handler lost.
-    pub nested: u64,
-    /// Atomic: the end of the current chunk as a number of bytes of this session, or one of [`limit`](super::queue::limit). Records up to the
+    pub lost: AtomicU64,
+    /// Written by the thread: those of them that a signal handler lost.
+    pub nested: AtomicU64,
+    /// The end of the current chunk as a number of bytes of this session, or one of [`limit`](super::queue::limit). Records up to the
     /// limit may be written.
-    pub limit: u64,
+    pub limit: AtomicU64,
     /// Zero.
     pub reserved: [u64; 3],
 }

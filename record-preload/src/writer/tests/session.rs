@@ -124,7 +124,7 @@ impl Session {
     /// Reads everything that is published.
     pub(super) fn drain(&mut self, memory: &Memory, owned: &mut HashSet<u32>) {
         let pool = memory.pool();
-        let (head, first) = (self.slot().head, &raw const self.slot().first);
+        let (head, first) = (self.slot().head.load(Ordering::Relaxed), &raw const self.slot().first);
         let mut chunks = Chunks { pool, owned };
         // SAFETY: the slot lives as long as the memory.
         let first = unsafe { &*first };
@@ -163,7 +163,7 @@ impl Session {
         self.revoked = false;
         if limit == limit::REVOKED {
             self.limit().store(limit::NO_CHUNK, Ordering::Relaxed);
-            let head = self.slot().head;
+            let head = self.slot().head.load(Ordering::Relaxed);
             self.cursor.cut(head, &mut Chunks { pool: memory.pool(), owned });
         }
     }
@@ -173,13 +173,16 @@ impl Session {
         self.drain(memory, owned);
         self.cursor.close(&mut Chunks { pool: memory.pool(), owned });
         let slot = self.slot();
-        assert_eq!(self.read.len() as u64 + slot.lost, self.tried);
+        assert_eq!(self.read.len() as u64 + slot.lost.load(Ordering::Relaxed), self.tried);
         let unreported = self.writer.pending + self.writer.nested.load(Ordering::Relaxed);
-        assert_eq!(self.reported + unreported, slot.lost);
-        assert_eq!(self.reported_nested + self.writer.nested.load(Ordering::Relaxed), slot.nested);
+        assert_eq!(self.reported + unreported, slot.lost.load(Ordering::Relaxed));
+        assert_eq!(
+            self.reported_nested + self.writer.nested.load(Ordering::Relaxed),
+            slot.nested.load(Ordering::Relaxed)
+        );
         assert!(self.read.windows(2).all(|two| two[0] < two[1]) && self.tried < LOW_MASK);
         // SAFETY: the slot lives as long as the memory.
-        unsafe { (*self.writer.slot()).state = state::FREE };
+        unsafe { (*self.writer.slot()).state = state::FREE.into() };
         let index = (self.writer.slot() as usize - memory.region as usize - 4096) / size_of::<Slot>();
         memory.pool().free_slots.push(index as u32);
     }

@@ -1,6 +1,10 @@
 //! Tests in which this process asks for regions as a recorded process does.
 
-use std::{cell::Cell, sync::mpsc, thread};
+use std::{
+    cell::Cell,
+    sync::{atomic::Ordering, mpsc},
+    thread,
+};
 
 use trace_format::preload::{UNIT_BYTES, api, op};
 
@@ -114,12 +118,12 @@ fn regions_are_deactivated_when_the_recording_ends() {
         let mut thread = FakeThread::take(&region, 5_000_077, 5, "worker");
         assert!(thread.record(op::ACQUIRED, api::MUTEX, 0x40, &[]));
         // SAFETY: the region is mapped as long as it lives, and lives on in the channel.
-        assert_eq!(unsafe { (*region.head()).active }, 1);
+        assert_eq!(unsafe { &(*region.head()).active }.load(Ordering::Relaxed), 1);
         sender.send(region).unwrap();
     });
     let region = regions.recv().unwrap();
     // SAFETY: as above.
-    assert_eq!(unsafe { (*region.head()).active }, 0);
+    assert_eq!(unsafe { &(*region.head()).active }.load(Ordering::Relaxed), 0);
     assert_eq!(batches.last().unwrap().settled_ns, u64::MAX);
 }
 
@@ -130,7 +134,7 @@ fn an_invalid_region_is_counted() {
         let mut thread = FakeThread::take(&region, 5_000_077, u64::MAX, "liar");
         thread.set_busy(true);
         // SAFETY: as above.
-        unsafe { (*region.head()).used_slots = u32::MAX };
+        unsafe { (*region.head()).used_slots = u32::MAX.into() };
         thread.set_first(u32::MAX - 2, 8);
         // Only now, so that no round of the drain finds something valid.
         thread.set_head(UNIT_BYTES as u64);
@@ -206,7 +210,7 @@ fn slots_with_the_same_chunk_end_the_recording_of_their_process() {
 /// Whether klock has ended the recording of a region.
 fn queue_has_notes(region: &Region) -> bool {
     // SAFETY: the region is mapped as long as it lives.
-    unsafe { (&raw const (*region.head()).active).read_volatile() == 0 }
+    unsafe { &(*region.head()).active }.load(Ordering::Relaxed) == 0
 }
 
 #[test]
