@@ -30,17 +30,7 @@ mod boot;
 mod initramfs;
 mod packages;
 mod scenario;
-mod scenarios {
-    //! The scenarios, one file for each subject.
-
-    pub(super) mod contended;
-    pub(super) mod counts;
-    pub(super) mod facts;
-    pub(super) mod klockstat;
-    pub(super) mod off_cpu;
-    pub(super) mod refusals;
-    pub(super) mod soak;
-}
+mod scenarios;
 
 /// All scenarios, in order. Lockdown is last, because a kernel keeps it until it is shut down.
 const SCENARIOS: [Scenario; 9] = [
