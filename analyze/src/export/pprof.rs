@@ -30,13 +30,11 @@ use crate::{
 
 mod messages;
 mod places;
-mod strings;
 #[cfg(test)]
 pub(super) mod tests;
 
 use messages::{Label, Profile, Sample, ValueType};
-use places::Places;
-use strings::Strings;
+use places::{Places, Strings};
 
 /// Adds up waits and builds the profile.
 pub(super) struct Pprof<'w> {

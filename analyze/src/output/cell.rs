@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use super::units;
 
+use crate::error::AnalyzeError;
+
 /// The kind of a column's values. It decides the unit in text and Markdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -129,4 +131,21 @@ pub(super) fn without_directories(site: &str) -> &str {
         Some(at) => &site[at + 1..],
         None => site,
     }
+}
+
+/// Takes the rows of a table.
+pub trait Rows {
+    /// Adds a row: a cell for each field.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError::Write`] with the error of the output.
+    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError>;
+
+    /// Writes the end of the table.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    fn finish(&mut self) -> Result<(), AnalyzeError>;
 }

@@ -18,7 +18,6 @@ pub(crate) mod json;
 pub mod layout;
 mod markdown;
 mod parquet;
-mod rows;
 pub(crate) mod safe;
 #[cfg(test)]
 mod tests;
@@ -26,11 +25,10 @@ mod text;
 pub mod units;
 mod writer;
 
-pub use cell::{Cell, Kind};
+pub use cell::{Cell, Kind, Rows};
 pub use column::{Column, Field, Merge, Order, Role, Visibility};
 pub use format::{Format, Page};
 pub(crate) use having::number;
 pub use having::{Having, RowTest};
 pub use help::help;
-pub use rows::Rows;
 pub use writer::{write_rows, writer};

@@ -64,7 +64,7 @@ fn look(weight: folded::Of, options: &Options) -> flamegraph::Options<'static> {
         folded::Of::Errors => "Failed calls by stack",
     };
     let mut look = flamegraph::Options::default();
-    look.title = options.title.clone().unwrap_or_else(|| title.to_owned());
+    look.title = title.to_owned();
     look.count_name = if weight.is_count() { "calls" } else { "ns" }.to_owned();
     look.font_type = "sans-serif".to_owned();
     look.image_width = Some(options.pixels() as usize);

@@ -1,4 +1,4 @@
-//! The frames of a profile: functions, locations, and the files that contain them.
+//! The frames of a profile: functions, locations, the files that contain them, and the texts of all of them.
 //!
 //! A trace can have many processes, each with its own addresses; a profile has one. So each file gets its own range of addresses, as
 //! if it were mapped as a whole: an address minus the start of its range is the offset into the file, by which tools find the symbol.
@@ -6,10 +6,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::Frame;
 
-use super::{
-    messages::{Function, Line, Location, Mapping},
-    strings::Strings,
-};
+use super::messages::{Function, Line, Location, Mapping};
 use crate::input::names::{self, printable};
 
 /// Ranges start at multiples of this. The first one does not start at 0, which means no address.
@@ -137,5 +134,41 @@ impl Places {
         file.has_line_numbers |= frame.line.is_some();
         file.has_inline_frames |= lines.len() > 1;
         at as u64 + 1
+    }
+}
+
+/// The string table of a profile: each text once, the empty one first.
+#[derive(Debug)]
+pub(super) struct Strings {
+    all: Vec<String>,
+    known: FxHashMap<String, i64>,
+}
+
+impl Default for Strings {
+    fn default() -> Self {
+        Self { all: vec![String::new()], known: FxHashMap::from_iter([(String::new(), 0)]) }
+    }
+}
+
+impl Strings {
+    /// Returns the index of a text, and adds it if it is new.
+    pub(super) fn number(&mut self, text: &str) -> i64 {
+        if let Some(number) = self.known.get(text) {
+            return *number;
+        }
+        // Memory ends before this number does.
+        let number = i64::try_from(self.all.len()).unwrap_or(0);
+        self.all.push(text.to_owned());
+        self.known.insert(text.to_owned(), number);
+        number
+    }
+
+    /// Returns the text at an index.
+    pub(super) fn text(&self, number: i64) -> &str {
+        usize::try_from(number).ok().and_then(|at| self.all.get(at)).map_or("", String::as_str)
+    }
+
+    pub(super) fn table(self) -> Vec<String> {
+        self.all
     }
 }

@@ -2,10 +2,9 @@
 
 use super::{
     flow::{Drawing, HANDOFF},
-    head::Head,
     layout::{LINE, MARGIN, Options},
     page::{self, Align, Face, TEXT},
-    stacked::{Bar, Part, Place, Stacked},
+    stacked::{Bar, Head, Part, Place, Stacked},
     text,
     theme::{Colours, mix},
 };

@@ -20,7 +20,7 @@ pub fn svg(chart: &Chart, options: &Options) -> Result<String, AnalyzeError> {
     let width = options.pixels();
     let theme = options.theme.colours();
     let palette = Palette::of(chart, theme);
-    let words = Captions::of(chart, &palette, options.title.as_deref(), width - 2 * MARGIN);
+    let words = Captions::of(chart, &palette, width - 2 * MARGIN);
     let layout = Layout::new(chart, options, words.height());
     let (from, to) = (chart.grid.from_ns(), chart.grid.to_ns());
     let wanted = usize::try_from((layout.right - layout.left) / 64).unwrap_or(1);

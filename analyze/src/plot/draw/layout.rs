@@ -24,22 +24,18 @@ pub const WIDTHS: RangeInclusive<u32> = 640..=8192;
 /// The width of a picture in pixels if none is given.
 pub const DEFAULT_WIDTH: u32 = 1200;
 
-/// The size and title of a picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The size and the colours of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Width in pixels; outside of [`WIDTHS`], the nearest width is used.
     pub width: u32,
-    /// Height in pixels; `None` for as much as the lanes need. The height of lanes is limited, so the picture may differ from it.
-    pub height: Option<u32>,
-    /// Title instead of the lock's kind and name.
-    pub title: Option<String>,
     /// The colours.
     pub theme: Theme,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { width: DEFAULT_WIDTH, height: None, title: None, theme: Theme::default() }
+        Self { width: DEFAULT_WIDTH, theme: Theme::default() }
     }
 }
 
@@ -93,6 +89,7 @@ impl Layout {
         const SITES: i32 = 12;
         const WAITERS: i32 = 46;
         const AXIS: i32 = 50;
+        const PITCH: i32 = 22;
         let width = options.pixels();
         let top = words + 12;
         let owner = chart.holds_recorded.then_some((top, OWNER));
@@ -102,12 +99,8 @@ impl Layout {
         let lanes_top = waiters.0 + waiters.1 + 26;
         let lanes = chart.lanes.len();
         let count = i32::try_from(lanes).unwrap_or(1).max(1);
-        let wanted = options.height.map_or(22, |height| {
-            (i32::try_from(height).unwrap_or(i32::MAX).min(100_000) - lanes_top - AXIS) / count
-        });
-        let pitch = wanted.clamp(11, 48);
-        let lane_gap = pitch / 5;
-        let lanes_bottom = lanes_top + count * pitch;
+        let lane_gap = PITCH / 5;
+        let lanes_bottom = lanes_top + count * PITCH;
         let Overall { holds, waits, .. } = &chart.overall;
         let mut bottom = lanes_bottom + AXIS;
         let mut panel = |is_shown: bool| {
@@ -132,7 +125,7 @@ impl Layout {
             lanes,
             lanes_top,
             lanes_bottom,
-            lane_height: pitch - lane_gap,
+            lane_height: PITCH - lane_gap,
             lane_gap,
             latencies,
             histograms,

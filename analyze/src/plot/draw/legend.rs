@@ -44,20 +44,18 @@ pub(super) enum Mark {
 }
 
 impl Captions {
-    pub(super) fn of(chart: &Chart, palette: &Palette, title: Option<&str>, width: i32) -> Self {
+    pub(super) fn of(chart: &Chart, palette: &Palette, width: i32) -> Self {
         let lock = &chart.lock;
         let address = lock.address.map(|address| format!("{address:#x}"));
         let name = lock.name.as_deref().or(address.as_deref()).map(|name| text::clean(name, 80));
-        let mut default = format!("{} {}", lock.kind, name.unwrap_or_else(|| lock.id.to_string()));
+        let mut title = format!("{} {}", lock.kind, name.unwrap_or_else(|| lock.id.to_string()));
         let span = |ns: i128| units::duration(i64::try_from(ns).unwrap_or(i64::MAX));
         if chart.busiest {
             let [shown, all] = [chart.grid.span_ns(), chart.overall.latencies.grid.span_ns()].map(span);
-            default = format!("{}: the busiest {shown} of {all}", text::clean(&default, 60));
+            title = format!("{}: the busiest {shown} of {all}", text::clean(&title, 60));
         }
-        let room = text::fitting(width, TITLE);
-        let named = title.is_some();
-        let title = title.map_or_else(|| text::clean(&default, room), |title| text::clean(title, room));
-        let mut what: Vec<String> = named.then(|| lock.kind.to_string()).into_iter().collect();
+        let title = text::clean(&title, text::fitting(width, TITLE));
+        let mut what = Vec::new();
         what.extend(address.map(|address| format!("address {address}")));
         what.push(lock.pid.map_or_else(|| "of the kernel".to_owned(), |pid| format!("of process {pid}")));
         what.push(format!("lock {} of the trace", lock.id));

@@ -12,7 +12,6 @@ mod compose;
 mod flow;
 #[cfg(test)]
 mod goldens;
-mod head;
 mod histograms;
 mod lanes;
 mod latencies;

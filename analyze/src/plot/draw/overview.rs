@@ -3,11 +3,10 @@
 use super::{
     axis::Axis,
     blame,
-    head::Head,
     layout::{LINE, MARGIN, Options},
     page::{self, Align, Face, TEXT},
     panel::{Area, Panel, Scale, WORDS, block, log},
-    stacked::{Bar, Part, Place, ROW, Stacked, rows},
+    stacked::{Bar, Head, Part, Place, ROW, Stacked, rows},
     text,
     theme::{Colours, Rgb, mix},
 };

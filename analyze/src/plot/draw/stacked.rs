@@ -1,12 +1,12 @@
-//! Rows of stacked bars with names on the left, a legend above and a sum at the end of each bar.
+//! The head of a picture of many rows, and rows of stacked bars with names on the left, a legend above and a sum at the end of each bar.
 //!
 //! Names and parts enter. Positions are computed first, so that the legend lists the parts that are seen.
 
 use plotters::coord::ranged1d::Ranged as _;
 
 use super::{
-    layout::{LINE, MARGIN},
-    page::{Align, Face, SMALL, TEXT},
+    layout::{LINE, MARGIN, Options},
+    page::{Align, Face, Page, SMALL, TEXT, TITLE},
     panel::{Area, Panel, Scale, WORDS, mark, text as write},
     text,
     theme::{Colours, Rgb},
@@ -29,6 +29,34 @@ impl Place {
     /// Returns the place in a picture of this width.
     pub(super) fn new(theme: &'static Colours, width: i32) -> Self {
         Self { theme, left: MARGIN + (width / 3).min(330), right: width - MARGIN - 70 }
+    }
+}
+
+/// The texts at the head of a picture, each as short as the picture is wide.
+pub(super) struct Head<'a> {
+    pub(super) title: String,
+    pub(super) facts: &'a str,
+    pub(super) notes: &'a [String],
+    width: i32,
+}
+
+impl<'a> Head<'a> {
+    /// Returns the head of a picture with this title.
+    pub(super) fn new(options: &Options, title: &str, facts: &'a str, notes: &'a [String]) -> Self {
+        let width = options.pixels();
+        let title = text::clean(title, text::fitting(width - 2 * MARGIN, TITLE));
+        Self { title, facts, notes, width }
+    }
+
+    /// Draws the texts.
+    pub(super) fn draw(&self, page: &mut Page<'_>, theme: &Colours) -> Result<(), AnalyzeError> {
+        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
+        let facts = text::clean(self.facts, text::fitting(self.width - 2 * MARGIN, TEXT));
+        page.text(&self.title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
+        page.text(&facts, (MARGIN, 43), face)?;
+        self.notes.iter().zip(1..).try_for_each(|(note, line)| {
+            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })
+        })
     }
 }
 

@@ -111,13 +111,11 @@ fn markup_and_control_characters_in_names_are_escaped() {
     if let crate::plot::lanes::LaneSubject::Thread(task) = &mut chart.lanes[0].subject {
         task.comm = Some(hostile.to_owned());
     }
-    let options = Options { title: Some(hostile.to_owned()), ..Options::default() };
-    for picture in [svg(&chart, &options).unwrap(), svg(&chart, &Options::default()).unwrap()] {
-        assert!(!picture.contains("<script"), "{picture}");
-        let allowed = |c: char| c == '\n' || (!c.is_control() && c != '\u{ffff}' && c != '\u{202e}');
-        assert!(picture.chars().all(allowed));
-        assert!(picture.len() < 20_000 + fonts().len());
-    }
+    let picture = svg(&chart, &Options::default()).unwrap();
+    assert!(!picture.contains("<script"), "{picture}");
+    let allowed = |c: char| c == '\n' || (!c.is_control() && c != '\u{ffff}' && c != '\u{202e}');
+    assert!(picture.chars().all(allowed));
+    assert!(picture.len() < 20_000 + fonts().len());
 }
 
 #[test]
@@ -128,8 +126,8 @@ fn drawing_a_chart_twice_gives_the_same_bytes() {
 #[test]
 fn sizes_out_of_range_are_clamped() {
     let chart = worked_example().chart(100);
-    for (width, height) in [(0, Some(0)), (u32::MAX, Some(u32::MAX)), (900, Some(600))] {
-        let picture = svg(&chart, &Options { width, height, ..Options::default() }).unwrap();
+    for width in [0, u32::MAX, 900] {
+        let picture = svg(&chart, &Options { width, ..Options::default() }).unwrap();
         assert!(picture.ends_with("</svg>\n"));
     }
 }
