@@ -32,7 +32,7 @@ def arguments(setting, factor=1, shards=1, readers=0):
 
 def predict(setting):
     """Records the program in a setting. Returns the rows of the changes."""
-    words = ["record", "--quiet", "-f", "--off-cpu", "--locks", "pthread", "--pthread-probes", "preload", "-o", "t.parquet", "--"]
+    words = ["record", "--quiet", "-f", "--off-cpu", "--locks", "pthread", "--probes", "preload", "-o", "t.parquet", "--"]
     bench.run([*FIRST, bench.klock, *words, program, *arguments(setting)], environment=LOOPS)
     words = [word for option, value, *_ in CHANGES for word in ("--also", option, value)][1:]
     return bench.json(["analyze", "whatif", "--anyway", "--format", "json", *words, "t.parquet"])["rows"]

@@ -116,13 +116,13 @@ def pairs():
 def switches():
     program, rows = bench.fixture("futex_turns"), []
     turns = ["taskset", "-c", "0"]
-    for name, recorded in [("--sched none", ["--sched", "none"]), ("--sched holders", ["--sched", "holders"]), ("--off-cpu", ["--off-cpu"])]:
+    for name, recorded in [("--off-cpu=none", ["--off-cpu=none"]), ("--off-cpu=holders", ["--off-cpu=holders"]), ("--off-cpu", ["--off-cpu"])]:
         record = [bench.klock, "record", "-q", "-f", "-o", "t.parquet", "--locks", "pthread", *recorded, "--"]
         measured = paired(lambda way: bench.run([*turns, *way, program, options.turns]).number("ns_per_pair "), ([], record))
         alone, median = (statistics.median(pair[at] for pair in measured) for at in (0, 1))
         added = [b - a for a, b in measured]
         rows.append([name, f"{alone:.0f}", f"{median:.0f}", interval(added, "+.0f")])
-        if name == "--sched holders":
+        if name == "--off-cpu=holders":
             bench.bar("switches: a switch away and back", statistics.median(added), "ns", most=300)
     table(["recorded", "ns alone", "ns recorded", "added (95 % interval)"], rows)
 

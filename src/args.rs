@@ -39,14 +39,14 @@ pub(crate) use self::record::Demo;
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
-pub(crate) use self::record::{Check, KernelProbes, LockSource, PthreadProbes, Record, Sched};
+pub(crate) use self::record::{Check, LockSource, Probe, Record, Sched, Threads};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
     analyze::{
         Analyze, Blame, Chains, Critical, Diff, Hist, Intervals, OffCpu, Order, Periods, Processes, Report,
         Timeline, Why,
     },
-    common::{Filters, Output, Rows, Table, Traces},
+    common::{Filters, Loss, Output, Rows, Table, Traces, Window},
     export::Export,
     html::Html,
     plot::{Info, Plot},
@@ -112,7 +112,7 @@ impl Args {
         let width = terminal::any_size().map_or(usize::MAX, |size| size.columns);
         let matches = help::for_width(Self::command(), width)
             .try_get_matches_from(&words)
-            .map_err(|error| refuse(error, &words, width))?;
+            .map_err(|error| refuse(error, &words))?;
         let args = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         #[cfg(feature = "analyze")]
         if let (Command::Export(export), Some((_, given))) = (&args.command, matches.subcommand())
@@ -147,7 +147,7 @@ fn with_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Returns the error for an invalid command line. Where clap's own words are best, prints them and ends the program.
-fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error {
+fn refuse(error: clap::Error, words: &[OsString]) -> anyhow::Error {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion) {
         let has = |option: &str| words.iter().any(|word| word == option);
@@ -155,7 +155,7 @@ fn refuse(error: clap::Error, words: &[OsString], width: usize) -> anyhow::Error
         terminal::init(&Terminal { color, no_pager: has("--no-pager") });
         let text = error.render();
         let text = if terminal::current().color { text.ansi().to_string() } else { text.to_string() };
-        let written = output::to_stdout(|out| Ok(out.write_all(help::rejoin(&text, width).as_bytes())?));
+        let written = output::to_stdout(|out| Ok(out.write_all(text.as_bytes())?));
         match written {
             Err(full) if full.is::<OutputError>() => return full,
             // The reader of a closed pipe has read enough.
@@ -225,10 +225,24 @@ pub(crate) enum Command {
 While klock record runs, it keeps a journal beside the trace (trace.parquet.journal). klock recover \
 makes a complete trace from both. The last second before the recorder was killed may be missing.")]
 pub(crate) struct Recover {
-    /// The unfinished trace.
+    #[command(flatten)]
+    pub(crate) trace: OneTrace,
+    #[command(flatten)]
+    pub(crate) force: Force,
+}
+
+/// The trace of a command that takes one.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct OneTrace {
+    /// The trace.
     #[arg(value_name = "TRACE", default_value = "trace.parquet")]
     pub(crate) trace: PathBuf,
-    /// As root, write also where other users can rename files.
+}
+
+/// Whether to write over files, and where others could do harm.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct Force {
+    /// Replace existing files. As root, write also where other users can rename files.
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -257,9 +271,8 @@ pub(crate) struct Man {
     /// Write the pages of all commands into this directory.
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace existing pages. As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[cfg(test)]

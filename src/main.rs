@@ -16,7 +16,6 @@ mod progress;
 #[cfg(feature = "record")]
 mod recording;
 mod terminal;
-mod wrap;
 
 fn main() -> std::process::ExitCode {
     #[cfg(feature = "record")]

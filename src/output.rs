@@ -11,27 +11,27 @@ use std::{
 use analyze::output::layout::{Notes, TextStyle};
 use trace_format::{output::OutputError, text::printable};
 
-use crate::{pager::Paged, terminal, wrap::wrap};
+use crate::{pager, terminal};
 
 /// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. Control characters are escaped: messages quote
 /// names from traces.
 pub(crate) fn message(message: impl Display) {
     let text = format!("klock: {}", printable(&message.to_string()));
     match terminal::size_of(io::stderr()) {
-        Some(size) => eprintln!("{}", wrap(&text, size.columns, 2)),
+        Some(size) => eprintln!("{}", terminal::wrapped(&text, size.columns, 2)),
         None => eprintln!("{text}"),
     }
 }
 
-/// Calls `write` with the standard output, and shows what is longer than the screen in a pager.
+/// Calls `write` with the standard output, on a terminal by way of a pager.
 pub(crate) fn to_stdout(
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let plan = terminal::current();
-    let (Some(command), Some(size)) = (&plan.pager, plan.size) else { return unpaged(write) };
-    let mut out = Paged::new(command, size);
-    write(&mut out)?;
-    Ok(out.finish()?)
+    match &plan.pager {
+        Some(command) => pager::page(command, write),
+        None => unpaged(write),
+    }
 }
 
 /// Calls `write` with the buffered standard output.

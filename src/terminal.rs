@@ -24,10 +24,17 @@ const AROUND: usize = 8;
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Terminal {
     /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never.
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Terminal")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Terminal",
+        hide_short_help = true
+    )]
     pub(crate) color: ColorWhen,
     /// Do not show long output in a pager.
-    #[arg(long, global = true, help_heading = "Terminal")]
+    #[arg(long, global = true, help_heading = "Terminal", hide_short_help = true)]
     pub(crate) no_pager: bool,
 }
 
@@ -101,6 +108,21 @@ pub(crate) fn any_size() -> Option<Size> {
 pub(crate) fn size_of(stream: impl std::os::fd::AsFd) -> Option<Size> {
     let (columns, rows) = terminal_size::terminal_size_of(stream)?;
     Some(Size { columns: usize::from(columns.0).max(1), rows: usize::from(rows.0) })
+}
+
+/// Breaks a line between words where it is wider than `width`. Further lines are indented.
+pub(crate) fn wrapped(line: &str, width: usize, indent: usize) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        if used > indent && used + word.trim_end().chars().count() > width {
+            text.truncate(text.trim_end().len());
+            text.push_str(&format!("\n{:indent$}", ""));
+            used = indent;
+        }
+        text.push_str(word);
+        used += word.chars().count();
+    }
+    text
 }
 
 fn facts() -> Facts {

@@ -253,9 +253,7 @@ fn root_uses_no_directory_that_others_can_change() {
         "{fresh}; mount -o remount,noexec /var/lib; mount -o remount,noexec /run"
     ));
     assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
-    for words in
-        ["/var/lib/klock is mounted noexec", "/run/klock is mounted noexec", "--pthread-probes uprobe"]
-    {
+    for words in ["/var/lib/klock is mounted noexec", "/run/klock is mounted noexec", "--probes uprobe"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
 }

@@ -43,7 +43,7 @@ fn verdicts(trace: &Path) -> (String, Vec<String>) {
 /// Asserts the verdicts on each mode, recorded by `record` with options, a mode and `fixed` or nothing.
 fn assert_verdicts(options: &[&str], mut record: impl FnMut(&[&str], &[&str]) -> (String, Vec<String>)) {
     for (mode, verdict, lock) in MODES {
-        let options = if mode == "few_long" { &["--sched", "none"] } else { options };
+        let options = if mode == "few_long" { &["--off-cpu=none"] } else { options };
         let mut found = Vec::new();
         let is_found = (0..RECORDINGS).any(|_| {
             found.push(record(options, &[mode]));

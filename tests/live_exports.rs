@@ -360,7 +360,7 @@ impl Both {
         let script = run(perf.args(["script", "--ns", "-F", "tid,time,event,trace", "-i"]).arg(&self.data));
         assert!(script.status.success(), "{}", script.stderr);
         let mut waits = klock();
-        waits.args(["analyze", "waits", "--kind", "mutex", "--comm", program, "--format", "csv"]);
+        waits.args(["analyze", "waits", "--kind", "mutex", "--task", program, "--format", "csv"]);
         let waits = run(waits.arg(&self.trace));
         assert!(waits.status.success(), "{}", waits.stderr);
         let klock = waits_of_klock(&waits.stdout);

@@ -25,7 +25,7 @@ fn recorded(directory: &TempDir) -> (PathBuf, BTreeMap<String, i64>) {
     let trace = directory.path().join("t.parquet");
     let ended = until("a recording without loss", || {
         let mut record = klock();
-        record.args(["record", "--locks", "pthread", "--sched", "none", "-f", "-o"]).arg(&trace);
+        record.args(["record", "--locks", "pthread", "--off-cpu=none", "-f", "-o"]).arg(&trace);
         record.arg("--").arg(fixture("known_joins"));
         let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
         assert!(ended.status.success(), "{}", ended.stderr);

@@ -130,7 +130,7 @@ fn assert_named(counts: &[u64]) {
             &["-a", "-d", "100ms"][..],
             &["-p", "1", "-d", "100ms"],
             &["--", "true"],
-            &["--pthread-probes", "uprobe", "--", "true"],
+            &["--probes", "uprobe", "--", "true"],
         ] {
             let mut record = as_root(&["record", "-f", "-o", output.to_str().unwrap()]);
             record.args(target);

@@ -401,9 +401,9 @@ fn threads_of_programs_and_of_the_kernel_are_told_apart_by_their_flags() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    let user = recorded_of_machine("--user-threads");
+    let user = recorded_of_machine("--threads=user");
     assert!(user.iter().all(|(_, is_kernel)| !is_kernel), "{user:?}");
-    let kernel = recorded_of_machine("--kernel-threads");
+    let kernel = recorded_of_machine("--threads=kernel");
     assert!(kernel.iter().all(|(_, is_kernel)| *is_kernel), "{kernel:?}");
 }
 

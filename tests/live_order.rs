@@ -94,7 +94,7 @@ fn a_call_by_uprobes_says_that_it_was_a_try() {
     let trace = directory.path().join("t.parquet");
     for (mode, expected) in [("by_try", "none"), ("in_try", "inversion"), ("inversion", "inversion")] {
         let mut record = klock();
-        record.args(["record", "--quiet", "-f", "--locks", "pthread", "--pthread-probes", "uprobe", "-o"]);
+        record.args(["record", "--quiet", "-f", "--locks", "pthread", "--probes", "uprobe", "-o"]);
         // The C library of a process that ends at once may have no names yet.
         let ended = run(record.arg(&trace).arg("--").arg(fixture("known_order")).args([mode, "600"]));
         assert!(ended.status.success(), "{mode}: {}", ended.stderr);

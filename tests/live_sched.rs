@@ -88,8 +88,8 @@ fn is_whole(recorded: &Recorded) -> bool {
 
 /// The options as root: the rows of holders alone, and of all threads.
 const OF_ROOT: [&[&str]; 2] = [
-    &["--sched", "holders", "--locks", "pthread"],
-    &["--sched", "holders", "--locks", "kernel,pthread", "--contended-only"],
+    &["--off-cpu=holders", "--locks", "pthread"],
+    &["--off-cpu=holders", "--locks", "kernel,pthread", "--contended-only"],
 ];
 
 #[test]
@@ -225,7 +225,7 @@ fn threads_that_hold_no_lock_have_no_rows_and_no_rows_are_recorded_on_request() 
     let place = Place::new();
     let (recorded, _) = known_sleeps(&place, &[], &["10", "2"]);
     assert!(recorded.events.iter().all(|event| event.kind != EventKind::OffCpu), "no thread holds a lock");
-    let (recorded, _) = known_sleeps(&place, &["--sched", "none"], &["10", "2", "0", "hold"]);
+    let (recorded, _) = known_sleeps(&place, &["--off-cpu=none"], &["10", "2", "0", "hold"]);
     assert!(recorded.events.iter().all(|event| event.kind != EventKind::OffCpu));
     assert!(recorded.trace.info().sources.iter().all(|source| !source.is_sched()));
 }

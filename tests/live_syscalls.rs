@@ -104,7 +104,7 @@ fn all_calls(pause_ms: &str) -> Vec<&str> {
 #[ignore = "needs root; run by cargo xtask test"]
 fn each_sleep_of_a_holder_has_the_call_that_the_program_made() {
     let place = Place::new();
-    for options in [&["--sched", "holders", "--locks", "pthread"][..], &["--off-cpu", "--locks", "pthread"]] {
+    for options in [&["--off-cpu=holders", "--locks", "pthread"][..], &["--off-cpu", "--locks", "pthread"]] {
         // A host may hide the switch of a sleep.
         until("a recording without loss that has a sleep in each call", || {
             let Some((recorded, printed)) = recorded_as_root(&place, options, &all_calls("50")) else {
@@ -186,7 +186,7 @@ fn without_root_a_long_sleep_that_others_wait_for_has_its_call() {
 #[ignore = "needs root; run by cargo xtask test"]
 fn why_names_the_call_across_which_a_lock_is_held_and_offcpu_adds_up_calls() {
     let place = Place::new();
-    let options = ["--sched", "holders", "--locks", "pthread"];
+    let options = ["--off-cpu=holders", "--locks", "pthread"];
     // A host may hide the switch, and a busy machine may keep the holder from its call while others wait.
     until(
         "a recording without loss in which a task waits for most of the time for a holder in the call",

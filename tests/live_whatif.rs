@@ -22,7 +22,7 @@ fn wall_ns(arguments: [&str; 6], trace: Option<&Path>) -> f64 {
     let mut command = match trace {
         Some(trace) => {
             let mut record = klock();
-            record.args(["record", "--sched", "none", "-f", "-o"]).arg(trace).arg("--").arg(program);
+            record.args(["record", "--off-cpu=none", "-f", "-o"]).arg(trace).arg("--").arg(program);
             record
         }
         None => std::process::Command::new(program),

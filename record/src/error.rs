@@ -26,7 +26,7 @@ pub enum RecordError {
     Load(#[from] LoadError),
     #[error("{0}; leave pthread out of --locks")]
     Libc(#[from] LibcError),
-    #[error("{0}; record it with --pthread-probes uprobe, or its futexes with --locks futex")]
+    #[error("{0}; record it with --probes uprobe, or its futexes with --locks futex")]
     Unloadable(#[source] Unfit),
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -37,7 +37,7 @@ pub enum RecordError {
     )]
     LosslessOfRunning,
     #[error(
-        "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --pthread-probes out"
+        "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --probes out"
     )]
     PreloadOfRunning,
     /// Without BPF programs, switches are recorded only of a command, and which of its threads hold locks is known only if they record
@@ -46,7 +46,7 @@ pub enum RecordError {
         "cannot record the off-CPU time of holders: without root, a program that klock starts has to record its own calls; run klock as root"
     )]
     HoldersOfRunning,
-    #[error("cannot record off-CPU time: {0}; or leave --sched out")]
+    #[error("cannot record off-CPU time: {0}; or leave --off-cpu out")]
     Switches(#[from] SwitchesError),
     #[error("cannot record {sources} of all tasks; choose processes with -p, or leave --locks {word} out")]
     UprobesOfAll { sources: String, word: &'static str },

@@ -15,10 +15,9 @@ use analyze::{
     },
 };
 use clap::{Args as ClapArgs, Subcommand};
-use trace_format::TaskState;
 
 use super::{
-    common::{Keys, Rows, Table, Traces, key},
+    common::{Keys, Rows, States, Table, Traces, key},
     duration::positive,
     whatif::WhatIf,
 };
@@ -149,9 +148,8 @@ pub(crate) struct OffCpu {
     /// The key of a row: pair (task and waker with their stacks), stack, waker, task, state or syscall.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<offcpu::By>)]
     pub(crate) by: offcpu::By,
-    /// Select tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.
-    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = TaskState::from_str, help_heading = "Filters")]
-    pub(crate) state: Vec<TaskState>,
+    #[command(flatten)]
+    pub(crate) states: States,
     #[command(flatten)]
     pub(crate) traces: Traces,
     #[command(flatten)]

@@ -1,6 +1,10 @@
 //! Arguments that several commands share: traces, filters and output.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use analyze::{
     input::names::purposes::Purpose,
@@ -8,9 +12,9 @@ use analyze::{
     tables::{blame::By as BlameBy, chains, key::By, offcpu},
 };
 use clap::Args as ClapArgs;
-use trace_format::{LockKind, Mode};
+use trace_format::{LockKind, Mode, TaskState};
 
-use super::duration::duration;
+use super::{Force, duration::duration};
 
 /// Arguments of commands that show rows.
 #[derive(Clone, Debug, ClapArgs)]
@@ -50,9 +54,8 @@ pub(crate) struct Traces {
 pub(crate) struct Table {
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Rank rows even if more than 5 % of the events were lost.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) loss: Loss,
 }
 
 /// The subject of a row, a timeline or a histogram.
@@ -132,12 +135,9 @@ pub(crate) struct Filters {
     /// Select a lock: an address, #ID or a name.
     #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
     pub(crate) lock: Option<String>,
-    /// Select tasks: a thread id, a process id, or a name such as 'worker-*'.
-    #[arg(long, value_name = "TID|PID|COMM", help_heading = "Filters")]
-    pub(crate) task: Option<String>,
-    /// Select threads by name; '*' stands for any text.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Filters")]
-    pub(crate) comm: Vec<String>,
+    /// Select tasks: a thread id, a process id, or names; '*' stands for any text: 1234, 'worker-*', 'reader,writer-*'.
+    #[arg(long, value_name = "TID|PID|COMM", value_delimiter = ',', help_heading = "Filters")]
+    pub(crate) task: Vec<String>,
     /// Select stacks with a function whose name contains NAME.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) symbol: Option<String>,
@@ -156,6 +156,13 @@ pub(crate) struct Filters {
     /// Select waits of at least this length, and the holds that followed them: 100us, 2ms.
     #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) window: Window,
+}
+
+/// A part of a trace.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct Window {
     /// Select what ended at or after this time since the start of the trace: 500ms, 1.5s.
     #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) from: Option<Duration>,
@@ -177,10 +184,39 @@ pub(crate) struct Output {
     /// cut in the middle, and columns for which a terminal has no room are left out.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
-    /// Write to FILE instead of stdout.
+    #[command(flatten)]
+    pub(crate) file: OutputFile,
+}
+
+/// The file of a result.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct OutputFile {
+    /// Write to FILE, or to stdout if FILE is -.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace an existing file. As root, write also where other users can rename files.
-    #[arg(short, long, help_heading = "Output")]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
+}
+
+impl OutputFile {
+    /// Returns the file; `None` for the standard output. Without an option it is `default`.
+    pub(crate) fn path<'a>(&'a self, default: Option<&'a str>) -> Option<&'a Path> {
+        self.output.as_deref().or(default.map(Path::new)).filter(|path| *path != Path::new("-"))
+    }
+}
+
+/// Whether to rank what is left of a trace that lost much.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct Loss {
+    /// Rank rows even if more than 5 % of the events were lost.
+    #[arg(long)]
+    pub(crate) allow_loss: bool,
+}
+
+/// A filter of off-CPU times.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct States {
+    /// Select off-CPU times of tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = TaskState::from_str, help_heading = "Filters")]
+    pub(crate) state: Vec<TaskState>,
 }

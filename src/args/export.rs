@@ -9,10 +9,9 @@ use analyze::export::{
     perf_lock::Aggregate,
 };
 use clap::{ArgMatches, Args as ClapArgs, parser::ValueSource};
-use trace_format::TaskState;
 
 use super::{
-    common::{Filters, Traces},
+    common::{Filters, Loss, OutputFile, States, Traces},
     duration::{duration, positive},
 };
 
@@ -48,19 +47,16 @@ pub(crate) struct Export {
     /// Write this format.
     #[arg(long, value_name = "FORMAT", value_parser = Format::from_str)]
     pub(crate) format: Format,
-    /// Write to FILE instead of stdout.
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Replace an existing file. As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    /// Rank rows even if more than 5 % of the events were lost.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
+    #[command(flatten)]
+    pub(crate) file: OutputFile,
+    #[command(flatten)]
+    pub(crate) loss: Loss,
     #[command(flatten)]
     pub(crate) filters: Filters,
     #[command(flatten)]
     pub(crate) own: OwnOptions,
+    #[command(flatten)]
+    pub(crate) states: States,
 }
 
 /// Options that belong to single formats.
@@ -106,9 +102,6 @@ pub(crate) struct OwnOptions {
     /// offwaketime: show only times of at most this length: 9ms. --min-wait sets the least one.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_wait: Option<Duration>,
-    /// offwaketime: show only tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.
-    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = TaskState::from_str)]
-    pub(crate) state: Vec<TaskState>,
 }
 
 /// The options of single formats, and these formats.

@@ -60,6 +60,7 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (&["export"], &["-m", "--min-block-time"], "use --min-wait 1ms"),
     (&["export"], &["-M", "--max-block-time"], "use --max-wait 9ms"),
     (&["export"], &["--aggr"], "use --by caller, task, lock or owner"),
+    (&[], &["--comm"], "select tasks by name with --task NAME"),
     (&[], &["-i", "--input"], "give the trace without an option: klock report trace.parquet"),
     (&[], &["-s"], "sort with -k COLUMN, and group with --by KEY"),
     (

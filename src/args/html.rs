@@ -1,53 +1,52 @@
 //! The arguments of `klock html`.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{str::FromStr, time::Duration};
 
 use analyze::page::INTERVALS;
 use clap::Args as ClapArgs;
 
-use super::duration::duration;
+use super::{
+    OneTrace,
+    common::{Loss, OutputFile},
+    duration::duration,
+};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 The page is one file that loads nothing: verdicts, tables to sort and filter,
 pictures, and a timeline to explore. The timeline has all of the trace in
 periods; in the windows that it marks, it has every hold and wait. These are the
-busiest ones, or those of --window.
+busiest ones, or those of --window. The page is written to report.html, or to
+the file of -o.
 
 Examples:
   klock html                                 report.html of trace.parquet
   klock html trace.parquet -o report.html
   klock html --window 1.5s..1.6s --window 4s..4.1s trace.parquet")]
 pub(crate) struct Html {
-    /// The trace to show.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-    /// Write the page to FILE, or to stdout if FILE is -.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) trace: OneTrace,
     /// Keep every interval from one time after the start of the trace to another: 1.5s..1.6s. May be given several times. Without it,
     /// the busiest windows are kept.
-    #[arg(long = "window", value_name = "FROM..TO", value_parser = Window::from_str)]
-    pub(crate) windows: Vec<Window>,
+    #[arg(long = "window", value_name = "FROM..TO", value_parser = PageWindow::from_str)]
+    pub(crate) windows: Vec<PageWindow>,
     /// Keep at most N intervals; of more, the longest. 100,000 take about 1 MB.
     #[arg(long, value_name = "N", default_value_t = INTERVALS)]
     pub(crate) intervals: usize,
-    /// Rank also a trace that lost too many events.
-    #[arg(long)]
-    pub(crate) allow_loss: bool,
-    /// Replace an existing file. As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) loss: Loss,
+    #[command(flatten)]
+    pub(crate) file: OutputFile,
 }
 
 /// Times after the start of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct PageWindow {
     pub(crate) from: Duration,
     pub(crate) to: Duration,
 }
 
-impl FromStr for Window {
+impl FromStr for PageWindow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -66,10 +65,12 @@ mod tests {
 
     #[test]
     fn a_window_has_two_times_the_earlier_first() {
-        let window = Window::from_str("500ms..1.5s").unwrap();
-        assert_eq!(window, Window { from: Duration::from_millis(500), to: Duration::from_millis(1500) });
+        let window = PageWindow::from_str("500ms..1.5s").unwrap();
+        assert_eq!(window, PageWindow { from: Duration::from_millis(500), to: Duration::from_millis(1500) });
         assert!(
-            ["1s", "2s..1s", "1s..1s", "soon..2s", ".."].iter().all(|text| Window::from_str(text).is_err())
+            ["1s", "2s..1s", "1s..1s", "soon..2s", ".."]
+                .iter()
+                .all(|text| PageWindow::from_str(text).is_err())
         );
     }
 }

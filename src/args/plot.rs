@@ -1,9 +1,6 @@
 //! The arguments of `klock plot` and `klock info`.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::Path;
 
 use analyze::{
     export::folded::Of,
@@ -11,13 +8,25 @@ use analyze::{
 };
 use clap::Args as ClapArgs;
 
-use super::duration::duration;
+use super::{
+    OneTrace,
+    common::{OutputFile, Traces, Window},
+};
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+The picture is written to lock.svg, locks.svg, blame.svg or flame.svg, or to the
+file of -o; a name that ends with .png makes a PNG. Without --from and --to, the
+busiest part of a lock is drawn.
+
+Examples:
+  klock plot                                   all locks
+  klock plot --lock cache_lock -o cache.png    one lock
+  klock plot --blame                           who waits for whom
+  klock plot --flame=hold                      a flame graph of holds")]
 pub(crate) struct Plot {
-    /// The trace to draw.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) trace: OneTrace,
     /// Draw this lock: an address, #ID or a name, as in the report. Without it, all locks are drawn.
     #[arg(long, value_name = "ADDR|#ID|NAME")]
     pub(crate) lock: Option<String>,
@@ -27,45 +36,35 @@ pub(crate) struct Plot {
     /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys, wakes or errors.
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, require_equals = true, default_missing_value = "wait")]
     pub(crate) flame: Option<Of>,
-    /// Write the picture to FILE (default: lock.svg, locks.svg, blame.svg or flame.svg), or to stdout if FILE is -. A name that ends with
-    /// .png makes a PNG.
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
     /// Use these colours: light or dark.
     #[arg(long, value_name = "THEME", default_value_t)]
     pub(crate) theme: Theme,
-    /// Replace an existing file. As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    /// Begin at this time after the start of the trace: 500ms, 1.5s. Without --from and --to, the busiest part is drawn.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) from: Option<Duration>,
-    /// End at this time after the start of the trace.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) to: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) window: Window,
+    #[command(flatten)]
+    pub(crate) file: OutputFile,
     /// Set the width of the picture.
     #[arg(long, value_name = "PIXELS", default_value_t = DEFAULT_WIDTH, value_parser = clap::value_parser!(u32).range(i64::from(*WIDTHS.start())..=i64::from(*WIDTHS.end())))]
     pub(crate) width: u32,
 }
 
 impl Plot {
-    /// Returns the file of the picture.
-    pub(crate) fn output(&self) -> &Path {
+    /// Returns the file of the picture; `None` for the standard output.
+    pub(crate) fn output(&self) -> Option<&Path> {
         let default = match self {
             Self { flame: Some(_), .. } => "flame.svg",
             Self { blame: true, .. } => "blame.svg",
             Self { lock: Some(_), .. } => "lock.svg",
             _ => "locks.svg",
         };
-        self.output.as_deref().unwrap_or(Path::new(default))
+        self.file.path(Some(default))
     }
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Info {
-    /// Traces to describe: files, or directories of them.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     /// Print JSON: an object for each trace.
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,7 +6,10 @@ use clap::{Args as ClapArgs, ValueEnum, builder::NonEmptyStringValueParser};
 use record::{LockChoice, Unwind};
 use trace_format::LockKind;
 
-use super::duration::{duration, positive};
+use super::{
+    Force,
+    duration::{duration, positive},
+};
 
 /// The locks to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,26 +27,17 @@ pub(crate) enum LockSource {
     Go,
 }
 
-/// The way to record calls of pthread functions.
+/// A way to record locks, instead of the best one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PthreadProbes {
-    /// preload for COMMAND if it can load the library of klock, uprobe otherwise.
-    Auto,
-    /// COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root.
-    Preload,
-    /// uprobes in the C library of the process: microseconds per call, as root.
-    Uprobe,
-}
-
-/// The way to probe functions of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KernelProbes {
-    /// fentry on kernels without preemption, kprobes on others; both record every call.
-    Auto,
-    /// fentry and fexit (Linux 5.5 with BTF), the cheapest way.
+pub(crate) enum Probe {
+    /// Kernel locks by fentry and fexit (Linux 5.5 with BTF), the cheapest way; the default on kernels without preemption.
     Fentry,
-    /// kprobes at the entry and return of functions.
+    /// Kernel locks by kprobes at the entry and return of functions; the default on other kernels.
     Kprobe,
+    /// pthread calls: COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root. The default if it can load klock's library.
+    Preload,
+    /// pthread calls by uprobes in the C library of the process: microseconds per call, as root.
+    Uprobe,
 }
 
 /// The off-CPU times to record.
@@ -58,6 +52,15 @@ pub(crate) enum Sched {
     Holders,
     /// None.
     None,
+}
+
+/// Threads whose off-CPU times are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Threads {
+    /// Threads of programs.
+    User,
+    /// Kernel threads.
+    Kernel,
 }
 
 /// Reads a process id.
@@ -83,13 +86,11 @@ Examples:
   klock record -p 1234 --off-cpu -d 10s   record why a process is off-CPU")]
 #[command(group(clap::ArgGroup::new("target").args(["all", "pid", "tid", "cgroup", "command"])))]
 pub(crate) struct Record {
-    /// Write the trace to FILE and its side tables beside it.
+    /// Write the trace to FILE and its side tables beside it. An earlier trace of this name is kept as trace.old.parquet, unless -f replaces it.
     #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
     pub(crate) output: PathBuf,
-    /// Replace an earlier trace of this name, instead of keeping it as trace.old.parquet. As root, write also where other users can
-    /// rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
     /// Give the files of the trace these permissions, in octal [default: 600 for root; the umask decides for other users].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<u32>,
@@ -118,41 +119,33 @@ pub(crate) struct Record {
     /// waits for locks of Rust and Go.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
-    /// Choose the tasks whose off-CPU times are recorded [default: auto].
-    #[arg(long, value_enum, value_name = "TASKS", group = "off_cpu_time", help_heading = "Off-CPU time")]
-    pub(crate) sched: Option<Sched>,
-    /// Record how long tasks are off-CPU for any reason, with their stacks and the stacks of their wakers: --sched all. Locks are then
-    /// recorded only with --locks.
-    #[arg(long, group = "off_cpu_time", help_heading = "Off-CPU time")]
-    pub(crate) off_cpu: bool,
-    /// Record only off-CPU times of at least this length: 10us, 1ms.
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu_time", help_heading = "Off-CPU time")]
-    pub(crate) min_block: Option<Duration>,
-    /// Record only off-CPU times of at most this length.
-    #[arg(long, value_name = "TIME", value_parser = positive, requires = "off_cpu_time", help_heading = "Off-CPU time")]
-    pub(crate) max_block: Option<Duration>,
-    /// Record only the off-CPU time of threads of programs, not of kernel threads.
-    #[arg(long, requires = "off_cpu_time", conflicts_with = "kernel_threads", help_heading = "Off-CPU time")]
-    pub(crate) user_threads: bool,
-    /// Record only the off-CPU time of kernel threads.
-    #[arg(long, requires = "off_cpu_time", help_heading = "Off-CPU time")]
-    pub(crate) kernel_threads: bool,
-    /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default without --locks.
-    #[arg(long, help_heading = "Kernel locks")]
-    pub(crate) contended_only: bool,
-    /// Choose how to probe the functions that acquire and release kernel locks.
+    /// Record how long these tasks are off-CPU. Without a value all tasks, for any reason, with their stacks and the stacks of their wakers; locks
+    /// are then recorded only with --locks [default: auto].
     #[arg(
         long,
         value_enum,
-        value_name = "WAY",
-        default_value = "auto",
-        conflicts_with = "contended_only",
-        help_heading = "Kernel locks"
+        value_name = "TASKS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        help_heading = "Off-CPU time"
     )]
-    pub(crate) kernel_probes: KernelProbes,
-    /// Choose how to record the calls of pthread functions.
-    #[arg(long, value_enum, value_name = "WAY", default_value = "auto", help_heading = "Pthread calls")]
-    pub(crate) pthread_probes: PthreadProbes,
+    pub(crate) off_cpu: Option<Sched>,
+    /// Record only off-CPU times of at least this length: 10us, 1ms.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) min_block: Option<Duration>,
+    /// Record only off-CPU times of at most this length.
+    #[arg(long, value_name = "TIME", value_parser = positive, requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) max_block: Option<Duration>,
+    /// Record only the off-CPU time of threads of programs, or of kernel threads.
+    #[arg(long, value_enum, value_name = "SPACE", requires = "off_cpu", help_heading = "Off-CPU time")]
+    pub(crate) threads: Option<Threads>,
+    /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default without --locks.
+    #[arg(long, help_heading = "Kernel locks")]
+    pub(crate) contended_only: bool,
+    /// Choose how calls of the kernel's lock functions are recorded, or of pthread functions, or both: kprobe,uprobe.
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', help_heading = "Kernel locks")]
+    pub(crate) probes: Vec<Probe>,
     /// Let a thread of COMMAND wait while its process's memory for events is full, instead of losing events.
     ///
     /// After 5 s in which klock makes room for nothing, as if it were killed, events are lost and counted until it does.
@@ -172,7 +165,7 @@ pub(crate) struct Record {
     #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
     pub(crate) lock: Vec<LockChoice>,
     /// Record only waits of at least this length: 100us, 2ms. Holds, pthread calls and waits for locks of Rust and Go are not recorded then.
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "kernel_probes", help_heading = "Filters")]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
     /// Record only tasks of these names, of up to 15 bytes as in the kernel.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new(), help_heading = "Filters")]
@@ -223,9 +216,8 @@ pub(crate) struct Demo {
     /// Write demo.parquet and demo.svg into this directory.
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
-    /// As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
     /// Run the workload for this time.
     #[arg(short, long, value_name = "TIME", value_parser = positive, default_value = "2s")]
     pub(crate) duration: Duration,

@@ -5,7 +5,11 @@ use std::{path::PathBuf, str::FromStr as _, time::Duration};
 use analyze::rollup::Label;
 use clap::Args as ClapArgs;
 
-use super::{common::Filters, duration::positive};
+use super::{
+    Force,
+    common::{Filters, Traces},
+    duration::positive,
+};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -20,9 +24,8 @@ Examples:
   klock rollup -o rollups --label version=2.1 --label region=eu web-*.parquet
   klock rollup -o rollups --period 10s --keys 200")]
 pub(crate) struct Rollup {
-    /// Traces to roll up: files, or directories of them.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) traces: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     /// Write the tables below this directory, which is made if need be.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: PathBuf,
@@ -38,9 +41,8 @@ pub(crate) struct Rollup {
     /// Label the traces, to tell groups of machines apart. May be given several times.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = Label::from_str)]
     pub(crate) labels: Vec<Label>,
-    /// As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
     #[command(flatten)]
     pub(crate) filters: Filters,
 }

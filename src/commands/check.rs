@@ -4,7 +4,7 @@ use std::{fmt::Display, io::Write};
 
 use trace_format::text::printable;
 
-use crate::{exit::Exit, files, output, terminal, wrap::wrap};
+use crate::{exit::Exit, files, output, terminal};
 
 pub(super) fn run() -> anyhow::Result<Exit> {
     let check = record::check(&files::options(false));
@@ -52,9 +52,9 @@ fn row(label: impl Display, value: impl Display, out: &mut dyn Write) -> std::io
     writeln!(out, "  {label:<28} {}", wrapped(&value.to_string(), 31))
 }
 
-/// Breaks a text where the terminal ends, with this indentation of all lines but the first.
+/// Breaks a text where the terminal ends, with this indentation of all lines.
 fn wrapped(text: &str, indent: usize) -> String {
     let Some(size) = terminal::current().size else { return text.to_owned() };
-    let width = size.columns.saturating_sub(indent).max(20);
-    wrap(text, width, 0).replace('\n', &format!("\n{:indent$}", ""))
+    let line = format!("{:indent$}{text}", "");
+    terminal::wrapped(&line, size.columns.max(indent + 20), indent).split_off(indent)
 }

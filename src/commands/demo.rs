@@ -59,7 +59,7 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
 
 /// Returns the rules for the picture of the demo, which replaces that of an earlier one.
 fn picture_options(args: &args::Demo) -> OutputOptions {
-    OutputOptions { replace: true, ..files::options(args.force) }
+    OutputOptions { replace: true, ..files::options(args.force.force) }
 }
 
 fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
     let command = [program.into_os_string(), time.into()];
     let options = Options {
         output: trace.to_owned(),
-        files: OutputOptions { keep_old: true, replace: false, ..files::options(args.force) },
+        files: OutputOptions { keep_old: true, replace: false, ..files::options(args.force.force) },
         target: Target::Command(command.into()),
         command_line: std::env::args().collect(),
         ..Options::default()

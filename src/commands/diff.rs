@@ -17,8 +17,8 @@ use crate::{args, exit::Exit, output, progress::Reading};
 pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let metric = args.table.rows.sort.as_deref().map_or(Ok(Metric::default()), str::parse)?;
     table::check_columns(&args.table, &diff::columns(metric))?;
-    let args::Table { rows, allow_loss, .. } = &args.table;
-    let (filter, allow_loss) = (filter(&rows.filters)?, *allow_loss);
+    let args::Table { rows, loss } = &args.table;
+    let (filter, allow_loss) = (filter(&rows.filters)?, loss.allow_loss);
     let limit = out::limit(rows);
     let options =
         Options { by: args.by, metric, limit: table::computed_limit(&args.table, limit), filter, allow_loss };

@@ -16,7 +16,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
     let options = Options {
         format: args.format,
         filter: filter(&args.filters)?,
-        allow_loss: args.allow_loss,
+        allow_loss: args.loss.allow_loss,
         of: own.of.unwrap_or_default(),
         unit: own.unit.unwrap_or_default(),
         limit: own.limit,
@@ -28,14 +28,14 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         stacks: own.stacks,
         threads: own.threads,
         max_wait_ns: own.max_wait.map_or(i64::MAX, ns),
-        states: own.state.clone(),
+        states: args.states.state.clone(),
     };
-    let file_options = files::options(args.force);
+    let file_options = files::options(args.file.force.force);
     let histograms = own.hist.as_deref().map(|path| files::create(path, &file_options)).transpose()?;
-    let mut reading = args.output.is_some().then(|| Reading::start(&traces));
+    let mut reading = args.file.path(None).is_some().then(|| Reading::start(&traces));
     let mut written = export::Written::default();
     let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
-    out::stream(args.output.as_deref(), args.force, binary, |out| {
+    out::stream(args.file.path(None), args.file.force.force, binary, |out| {
         written = export::write(&traces, &options, out)?;
         // The line of the progress must be gone when the file is reported.
         drop(reading.take());

@@ -4,30 +4,40 @@ use std::time::Duration;
 
 use analyze::Filter;
 
-use crate::args::Filters;
+use crate::args::{Filters, Window};
 
 pub(super) fn filter(args: &Filters) -> anyhow::Result<Filter> {
-    check_window(args.from, args.to)?;
+    let Window { from, to } = args.window;
+    check_window(args.window)?;
     // Every word parses; whether such a lock or task exists depends on the trace.
     let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
-    let Ok(task) = args.task.as_deref().map(str::parse).transpose();
+    let (task, comms) = match args.task.as_slice() {
+        [one] => (Some(one), Vec::new()),
+        names => (None, names.to_vec()),
+    };
+    if let Some(id) = comms.iter().find(|name| name.parse::<u32>().is_ok()) {
+        anyhow::bail!(
+            "cannot select task {id} among others: give one thread or process id, or several names"
+        );
+    }
+    let Ok(task) = task.map(|task| task.parse()).transpose();
     Ok(Filter {
         lock,
         kinds: args.kind.clone(),
         include_idle: args.idle,
         purposes: args.purpose.clone(),
         task,
-        comms: args.comm.clone(),
+        comms,
         symbol: args.symbol.clone(),
         mode: args.mode,
         min_wait_ns: args.min_wait.map(ns),
-        from_ns: args.from.map(ns),
-        to_ns: args.to.map(ns),
+        from_ns: from.map(ns),
+        to_ns: to.map(ns),
     })
 }
 
 /// Refuses a window that ends before it begins.
-pub(super) fn check_window(from: Option<Duration>, to: Option<Duration>) -> anyhow::Result<()> {
+pub(super) fn check_window(Window { from, to }: Window) -> anyhow::Result<()> {
     let (begin, end) = (from.unwrap_or_default(), to.unwrap_or(Duration::MAX));
     anyhow::ensure!(
         begin < end,

@@ -6,7 +6,7 @@ use super::traces;
 use crate::{args, exit::Exit, output};
 
 pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
-    let traces = traces::open(&args.traces)?;
+    let traces = traces::open(&args.traces.traces)?;
     let all = traces.iter().map(info::info).collect::<Result<Vec<_>, _>>()?;
     output::to_stdout(|out| {
         for (at, info) in all.iter().enumerate() {

@@ -23,7 +23,7 @@ pub(super) fn run(args: &args::Intervals, what: RowKind) -> anyhow::Result<Exit>
     let fields = intervals::chosen_fields(what, several, &args.columns, sort.as_deref(), style)?;
     let (filter, columns) = (filter(&args.filters)?, args.columns.clone());
     let options = Options { what, filter, having: args.having.clone(), limit, sort, columns };
-    let mut reading = args.output.output.is_some().then(|| Reading::start(&traces));
+    let mut reading = args.output.file.path(None).is_some().then(|| Reading::start(&traces));
     let mut written = Written::default();
     let warning = intervals::warning(&traces);
     out::warn(&args.output, warning.clone());

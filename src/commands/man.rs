@@ -23,7 +23,7 @@ pub(super) fn run(args: &args::Man) -> anyhow::Result<Exit> {
         for command in with_subcommands(&klock) {
             let path = directory.join(format!("{}.1", name_of(command)));
             let page = page(command)?;
-            files::write(&path, &files::options(args.force), |out| Ok(out.write_all(&page)?))?;
+            files::write(&path, &files::options(args.force.force), |out| Ok(out.write_all(&page)?))?;
         }
         return Ok(Exit::Done);
     }

@@ -11,7 +11,7 @@ use crate::{args, exit::Exit, output, progress::Reading};
 pub(super) fn run(args: &args::Order) -> anyhow::Result<Exit> {
     let columns = order::columns(args.by, false);
     // Orders are facts: no loss is too much for them.
-    let rows = args::Table { rows: args.rows.clone(), allow_loss: true };
+    let rows = args::Table { rows: args.rows.clone(), loss: args::Loss { allow_loss: true } };
     table::check_columns(&rows, &columns)?;
     let limit = out::limit(&args.rows);
     let options = Options {

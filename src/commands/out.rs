@@ -23,7 +23,7 @@ pub(super) const NO_ROW: &str = "nothing to show: no row was asked for (-n 0)";
 
 /// Returns the style of text at the destination.
 pub(super) fn style(args: &Output) -> TextStyle {
-    if args.output.is_some() {
+    if args.file.path(None).is_some() {
         TextStyle { full: args.full, notes: Notes::None, ..TextStyle::default() }
     } else {
         output::style(args.full, args.notes)
@@ -49,7 +49,7 @@ pub(super) fn write(
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let binary = args.format.is_binary().then_some(&args.format as &dyn Display);
-    stream(args.output.as_deref(), args.force, binary, write)
+    stream(args.file.path(None), args.file.force.force, binary, write)
 }
 
 /// Writes the notes of text to stderr where the text has the rows alone.

@@ -11,17 +11,19 @@ use anyhow::bail;
 use trace_format::Trace;
 
 use super::filters::{check_window, ns};
-use crate::{args, exit::Exit, files, output, progress::Reading};
+use crate::{
+    args::{self, Window},
+    exit::Exit,
+    files, output,
+    progress::Reading,
+};
 
 pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     let path = args.output();
-    let is_png = is_png(path)?;
-    check_window(args.from, args.to)?;
-    let file = match path == Path::new("-") {
-        true => None,
-        false => Some(files::create(path, &files::options(args.force))?),
-    };
-    let trace = trace_format::open(&args.trace)?;
+    let is_png = path.map_or(Ok(false), is_png)?;
+    check_window(args.window)?;
+    let file = path.map(|path| files::create(path, &files::options(args.file.force.force))).transpose()?;
+    let trace = trace_format::open(&args.trace.trace)?;
     let options = plot::Options { width: args.width, theme: args.theme, ..plot::Options::default() };
     let reading = Reading::start(std::slice::from_ref(&trace));
     let svg = svg(&trace, args, &options)?;
@@ -47,13 +49,14 @@ fn is_png(path: &Path) -> anyhow::Result<bool> {
 fn svg(trace: &Trace, args: &args::Plot, options: &plot::Options) -> anyhow::Result<String> {
     // Every word parses; whether such a lock exists depends on the trace.
     let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
-    let filter = Filter { lock, from_ns: args.from.map(ns), to_ns: args.to.map(ns), ..Filter::default() };
+    let Window { from, to } = args.window;
+    let filter = Filter { lock, from_ns: from.map(ns), to_ns: to.map(ns), ..Filter::default() };
     Ok(match (args.flame, &args.lock) {
         (Some(weight), _) => flame::flame(trace, weight, &filter, options)?,
         _ if args.blame => plot::blame_svg(&blame::blame(trace, &filter)?, options)?,
         (None, Some(lock)) => {
-            let is_window = args.from.is_some() || args.to.is_some();
-            let window = is_window.then(|| (args.from.map_or(0, ns), args.to.map_or(i64::MAX, ns)));
+            let is_window = from.is_some() || to.is_some();
+            let window = is_window.then(|| (from.map_or(0, ns), to.map_or(i64::MAX, ns)));
             draw(trace, lock, window, options)?
         }
         (None, None) => plot::overview_svg(&overview::overview(trace, &filter)?, options)?,

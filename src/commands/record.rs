@@ -14,7 +14,7 @@ use signal_hook::{
 use trace_format::{kernel_functions::kinds, output::OutputOptions};
 
 use crate::{
-    args::{self, KernelProbes, LockSource, PthreadProbes, Sched},
+    args::{self, LockSource, Probe, Sched, Threads},
     exit::Exit,
     files, output, recording,
 };
@@ -98,7 +98,7 @@ fn metrics_options(args: &args::Record) -> anyhow::Result<Option<metrics::Option
         path.display()
     );
     let args::Metrics { every, series, .. } = args.metrics;
-    Ok(Some(metrics::Options { path, every, series, force: args.force }))
+    Ok(Some(metrics::Options { path, every, series, force: args.force.force }))
 }
 
 /// Records with a progress line on the terminal, until Ctrl-C at the latest.
@@ -159,16 +159,12 @@ fn end_on_signals(stop: Stop) -> anyhow::Result<()> {
 fn options(args: &args::Record) -> Options {
     Options {
         output: args.output.clone(),
-        files: OutputOptions { mode: args.mode, keep_old: true, ..files::options(args.force) },
+        files: OutputOptions { mode: args.mode, keep_old: true, ..files::options(args.force.force) },
         target: target(args),
         locks: locks(&args.locks),
         sched: sched(args),
         kernel: depth(args),
-        pthread_method: match args.pthread_probes {
-            PthreadProbes::Auto => PthreadMethod::Auto,
-            PthreadProbes::Preload => PthreadMethod::Preload,
-            PthreadProbes::Uprobe => PthreadMethod::Uprobe,
-        },
+        pthread_method: pthread_method(&args.probes),
         lossless: args.lossless,
         filters: filters(args),
         duration: args.duration,
@@ -177,6 +173,16 @@ fn options(args: &args::Record) -> Options {
         unwind: args.unwind.unwrap_or_default(),
         kernel_addresses: args.kernel_addresses,
         command_line: std::env::args().collect(),
+    }
+}
+
+fn pthread_method(probes: &[Probe]) -> PthreadMethod {
+    if probes.contains(&Probe::Preload) {
+        PthreadMethod::Preload
+    } else if probes.contains(&Probe::Uprobe) {
+        PthreadMethod::Uprobe
+    } else {
+        PthreadMethod::Auto
     }
 }
 
@@ -209,8 +215,7 @@ fn locks(chosen: &[LockSource]) -> Option<LockSources> {
 
 /// Returns the off-CPU times to record.
 fn sched(args: &args::Record) -> SchedRows {
-    match args.sched {
-        _ if args.off_cpu => SchedRows::All,
+    match args.off_cpu {
         Some(Sched::All) => SchedRows::All,
         Some(Sched::Holders) => SchedRows::Holders,
         Some(Sched::None) => SchedRows::None,
@@ -220,11 +225,12 @@ fn sched(args: &args::Record) -> SchedRows {
 
 /// Returns the chosen detail of kernel locks, or `None` for the default of the chosen locks.
 fn depth(args: &args::Record) -> Option<KernelDepth> {
-    match args.kernel_probes {
-        _ if args.contended_only => Some(KernelDepth::Waits),
-        KernelProbes::Auto => None,
-        KernelProbes::Fentry => Some(KernelDepth::Holds(ProbePreference::Fentry)),
-        KernelProbes::Kprobe => Some(KernelDepth::Holds(ProbePreference::Kprobe)),
+    let uses = |probe| args.probes.contains(&probe);
+    match args.contended_only {
+        true => Some(KernelDepth::Waits),
+        false if uses(Probe::Fentry) => Some(KernelDepth::Holds(ProbePreference::Fentry)),
+        false if uses(Probe::Kprobe) => Some(KernelDepth::Holds(ProbePreference::Kprobe)),
+        false => None,
     }
 }
 
@@ -237,11 +243,10 @@ fn filters(args: &args::Record) -> Filters {
         min_wait_ns: ns(args.min_wait),
         min_block_ns: ns(args.min_block),
         max_block_ns: args.max_block.map_or(u64::MAX, |time| ns(Some(time))),
-        threads: match (args.user_threads, args.kernel_threads) {
-            (true, _) => Some(ThreadSpace::User),
-            (_, true) => Some(ThreadSpace::Kernel),
-            _ => None,
-        },
+        threads: args.threads.map(|threads| match threads {
+            Threads::User => ThreadSpace::User,
+            Threads::Kernel => ThreadSpace::Kernel,
+        }),
         locks: args.lock.clone(),
         comms: args.comm.clone(),
         not_comms: args.exclude_comm.clone(),

@@ -9,16 +9,16 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
     let compose = &mut record::replay_backlog;
     #[cfg(not(feature = "record"))]
     let compose = {
-        let backlog = trace_format::paths::backlog_path(&args.trace);
+        let backlog = trace_format::paths::backlog_path(&args.trace.trace);
         anyhow::ensure!(
             std::fs::metadata(&backlog).map_or(0, |facts| facts.len()) == 0,
             "cannot recover {}: records wait in {}, and this klock is built without the recorder; use one that has it",
-            printable(&args.trace.to_string_lossy()),
+            printable(&args.trace.trace.to_string_lossy()),
             printable(&backlog.to_string_lossy()),
         );
         &mut trace_format::recover::without_backlog
     };
-    let recovered = trace_format::recover(&args.trace, &files::options(args.force), compose)?;
+    let recovered = trace_format::recover(&args.trace.trace, &files::options(args.force.force), compose)?;
     let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
     let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
     let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);
@@ -26,7 +26,7 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
         writeln!(
             out,
             "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {:.1} s or up to a second longer",
-            printable(&args.trace.to_string_lossy()),
+            printable(&args.trace.trace.to_string_lossy()),
             recovered.events,
             seconds(last_ns),
             seconds(clocks.1.monotonic_ns),

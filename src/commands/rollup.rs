@@ -19,8 +19,8 @@ pub(super) fn run(args: &args::Rollup) -> anyhow::Result<Exit> {
         labels: args.labels.clone(),
         filter: filter(&args.filters)?,
     };
-    let rules = OutputOptions { replace: true, ..files::options(args.force) };
-    for trace in traces::open(&args.traces)? {
+    let rules = OutputOptions { replace: true, ..files::options(args.force.force) };
+    for trace in traces::open(&args.traces.traces)? {
         let reading = Reading::start(std::slice::from_ref(&trace));
         let rollup = rollup::rollup(&trace, &options)?;
         drop(reading);

@@ -167,7 +167,7 @@ pub(super) fn offcpu(args: &args::OffCpu) -> anyhow::Result<Exit> {
     let by = args.by;
     run(&args.traces, &args.table, &offcpu::columns(by, 0, false), "off_cpu", |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        let states = args.state.clone();
+        let states = args.states.state.clone();
         offcpu::offcpu(traces, &offcpu::Options { by, states, sort, limit, filter, allow_loss })
     })
 }
@@ -191,7 +191,7 @@ fn run<T: Table>(
         sort: args.rows.sort.clone().unwrap_or_default(),
         limit: computed_limit(args, out::limit(&args.rows)),
         filter: filter(&args.rows.filters)?,
-        allow_loss: args.allow_loss,
+        allow_loss: args.loss.allow_loss,
     };
     let traces = traces::open(&traces.traces)?;
     let reading = Reading::start(&traces);

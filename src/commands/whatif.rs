@@ -38,7 +38,7 @@ pub(super) fn run(args: &args::WhatIf) -> anyhow::Result<Exit> {
         sort: rows.sort.clone().unwrap_or_default(),
         limit: table::computed_limit(&args.table, limit),
         filter,
-        allow_loss: args.table.allow_loss,
+        allow_loss: args.table.loss.allow_loss,
     };
     let traces = traces::open(&args.traces.traces)?;
     let reading = Reading::start(&traces);

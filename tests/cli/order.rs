@@ -183,7 +183,7 @@ fn filters_select_cycles_and_change_no_order() {
         &["--lock", "cache_lock"][..],
         &["--lock", "#1"],
         &["--task", "a"],
-        &["--comm", "b"],
+        &["--task", "b"],
         &["--kind", "pthread_mutex"],
     ] {
         let order = folder.klock(&[&["order"], filter].concat());

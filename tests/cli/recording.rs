@@ -173,19 +173,18 @@ fn options_that_nothing_would_follow_are_refused() {
     let folder = Folder::new();
     for (recorded, option, way) in [
         (&["--locks", "futex"][..], &["--contended-only"][..], "--locks kernel"),
-        (&["--locks", "pthread"], &["--kernel-probes", "kprobe"], "--locks kernel"),
+        (&["--locks", "pthread"], &["--probes", "kprobe"], "--locks kernel"),
         (&["--off-cpu"], &["--sample", "8"], "--locks kernel"),
         (&["--off-cpu"], &["--kind", "mutex"], "--locks kernel"),
         (&["--off-cpu"], &["--no-spin"], "--locks kernel"),
         (&["--off-cpu"], &["--min-wait", "1ms"], "--locks"),
         (&["--off-cpu"], &["--lock", "0xff00"], "--locks"),
-        (&["--locks", "futex"], &["--pthread-probes", "preload"], "--locks pthread"),
+        (&["--locks", "futex"], &["--probes", "preload"], "--locks pthread"),
         (&["--locks", "kernel"], &["--lossless"], "--locks pthread"),
         (&["--locks", "pthread"], &["--unwind", "dwarf"], "--locks futex"),
-        (&["--sched", "none"], &["--min-block", "1ms"], "--sched all"),
-        (&["--sched", "none"], &["--max-block", "1ms"], "--sched all"),
-        (&["--sched", "holders"], &["--user-threads"], "--off-cpu"),
-        (&["--sched", "holders"], &["--kernel-threads"], "--off-cpu"),
+        (&["--off-cpu=none"], &["--min-block", "1ms"], "--off-cpu=all"),
+        (&["--off-cpu=none"], &["--max-block", "1ms"], "--off-cpu=all"),
+        (&["--off-cpu=holders"], &["--threads", "user"], "--off-cpu"),
     ] {
         let record = [&["record"][..], recorded, option, &["--", "true"]].concat();
         let name = format!("cannot apply {}", option[0]);
@@ -219,7 +218,7 @@ fn an_invalid_filter_is_answered_with_the_valid_form() {
         ("--lock", "0xzz", "0xffff"),
         ("--sample", "0", "from 1 to"),
         ("--min-wait", "soon", "500ms"),
-        ("--kernel-probes", "uprobe", "kprobe"),
+        ("--probes", "dtrace", "kprobe"),
     ] {
         let outcome = folder.klock(&["record", "-a", option, value]);
         assert_eq!(outcome.code, Some(2), "{option} {value}: {}", outcome.stderr);
@@ -231,10 +230,10 @@ fn an_invalid_filter_is_answered_with_the_valid_form() {
 fn the_kind_of_kernel_probe_cannot_be_chosen_for_waits_alone() {
     let folder = Folder::new();
     for waits in [&["--contended-only"][..], &["--min-wait", "1ms"]] {
-        let outcome = folder.klock(&[&["record", "-a", "--kernel-probes", "kprobe"], waits].concat());
+        let outcome = folder.klock(&[&["record", "-a", "--probes", "kprobe"], waits].concat());
         assert_eq!(outcome.code, Some(2));
         assert!(
-            outcome.stderr.contains("--kernel-probes") && outcome.stderr.contains(waits[0]),
+            outcome.stderr.contains("--probes") && outcome.stderr.contains(waits[0]),
             "{}",
             outcome.stderr
         );
@@ -297,8 +296,8 @@ fn as_nobody(folder: &Folder, args: &[&str]) -> Outcome {
 #[test]
 fn a_running_process_cannot_record_itself() {
     let folder = Folder::new();
-    let record = ["record", "-p", "1", "--pthread-probes", "preload"];
-    folder.klock(&record).fails(2, &["klock starts", "--pthread-probes"]);
+    let record = ["record", "-p", "1", "--probes", "preload"];
+    folder.klock(&record).fails(2, &["klock starts", "--probes"]);
     assert_eq!(folder.klock(&["record", "-p", "1", "--lossless"]).code, Some(2));
 }
 
@@ -311,7 +310,7 @@ fn a_program_that_loads_no_library_is_refused_if_nothing_else_is_possible() {
     assert!(gcc.expect("gcc is installed").success());
     let program = program.to_str().unwrap();
     as_nobody(&folder, &["record", "--", program]).fails(3, &["static", "linked statically", "sudo"]);
-    let preload = ["record", "--pthread-probes", "preload", "--", program];
+    let preload = ["record", "--probes", "preload", "--", program];
     folder.klock(&preload).fails(3, &["static", "linked statically", "--locks futex"]);
     assert!(!folder.path("trace.parquet").exists());
 }

@@ -276,14 +276,14 @@ fn all_tables_have_the_same_filters() {
         for filter in [
             &["--lock", "cache_lock"][..],
             &["--lock", "#0", "--kind", "pthread_mutex", "--mode", "exclusive"],
-            &["--comm", "a,b", "--task", "10", "--symbol", "work"],
+            &["--task", "a,b", "--symbol", "work"],
             &["--from", "100us", "--to", "1s", "--min-wait", "0"],
         ] {
             outcome(filter).succeeds();
         }
         for (filter, code) in [
             (&["--symbol", "nosuch"][..], 1),
-            (&["--comm", "nobody"], 1),
+            (&["--task", "nobody"], 1),
             (&["--mode", "shared"], 1),
             (&["--mode", "sideways"], 2),
         ] {

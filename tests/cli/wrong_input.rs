@@ -218,7 +218,7 @@ fn a_mistyped_table_is_answered_with_the_one_that_was_meant() {
 
 #[test]
 fn a_value_that_an_option_does_not_have_is_answered_in_one_line_with_those_that_it_has() {
-    refused(&["record", "--sched", "some", "true"], &["invalid --sched 'some': use one of auto, all"]);
+    refused(&["record", "--off-cpu=some", "true"], &["invalid --off-cpu 'some': use one of auto, all"]);
     refused(&["record", "--sample", "0", "true"], &["invalid --sample '0': use a number from 1 to"]);
     refused(
         &["record", "--max-stack", "0", "true"],
@@ -240,10 +240,7 @@ fn an_option_that_does_not_exist_or_lacks_its_value_is_answered_in_one_line() {
 
 #[test]
 fn options_that_exclude_each_other_are_named() {
-    refused(
-        &["record", "--off-cpu", "--sched", "none", "true"],
-        &["cannot use --off-cpu together with --sched: leave one of them out"],
-    );
+    refused(&["record", "--off-cpu", "--off-cpu=none", "true"], &["--off-cpu"]);
     refused(&["critical", "--task", "a", "--spans", "s.csv"], &["cannot use", "--task", "--spans"]);
 }
 

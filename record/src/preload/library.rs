@@ -48,7 +48,7 @@ fn listed(refusals: &[Refusal]) -> String {
 
 fn next_step() -> &'static str {
     if directory::is_root() {
-        "make /var/lib writable for root alone, on a file system without noexec, or use --pthread-probes uprobe"
+        "make /var/lib writable for root alone, on a file system without noexec, or use --probes uprobe"
     } else {
         "set XDG_CACHE_HOME to a directory below which only you can write, on a file system without noexec"
     }

@@ -53,7 +53,7 @@ pub fn check(output: &OutputOptions) -> Check {
 /// Describes, for people, how the off-CPU time of a command's threads is recorded by default.
 fn sched(facts: &HostFacts, has_plan: bool) -> String {
     if has_plan {
-        return "of its threads, by a BPF program; with stacks and wakers on request (--sched all)"
+        return "of its threads, by a BPF program; with stacks and wakers on request (--off-cpu=all)"
             .to_owned();
     }
     match switches::check(facts.perf_event_paranoid) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use record::{LockSources, SchedRows, Unwind};
 
-use crate::args::{KernelProbes, PthreadProbes, Record};
+use crate::args::{Probe, Record};
 
 /// Checks that each option applies to something that is recorded.
 pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows) -> anyhow::Result<()> {
@@ -22,23 +22,39 @@ pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows
     let any = (locks != LockSources::NONE, "locks", "--locks");
     let unwound = locks.futex || locks.rust || locks.go || all_off_cpu;
     let unwound = (unwound, "futexes, locks of Rust and Go, and off-CPU times", "--locks futex");
-    let off_cpu = (sched != SchedRows::None, "off-CPU times", "--sched all");
+    let off_cpu = (sched != SchedRows::None, "off-CPU times", "--off-cpu=all");
     let threads = (all_off_cpu, "the off-CPU times of all tasks", "--off-cpu");
+    let uses = |probe| args.probes.contains(&probe);
+    for (one, other) in [(Probe::Fentry, Probe::Kprobe), (Probe::Preload, Probe::Uprobe)] {
+        if uses(one) && uses(other) {
+            bail!(
+                "cannot use two of --probes for the same calls: give one of fentry and kprobe, and one of preload and uprobe"
+            );
+        }
+    }
+    for (is_given, option) in
+        [(args.contended_only, "--contended-only"), (is_set(args.min_wait), "--min-wait")]
+    {
+        if is_given && (uses(Probe::Fentry) || uses(Probe::Kprobe)) {
+            bail!(
+                "cannot use --probes fentry or kprobe together with {option}: it records waits alone; leave one of them out"
+            );
+        }
+    }
     for (is_given, option, (is_recorded, what, way)) in [
         (args.contended_only, "--contended-only", kernel),
-        (args.kernel_probes != KernelProbes::Auto, "--kernel-probes", kernel),
+        (uses(Probe::Fentry) || uses(Probe::Kprobe), "--probes", kernel),
         (!args.kind.is_empty(), "--kind", kernel_alone),
         (args.no_spin, "--no-spin", kernel_alone),
         (args.sample > 1, "--sample", kernel_alone),
-        (args.pthread_probes != PthreadProbes::Auto, "--pthread-probes", pthread),
+        (uses(Probe::Preload) || uses(Probe::Uprobe), "--probes", pthread),
         (args.lossless, "--lossless", pthread),
         (is_set(args.min_wait), "--min-wait", any),
         (!args.lock.is_empty(), "--lock", any),
         (matches!(args.unwind, Some(Unwind::Dwarf(_))), "--unwind dwarf", unwound),
         (is_set(args.min_block), "--min-block", off_cpu),
         (is_set(args.max_block), "--max-block", off_cpu),
-        (args.user_threads, "--user-threads", threads),
-        (args.kernel_threads, "--kernel-threads", threads),
+        (args.threads.is_some(), "--threads", threads),
     ] {
         if is_given && !is_recorded {
             bail!(

@@ -18,7 +18,7 @@ pub enum PlanError {
     #[error("cannot read the kernel's BTF ({KERNEL_BTF}); use a kernel built with CONFIG_DEBUG_INFO_BTF")]
     NoBtf,
     #[error(
-        "cannot tell kernel threads apart: the kernel's BTF has no task_struct.flags; leave --user-threads and --kernel-threads out"
+        "cannot tell kernel threads apart: the kernel's BTF has no task_struct.flags; leave --threads out"
     )]
     NoTaskFlags,
     #[error(

@@ -250,7 +250,7 @@ fn warnings(facts: &HostFacts, kernel_locks: bool, fentry: bool) -> Vec<String> 
     if fentry && facts.preemptible != Some(false) {
         warnings.push(
             "this kernel may preempt a task inside a program on fentry or fexit, and then skips the program for all other \
-             tasks of that CPU: acquisitions are lost, and counted as recursion misses; --kernel-probes kprobe loses none",
+             tasks of that CPU: acquisitions are lost, and counted as recursion misses; --probes kprobe loses none",
         );
     }
     warnings.into_iter().map(str::to_owned).collect()

@@ -3,7 +3,7 @@ begun=$(now)
 klock check > check
 dmesg | wc -l > lines
 for attempt in $(seq $attempts); do
-    klock record --locks kernel,futex --kernel-probes $way -f -o t.parquet -- sh -c "
+    klock record --locks kernel,futex --probes $way -f -o t.parquet -- sh -c "
         for operation in lseek fchmod getdents console futex; do known_kernel $WORK \$operation $threads $calls; done" > known 2> record
     echo $? > record.status
     echo $attempt > attempts

@@ -8,7 +8,7 @@ measure() {
         case $recorder in
         offcputime) offcputime -p $pid > offcputime 2> offcputime.log & theirs=$!; attached $theirs ;;
         klock) klock record -p $pid --off-cpu -f -o t.parquet > record 2>&1 & ours=$!; attached $ours ;;
-        plain) klock record -p $pid --sched holders --locks futex -f -o t.parquet > record 2>&1 & ours=$!; attached $ours ;;
+        plain) klock record -p $pid --off-cpu=holders --locks futex -f -o t.parquet > record 2>&1 & ours=$!; attached $ours ;;
         esac
     done
     echo >&3

@@ -4,7 +4,7 @@ slice=0
 while [ $(now) -lt $end ] || [ $slice -lt $least ]; do
     case $((slice % 3)) in
     0) how='--locks kernel,futex' ;;
-    1) how='--locks kernel --kernel-probes kprobe' ;;
+    1) how='--locks kernel --probes kprobe' ;;
     2) how=$waits ;;
     esac
     klock record -a $how -d ${length}s -f -o $WORK/t.parquet > record.$slice 2>&1 &
