@@ -31,8 +31,11 @@ mod plot;
 mod record;
 #[cfg(feature = "analyze")]
 mod rollup;
+mod shared;
 #[cfg(feature = "analyze")]
 mod whatif;
+
+use self::shared::{Force, OneTrace};
 
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Demo;
@@ -229,22 +232,6 @@ pub(crate) struct Recover {
     pub(crate) trace: OneTrace,
     #[command(flatten)]
     pub(crate) force: Force,
-}
-
-/// The trace of a command that takes one.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct OneTrace {
-    /// The trace.
-    #[arg(value_name = "TRACE", default_value = "trace.parquet")]
-    pub(crate) trace: PathBuf,
-}
-
-/// Whether to write over files, and where others could do harm.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(crate) struct Force {
-    /// Replace existing files. As root, write also where other users can rename files.
-    #[arg(short, long)]
-    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

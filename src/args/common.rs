@@ -14,7 +14,7 @@ use analyze::{
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode, TaskState};
 
-use super::{Force, duration::duration};
+use super::{duration::duration, shared::Force};
 
 /// Arguments of commands that show rows.
 #[derive(Clone, Debug, ClapArgs)]

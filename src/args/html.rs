@@ -6,9 +6,9 @@ use analyze::page::INTERVALS;
 use clap::Args as ClapArgs;
 
 use super::{
-    OneTrace,
     common::{Loss, OutputFile},
     duration::duration,
+    shared::OneTrace,
 };
 
 #[derive(Debug, ClapArgs)]

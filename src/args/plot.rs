@@ -9,8 +9,8 @@ use analyze::{
 use clap::Args as ClapArgs;
 
 use super::{
-    OneTrace,
     common::{OutputFile, Traces, Window},
+    shared::OneTrace,
 };
 
 #[derive(Debug, ClapArgs)]

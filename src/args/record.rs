@@ -7,8 +7,8 @@ use record::{LockChoice, Unwind};
 use trace_format::LockKind;
 
 use super::{
-    Force,
     duration::{duration, positive},
+    shared::Force,
 };
 
 /// The locks to record.

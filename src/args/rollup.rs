@@ -6,9 +6,9 @@ use analyze::rollup::Label;
 use clap::Args as ClapArgs;
 
 use super::{
-    Force,
     common::{Filters, Traces},
     duration::positive,
+    shared::Force,
 };
 
 #[derive(Debug, ClapArgs)]
