@@ -2,12 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr as _, time::Duration};
 
-use analyze::export::{
-    Format,
-    folded::{Of, Unit},
-    offwaketime::Space,
-    perf_lock::Aggregate,
-};
+use analyze::export::{Aggregate, Format, Of, Space, Unit};
 use clap::{ArgMatches, Args as ClapArgs, parser::ValueSource};
 
 use super::{

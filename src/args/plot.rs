@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use analyze::{
-    export::folded::Of,
+    export::Of,
     plot::{DEFAULT_WIDTH, Theme, WIDTHS},
 };
 use clap::Args as ClapArgs;

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use analyze::export::{self, Format, Options, mklockstat::PERIOD_NS};
+use analyze::export::{self, Format, Options, PERIOD_NS};
 
 use super::{
     filters::{filter, ns},

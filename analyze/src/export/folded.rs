@@ -11,14 +11,13 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
 use super::{
-    Options,
     charges::{Charges, Payee},
     locktrace,
+    options::{Of, Options, Unit},
     run::Exporter,
     stacks::{Stacks, is_kernel},
 };
 use crate::{
-    choices::choices,
     error::AnalyzeError,
     input::Input,
     input::names::{self, Names, UNKNOWN, printable},
@@ -28,31 +27,6 @@ use crate::{
 
 #[cfg(test)]
 mod tests;
-
-choices! {
-    /// The weight of a stack.
-    Of, "weight" {
-        /// Time that threads waited, by the stack of the wait.
-        #[default]
-        Wait = "wait",
-        /// Time that locks were held, by the stack of the acquisition.
-        Hold = "hold",
-        /// Time that other threads waited for a hold, by the stack of its acquisition.
-        WaitCaused = "wait_caused",
-        /// Time that threads waited, by the stacks of the wait and of the hold that was charged.
-        Combined = "combined",
-        /// Acquisitions, by their stack.
-        Count = "count",
-        /// Time that threads slept in waits, by the stack of the wait.
-        Blocked = "blocked",
-        /// Time in futex calls that was not sleep, by the stack of the call.
-        Sys = "sys",
-        /// Calls that wake others, by their stack.
-        Wakes = "wakes",
-        /// Abandoned waits, attempts that found a lock taken, and failed wake-ups, by their stack.
-        Errors = "errors",
-    }
-}
 
 impl Of {
     /// Whether weights are numbers of things, not times.
@@ -77,17 +51,6 @@ impl Of {
             Self::Sys => locktrace::sys_ns(event),
             _ => 0,
         }
-    }
-}
-
-choices! {
-    /// The unit of weights.
-    Unit, "unit" {
-        /// Microseconds.
-        #[default]
-        Us = "us",
-        /// Nanoseconds.
-        Ns = "ns",
     }
 }
 

@@ -32,9 +32,6 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The default length of a period, as in the original, in ns.
-pub const PERIOD_NS: i64 = 50_000_000;
-
 /// Names of monitoring threads, which the original leaves out.
 const MONITORS: [&str; 3] = ["collect", "collectl", "tcplife-bpfcc"];
 

@@ -13,9 +13,11 @@ use std::{collections::BTreeMap, io::Write};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use super::{Options, run::Exporter};
+use super::{
+    options::{Grammar, Options, Space},
+    run::Exporter,
+};
 use crate::{
-    choices::choices,
     error::AnalyzeError,
     input::Input,
     input::trust::Trust,
@@ -27,28 +29,6 @@ mod line;
 mod tests;
 
 use line::{Lines, Side};
-
-choices! {
-    /// The version of the format.
-    Grammar, "grammar" {
-        /// The first version (2016): an empty element between the two stacks of a side.
-        #[default]
-        Seed = "seed",
-        /// The version of bcc 0.30: no empty elements, and words for lost stacks.
-        Modern = "modern",
-    }
-}
-
-choices! {
-    /// User space or kernel space.
-    Space, "space" {
-        /// User space.
-        #[default]
-        User = "user",
-        /// The kernel.
-        Kernel = "kernel",
-    }
-}
 
 /// Adds up off-CPU times and writes lines.
 pub(super) struct OffWakeTime<'a> {

@@ -9,9 +9,11 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, Mode, TaskId};
 
-use super::{Options, run::Exporter};
+use super::{
+    options::{Aggregate, Options},
+    run::Exporter,
+};
 use crate::{
-    choices::choices,
     error::AnalyzeError,
     input::Input,
     input::filter::Filter,
@@ -23,21 +25,6 @@ use crate::{
 
 #[cfg(test)]
 mod tests;
-
-choices! {
-    /// The subject of a row.
-    Aggregate, "aggregation" {
-        /// A caller and a type of lock.
-        #[default]
-        Caller = "caller",
-        /// A waiting thread (`perf lock contention -t`).
-        Task = "task",
-        /// A lock (`-l`).
-        Lock = "lock",
-        /// A thread that owned the lock when others began to wait (`-o`).
-        Owner = "owner",
-    }
-}
 
 /// The columns of perf's numbers, with their widths.
 const COLUMNS: [(&str, usize); 4] =

@@ -100,8 +100,8 @@ fn trace_of(name: impl Fn(usize) -> String) -> TestTrace {
 fn exported(test: &TestTrace, format: Format) -> Vec<u8> {
     let filter = Filter { include_idle: true, ..Filter::default() };
     let mut options = Options { format, filter, allow_loss: true, ..Options::default() };
-    options.of = super::folded::Of::Combined;
-    options.unit = super::folded::Unit::Ns;
+    options.of = super::Of::Combined;
+    options.unit = super::Unit::Ns;
     let mut out = Vec::new();
     let written =
         write(from_ref(&test.trace), &options, &mut out).unwrap_or_else(|error| panic!("{format}: {error}"));

@@ -9,10 +9,7 @@ use inferno::flamegraph::{
 use trace_format::Trace;
 
 use super::draw::{Options, Theme, fonts};
-use crate::{
-    AnalyzeError, Filter,
-    export::{self, folded},
-};
+use crate::{AnalyzeError, Filter, export};
 
 /// Draws the flame graph of a trace.
 ///
@@ -21,7 +18,7 @@ use crate::{
 /// As [`export::write`]; also if there are no stacks with this weight.
 pub fn flame(
     trace: &Trace,
-    weight: folded::Of,
+    weight: export::Of,
     filter: &Filter,
     options: &Options,
 ) -> Result<String, AnalyzeError> {
@@ -30,7 +27,7 @@ pub fn flame(
         filter: filter.clone(),
         allow_loss: true,
         of: weight,
-        unit: folded::Unit::Ns,
+        unit: export::Unit::Ns,
         ..export::Options::default()
     };
     let mut lines = Vec::new();
@@ -51,17 +48,17 @@ pub fn flame(
     })
 }
 
-fn look(weight: folded::Of, options: &Options) -> flamegraph::Options<'static> {
+fn look(weight: export::Of, options: &Options) -> flamegraph::Options<'static> {
     let title = match weight {
-        folded::Of::Wait => "Waits by stack",
-        folded::Of::Hold => "Holds by stack",
-        folded::Of::WaitCaused => "Waits of others, by the stack of the hold",
-        folded::Of::Combined => "Waits by stack, and the stack of the hold above",
-        folded::Of::Count => "Acquisitions by stack",
-        folded::Of::Blocked => "Sleep in waits by stack",
-        folded::Of::Sys => "Time in futex calls that was not sleep, by stack",
-        folded::Of::Wakes => "Wake calls by stack",
-        folded::Of::Errors => "Failed calls by stack",
+        export::Of::Wait => "Waits by stack",
+        export::Of::Hold => "Holds by stack",
+        export::Of::WaitCaused => "Waits of others, by the stack of the hold",
+        export::Of::Combined => "Waits by stack, and the stack of the hold above",
+        export::Of::Count => "Acquisitions by stack",
+        export::Of::Blocked => "Sleep in waits by stack",
+        export::Of::Sys => "Time in futex calls that was not sleep, by stack",
+        export::Of::Wakes => "Wake calls by stack",
+        export::Of::Errors => "Failed calls by stack",
     };
     let mut look = flamegraph::Options::default();
     look.title = title.to_owned();
@@ -87,19 +84,19 @@ mod tests {
     #[test]
     fn the_width_of_a_flame_graph_is_the_sum_of_the_stacks_of_the_export() {
         for (name, weight) in [
-            ("shop", folded::Of::Hold),
-            ("demo", folded::Of::Wait),
-            ("kernel", folded::Of::Wait),
-            ("redis", folded::Of::WaitCaused),
-            ("memcached", folded::Of::Combined),
-            ("threads_64", folded::Of::Wait),
+            ("shop", export::Of::Hold),
+            ("demo", export::Of::Wait),
+            ("kernel", export::Of::Wait),
+            ("redis", export::Of::WaitCaused),
+            ("memcached", export::Of::Combined),
+            ("threads_64", export::Of::Wait),
         ] {
             let trace = committed(name);
             let picture = flame(&trace, weight, &Filter::default(), &Options::default()).unwrap();
             let request = export::Options {
                 format: export::Format::Folded,
                 of: weight,
-                unit: folded::Unit::Ns,
+                unit: export::Unit::Ns,
                 ..export::Options::default()
             };
             let lines = text_of(|out| export::write(std::slice::from_ref(&trace), &request, out).map(|_| ()));

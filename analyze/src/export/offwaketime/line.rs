@@ -9,7 +9,7 @@
 
 use trace_format::{Frame, TaskId};
 
-use super::{Grammar, Options, Space};
+use crate::export::options::{Grammar, Options, Space};
 use crate::input::names::{Names, printable};
 
 /// The text for an unknown function or name.

@@ -1,7 +1,7 @@
 //! Exports of several traces: formats that can hold them add them up, the others say why not.
 
 use super::{Format, Options, write};
-use crate::{export::folded, testing};
+use crate::testing;
 
 const TEXT: &str = "
     source kernel_contended kinds=rwsem holds=no
@@ -14,7 +14,7 @@ const TEXT: &str = "
 /// Exports two traces of two machines.
 fn exported(format: Format) -> Result<(String, u64), String> {
     let (one, two) = (testing::trace_of_host("one", TEXT), testing::trace_of_host("two", TEXT));
-    let options = Options { format, unit: folded::Unit::Ns, ..Options::default() };
+    let options = Options { format, unit: super::super::Unit::Ns, ..Options::default() };
     let mut out = Vec::new();
     let written = write(&[one.trace, two.trace], &options, &mut out).map_err(|error| error.to_string())?;
     Ok((String::from_utf8_lossy(&out).into_owned(), written.items))

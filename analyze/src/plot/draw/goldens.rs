@@ -14,8 +14,7 @@ use super::{
     *,
 };
 use crate::{
-    AnalyzeError, Filter,
-    export::folded,
+    AnalyzeError, Filter, export,
     plot::{
         blame::{Blame, blame},
         flame::flame,
@@ -38,10 +37,10 @@ pub(super) const KINDS: [(Kind, bool); 7] = [
     (Kind::Locks, true),
     (Kind::Lock, true),
     (Kind::Blame, true),
-    (Kind::Flame(folded::Of::Wait), true),
-    (Kind::Flame(folded::Of::Hold), false),
-    (Kind::Flame(folded::Of::WaitCaused), false),
-    (Kind::Flame(folded::Of::Combined), false),
+    (Kind::Flame(export::Of::Wait), true),
+    (Kind::Flame(export::Of::Hold), false),
+    (Kind::Flame(export::Of::WaitCaused), false),
+    (Kind::Flame(export::Of::Combined), false),
 ];
 
 /// The number of events of the longest trace.
@@ -52,7 +51,7 @@ pub(super) enum Kind {
     Locks,
     Lock,
     Blame,
-    Flame(folded::Of),
+    Flame(export::Of),
 }
 
 impl std::fmt::Display for Kind {

@@ -7,8 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    AnalyzeError, Filter,
-    export::folded,
+    AnalyzeError, Filter, export,
     plot::{
         blame::blame,
         flame::flame,
@@ -126,7 +125,7 @@ fn a_picture_becomes_a_png_of_its_size() {
 #[test]
 fn a_flame_graph_of_a_committed_trace_is_drawn_as_expected() {
     expect_of("shop", "shop_flame.svg", |trace, options| {
-        flame(trace, folded::Of::Wait, &Filter::default(), options)
+        flame(trace, export::Of::Wait, &Filter::default(), options)
     });
 }
 
