@@ -78,7 +78,7 @@ impl Seen {
 
     fn selects(&self, task: TaskId, mode: Mode, wait_ns: Option<i64>) -> bool {
         let of_task = match &self.filter.task {
-            Some(selector) => *selector == crate::input::locks::TaskSelector::Number(tid(task)),
+            Some(selector) => *selector == crate::input::filter::TaskSelector::Number(tid(task)),
             None => true,
         };
         of_task

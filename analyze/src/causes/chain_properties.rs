@@ -7,9 +7,10 @@ use trace_format::{Event, LockId, TaskId};
 
 use super::{
     Pass,
+    counted::CountedWaits,
     model::{self, Chained, Root},
     properties::{around_loss, end_of, info, off_cpu, with_off_cpu},
-    tests::{All, name},
+    tests::name,
 };
 use crate::{
     engine::{
@@ -90,7 +91,7 @@ impl Sink for Rooted {
 fn run_into<R: Sink>(events: &[Event], end_ns: i64, is_covered: bool, receiver: R) -> R {
     let (info, locks) = (info(is_covered), context().1);
     let rules = Rules::new(&info, &locks).with_points(vec![0, 0, 1], Vec::new());
-    let mut pass = Pass::new(&info, &locks, rules, receiver, All);
+    let mut pass = Pass::new(&info, &locks, rules, receiver, CountedWaits::all());
     events.iter().for_each(|event| pass.push(event));
     pass.finish(end_ns).0
 }

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use trace_format::LockId;
 
-use super::{
-    Pass,
-    tests::{All, name},
-};
+use super::{Pass, counted::CountedWaits, tests::name};
 use crate::{
     engine::Rules,
     items::{Caused, Item, Needs, Sink},
@@ -48,7 +45,7 @@ impl Sink for Found {
 fn run(text: &str, end_ns: i64) -> (Parts, Found) {
     let parts = Parts::parse(text);
     let rules = Rules::new(&parts.info, &parts.locks);
-    let mut pass = Pass::new(&parts.info, &parts.locks, rules, Found::default(), All);
+    let mut pass = Pass::new(&parts.info, &parts.locks, rules, Found::default(), CountedWaits::all());
     parts.events.iter().for_each(|event| pass.push(event));
     let (found, _) = pass.finish(end_ns);
     (parts, found)

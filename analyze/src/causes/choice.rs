@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
+    counted::{Chosen, CountedWaits},
     pass::{Finished, Pass, PassStats},
-    queues::WaitChoice,
 };
 use crate::{
     error::AnalyzeError,
@@ -18,7 +18,7 @@ use crate::{
         selection::Selection,
         trust::{Trust, TrustCounter},
     },
-    items::{Columns, Hold, Item, Sink, Wait},
+    items::{Columns, Item, Sink, Wait},
 };
 
 /// The outcome of the readings of a trace.
@@ -43,11 +43,9 @@ pub(crate) fn of_waits<R: Sink>(
 ) -> Result<Followed<R>, AnalyzeError> {
     let selection = &input.selection;
     if selection.is_known_at_begin() {
-        let choice = AtBegin { selection, trust: TrustCounter::default(), has_changed: false };
-        let (finished, outcome) = read(input, receiver(), choice)?;
-        let AtBegin { trust, has_changed, .. } = finished.choice;
-        if !has_changed && finished.stats.late_rows == 0 {
-            let trust = input.trust(trust, &outcome, allow_loss)?;
+        let (finished, outcome) = read(input, receiver(), CountedWaits::at_begin(selection))?;
+        if !finished.counted.has_changed && finished.stats.late_rows == 0 {
+            let trust = input.trust(finished.counted.trust, &outcome, allow_loss)?;
             return Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome });
         }
     }
@@ -60,89 +58,28 @@ pub(crate) fn of_waits<R: Sink>(
     let outcome = input.run(&mut choosing)?;
     let Choosing { chosen, trust, .. } = choosing;
     let trust = input.trust(trust, &outcome, allow_loss)?;
-    let (finished, _) = read(input, receiver(), Counted { chosen, selection, next: 0 })?;
+    let (finished, _) = read(input, receiver(), CountedWaits::chosen(selection, chosen))?;
     Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome })
 }
 
 /// Reads a trace and sends the causes of all waits for the selected locks to `receiver`.
 pub(crate) fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, PassStats), AnalyzeError> {
-    let (finished, _) = read(input, receiver, OfLocks(&input.selection))?;
+    let (finished, _) = read(input, receiver, CountedWaits::of_locks(&input.selection))?;
     Ok((finished.receiver, finished.stats))
 }
 
 /// Follows all rows of a trace. The outcome is that of the selected locks.
-fn read<R: Sink, C: WaitChoice>(
-    input: &Input<'_>,
+fn read<'a, R: Sink>(
+    input: &'a Input<'_>,
     receiver: R,
-    choice: C,
-) -> Result<(Finished<R, C>, ReadOutcome), AnalyzeError> {
+    counted: CountedWaits<'a>,
+) -> Result<(Finished<'a, R>, ReadOutcome), AnalyzeError> {
     let columns = receiver.needs().columns.max(Columns::Causes);
-    let mut pass = Pass::new(input.trace.info(), input.names.locks(), input.rules(), receiver, choice);
+    let mut pass = Pass::new(input.trace.info(), input.names.locks(), input.rules(), receiver, counted);
     let outcome = input.rows(columns, |row| pass.push(row))?;
     let mut finished = pass.end(outcome.end_ns);
     let (counts, deadlocks) = (finished.counts, std::mem::take(&mut finished.deadlocks));
     Ok((finished, ReadOutcome { counts, deadlocks, ..outcome }))
-}
-
-/// Chooses waits by what is known at their begin. If all of that still holds at their ends, no other reading is needed.
-struct AtBegin<'a> {
-    selection: &'a Selection,
-    trust: TrustCounter,
-    /// Whether the selection of a wait differs between its begin and its end.
-    has_changed: bool,
-}
-
-impl WaitChoice for AtBegin<'_> {
-    fn is_of(&self, lock: LockId) -> bool {
-        self.selection.selects_lock(lock.0)
-    }
-
-    fn begins(&mut self, wait: &Wait) -> bool {
-        self.is_of(wait.lock) && self.selection.selects_wait(wait)
-    }
-
-    fn inferred(&mut self, wait: &Wait) -> bool {
-        self.begins(wait)
-    }
-
-    fn ended(&mut self, wait: &Wait, counted: Option<bool>) {
-        let is_selected = self.begins(wait);
-        if is_selected {
-            self.trust.wait(wait);
-        }
-        self.has_changed |= counted.is_some_and(|counted| counted != is_selected) && wait.wait_ns > 0;
-    }
-
-    fn hold(&mut self, hold: &Hold) {
-        if self.is_of(hold.lock) {
-            self.trust.hold(hold);
-        }
-    }
-}
-
-/// The chosen ones of the waits for the selected locks, in the order of their begin: one bit each.
-#[derive(Debug, Default)]
-struct Chosen {
-    bits: Vec<u64>,
-    waits: usize,
-}
-
-impl Chosen {
-    fn push(&mut self) -> usize {
-        if self.waits.is_multiple_of(64) {
-            self.bits.push(0);
-        }
-        self.waits += 1;
-        self.waits - 1
-    }
-
-    fn choose(&mut self, wait: usize) {
-        self.bits[wait / 64] |= 1 << (wait % 64);
-    }
-
-    fn has(&self, wait: usize) -> bool {
-        self.bits.get(wait / 64).is_some_and(|bits| bits >> (wait % 64) & 1 == 1)
-    }
 }
 
 /// The first reading.
@@ -182,39 +119,5 @@ impl Choosing<'_> {
             self.trust.wait(wait);
             number.into_iter().for_each(|number| self.chosen.choose(number));
         }
-    }
-}
-
-/// The waits that the first reading chose.
-struct Counted<'a> {
-    chosen: Chosen,
-    selection: &'a Selection,
-    next: usize,
-}
-
-impl WaitChoice for Counted<'_> {
-    fn begins(&mut self, wait: &Wait) -> bool {
-        if !self.selection.selects_lock(wait.lock.0) {
-            return false;
-        }
-        self.next += 1;
-        self.chosen.has(self.next - 1)
-    }
-
-    fn inferred(&mut self, wait: &Wait) -> bool {
-        self.selection.selects_lock(wait.lock.0) && self.selection.selects_wait(wait)
-    }
-}
-
-/// All waits for the selected locks.
-struct OfLocks<'a>(&'a Selection);
-
-impl WaitChoice for OfLocks<'_> {
-    fn begins(&mut self, wait: &Wait) -> bool {
-        self.0.selects_lock(wait.lock.0)
-    }
-
-    fn inferred(&mut self, wait: &Wait) -> bool {
-        self.0.selects_lock(wait.lock.0)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trace_format::{Event, EventKind, EventRow, LockId, LockRow, RunInfo, run_info::Covers};
 
-use super::queues::{Queues, WaitChoice};
+use super::{counted::CountedWaits, queues::Queues};
 use crate::{
     engine::{Counts, Engine, Rules, deadlock::Deadlock},
     items::{Item, Sink},
@@ -20,9 +20,9 @@ pub(crate) struct PassStats {
 }
 
 /// The outcome of a pass.
-pub(super) struct Finished<R, C> {
+pub(super) struct Finished<'a, R> {
     pub(super) receiver: R,
-    pub(super) choice: C,
+    pub(super) counted: CountedWaits<'a>,
     pub(super) stats: PassStats,
     /// The counts and the deadlocks of the selected locks.
     pub(super) counts: Counts,
@@ -30,24 +30,30 @@ pub(super) struct Finished<R, C> {
 }
 
 /// Follows the payers of all waits.
-pub(crate) struct Pass<R, C> {
+pub(super) struct Pass<'a, R> {
     /// The selected locks, and all others. Locks are independent, and the counts of the selected ones are those of the trust block.
     engines: [Engine; 2],
-    queues: Queues<R, C>,
+    queues: Queues<'a, R>,
     /// Locks with waits that had rows in the nanosecond of the clock.
     touched: Vec<LockId>,
     late_rows: u64,
 }
 
-impl<R: Sink, C: WaitChoice> Pass<R, C> {
+impl<'a, R: Sink> Pass<'a, R> {
     /// Returns a pass over a trace with this footer and these locks.
-    pub(crate) fn new(info: &RunInfo, locks: &[LockRow], rules: Rules, receiver: R, choice: C) -> Self {
+    pub(super) fn new(
+        info: &RunInfo,
+        locks: &[LockRow],
+        rules: Rules,
+        receiver: R,
+        counted: CountedWaits<'a>,
+    ) -> Self {
         let is_idle = locks.iter().map(|lock| lock.kind.is_idle()).collect();
         let is_covered = info.covers() != Covers::None;
         let rules = Arc::new(rules);
         Self {
             engines: [Engine::new(Arc::clone(&rules)), Engine::new(rules)],
-            queues: Queues::new(receiver, choice, is_idle, is_covered),
+            queues: Queues::new(receiver, counted, is_idle, is_covered),
             touched: Vec::new(),
             late_rows: 0,
         }
@@ -55,7 +61,7 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
 
     /// Adds the next row of the trace.
     #[inline]
-    pub(crate) fn push(&mut self, row: &impl EventRow) {
+    pub(super) fn push(&mut self, row: &impl EventRow) {
         let (ts_ns, now_ns) = (row.ts_ns(), self.queues.now_ns);
         if ts_ns < now_ns {
             self.late_rows += 1;
@@ -83,7 +89,7 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
             self.queues.row(task, row);
         }
         let Some(lock) = row.lock() else { return };
-        let engine = &mut self.engines[usize::from(!self.queues.choice.is_of(lock))];
+        let engine = &mut self.engines[usize::from(!self.queues.counted.is_of(lock))];
         engine.push(row, &mut self.queues);
         if self.touched.last() != Some(&lock) && self.queues.has_waits(lock) {
             self.touched.push(lock);
@@ -91,7 +97,7 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
     }
 
     /// Ends the trace at `end_ns`.
-    pub(super) fn end(mut self, end_ns: i64) -> Finished<R, C> {
+    pub(super) fn end(mut self, end_ns: i64) -> Finished<'a, R> {
         self.advance(end_ns.max(self.queues.now_ns));
         self.queues.end();
         let [selected, others] = self.engines;
@@ -99,12 +105,13 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
         let counts = selected.finish(self.queues.now_ns, &mut self.queues);
         others.finish(self.queues.now_ns, &mut self.queues);
         let stats = PassStats { late_rows: self.late_rows, steps_cut: self.queues.tasks.steps_cut };
-        Finished { receiver: self.queues.receiver, choice: self.queues.choice, stats, counts, deadlocks }
+        let Queues { receiver, counted, .. } = self.queues;
+        Finished { receiver, counted, stats, counts, deadlocks }
     }
 
     /// Ends the trace at `end_ns`.
     #[cfg(test)]
-    pub(crate) fn finish(self, end_ns: i64) -> (R, PassStats) {
+    pub(super) fn finish(self, end_ns: i64) -> (R, PassStats) {
         let Finished { receiver, stats, .. } = self.end(end_ns);
         (receiver, stats)
     }
@@ -131,7 +138,7 @@ impl<R: Sink, C: WaitChoice> Pass<R, C> {
         let mut touched = std::mem::take(&mut self.touched);
         for lock in touched.drain(..) {
             if let Some(payers) =
-                self.engines[usize::from(!self.queues.choice.is_of(lock))].payers(lock, &mut self.queues)
+                self.engines[usize::from(!self.queues.counted.is_of(lock))].payers(lock, &mut self.queues)
             {
                 self.queues.place(lock, &payers);
             }

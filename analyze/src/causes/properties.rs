@@ -8,7 +8,7 @@ use trace_format::{
     run_info::{SCHED, Source},
 };
 
-use super::{Pass, model, model::States, tests::All};
+use super::{Pass, counted::CountedWaits, model, model::States};
 use crate::{
     engine::{
         Engine, Rules,
@@ -55,7 +55,7 @@ pub(super) fn info(is_covered: bool) -> RunInfo {
 fn run(events: &[Event], end_ns: i64, is_covered: bool) -> Found {
     let (info, locks) = (info(is_covered), context().1);
     let rules = Rules::new(&info, &locks).with_points(vec![0, 0, 1], Vec::new());
-    let mut pass = Pass::new(&info, &locks, rules, Found::default(), All);
+    let mut pass = Pass::new(&info, &locks, rules, Found::default(), CountedWaits::all());
     events.iter().for_each(|event| pass.push(event));
     pass.finish(end_ns).0
 }

@@ -8,12 +8,13 @@ use trace_format::{EventRow, LockId, TaskId};
 
 use super::{
     chains::{Chains, Changes},
+    counted::CountedWaits,
     numbers::Numbers,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
 use crate::{
     engine::LockPayers,
-    items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, Wait},
+    items::{Caused, Detail, Item, Needs, Payer, Sink, Wait},
 };
 
 mod links;
@@ -48,11 +49,11 @@ struct LockQueues {
 }
 
 /// The queues of all locks. It is the sink of the engine.
-pub(super) struct Queues<R, C> {
+pub(super) struct Queues<'a, R> {
     pub(super) tasks: Tasks,
     pub(super) receiver: R,
     /// Whether the time of a wait that begins counts.
-    pub(super) choice: C,
+    pub(super) counted: CountedWaits<'a>,
     /// Whether the lock is idle.
     is_idle: Vec<bool>,
     pub(super) now_ns: i64,
@@ -70,12 +71,12 @@ pub(super) struct Queues<R, C> {
     changes: Changes,
 }
 
-impl<R: Sink, C: WaitChoice> Queues<R, C> {
-    pub(super) fn new(receiver: R, choice: C, is_idle: Vec<bool>, is_covered: bool) -> Self {
+impl<'a, R: Sink> Queues<'a, R> {
+    pub(super) fn new(receiver: R, counted: CountedWaits<'a>, is_idle: Vec<bool>, is_covered: bool) -> Self {
         Self {
             tasks: Tasks::new(is_covered),
             receiver,
-            choice,
+            counted,
             is_idle,
             now_ns: i64::MIN,
             all: Vec::new(),
@@ -334,11 +335,7 @@ impl<R: Sink, C: WaitChoice> Queues<R, C> {
             Some(task) => {
                 let (from_ns, until_ns) = (since_ns, self.now_ns);
                 let step = Step { lock, payer, depth: 1, from_ns, until_ns, waits, all: waits };
-                if self.receiver.needs().direct {
-                    self.tasks.pay_direct(task, step, &mut self.receiver);
-                } else {
-                    self.tasks.pay(task, step, &mut self.receiver);
-                }
+                self.tasks.pay(task, step, self.receiver.needs().direct, &mut self.receiver);
             }
             None => {
                 let (ns, state, detail) = (ns.saturating_mul(waits), None, Detail::None);
@@ -350,32 +347,7 @@ impl<R: Sink, C: WaitChoice> Queues<R, C> {
     }
 }
 
-/// Chooses the waits whose time counts.
-pub(crate) trait WaitChoice {
-    /// Returns whether a lock is selected. Selected locks are counted apart from the others.
-    fn is_of(&self, lock: LockId) -> bool {
-        let _ = lock;
-        true
-    }
-
-    /// Returns whether the time of a wait that begins counts. Called once for each, in the order of the trace.
-    fn begins(&mut self, wait: &Wait) -> bool;
-
-    /// Returns whether the time of a wait counts of which only the end was seen.
-    fn inferred(&mut self, wait: &Wait) -> bool;
-
-    /// A wait ended whose time counted or not; `None` if its begin was not seen.
-    fn ended(&mut self, wait: &Wait, counted: Option<bool>) {
-        let _ = (wait, counted);
-    }
-
-    /// A hold ended.
-    fn hold(&mut self, hold: &Hold) {
-        let _ = hold;
-    }
-}
-
-impl<R: Sink, C: WaitChoice> Sink for Queues<R, C> {
+impl<R: Sink> Sink for Queues<'_, R> {
     #[inline]
     fn needs(&self) -> Needs {
         self.receiver.needs()
@@ -386,7 +358,7 @@ impl<R: Sink, C: WaitChoice> Sink for Queues<R, C> {
         match item {
             // Each of the two engines sends it, and the row of the loss was sent.
             Item::Lost { .. } => return,
-            Item::Hold(hold) => self.choice.hold(hold),
+            Item::Hold(hold) => self.counted.hold(hold),
             _ => {}
         }
         self.receiver.push(item);
@@ -398,9 +370,9 @@ impl<R: Sink, C: WaitChoice> Sink for Queues<R, C> {
     }
 }
 
-impl<R: Sink, C: WaitChoice> Queues<R, C> {
+impl<R: Sink> Queues<'_, R> {
     fn wait_begins(&mut self, wait: &Wait) {
-        let is_selected = self.choice.begins(wait);
+        let is_selected = self.counted.begins(wait);
         let is_idle = usize::try_from(wait.lock.0).ok().and_then(|at| self.is_idle.get(at)).copied();
         let task = self.tasks.index(wait.task);
         let open = OpenWait {
@@ -427,8 +399,7 @@ impl<R: Sink, C: WaitChoice> Queues<R, C> {
         let is_it =
             |open: &OpenWait| wait.start_seen && open.lock == wait.lock && open.start_ns == wait.start_ns;
         let Some(at) = waits.iter().position(is_it) else {
-            self.choice.ended(wait, None);
-            if self.choice.inferred(wait) && wait.wait_ns > 0 {
+            if self.counted.ended(wait, None) && wait.wait_ns > 0 {
                 let Wait { lock, wait_ns: ns, .. } = *wait;
                 let (payer, state, detail) = (Payer::Unknown, None, Detail::None);
                 let caused = Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns };
@@ -440,7 +411,7 @@ impl<R: Sink, C: WaitChoice> Queues<R, C> {
             return;
         };
         let open = waits.remove(at);
-        self.choice.ended(wait, Some(open.is_selected));
+        self.counted.ended(wait, Some(open.is_selected));
         self.changed_task(index);
         if let Some(queue) = open.queue {
             self.leave(queue, open.is_selected);

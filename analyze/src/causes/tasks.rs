@@ -40,9 +40,8 @@ pub(super) struct Task {
     /// The age of the last row; 0 without a row.
     age: u32,
     is_paying: bool,
-    steps: Vec<Step>,
-    /// The same without chains, if a sink needs both.
-    direct: Vec<Step>,
+    /// The waits that it pays for as the root of chains, if those are followed; and, if a sink needs both, as their payer.
+    steps: [Vec<Step>; 2],
     /// The wait that chains go through.
     pub(super) link: Link,
     /// Waits inside that wait whose time would otherwise count.
@@ -97,12 +96,9 @@ impl Task {
 
     /// Splits the steps by part and forgets them.
     fn settle(&mut self, parts: &[Part; 3], receiver: &mut impl Sink) {
-        settle(&self.steps, parts, |caused| receiver.push(Item::Caused(caused)));
-        self.steps.clear();
-        if !self.direct.is_empty() {
-            settle(&self.direct, parts, |caused| receiver.push(Item::Direct(caused)));
-            self.direct.clear();
-        }
+        let [steps, direct] = &mut self.steps;
+        settle(steps, parts, |caused| receiver.push(Item::Caused(caused)));
+        settle(direct, parts, |caused| receiver.push(Item::Direct(caused)));
     }
 
     fn waiting(&self) -> Option<(State, Detail)> {
@@ -142,30 +138,19 @@ impl Tasks {
         &mut self.all[index as usize]
     }
 
-    /// Adds the time during which a task paid for this number of waits, up to its next row.
-    pub(super) fn pay(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Sink) {
-        if self.paying(task).steps.len() == MAX_STEPS {
-            self.steps_cut += MAX_STEPS as u64;
-            self.settle_unknown(task, receiver);
-        }
-        self.all[task as usize].steps.push(step);
-    }
-
-    /// The same for time that is also followed through chains.
-    pub(super) fn pay_direct(&mut self, task: TaskIndex, step: Step, receiver: &mut impl Sink) {
-        if self.paying(task).direct.len() == MAX_STEPS {
-            self.settle_unknown(task, receiver);
-        }
-        self.all[task as usize].direct.push(step);
-    }
-
-    fn paying(&mut self, task: TaskIndex) -> &Task {
+    /// Adds the time during which a task paid for this number of waits, up to its next row. `is_direct`: for time that is also followed
+    /// through chains.
+    pub(super) fn pay(&mut self, task: TaskIndex, step: Step, is_direct: bool, receiver: &mut impl Sink) {
         let paying = &mut self.all[task as usize];
         if !paying.is_paying {
             paying.is_paying = true;
             self.paying.push(task);
         }
-        paying
+        if paying.steps[usize::from(is_direct)].len() == MAX_STEPS {
+            self.steps_cut += if is_direct { 0 } else { MAX_STEPS as u64 };
+            self.settle_unknown(task, receiver);
+        }
+        self.all[task as usize].steps[usize::from(is_direct)].push(step);
     }
 
     /// Settles the time since the last row of a task.
@@ -173,7 +158,7 @@ impl Tasks {
     pub(super) fn row(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut impl Sink) {
         let (age, is_covered) = (self.age, self.is_covered);
         let task = &mut self.all[task as usize];
-        if !task.steps.is_empty() || receiver.needs().direct && !task.direct.is_empty() {
+        if task.steps.iter().any(|steps| !steps.is_empty()) {
             let parts = match task.waiting() {
                 Some((state, detail)) => Part::whole(i64::MAX, state, detail),
                 None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
@@ -200,8 +185,8 @@ impl Tasks {
     }
 }
 
-/// Splits steps by part. Steps of one payer follow each other, so their times are added up before they leave.
-fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) {
+/// Splits steps by part, and forgets them. Steps of one payer follow each other, so their times are added up before they leave.
+fn settle(steps: &mut Vec<Step>, parts: &[Part; 3], mut send: impl FnMut(&Caused)) {
     let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
     for of_payer in steps.chunk_by(is_same) {
         let Step { lock, payer, depth, .. } = of_payer[0];
@@ -222,4 +207,5 @@ fn settle(steps: &[Step], parts: &[Part; 3], mut send: impl FnMut(&Caused)) {
             from_ns = from_ns.max(part.until_ns);
         }
     }
+    steps.clear();
 }

@@ -4,25 +4,12 @@ use std::collections::BTreeMap;
 
 use trace_format::LockId;
 
-use super::{Pass, PassStats, queues::WaitChoice};
+use super::{Pass, PassStats, counted::CountedWaits};
 use crate::{
     engine::Rules,
-    items::{Caused, Item, Payer, Sink, State, Wait},
+    items::{Caused, Item, Payer, Sink, State},
     testing::Parts,
 };
-
-/// Every wait counts.
-pub(super) struct All;
-
-impl WaitChoice for All {
-    fn begins(&mut self, _: &Wait) -> bool {
-        true
-    }
-
-    fn inferred(&mut self, _: &Wait) -> bool {
-        true
-    }
-}
 
 /// Time by payer and state.
 #[derive(Debug, Default)]
@@ -50,7 +37,7 @@ pub(super) fn name(payer: &Payer) -> String {
 fn run(text: &str, end_ns: i64) -> (Found, PassStats) {
     let parts = Parts::parse(text);
     let rules = Rules::new(&parts.info, &parts.locks);
-    let mut pass = Pass::new(&parts.info, &parts.locks, rules, Found::default(), All);
+    let mut pass = Pass::new(&parts.info, &parts.locks, rules, Found::default(), CountedWaits::all());
     parts.events.iter().for_each(|event| pass.push(event));
     pass.finish(end_ns)
 }

@@ -1,6 +1,16 @@
 //! The interval engine: pairs events into holds and waits, and charges waits to holds.
 //!
-//! Events enter in the order of the trace, in one pass; [`Hold`]s, [`Wait`]s and [`Share`]s leave into a [`Sink`] as they end.
+//! ```text
+//! 100 A acquire m       A holds m
+//! 130 B wait m          B waits: this wait begins in A's hold
+//! 150 C wait m          so does this one
+//! 200 A release m       hold of A: 100 ns, 2 waits begun, 70 + 50 ns of waiting caused
+//! 205 B acquire m       wait of B: 75 ns, 70 charged to A, 5 to the hand-off gap
+//! 240 B release m       hold of B: 35 ns, 0 waits begun, 35 ns of C's waiting caused
+//! 240 C acquire m       wait of C: 90 ns, 50 charged to A, 5 to the gap, 35 to B
+//! ```
+//!
+//! Events enter in the order of the trace, in one pass; items leave into a [`Sink`](crate::items::Sink) as intervals begin and end.
 //! State is kept for open holds and open waits only. The engine reads no file, sums nothing up and names nothing: tables, pictures
 //! and exports do that.
 //!
@@ -41,6 +51,5 @@ pub(crate) use charge::LockPayers;
 pub(crate) use counts::Counts;
 pub(crate) use pairing::Engine;
 pub(crate) use rules::Rules;
-pub(crate) use slots::Stride;
 
 pub(crate) use crate::items::{Charge, Hold, HoldState, Outcome, Share, Sink, TryFailure, Wait};

@@ -32,13 +32,13 @@ pub(crate) struct Engine {
 impl Engine {
     /// Returns an engine for a whole trace.
     pub(crate) fn new(rules: impl Into<Arc<Rules>>) -> Self {
-        Self::of_shard(rules, 1)
+        Self::of_shard(rules, 0)
     }
 
-    /// Returns an engine for the locks whose ids are equal modulo `shards`. It must see all losses.
-    pub(crate) fn of_shard(rules: impl Into<Arc<Rules>>, shards: usize) -> Self {
+    /// Returns an engine for the locks whose ids are equal in this many low bits. It must see all losses.
+    pub(crate) fn of_shard(rules: impl Into<Arc<Rules>>, shard_bits: u32) -> Self {
         let rules = rules.into();
-        let slots = Slots::new(rules.locks(), shards);
+        let slots = Slots::new(rules.locks(), shard_bits);
         let (states, free) = (Vec::new(), Vec::new());
         Self { rules, slots, states, free, last_loss_ns: None, counts: Counts::default() }
     }

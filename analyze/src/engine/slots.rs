@@ -8,8 +8,8 @@ use super::lock_state::Idle;
 /// The state of each lock, by id. Most locks are idle most of the time, so a slot is small.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// The locks of the trace that this engine sees: every `stride`th.
-    stride: Stride,
+    /// The engine sees the locks whose ids are equal in this many low bits.
+    shard_bits: u32,
     locks: u32,
     dense: Vec<Slot>,
     /// Locks that the side table does not have.
@@ -27,10 +27,9 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    pub(super) fn new(locks: usize, stride: usize) -> Self {
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let (stride, locks) = (Stride::of(small(stride).max(1)), small(locks));
-        Self { stride, locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
+    pub(super) fn new(locks: usize, shard_bits: u32) -> Self {
+        let locks = u32::try_from(locks).unwrap_or(u32::MAX);
+        Self { shard_bits, locks, dense: Vec::new(), others: FxHashMap::default(), age: 0 }
     }
 
     /// Sets the number of locks of the trace, which grows while it is recorded.
@@ -42,7 +41,7 @@ impl Slots {
     pub(super) fn of(&mut self, lock: LockId) -> &mut Slot {
         // Ids below 0 are larger than any number of locks.
         let (id, age) = (lock.0.cast_unsigned(), self.age);
-        let at = if id < self.locks { self.stride.quotient(id) as usize } else { usize::MAX };
+        let at = if id < self.locks { (id >> self.shard_bits) as usize } else { usize::MAX };
         if self.dense.get(at).is_some_and(|slot| slot.age == age) {
             return &mut self.dense[at];
         }
@@ -71,38 +70,6 @@ impl Slots {
         self.age = self.age.wrapping_add(1);
         if self.age == 0 {
             self.dense.clear();
-        }
-    }
-}
-
-/// A divisor of lock ids. Every event is divided by it, and a division takes as long as the rest of the lookup of its lock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stride {
-    /// A power of two.
-    Shift(u32),
-    /// Any other number.
-    By(u32),
-}
-
-impl Stride {
-    /// `by` must not be 0.
-    pub(crate) fn of(by: u32) -> Self {
-        if by.is_power_of_two() { Self::Shift(by.trailing_zeros()) } else { Self::By(by) }
-    }
-
-    #[inline]
-    fn quotient(self, id: u32) -> u32 {
-        match self {
-            Self::Shift(shift) => id >> shift,
-            Self::By(by) => id / by,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn remainder(self, id: u32) -> u32 {
-        match self {
-            Self::Shift(shift) => id & ((1 << shift) - 1),
-            Self::By(by) => id % by,
         }
     }
 }

@@ -3,7 +3,7 @@
 use trace_format::{LockId, LockKind, LockRow, Trace};
 
 use super::{
-    locks::{LockSelector, printed, resolve_lock},
+    filter::{LockSelector, printed, resolve_lock},
     names::Names,
     open::{busiest_locks, with_suggestions},
 };

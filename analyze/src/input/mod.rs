@@ -5,13 +5,10 @@
 //! ```
 //!
 //! An `Input` owns all of that for one trace. Inside of this module the files build on each other in the order `source`,
-//! `names`, `locks`, `filter`, `selection`, `reading`, `trust`, `loss`, `busiest`, `open`, `lookup`.
+//! `names`, `filter`, `selection`, `reading`, `trust`, `open`, `lookup`.
 
-mod busiest;
 pub mod filter;
-pub mod locks;
 pub mod lookup;
-mod loss;
 pub mod names;
 mod open;
 pub(crate) mod reading;
@@ -19,5 +16,4 @@ pub(crate) mod selection;
 pub(crate) mod source;
 pub mod trust;
 
-pub(crate) use open::Input;
-pub(crate) use reading::{ReadOutcome, readers};
+pub(crate) use reading::{Input, ReadOutcome, readers};

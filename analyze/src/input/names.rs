@@ -3,24 +3,23 @@
 //! The side tables enter, labels leave. Names come from the recorded programs and may contain any character, so every label goes
 //! through [`printable`] before it reaches a terminal.
 
-use std::{borrow::Cow, hash::Hash, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
-use rustc_hash::FxHashMap;
 pub(crate) use trace_format::text::is_unsafe;
 pub use trace_format::text::printable;
 use trace_format::{FormatError, LockId, LockKind, LockRow, Stack, StackId, TaskId, TaskRow, Trace};
 
-mod chain;
 mod frames;
 mod lock_functions;
+mod numbered;
 mod point;
 pub mod purposes;
 pub(crate) mod short;
 
-use chain::Chains;
 pub(crate) use frames::shown_frames;
+use numbered::Numbered;
 pub use point::Point;
-use point::Points;
+use point::{Points, chains};
 pub(crate) use point::{UNKNOWN, function, shorten};
 use purposes::Purposes;
 
@@ -30,16 +29,16 @@ pub struct Names {
     locks: Vec<LockRow>,
     tasks: Vec<TaskRow>,
     points: Points,
-    classes: Vec<Class>,
-    class_of: Vec<u32>,
+    /// By lock.
+    classes: Numbered<Class>,
     /// By lock id: whether it is a kernel lock.
     kernel: Vec<bool>,
-    comms: Vec<Option<String>>,
-    comm_of: Vec<u32>,
-    cgroups: Vec<Option<String>>,
-    cgroup_of: Vec<u32>,
-    /// Empty until `read_chains`.
-    chains: Chains,
+    /// By task.
+    comms: Numbered<Option<String>>,
+    /// By task.
+    cgroups: Numbered<Option<String>>,
+    /// The functions of stacks from the acquisition site outwards; empty until `read_chains`.
+    chains: Numbered<Vec<String>>,
     purposes: Arc<Purposes>,
     host: Option<String>,
 }
@@ -73,32 +72,23 @@ impl Names {
 
     fn new(locks: Vec<LockRow>, tasks: Vec<TaskRow>, points: Points) -> Self {
         let class = |lock: &LockRow| Class { kind: lock.kind, name: lock.name.clone() };
-        let (classes, class_of) = numbered(locks.iter().map(class));
-        let (comms, comm_of) = numbered(tasks.iter().map(|task| task.comm.clone()));
-        let (cgroups, cgroup_of) = numbered(tasks.iter().map(|task| task.cgroup.clone()));
-        let chains = Chains::default();
-        let (host, purposes) = (None, Arc::default());
-        let kernel = locks.iter().map(|lock| lock.kind.is_kernel()).collect();
         Self {
+            classes: Numbered::new(locks.iter().map(class)),
+            kernel: locks.iter().map(|lock| lock.kind.is_kernel()).collect(),
+            comms: Numbered::new(tasks.iter().map(|task| task.comm.clone())),
+            cgroups: Numbered::new(tasks.iter().map(|task| task.cgroup.clone())),
+            chains: Numbered::default(),
+            purposes: Arc::default(),
+            host: None,
             locks,
             tasks,
             points,
-            classes,
-            class_of,
-            kernel,
-            comms,
-            comm_of,
-            cgroups,
-            cgroup_of,
-            chains,
-            purposes,
-            host,
         }
     }
 
     /// Also keeps up to `frames` functions of each stack, from the acquisition site outwards.
     pub(super) fn read_chains(&mut self, trace: &Trace, frames: usize) -> Result<(), FormatError> {
-        self.chains = Chains::of(&trace.stacks()?, frames);
+        self.chains = chains(&trace.stacks()?, frames);
         Ok(())
     }
 
@@ -124,17 +114,17 @@ impl Names {
 
     /// Returns the site of an acquisition with this stack.
     pub fn point(&self, lock: LockId, stack: Option<StackId>) -> &Point {
-        self.points.point(self.point_number(lock, stack))
+        self.point_of_number(self.point_number(lock, stack))
     }
 
     /// Returns the number of stacks in the side table.
     pub(crate) fn stacks(&self) -> usize {
-        self.points_by_stack().0.len()
+        self.points.stacks()
     }
 
     /// Returns the acquisition sites by stack id: of kernel locks, and of user locks.
-    pub(super) fn points_by_stack(&self) -> (&[u32], &[u32]) {
-        (self.points.by_stack(true), self.points.by_stack(false))
+    pub(super) fn points_by_stack(&self) -> (Vec<u32>, Vec<u32>) {
+        (self.points.sites.by_stack(true), self.points.sites.by_stack(false))
     }
 
     /// Returns `#3 hot_mutex (pthread_mutex)`. A lock without a name has its address, and the site of its initialisation if known.
@@ -173,7 +163,7 @@ impl Names {
     }
 
     pub(crate) fn point_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
-        self.points.number(stack, self.is_kernel(lock))
+        self.points_number(self.is_kernel(lock), stack)
     }
 
     /// Returns whether the stack of an acquisition says that the call would not have waited. Stacks that do not have the called function
@@ -184,16 +174,17 @@ impl Names {
 
     /// Returns the number of a stack's site, for a kernel or a user lock.
     pub(crate) fn points_number(&self, kernel: bool, stack: Option<StackId>) -> u32 {
-        self.points.number(stack, kernel)
+        self.points.sites.of_stack(stack, kernel)
     }
 
+    /// Returns the site with a number of [`points_number`](Self::points_number).
     pub(crate) fn point_of_number(&self, number: u32) -> &Point {
-        self.points.point(number)
+        self.points.sites.known_value(number)
     }
 
     /// Returns the number of a stack's chain, if [`read_chains`](Self::read_chains) kept it.
     pub(crate) fn chain_number(&self, lock: LockId, stack: Option<StackId>) -> u32 {
-        self.chains.number(stack, self.is_kernel(lock))
+        self.chains.of_stack(stack, self.is_kernel(lock))
     }
 
     pub(crate) fn is_kernel(&self, lock: LockId) -> bool {
@@ -211,47 +202,32 @@ impl Names {
     }
 
     pub(crate) fn chain_of_number(&self, number: u32) -> &[String] {
-        self.chains.chain(number)
+        self.chains.value(number).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn cgroup_number(&self, task: TaskId) -> Option<u32> {
-        usize::try_from(task.0).ok().and_then(|at| self.cgroup_of.get(at)).copied()
+        self.cgroups.number(task.0)
     }
 
     pub(crate) fn cgroup_of_number(&self, number: u32) -> Option<&str> {
-        self.cgroups.get(number as usize)?.as_deref()
+        self.cgroups.value(number)?.as_deref()
     }
 
     pub(crate) fn class_number(&self, lock: LockId) -> Option<u32> {
-        usize::try_from(lock.0).ok().and_then(|at| self.class_of.get(at)).copied()
+        self.classes.number(lock.0)
     }
 
     pub(crate) fn class(&self, number: u32) -> Option<&Class> {
-        self.classes.get(number as usize)
+        self.classes.value(number)
     }
 
     pub(crate) fn comm_number(&self, task: TaskId) -> Option<u32> {
-        usize::try_from(task.0).ok().and_then(|at| self.comm_of.get(at)).copied()
+        self.comms.number(task.0)
     }
 
     pub(crate) fn comm_of_number(&self, number: u32) -> Option<&str> {
-        self.comms.get(number as usize)?.as_deref()
+        self.comms.value(number)?.as_deref()
     }
-}
-
-/// Returns the distinct values, and the number of each value among them.
-fn numbered<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) -> (Vec<T>, Vec<u32>) {
-    let mut distinct = Vec::new();
-    let mut known = FxHashMap::default();
-    let numbers = values.map(|value| {
-        *known.entry(value).or_insert_with_key(|value: &T| {
-            distinct.push(value.clone());
-            // Ids of a trace are 31 bits wide, so the number fits.
-            (distinct.len() - 1) as u32
-        })
-    });
-    let numbers = numbers.collect();
-    (distinct, numbers)
 }
 
 impl Class {

@@ -1,37 +1,20 @@
-//! One opened trace, ready to be read: its names, the selected part, the readers and the trust block.
-//!
-//! Traces and a filter enter. An [`Input`] leaves for each trace in which the filter finds something.
+//! Opens traces: traces and a filter enter, and an [`Input`] leaves for each trace in which the filter finds something. The trust block of
+//! what was read of it, and errors with the busiest locks as suggestions.
 
-use std::ops::ControlFlow;
-
-use trace_format::{Batch, BatchRow, Event, EventKind, LockId, TaskId, Trace, run_info::Covers};
+use rustc_hash::FxHashMap;
+use trace_format::{EventKind, LockId, TaskId, Trace, run_info::Covers};
 
 use super::{
-    busiest::WaitSums,
-    filter::Filter,
-    locks::{LockSelector, TaskSelector, resolve_lock, resolve_task},
-    loss,
+    filter::{Filter, LockSelector, TaskSelector, resolve_lock, resolve_task},
     names::{self, Names},
-    reading::{ReadOutcome, Reader, in_order, readers},
+    reading::{Input, ReadOutcome, readers},
     selection::Selection,
-    source::EventSource,
     trust::{self, Trust, TrustCounter},
 };
 use crate::{
-    engine::Rules,
     error::AnalyzeError,
-    items::{Columns, Sink},
+    items::{Columns, Item, Needs, Sink},
 };
-
-/// One opened trace and the part of it that is selected.
-pub(crate) struct Input<'a> {
-    pub(crate) trace: &'a Trace,
-    pub(crate) names: Names,
-    pub(crate) selection: Selection,
-    /// The name of the trace among several: see [`labels`].
-    pub(crate) label: String,
-    events: &'a dyn EventSource,
-}
 
 impl<'a> Input<'a> {
     /// Opens each trace in which the filter finds something. `frames` is as in [`open`](Self::open).
@@ -74,71 +57,6 @@ impl<'a> Input<'a> {
         Self::new(trace, trace, names, filter).map_err(|error| with_suggestions(error, trace))
     }
 
-    /// An input that reads `events` with the names of `trace`.
-    pub(crate) fn new(
-        trace: &'a Trace,
-        events: &'a dyn EventSource,
-        names: Names,
-        filter: &Filter,
-    ) -> Result<Self, AnalyzeError> {
-        let selection = Selection::of(trace, &names, filter)?;
-        Ok(Self { trace, names, selection, label: String::new(), events })
-    }
-
-    /// Returns the engine's rules for this trace: stacks with the same acquisition site count as one.
-    pub(crate) fn rules(&self) -> Rules {
-        let (kernel, user) = self.names.points_by_stack();
-        Rules::new(self.trace.info(), self.names.locks()).with_points(kernel.to_vec(), user.to_vec())
-    }
-
-    /// Calls `each` with every selected event, in the order of the file.
-    pub(crate) fn events(&self, mut each: impl FnMut(&Event)) -> Result<ReadOutcome, AnalyzeError> {
-        self.events_until(|event| {
-            each(event);
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// Calls `each` with every selected event, in the order of the file, until it breaks.
-    pub(crate) fn events_until(
-        &self,
-        each: impl FnMut(&Event) -> ControlFlow<()>,
-    ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().events(each)
-    }
-
-    /// Calls `each` with every event in the window, selected or not, in the order of the file.
-    pub(crate) fn rows(
-        &self,
-        columns: Columns,
-        each: impl FnMut(&BatchRow<'_>),
-    ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().rows(columns, each)
-    }
-
-    /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
-    pub(crate) fn batches(
-        &self,
-        columns: Columns,
-        each: impl FnMut(&Batch, usize),
-    ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().batches(columns, each)
-    }
-
-    /// Returns the number of row groups.
-    pub(crate) fn row_group_count(&self) -> usize {
-        self.events.row_groups()
-    }
-
-    /// Calls `each` with the index and all rows of each of these row groups, selected or not, until it breaks.
-    pub(crate) fn row_groups(
-        &self,
-        groups: impl Iterator<Item = usize> + Send,
-        each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
-    ) -> Result<(), AnalyzeError> {
-        self.reader().row_groups(groups, each)
-    }
-
     /// Returns the locks that a selector selects: one or more.
     ///
     /// # Errors
@@ -151,42 +69,6 @@ impl<'a> Input<'a> {
     /// Returns the tasks that a selector selects: one or more.
     pub(crate) fn tasks(&self, selector: &TaskSelector) -> Result<Vec<TaskId>, AnalyzeError> {
         resolve_task(&self.names, selector)
-    }
-
-    /// Sends the intervals of the selected locks into `sink`, in the order of the file.
-    pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().run(self.rules(), sink)
-    }
-
-    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, with the columns of causes and intervals, to `each`
-    /// until it breaks; both in the order of the file.
-    pub(crate) fn run_beside(
-        &self,
-        sink: &mut impl Sink,
-        each: impl FnMut(&Batch) -> ControlFlow<()>,
-    ) -> Result<ReadOutcome, AnalyzeError> {
-        self.reader().run_beside(self.rules(), sink, each)
-    }
-
-    /// Sends the intervals of the selected locks into `sink`, in the order of the file, until `to_ns` if it is given: later row groups
-    /// are not read.
-    pub(crate) fn run_until(
-        &self,
-        to_ns: Option<i64>,
-        sink: &mut impl Sink,
-    ) -> Result<ReadOutcome, AnalyzeError> {
-        let mut selection = self.selection.clone();
-        selection.window.to_ns = to_ns.or(selection.window.to_ns);
-        Reader { selection: &selection, ..self.reader() }.run(self.rules(), sink)
-    }
-
-    /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.
-    pub(crate) fn run_apart<S: Sink + Send>(
-        &self,
-        readers: usize,
-        sink: impl Fn() -> S,
-    ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
-        self.reader().run_apart(self.rules(), readers, sink)
     }
 
     /// Sends the intervals of every input into `readers` sinks of its own, and each sink to `add`, which returns what it counted for
@@ -231,16 +113,6 @@ impl<'a> Input<'a> {
         Ok(info.covers())
     }
 
-    /// Returns the latest time of any event, selected or not.
-    pub(crate) fn last_event_ns(&self) -> Result<i64, AnalyzeError> {
-        let mut last_ns = i64::MIN;
-        in_order::batches(self.events, &[], |_, batch| {
-            last_ns = batch.times().iter().copied().fold(last_ns, i64::max);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(last_ns)
-    }
-
     /// Returns what the numbers of a table of this input leave out.
     ///
     /// # Errors
@@ -259,7 +131,7 @@ impl<'a> Input<'a> {
         if trust.deadlocks.is_empty() && trust.waits_open_at_end > 0 && self.selection.is_of_some_locks() {
             trust.deadlocks = self.describe(&self.all_deadlocks()?);
         }
-        loss::check(self.trace, &trust, allow_loss)?;
+        trust::check(self.trace, &trust, allow_loss)?;
         Ok(trust)
     }
 
@@ -271,18 +143,12 @@ impl<'a> Input<'a> {
     /// Reads the trace again, all locks of it, for what is open at the end of the window.
     pub(crate) fn all_deadlocks(&self) -> Result<ReadOutcome, AnalyzeError> {
         let selection = self.selection.of_all_locks(self.trace, &self.names)?;
-        let reader = Reader { selection: &selection, ..self.reader() };
-        Ok(reader.run_apart(self.rules(), readers(), || ())?.1)
+        Ok(self.run_apart_selected(&selection, readers(), || ())?.1)
     }
 
     fn describe(&self, outcome: &ReadOutcome) -> Vec<String> {
         let sentence = |deadlock| trust::describe(deadlock, outcome.end_ns, &self.names);
         outcome.deadlocks.iter().map(sentence).collect()
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        let recorded_until_ns = self.trace.info().clocks_end.monotonic_ns;
-        Reader { events: self.events, selection: &self.selection, recorded_until_ns }
     }
 }
 
@@ -294,17 +160,6 @@ pub(super) fn with_suggestions(error: AnalyzeError, trace: &Trace) -> AnalyzeErr
         }
         error => error,
     }
-}
-
-/// Returns the labels of the busiest locks that the selector selects; of all but idle ones if there is none. Returns no labels if the
-/// trace cannot be read: the caller reports a more useful error.
-pub(super) fn busiest_locks(trace: &Trace, lock: Option<LockSelector>) -> Vec<String> {
-    let filter = Filter { lock, ..Filter::default() };
-    let labels = Input::open(trace, 0, &filter).and_then(|input| {
-        let (sinks, _) = input.run_apart(readers(), || WaitSums::new(&input.selection))?;
-        Ok(WaitSums::labels(sinks, &input.names))
-    });
-    labels.unwrap_or_default()
 }
 
 /// Returns a label for each trace: the host if hosts differ, otherwise the file name if names differ, otherwise the path.
@@ -324,4 +179,44 @@ fn labels(traces: &[&Trace]) -> Vec<String> {
     let hosts: Vec<String> = traces.iter().map(host).collect();
     let stems: Vec<String> = traces.iter().map(stem).collect();
     [hosts, stems].into_iter().find(are_distinct).unwrap_or_else(|| traces.iter().map(path).collect())
+}
+
+/// Locks that an error suggests.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// Returns the labels of the busiest locks that the selector selects, most waiting first: `#3 hot_mutex (pthread_mutex)`; of all but idle
+/// ones if there is none. Returns no labels if the trace cannot be read: the caller reports a more useful error.
+pub(super) fn busiest_locks(trace: &Trace, lock: Option<LockSelector>) -> Vec<String> {
+    let filter = Filter { lock, ..Filter::default() };
+    let labels = Input::open(trace, 0, &filter).and_then(|input| {
+        let sums = || WaitSums { selection: &input.selection, by_lock: FxHashMap::default() };
+        let (sinks, _) = input.run_apart(readers(), sums)?;
+        let label = |(lock, wait_ns)| (wait_ns, input.names.lock_label(lock), lock);
+        let mut sums: Vec<_> = sinks.into_iter().flat_map(|sink| sink.by_lock).map(label).collect();
+        sums.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (&a.1, a.2).cmp(&(&b.1, b.2))));
+        Ok(sums.into_iter().take(MAX_SUGGESTIONS).map(|(_, label, _)| label).collect())
+    });
+    labels.unwrap_or_default()
+}
+
+/// The waiting before credited holds by lock, in ns; `None` if it is not known of any of them.
+struct WaitSums<'a> {
+    selection: &'a Selection,
+    by_lock: FxHashMap<LockId, Option<i64>>,
+}
+
+impl Sink for WaitSums<'_> {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        if let Item::Hold(hold) = item
+            && self.selection.selects_hold(hold)
+            && hold.is_credited()
+        {
+            let sum = self.by_lock.entry(hold.lock).or_default();
+            *sum = hold.wait_ns.map_or(*sum, |ns| Some(sum.unwrap_or(0).saturating_add(ns)));
+        }
+    }
 }

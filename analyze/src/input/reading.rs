@@ -1,12 +1,12 @@
-//! Reads the selected events of a trace on all processors.
+//! An opened trace, and how it is read: on all processors, lock by lock, or in the order of the file.
 //!
 //! ```text
 //! row groups -> decoders -> rows by lock -> an engine and a sink per reader -> sinks, to be merged
 //! ```
 //!
-//! Locks are independent, so reader `i` of `n` has the locks whose id modulo `n` is `i`, and sees their events in the order of the
-//! file. The sums of the sinks therefore do not depend on the number of readers. A few batches are decoded ahead and no more, so
-//! memory does not grow with the trace. [`Reader::run`] uses one reader, for sinks that need all intervals in their order.
+//! Locks are independent, so reader `i` of `n`, a power of two, has the locks whose id modulo `n` is `i`, and sees their events in the
+//! order of the file. The sums of the sinks therefore do not depend on the number of readers. A few batches are decoded ahead and no more, so
+//! memory does not grow with the trace. [`Input::run`] uses one reader, for sinks that need all intervals in their order.
 
 use std::{
     num::NonZero,
@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use trace_format::{Batch, BatchRow, Event, EventRow as _, FormatError};
+use trace_format::{Batch, BatchRow, Event, EventRow as _, FormatError, Trace};
 
 use crate::{
     engine::{
@@ -23,13 +23,16 @@ use crate::{
         deadlock::{Deadlock, OpenLocks},
     },
     error::AnalyzeError,
-    input::{selection::Selection, source::EventSource},
+    input::{
+        filter::Filter,
+        names::Names,
+        selection::Selection,
+        source::{self, EventSource},
+    },
     items::{Columns, Sink},
 };
 
-mod by_group;
 mod decode;
-pub(crate) mod in_order;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -63,31 +66,61 @@ pub(crate) fn readers() -> usize {
     1 << processors.min(MAX_READERS).ilog2()
 }
 
-/// Reads the selected events of one trace.
-#[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
+/// One opened trace and the part of it that is selected.
+pub(crate) struct Input<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) names: Names,
+    pub(crate) selection: Selection,
+    /// The name of the trace among several: its host, file name or path.
+    pub(crate) label: String,
     pub(super) events: &'a dyn EventSource,
-    pub(super) selection: &'a Selection,
-    /// The end of the recording; 0 if unknown.
-    pub(super) recorded_until_ns: i64,
 }
 
-impl Reader<'_> {
-    /// Calls `each` with every selected event in the window, in the order of the file, until it breaks.
-    pub(super) fn events(
+impl<'a> Input<'a> {
+    /// An input that reads `events` with the names of `trace`.
+    pub(crate) fn new(
+        trace: &'a Trace,
+        events: &'a dyn EventSource,
+        names: Names,
+        filter: &Filter,
+    ) -> Result<Self, AnalyzeError> {
+        let selection = Selection::of(trace, &names, filter)?;
+        Ok(Self { trace, names, selection, label: String::new(), events })
+    }
+
+    /// Returns the engine's rules for this trace: stacks with the same acquisition site count as one.
+    pub(crate) fn rules(&self) -> Rules {
+        let (kernel, user) = self.names.points_by_stack();
+        Rules::new(self.trace.info(), self.names.locks()).with_points(kernel, user)
+    }
+
+    /// Calls `each` with every selected event, in the order of the file.
+    pub(crate) fn events(&self, mut each: impl FnMut(&Event)) -> Result<ReadOutcome, AnalyzeError> {
+        self.events_until(|event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, until `each` breaks.
+    pub(crate) fn events_until(
         &self,
         mut each: impl FnMut(&Event) -> ControlFlow<()>,
     ) -> Result<ReadOutcome, AnalyzeError> {
-        let mut stats = ReadStats::default();
-        stats.cut_short = self.in_window(|event| {
-            stats.add_event(event, self.selection);
-            if self.selection.selects_event(event) { each(event) } else { ControlFlow::Continue(()) }
+        let (mut stats, selection) = (ReadStats::default(), &self.selection);
+        source::for_each(self.events, |event| {
+            stats.cut_short = selection.window.ends_by(event.ts_ns);
+            if stats.cut_short {
+                return ControlFlow::Break(());
+            }
+            stats.add_event(event, selection);
+            if selection.selects_event(event) { each(event) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
+        Ok(self.outcome(stats))
     }
 
     /// Calls `each` with every event in the window, selected or not, in the order of the file.
-    pub(super) fn rows(
+    pub(crate) fn rows(
         &self,
         columns: Columns,
         mut each: impl FnMut(&BatchRow<'_>),
@@ -96,7 +129,7 @@ impl Reader<'_> {
     }
 
     /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
-    pub(super) fn batches(
+    pub(crate) fn batches(
         &self,
         columns: Columns,
         mut each: impl FnMut(&Batch, usize),
@@ -105,7 +138,7 @@ impl Reader<'_> {
             each(batch, used);
             if used < batch.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(ReadOutcome { end_ns: self.end_ns(&stats), stats, ..ReadOutcome::default() })
+        Ok(self.outcome(stats))
     }
 
     /// The same with the batches behind the window, until `each` breaks.
@@ -115,7 +148,7 @@ impl Reader<'_> {
         mut each: impl FnMut(&Batch, usize) -> ControlFlow<()>,
     ) -> Result<ReadStats, AnalyzeError> {
         let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
-        in_order::batches(self.events, columns.names(), |group, batch| {
+        source::batches(self.events, columns.names(), |group, batch| {
             if stats.cut_short {
                 return Ok(each(batch, 0));
             }
@@ -123,51 +156,71 @@ impl Reader<'_> {
             let used = end.unwrap_or(batch.len());
             stats.add_times(&batch.times()[..used]);
             losses.of(group, batch, used)?.iter().for_each(|(_, event)| stats.add_loss(event));
-            stats.merge_left_out(decode::left_out(batch, used, self.selection));
+            stats.merge_left_out(decode::left_out(batch, used, &self.selection));
             stats.cut_short = end.is_some();
             Ok(each(batch, used))
         })?;
         Ok(stats)
     }
 
-    /// Calls `each` with the index and all rows of each row group, selected or not, forward or backward, until it breaks.
-    pub(super) fn row_groups(
+    /// Returns the number of row groups.
+    pub(crate) fn row_group_count(&self) -> usize {
+        self.events.row_groups()
+    }
+
+    /// Calls `each` with the index and all rows of each of these row groups, selected or not, until it breaks.
+    pub(crate) fn row_groups(
         &self,
         groups: impl Iterator<Item = usize> + Send,
         each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
     ) -> Result<(), AnalyzeError> {
-        Ok(by_group::for_each(self.events, groups, each)?)
+        Ok(source::row_groups(self.events, groups, each)?)
     }
 
-    /// Calls `each` with every event until it breaks or the window ends. Returns whether the window ended.
-    fn in_window(&self, mut each: impl FnMut(&Event) -> ControlFlow<()>) -> Result<bool, AnalyzeError> {
-        let mut cut_short = false;
-        in_order::for_each(self.events, |event| {
-            cut_short = self.selection.window.ends_by(event.ts_ns);
-            if cut_short { ControlFlow::Break(()) } else { each(event) }
+    /// Returns the latest time of any event, selected or not.
+    pub(crate) fn last_event_ns(&self) -> Result<i64, AnalyzeError> {
+        let mut last_ns = i64::MIN;
+        source::batches(self.events, &[], |_, batch| {
+            last_ns = batch.times().iter().copied().fold(last_ns, i64::max);
+            Ok(ControlFlow::Continue(()))
         })?;
-        Ok(cut_short)
+        Ok(last_ns)
     }
 
-    /// Sends the intervals into `sink`, in the order of the file, until it has enough.
-    pub(super) fn run(&self, rules: Rules, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
+    /// Sends the intervals of the selected locks into `sink`, in the order of the file, until it has enough.
+    pub(crate) fn run(&self, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
+        self.run_selected(&self.selection, sink)
+    }
+
+    /// The same until `to_ns`, if it is given: later row groups are not read.
+    pub(crate) fn run_until(
+        &self,
+        to_ns: Option<i64>,
+        sink: &mut impl Sink,
+    ) -> Result<ReadOutcome, AnalyzeError> {
+        let mut selection = self.selection.clone();
+        selection.window.to_ns = to_ns.or(selection.window.to_ns);
+        self.run_selected(&selection, sink)
+    }
+
+    fn run_selected(&self, selection: &Selection, sink: &mut impl Sink) -> Result<ReadOutcome, AnalyzeError> {
         let columns = sink.needs().columns;
-        let shard = Shard::new(Engine::new(rules), sink);
-        let (_, outcome) = self.read(1, columns, |mut chunks| match chunks.pop() {
-            Some(chunks) => vec![shard.read(&chunks, self.selection)],
+        let shard = Shard::new(Engine::new(self.rules()), sink);
+        let (_, outcome) = self.read(selection, 1, columns, |mut chunks| match chunks.pop() {
+            Some(chunks) => vec![shard.read(&chunks, selection)],
             None => Vec::new(),
         })?;
         Ok(outcome)
     }
 
-    /// Sends the intervals into `sink`, and every batch, in the window or not, to `each` until it breaks; both in the order of the file.
-    pub(super) fn run_beside(
+    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, with the columns of causes and
+    /// intervals, to `each` until it breaks; both in the order of the file.
+    pub(crate) fn run_beside(
         &self,
-        rules: Rules,
         sink: &mut impl Sink,
         mut each: impl FnMut(&Batch) -> ControlFlow<()>,
     ) -> Result<ReadOutcome, AnalyzeError> {
-        let mut engine = Engine::new(rules);
+        let mut engine = Engine::new(self.rules());
         let stats = self.all_batches(Columns::CausesAndPeers, |batch, used| {
             for row in (0..used).map(|index| batch.row(index)) {
                 if row.lock().is_none_or(|lock| self.selection.selects_lock(lock.0)) {
@@ -176,27 +229,34 @@ impl Reader<'_> {
             }
             each(batch)
         })?;
-        let end_ns = self.end_ns(&stats);
         let deadlocks = engine.open_locks().deadlocks();
-        Ok(ReadOutcome { stats, counts: engine.finish(end_ns, sink), end_ns, deadlocks })
+        let outcome = self.outcome(stats);
+        Ok(ReadOutcome { counts: engine.finish(outcome.end_ns, sink), deadlocks, ..outcome })
     }
 
-    /// Sends the intervals into `readers` sinks on as many threads. Each sink gets all intervals of some locks.
-    pub(super) fn run_apart<S: Sink + Send>(
+    /// Sends the intervals into `readers` sinks on as many threads, or the next power of two. Each sink gets all intervals of some locks.
+    pub(crate) fn run_apart<S: Sink + Send>(
         &self,
-        rules: Rules,
         readers: usize,
         sink: impl Fn() -> S,
     ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
-        let (rules, readers) = (Arc::new(rules), readers.max(1));
-        let shard = |_| Shard::new(Engine::of_shard(Arc::clone(&rules), readers), sink());
+        self.run_apart_selected(&self.selection, readers, sink)
+    }
+
+    pub(super) fn run_apart_selected<S: Sink + Send>(
+        &self,
+        selection: &Selection,
+        readers: usize,
+        sink: impl Fn() -> S,
+    ) -> Result<(Vec<S>, ReadOutcome), AnalyzeError> {
+        let (rules, readers) = (Arc::new(self.rules()), readers.max(1).next_power_of_two());
+        let shard = |_| Shard::new(Engine::of_shard(Arc::clone(&rules), readers.ilog2()), sink());
         let shards: Vec<Shard<S>> = (0..readers).map(shard).collect();
         let columns = shards[0].sink.needs().columns;
-        self.read(readers, columns, |chunks| {
+        self.read(selection, readers, columns, |chunks| {
             thread::scope(|scope| {
-                let spawn = |(shard, chunks): (Shard<S>, Chunks)| {
-                    scope.spawn(move || shard.read(&chunks, self.selection))
-                };
+                let spawn =
+                    |(shard, chunks): (Shard<S>, Chunks)| scope.spawn(move || shard.read(&chunks, selection));
                 let threads: Vec<_> = shards.into_iter().zip(chunks).map(spawn).collect();
                 let join = |thread: thread::ScopedJoinHandle<'_, Shard<S>>| match thread.join() {
                     Ok(shard) => shard,
@@ -210,6 +270,7 @@ impl Reader<'_> {
     /// Starts decoders for `readers` readers, lets `read` consume their chunks, and then ends what is still open.
     fn read<S: Sink>(
         &self,
+        selection: &Selection,
         readers: usize,
         columns: Columns,
         read: impl FnOnce(Vec<Chunks>) -> Vec<Shard<S>>,
@@ -224,8 +285,7 @@ impl Reader<'_> {
                 let (senders, receivers): (Vec<_>, Vec<_>) =
                     (0..readers).map(|_| mpsc::sync_channel(AHEAD)).unzip();
                 chunks.iter_mut().zip(receivers).for_each(|(to, from)| to.by_decoder.push(from));
-                let decoder =
-                    Decoder { events: self.events, selection: self.selection, columns: columns.names() };
+                let decoder = Decoder { events: self.events, selection, columns: columns.names() };
                 let failure = &failure;
                 scope.spawn(move || decoder.run((first..groups).step_by(decoders), &senders, failure));
             }
@@ -242,7 +302,7 @@ impl Reader<'_> {
             stats.merge(shard.stats);
             open.push((shard.engine, shard.sink));
         }
-        let end_ns = self.end_ns(&stats);
+        let end_ns = self.end_ns(selection, &stats);
         let (mut counts, mut sinks, mut open_locks) = (Counts::default(), Vec::new(), OpenLocks::default());
         for (engine, mut sink) in open {
             open_locks.merge(engine.open_locks());
@@ -253,11 +313,16 @@ impl Reader<'_> {
     }
 
     /// Returns the time at which open intervals end: the end of the window, or of the recording.
-    fn end_ns(&self, stats: &ReadStats) -> i64 {
-        match self.selection.window.to_ns {
+    fn end_ns(&self, selection: &Selection, stats: &ReadStats) -> i64 {
+        match selection.window.to_ns {
             Some(to_ns) if stats.cut_short => to_ns,
-            _ => stats.last_ns.max(self.recorded_until_ns),
+            _ => stats.last_ns.max(self.trace.info().clocks_end.monotonic_ns),
         }
+    }
+
+    /// Returns the outcome of a reading without an engine.
+    fn outcome(&self, stats: ReadStats) -> ReadOutcome {
+        ReadOutcome { end_ns: self.end_ns(&self.selection, &stats), stats, ..ReadOutcome::default() }
     }
 }
 

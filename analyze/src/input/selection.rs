@@ -11,13 +11,12 @@ use trace_format::{Event, EventKind, EventRow, LockId, LockKind, Mode, StackId, 
 use crate::{
     engine::{Hold, TryFailure, Wait},
     error::AnalyzeError,
-    input::filter::Filter,
-    input::locks,
+    input::filter::{self, Filter},
     input::names::{
         Names, printable,
         purposes::{Purpose, Purposes},
     },
-    input::reading::in_order,
+    input::source,
 };
 
 /// The selected locks and intervals of one trace.
@@ -72,7 +71,7 @@ impl Selection {
             return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
         }
         let named = match &filter.lock {
-            Some(selector) => Some(FxHashSet::from_iter(locks::resolve_lock(names, selector)?)),
+            Some(selector) => Some(FxHashSet::from_iter(filter::resolve_lock(names, selector)?)),
             None => None,
         };
         let start_ns = match trace.info().clocks_start.monotonic_ns {
@@ -253,21 +252,12 @@ impl Selection {
         stack: Option<StackId>,
         wait_ns: Option<i64>,
     ) -> bool {
-        self.is_of_any_interval || self.meets_conditions((lock, task), mode, stack, wait_ns)
-    }
-
-    fn meets_conditions(
-        &self,
-        (lock, task): (LockId, TaskId),
-        mode: Mode,
-        stack: Option<StackId>,
-        wait_ns: Option<i64>,
-    ) -> bool {
-        self.selects_task(task)
-            && self.selects_purpose(lock, stack)
-            && self.mode.is_none_or(|selected| selected == mode)
-            && self.selects_stack(stack)
-            && self.selects_wait_ns(wait_ns)
+        self.is_of_any_interval
+            || self.selects_task(task)
+                && self.selects_purpose(lock, stack)
+                && self.mode.is_none_or(|selected| selected == mode)
+                && self.selects_stack(stack)
+                && self.selects_wait_ns(wait_ns)
     }
 
     fn selects_task(&self, task: TaskId) -> bool {
@@ -287,13 +277,13 @@ impl Selection {
 
 fn tasks(names: &Names, filter: &Filter) -> Result<Option<FxHashSet<TaskId>>, AnalyzeError> {
     let mut selection: Option<FxHashSet<TaskId>> = match &filter.task {
-        Some(selector) => Some(FxHashSet::from_iter(locks::resolve_task(names, selector)?)),
+        Some(selector) => Some(FxHashSet::from_iter(filter::resolve_task(names, selector)?)),
         None => None,
     };
     if !filter.comms.is_empty() {
         let mut named = FxHashSet::default();
         for comm in &filter.comms {
-            named.extend(locks::resolve_task(names, &locks::TaskSelector::Comm(comm.clone()))?);
+            named.extend(filter::resolve_task(names, &filter::TaskSelector::Comm(comm.clone()))?);
         }
         selection = Some(match selection {
             Some(tasks) => tasks.intersection(&named).copied().collect(),
@@ -336,7 +326,7 @@ impl Window {
 
 fn first_time(trace: &Trace) -> Result<i64, AnalyzeError> {
     let mut first_ns = 0;
-    in_order::batches(trace, &[], |_, batch| {
+    source::batches(trace, &[], |_, batch| {
         let first = batch.times().first();
         first_ns = first.copied().unwrap_or(first_ns);
         Ok(if first.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -4,21 +4,19 @@
 //! [`Trust`]: losses, intervals without a begin or an end, and what the sources cannot see.
 
 use serde::Serialize;
-use trace_format::run_info::NamedValue;
+use trace_format::run_info::{Loss, NamedValue};
 
-use crate::input::names::purposes::Purpose;
+use crate::{input::names::purposes::Purpose, output::units};
 
 mod about;
-mod cause;
 mod counter;
-mod deadlocks;
+mod loss;
 mod text;
 
 pub use about::About;
-pub use cause::Cause;
-pub(crate) use cause::each_because;
 pub(crate) use counter::{SelectedCounter, TrustCounter};
-pub(super) use deadlocks::describe;
+pub(super) use loss::check;
+pub(super) use text::describe;
 
 /// Adds fields of one value to the same fields of another.
 macro_rules! add {
@@ -115,6 +113,48 @@ pub struct Trust {
     pub probe_cost_ns: Vec<NamedValue>,
 }
 
+/// The cause that more memory would have prevented.
+const RING_FULL: &str = "the ring was full";
+/// The cause in an unfinished file.
+const UNKNOWN: &str = "of an unknown cause";
+
+/// The events that were lost for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// The reason.
+    pub cause: &'static str,
+    /// The number of events.
+    pub events: u64,
+}
+
+impl Cause {
+    /// Returns the causes that occurred.
+    pub(crate) fn all_of(loss: &Loss) -> Vec<Self> {
+        [
+            (RING_FULL, loss.ring_full),
+            ("klock was recording another event of the task", loss.guard),
+            ("what a probe had to remember found no place", loss.no_place),
+            ("the kernel skipped the probe", loss.recursion_misses),
+            ("the record made no sense", loss.undecodable),
+        ]
+        .into_iter()
+        .filter(|(_, events)| *events > 0)
+        .map(|(cause, events)| Self { cause, events })
+        .collect()
+    }
+
+    /// Returns the cause of losses that no counter explains.
+    pub(super) fn unknown(events: u64) -> Self {
+        Self { cause: UNKNOWN, events }
+    }
+}
+
+/// Returns several causes as text: `2 because the ring was full, 1 because the record made no sense`.
+pub(crate) fn each_because(causes: &[Cause]) -> String {
+    let because = |of: &Cause| format!("{} because {}", units::exact(of.events), of.cause);
+    causes.iter().map(because).collect::<Vec<_>>().join(", ")
+}
+
 /// The idle waits of one purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
@@ -129,11 +169,6 @@ pub struct LeftOut {
 }
 
 impl Trust {
-    /// Whether events were lost because a ring was full, which more memory would prevent.
-    pub(crate) fn lost_in_rings(&self) -> bool {
-        self.lost_by_cause.iter().any(Cause::is_full_ring)
-    }
-
     /// Returns the trust of several traces together.
     pub(crate) fn merged(trusts: impl IntoIterator<Item = Self>) -> Self {
         let merge = |mut all: Self, trust| {

@@ -7,7 +7,7 @@ use super::context::{ModelContext, TASKS, any_key};
 use crate::{
     AnalyzeError, Filter,
     engine::histories::KINDS,
-    input::locks::TaskSelector,
+    input::filter::TaskSelector,
     tables::blame,
     tables::hist::{self, Buckets, Of},
     tables::intervals::{self, RowKind},

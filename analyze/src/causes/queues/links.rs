@@ -3,7 +3,7 @@
 //! Changes are linked at the end of their nanosecond, when all its rows are known. Until then the chains are those of the nanosecond
 //! before, and no time passes.
 
-use super::{Queues, WaitChoice};
+use super::Queues;
 use crate::{
     causes::{
         chains::{Changes, Due, Share},
@@ -12,7 +12,7 @@ use crate::{
     items::{Caused, Detail, Item, Passed, Payer, Sink},
 };
 
-impl<R: Sink, C: WaitChoice> Queues<R, C> {
+impl<R: Sink> Queues<'_, R> {
     pub(super) fn changed_task(&mut self, task: TaskIndex) {
         if self.receiver.needs().chains {
             self.changes.tasks.push(task);
@@ -92,7 +92,7 @@ impl<R: Sink, C: WaitChoice> Queues<R, C> {
                 Share::End { depth, all, is_cycle: false } => match task {
                     Some(task) => {
                         let step = Step { lock, payer, depth, from_ns, until_ns, waits, all };
-                        tasks.pay(task, step, receiver);
+                        tasks.pay(task, step, false, receiver);
                     }
                     None => {
                         let caused = Caused { lock, payer, depth, waiters: all, state, detail, ns };

@@ -3,12 +3,12 @@
 //! Stacks enter, one [`Point`] per distinct site leaves. A stack has a site for kernel locks and one for user locks, because a thread
 //! in a futex call can meet a kernel lock.
 
-use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
 
 use super::{
-    frames::{is_try, is_unmapped, kernel_frame, user_frame},
+    frames::{is_try, is_unmapped, kernel_frame, shown_frames, user_frame},
     lock_functions::is_lock_function,
+    numbered::Numbered,
 };
 
 /// An acquisition site.
@@ -36,58 +36,42 @@ pub struct Point {
 
 /// The acquisition sites of all stacks of a trace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Points {
-    /// The first site is for missing and empty stacks.
-    all: Vec<Point>,
-    /// By stack id.
-    kernel: Vec<u32>,
-    /// By stack id.
-    user: Vec<u32>,
+pub(super) struct Points {
+    pub(super) sites: Numbered<Point>,
     /// By stack id: whether it is one of a kernel lock, and of a user lock, that a function took which does not wait.
     tries: Vec<[bool; 2]>,
 }
 
 impl Points {
-    pub(crate) fn of(stacks: &[Stack]) -> Self {
-        let mut points = Self { all: vec![Point::default()], ..Self::default() };
-        let mut known = FxHashMap::from_iter([(Point::default(), 0)]);
-        let mut intern = |frame: Option<&Frame>| {
-            let point = frame.map(Point::site).unwrap_or_default();
-            *known.entry(point).or_insert_with_key(|point| {
-                points.all.push(point.clone());
-                u32::try_from(points.all.len() - 1).unwrap_or(0)
-            })
-        };
-        for stack in stacks {
-            points.kernel.push(intern(kernel_frame(&stack.frames)));
-            points.user.push(intern(user_frame(&stack.frames)));
+    pub(super) fn of(stacks: &[Stack]) -> Self {
+        let site = |frame: Option<&Frame>| frame.map(Point::site).unwrap_or_default();
+        let sites = |stack: &Stack| [site(kernel_frame(&stack.frames)), site(user_frame(&stack.frames))];
+        let tries = |stack: &Stack| [true, false].map(|kernel| is_try(&stack.frames, kernel));
+        Self {
+            sites: Numbered::of_stacks(stacks.iter().map(sites)),
+            tries: stacks.iter().map(tries).collect(),
         }
-        points.tries =
-            stacks.iter().map(|stack| [true, false].map(|kernel| is_try(&stack.frames, kernel))).collect();
-        points
-    }
-
-    /// Returns the sites by stack id, for a kernel or a user lock.
-    pub(crate) fn by_stack(&self, kernel: bool) -> &[u32] {
-        if kernel { &self.kernel } else { &self.user }
-    }
-
-    /// Returns the number of the site; 0 if unknown.
-    pub(crate) fn number(&self, stack: Option<StackId>, kernel: bool) -> u32 {
-        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
-        at.and_then(|at| self.by_stack(kernel).get(at)).copied().unwrap_or(0)
     }
 
     /// Returns whether the lock functions of a stack include one that does not wait.
     pub(super) fn is_try(&self, stack: Option<StackId>, kernel: bool) -> bool {
         let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
-        at.and_then(|at| self.tries.get(at))
-            .is_some_and(|[of_kernel, of_user]| if kernel { *of_kernel } else { *of_user })
+        at.and_then(|at| self.tries.get(at)).is_some_and(|tries| tries[usize::from(!kernel)])
     }
 
-    pub(crate) fn point(&self, number: u32) -> &Point {
-        &self.all[number as usize]
+    /// Returns the number of stacks.
+    pub(super) fn stacks(&self) -> usize {
+        self.tries.len()
     }
+}
+
+/// Returns the chains of all stacks: their innermost `depth` functions from the acquisition site outwards. Calls from different lines of the
+/// same caller make one chain; `--by site` tells lines apart.
+pub(super) fn chains(stacks: &[Stack], depth: usize) -> Numbered<Vec<String>> {
+    let chain = |stack: &Stack| {
+        [true, false].map(|kernel| shown_frames(&stack.frames, kernel).take(depth).map(function).collect())
+    };
+    Numbered::of_stacks(stacks.iter().map(chain))
 }
 
 impl Point {
@@ -177,7 +161,7 @@ pub(crate) fn function(frame: &Frame) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::shown_frames, *};
+    use super::*;
 
     fn user(symbol: &str) -> Frame {
         Frame { symbol: Some(symbol.to_owned()), ..Frame::default() }
@@ -189,7 +173,10 @@ mod tests {
 
     fn points(frames: Vec<Frame>) -> (String, String) {
         let points = Points::of(&[Stack { id: StackId(0), frames }]);
-        let place = |kernel| points.point(points.number(Some(StackId(0)), kernel)).place();
+        let place = |kernel| {
+            let number = points.sites.of_stack(Some(StackId(0)), kernel);
+            points.sites.value(number).unwrap().place()
+        };
         (place(true), place(false))
     }
 
@@ -357,7 +344,30 @@ mod tests {
         };
         let stack = |id, offset| Stack { id: StackId(id), frames: vec![leaf(offset)] };
         let points = Points::of(&[stack(0, 1), stack(1, 9)]);
-        assert_eq!(points.number(Some(StackId(0)), false), points.number(Some(StackId(1)), false));
-        assert_eq!(points.number(Some(StackId(77)), false), 0);
+        let number = |id| points.sites.of_stack(Some(StackId(id)), false);
+        assert_eq!(number(0), number(1));
+        assert_eq!(number(77), 0);
+    }
+
+    #[test]
+    fn stacks_that_differ_beyond_the_depth_are_one_chain() {
+        let stack = |id, symbols: &[&str]| {
+            let frames = symbols.iter().map(|symbol| user(symbol)).collect();
+            Stack { id: StackId(id), frames }
+        };
+        let stacks = [
+            stack(0, &["pthread_mutex_lock", "put", "store", "main"]),
+            stack(1, &["put", "store", "worker"]),
+            stack(2, &["put", "evict", "worker"]),
+        ];
+        let numbers = |depth| {
+            let chains = chains(&stacks, depth);
+            [0, 1, 2].map(|id| chains.of_stack(Some(StackId(id)), false))
+        };
+        assert_eq!(numbers(1), [1, 1, 1]);
+        assert_eq!(numbers(2), [1, 1, 2]);
+        assert_eq!(numbers(usize::MAX), [1, 2, 3]);
+        assert_eq!(chains(&stacks, 2).value(1).unwrap(), &["put", "store"]);
+        assert_eq!(chains(&stacks, 2).of_stack(Some(StackId(9)), false), 0);
     }
 }

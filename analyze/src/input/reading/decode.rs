@@ -11,10 +11,7 @@ use std::sync::{
 use trace_format::{Batch, Event, EventKind, EventRow as _, FormatError};
 
 use super::stats::{LeftOut, ReadStats};
-use crate::{
-    engine::Stride,
-    input::{selection::Selection, source::EventSource},
-};
+use crate::input::{selection::Selection, source::EventSource};
 
 /// A message from a decoder to a reader.
 pub(super) enum Chunk {
@@ -118,10 +115,9 @@ impl Decoder<'_> {
             readers.iter().map(|_| Vec::with_capacity(used * 5 / 4 / readers.len() + 16)).collect();
         let mut stats = ReadStats { left_out: left_out(batch, used, self.selection), ..ReadStats::default() };
         stats.add_times(&batch.times()[..used]);
-        let shards = Stride::of(readers.len() as u32);
         let add = |rows: &mut [Vec<u32>], index: u32, lock: i32| {
             if self.selection.selects_lock(lock) {
-                rows[shards.remainder(lock as u32) as usize].push(index);
+                rows[lock as usize & (readers.len() - 1)].push(index);
             }
         };
         if let Some(locks) = batch.lock_ids() {

@@ -12,61 +12,44 @@ use crate::{
     output::units,
 };
 
-/// Counts the selected intervals of one reading.
+/// Counts the selected intervals of one reading, in the fields of the trust block that they are counted in.
 #[derive(Debug, Default)]
-pub(crate) struct TrustCounter {
-    holds_cut_by_loss: u64,
-    waits_cut_by_loss: u64,
-    holds_open_at_end: u64,
-    waits_open_at_end: u64,
-    longest_open_wait_ns: Option<i64>,
-    uncounted_waits: i64,
-    uncounted_wait_ns: i64,
-    abandoned_waits: u64,
-    abandoned_wait_ns: i64,
-}
+pub(crate) struct TrustCounter(Trust);
 
 impl TrustCounter {
     /// Counts a hold.
     pub(crate) fn hold(&mut self, hold: &Hold) {
         match hold.state {
             HoldState::Complete | HoldState::AcquisitionOnly => return,
-            HoldState::OpenAtEnd => self.holds_open_at_end += 1,
-            HoldState::CutByLoss => self.holds_cut_by_loss += 1,
+            HoldState::OpenAtEnd => self.0.holds_open_at_end += 1,
+            HoldState::CutByLoss => self.0.holds_cut_by_loss += 1,
             HoldState::ReleaseUnseen | HoldState::Backwards => {}
         }
-        self.uncounted_waits += hold.waits_begun;
-        self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(hold.wait_caused_ns);
+        self.0.uncounted_waits += u64::try_from(hold.waits_begun).unwrap_or(0);
+        self.0.uncounted_wait_ns = self.0.uncounted_wait_ns.saturating_add(hold.wait_caused_ns);
     }
 
     /// Counts a wait.
     pub(crate) fn wait(&mut self, wait: &Wait) {
+        let Self(trust) = self;
         match wait.outcome {
             Outcome::Acquired => {}
             Outcome::Abandoned(_) => {
-                self.abandoned_waits += 1;
-                self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(wait.wait_ns);
+                trust.abandoned_waits += 1;
+                trust.abandoned_wait_ns = trust.abandoned_wait_ns.saturating_add(wait.wait_ns);
             }
-            Outcome::CutByLoss => self.waits_cut_by_loss += 1,
+            Outcome::CutByLoss => trust.waits_cut_by_loss += 1,
             Outcome::OpenAtEnd => {
-                self.waits_open_at_end += 1;
-                self.longest_open_wait_ns =
-                    self.longest_open_wait_ns.max(Some(wait.end_ns.saturating_sub(wait.start_ns)));
+                trust.waits_open_at_end += 1;
+                let ns = wait.end_ns.saturating_sub(wait.start_ns);
+                trust.longest_open_wait_ns = trust.longest_open_wait_ns.max(Some(ns));
             }
         }
     }
 
     /// Adds the counts of another sink.
     pub(crate) fn merge(&mut self, other: Self) {
-        self.holds_cut_by_loss += other.holds_cut_by_loss;
-        self.waits_cut_by_loss += other.waits_cut_by_loss;
-        self.holds_open_at_end += other.holds_open_at_end;
-        self.waits_open_at_end += other.waits_open_at_end;
-        self.longest_open_wait_ns = self.longest_open_wait_ns.max(other.longest_open_wait_ns);
-        self.uncounted_waits += other.uncounted_waits;
-        self.uncounted_wait_ns = self.uncounted_wait_ns.saturating_add(other.uncounted_wait_ns);
-        self.abandoned_waits += other.abandoned_waits;
-        self.abandoned_wait_ns = self.abandoned_wait_ns.saturating_add(other.abandoned_wait_ns);
+        self.0.merge(other.0);
     }
 
     /// Returns the trust block of a trace.
@@ -113,35 +96,26 @@ impl TrustCounter {
             stacks_not_unwound: loss.stacks_not_unwound,
             wait_states_lost: loss.wait_states,
             late: loss.late,
-            holds_cut_by_loss: self.holds_cut_by_loss,
-            waits_cut_by_loss: self.waits_cut_by_loss,
             unpaired_releases: counts.unpaired_releases,
             hand_overs: counts.hand_overs,
             releases_unseen: counts.releases_unseen,
             backwards: counts.backwards,
             begin_unseen: counts.begin_unseen,
-            holds_open_at_end: self.holds_open_at_end,
-            waits_open_at_end: self.waits_open_at_end,
-            longest_open_wait_ns: self.longest_open_wait_ns,
             waits_begun: counts.waits_begun,
             gap_waits: counts.gap_waits,
             unmeasured_waits: counts.unmeasured_waits,
-            uncounted_waits: u64::try_from(self.uncounted_waits).unwrap_or(0),
             inferred_waits: counts.inferred_waits,
-            abandoned_waits: self.abandoned_waits,
-            abandoned_wait_ns: self.abandoned_wait_ns,
             waited_ns: counts.waited_ns,
             gap_ns: counts.gap_ns,
-            uncounted_wait_ns: self.uncounted_wait_ns,
             try_failures: counts.try_failures,
             idle_waits: left_out.iter().map(|left_out| left_out.waits).sum(),
             idle_wait_ns: left_out.iter().map(|left_out| left_out.wait_ns).fold(0, i64::saturating_add),
             left_out,
-            deadlocks: Vec::new(),
             limits,
             complete: info.complete,
             stop_reason: info.stop_reason.clone(),
             probe_cost_ns: info.probe_cost_ns.clone(),
+            ..self.0
         }
     }
 }

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     AnalyzeError,
-    input::{Input, filter::Filter, locks::LockSelector},
+    input::{
+        Input,
+        filter::{Filter, LockSelector},
+    },
     items::{Item, Needs, Sink},
 };
 

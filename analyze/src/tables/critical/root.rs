@@ -6,7 +6,7 @@ use trace_format::{TaskId, TaskRow};
 use crate::{
     critical::{Root, Seen},
     error::AnalyzeError,
-    input::{Input, locks::TaskSelector},
+    input::{Input, filter::TaskSelector},
 };
 
 /// The tasks to choose from.

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use super::*;
 use crate::{
-    input::locks::LockSelector,
+    input::filter::LockSelector,
     output::Format,
     testing::{TestTrace, trace, trace_of_host, written},
 };

@@ -7,7 +7,7 @@ use trace_format::{LockId, text::shell_word};
 use crate::{
     choices::choices,
     error::AnalyzeError,
-    input::{Input, locks::LockSelector, names::printable},
+    input::{Input, filter::LockSelector, names::printable},
     output::{Kind, number},
     whatif::{Changes, MILLION, Program, Readers, ShardBy},
 };

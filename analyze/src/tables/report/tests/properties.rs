@@ -9,7 +9,7 @@ use super::super::{Column, Columns, Extra, Options};
 use super::{by, report, report_by, trace_of};
 use crate::{
     Filter, engine,
-    input::reading::in_order,
+    input::source,
     items::{HoldState, Intervals, Outcome, Wait},
     model::report::percentile,
     tables::key::By,
@@ -47,7 +47,7 @@ proptest! {
         let test = trace_of(events, usize::MAX);
         let mut engine = engine::Engine::new(test.rules());
         let (mut found, mut last_ns) = (Intervals::default(), 0);
-        in_order::for_each(&test.trace, |event| {
+        source::for_each(&test.trace, |event| {
             last_ns = last_ns.max(event.ts_ns);
             engine.push(event, &mut found);
             std::ops::ControlFlow::Continue(())

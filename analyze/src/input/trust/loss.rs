@@ -5,7 +5,8 @@
 
 use trace_format::Trace;
 
-use crate::{error::AnalyzeError, input::trust::Trust};
+use super::{RING_FULL, Trust};
+use crate::error::AnalyzeError;
 
 /// The share of lost events, in millionths, above which a warning precedes every table.
 const WARN_PPM: u64 = 1_000;
@@ -18,7 +19,7 @@ const REFUSE_PPM: u64 = 50_000;
 /// # Errors
 ///
 /// [`AnalyzeError::TooMuchLost`], unless `allowed`.
-pub(super) fn check(trace: &Trace, trust: &Trust, allowed: bool) -> Result<(), AnalyzeError> {
+pub(in crate::input) fn check(trace: &Trace, trust: &Trust, allowed: bool) -> Result<(), AnalyzeError> {
     if allowed || trust.can_be_ranked() {
         return Ok(());
     }
@@ -26,7 +27,7 @@ pub(super) fn check(trace: &Trace, trust: &Trust, allowed: bool) -> Result<(), A
         path: trace.paths().events.clone(),
         share: share(trust.lost_ppm()),
         detail: detail(trust),
-        advice: if trust.lost_in_rings() {
+        advice: if trust.lost_by_cause.iter().any(|of| of.cause == RING_FULL) {
             "record again with a larger --ring or fewer locks"
         } else {
             "record again with fewer locks"

@@ -1,0 +1,73 @@
+//! Distinct values and their numbers: values enter in the order of ids, and each id has the number of its value. For example, the names
+//! `a`, `b`, `a` of tasks 0, 1 and 2 are the values `a` and `b`, with the numbers 0, 1 and 0.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+use trace_format::StackId;
+
+/// The distinct values of some ids.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered<T> {
+    values: Vec<T>,
+    /// By id.
+    numbers: Vec<u32>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), numbers: Vec::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    pub(super) fn new(of_ids: impl Iterator<Item = T>) -> Self {
+        let (mut values, mut known) = (Vec::new(), FxHashMap::default());
+        let number = |value| {
+            *known.entry(value).or_insert_with_key(|value: &T| {
+                values.push(value.clone());
+                // Ids of a trace are 31 bits wide, so the number fits.
+                (values.len() - 1) as u32
+            })
+        };
+        let numbers = of_ids.map(number).collect();
+        Self { values, numbers }
+    }
+
+    /// Numbers two values of each stack, the one for kernel locks first. Value 0 is the default, for missing stacks.
+    pub(super) fn of_stacks(of_stacks: impl Iterator<Item = [T; 2]>) -> Self
+    where
+        T: Default,
+    {
+        Self::new(std::iter::once(T::default()).chain(of_stacks.flatten()))
+    }
+}
+
+impl<T> Numbered<T> {
+    /// Returns the number of an id's value.
+    pub(super) fn number(&self, id: i32) -> Option<u32> {
+        usize::try_from(id).ok().and_then(|at| self.numbers.get(at)).copied()
+    }
+
+    /// Returns the number of a stack's value, for a kernel or a user lock; 0 if the stack is not known.
+    pub(super) fn of_stack(&self, stack: Option<StackId>, kernel: bool) -> u32 {
+        let at =
+            stack.and_then(|stack| usize::try_from(stack.0).ok()).map(|at| 2 * at + 1 + usize::from(!kernel));
+        at.and_then(|at| self.numbers.get(at)).copied().unwrap_or(0)
+    }
+
+    /// Returns the numbers by stack id, for kernel or user locks.
+    pub(super) fn by_stack(&self, kernel: bool) -> Vec<u32> {
+        self.numbers.iter().skip(1 + usize::from(!kernel)).step_by(2).copied().collect()
+    }
+
+    /// Returns the value with a number that this has given.
+    pub(super) fn known_value(&self, number: u32) -> &T {
+        &self.values[number as usize]
+    }
+
+    /// Returns the value with a number.
+    pub(super) fn value(&self, number: u32) -> Option<&T> {
+        self.values.get(number as usize)
+    }
+}
