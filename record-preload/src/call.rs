@@ -7,7 +7,7 @@ use trace_format::preload::{Payload, Record, api, call, op};
 
 use crate::{
     clock, last_release,
-    mutex::MutexFields,
+    mutex_fields::MutexFields,
     real::Lock,
     thread::{self, Thread},
     walk::Caller,

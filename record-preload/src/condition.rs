@@ -10,7 +10,7 @@ use crate::{
     call::{Call, cancel::CancelHandler},
     entry::{forward, interpose},
     last_release,
-    mutex::MutexFields,
+    mutex_fields::MutexFields,
     real::{Lock, OWN_COND_TIMEDWAIT, OWN_COND_WAIT},
     walk::Caller,
 };

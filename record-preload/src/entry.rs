@@ -90,7 +90,7 @@ macro_rules! interpose_plain {
 
 interpose_plain! {
     pthread_setname_np = thread::set_name;
-    prctl = restrictions::prctl;
+    prctl = thread::prctl;
     mlockall = lock_memory::all;
     munlockall = lock_memory::none;
 }

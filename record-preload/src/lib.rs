@@ -40,6 +40,7 @@ mod maps;
 #[cfg(all(panic = "abort", not(test)))]
 mod memory;
 mod mutex;
+mod mutex_fields;
 mod process;
 mod real;
 mod restrictions;

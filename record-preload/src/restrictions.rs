@@ -12,7 +12,7 @@ use core::{
 
 use trace_format::preload::{SECCOMP_VARIABLE, clock};
 
-use crate::{mutex, process, real, sys, table, thread};
+use crate::{process, real, sys, table};
 
 /// Number of filters that are installed or being installed.
 static FILTERS: AtomicU32 = AtomicU32::new(0);
@@ -97,19 +97,15 @@ unsafe fn restrict<R: Copy + PartialEq + From<i8>>(kind: Kind, install: impl FnO
     result
 }
 
-/// `prctl`, which restricts a program, or renames its thread.
-pub(crate) unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+/// Forwards `prctl`.
+pub(crate) unsafe fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     // SAFETY: forwarded unchanged.
     let forward = || unsafe { real::PRCTL.get()(option, a, b, c, d) };
-    let result = match kind_of_prctl(option, a) {
+    match kind_of_prctl(option, a) {
         // SAFETY: as above.
         Some(kind) => unsafe { restrict(kind, forward) },
         None => forward(),
-    };
-    if option == libc::PR_SET_NAME && result == 0 {
-        thread::renamed(crate::clock::now);
     }
-    result
 }
 
 fn kind_of_prctl(option: c_int, a: usize) -> Option<Kind> {
@@ -191,9 +187,9 @@ pub(crate) fn own_tid() -> u32 {
     // hardware transactions, which write no owner.
     unsafe {
         at.add(KIND).cast::<c_int>().write(libc::PTHREAD_MUTEX_ERRORCHECK);
-        mutex::MUTEX_TRYLOCK.get()(at.cast());
+        real::OWN_MUTEX_TRYLOCK.get()(at.cast());
         let owner = at.add(OWNER).cast::<u32>().read_volatile();
-        mutex::MUTEX_UNLOCK.get()(at.cast());
+        real::OWN_MUTEX_UNLOCK.get()(at.cast());
         owner
     }
 }

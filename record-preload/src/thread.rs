@@ -248,6 +248,16 @@ pub(crate) unsafe extern "C" fn set_name(thread: libc::pthread_t, name: *const c
     result
 }
 
+/// `prctl`, which may rename the thread.
+pub(crate) unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    // SAFETY: forwarded unchanged.
+    let result = unsafe { restrictions::prctl(option, a, b, c, d) };
+    if option == libc::PR_SET_NAME && result == 0 {
+        renamed(clock::now);
+    }
+    result
+}
+
 /// Records that a thread of the process was renamed, possibly the current one. `now` reads the clock with this number.
 pub(crate) fn renamed(now: impl FnOnce(u32) -> u64) {
     RENAMES.fetch_add(1, Ordering::Relaxed);

@@ -2,9 +2,18 @@
 //!
 //! Plain data: this module neither reads files nor interprets events.
 
-use std::fmt;
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use crate::{field::Field, reader::BatchRow, schema::table, syscall::Syscall};
+use arrow_array::{Array as _, ArrayRef, Int32Array};
+
+use crate::{
+    FormatError,
+    field::{
+        ColumnType, EventField, Field, Source, Values, encode_words, event_words, numbers, table, word_at,
+        words,
+    },
+    syscall::Syscall,
+};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -172,6 +181,22 @@ named_enum! {
     }
 }
 
+numbers! {
+    LockId: Int32 Int32Array i32, |id: LockId| id.0, LockId;
+    TaskId: Int32 Int32Array i32, |id: TaskId| id.0, TaskId;
+    StackId: Int32 Int32Array i32, |id: StackId| id.0, StackId;
+}
+
+words!(EventKind Mode TaskState CallKind Syscall);
+
+event_words! {
+    EventKind: |kind: Self| Some(kind as u16), |index| word_at(Self::ALL, index).unwrap_or(Self::Lost), |kind: Self| kind.as_str().into();
+    Option<Mode>: |mode: Self| mode.map(|mode| mode as u16), |index| word_at(Mode::ALL, index), |mode: Self| mode.map_or("", Mode::as_str).into();
+    Option<TaskState>: |state: Self| state.map(|state| state as u16), |index| word_at(TaskState::ALL, index), |state: Self| state.map_or("", TaskState::as_str).into();
+    Option<CallKind>: |call: Self| call.map(|call| call as u16), |index| word_at(CallKind::ALL, index), |call: Self| call.map_or("", CallKind::as_str).into();
+    Option<Syscall>: |call: Self| call.map(Syscall::index), |index: Option<u16>| index.map(Syscall::at), |call: Self| call.map_or(Cow::Borrowed(""), Syscall::name);
+}
+
 /// Calls a macro with the declaration of the events table: the one list that [`Event`], its column buffers, its reader and the
 /// documentation follow from.
 macro_rules! with_events_table {
@@ -253,10 +278,6 @@ macro_rules! event_rows {
 
         impl EventRow for Event {
             $(#[inline] fn $field(&self) -> $type { self.$field })+
-        }
-
-        impl EventRow for BatchRow<'_> {
-            $(#[inline] fn $field(&self) -> $type { Field::get(&self.batch.$field, self.index) })+
         }
     };
 }

@@ -1,4 +1,5 @@
-//! The types of fields: how a field is stored in the column buffers of the recorder, encoded as an Arrow column and decoded from one. A
+//! How a table is declared: once, as a list of fields with their columns, types and meanings. Its row, its decoded columns, its Arrow
+//! schema, the reader's checks and its part of `docs/trace-format.md` follow from the list. And the types of fields: how a field is stored in the column buffers of the recorder, encoded as an Arrow column and decoded from one. A
 //! value that the format does not allow is an error that names its row and column.
 
 use std::{borrow::Cow, fmt, path::Path, str::FromStr, sync::Arc};
@@ -7,16 +8,8 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch,
     StringArray, StructArray, types::Int32Type,
 };
-use arrow_buffer::OffsetBuffer;
-use arrow_schema::DataType;
 
-use crate::{
-    FormatError,
-    event::{CallKind, EventKind, LockId, Mode, StackId, TaskId, TaskState},
-    schema::{ColumnType, TableRow},
-    syscall::Syscall,
-    tables::{Frame, FrameArrays, LockKind, Scope},
-};
+use crate::FormatError;
 
 /// A type that a field of a row can have.
 pub(crate) trait Field: Sized {
@@ -140,9 +133,6 @@ numbers! {
     i32: Int32 Int32Array i32, i32::from, i32::from;
     i64: Int64 Int64Array i64, i64::from, i64::from;
     u64: Int64 Int64Array i64, u64::cast_signed, i64::cast_unsigned;
-    LockId: Int32 Int32Array i32, |id: LockId| id.0, LockId;
-    TaskId: Int32 Int32Array i32, |id: TaskId| id.0, TaskId;
-    StackId: Int32 Int32Array i32, |id: StackId| id.0, StackId;
 }
 
 impl EventField for i64 {
@@ -204,9 +194,7 @@ macro_rules! words {
     )+ };
 }
 
-words!(EventKind Mode TaskState CallKind Syscall LockKind Scope);
-
-fn encode_words(words: impl Iterator<Item = Option<String>>) -> ArrayRef {
+pub(crate) fn encode_words(words: impl Iterator<Item = Option<String>>) -> ArrayRef {
     let words: Vec<Option<String>> = words.collect();
     Arc::new(words.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())
 }
@@ -233,16 +221,8 @@ macro_rules! event_words {
 }
 
 /// Returns the value of an enum with this index.
-fn word_at<T: Copy>(all: &[T], index: Option<u16>) -> Option<T> {
+pub(crate) fn word_at<T: Copy>(all: &[T], index: Option<u16>) -> Option<T> {
     all.get(usize::from(index?)).copied()
-}
-
-event_words! {
-    EventKind: |kind: Self| Some(kind as u16), |index| word_at(Self::ALL, index).unwrap_or(Self::Lost), |kind: Self| kind.as_str().into();
-    Option<Mode>: |mode: Self| mode.map(|mode| mode as u16), |index| word_at(Mode::ALL, index), |mode: Self| mode.map_or("", Mode::as_str).into();
-    Option<TaskState>: |state: Self| state.map(|state| state as u16), |index| word_at(TaskState::ALL, index), |state: Self| state.map_or("", TaskState::as_str).into();
-    Option<CallKind>: |call: Self| call.map(|call| call as u16), |index| word_at(CallKind::ALL, index), |call: Self| call.map_or("", CallKind::as_str).into();
-    Option<Syscall>: |call: Self| call.map(Syscall::index), |index: Option<u16>| index.map(Syscall::at), |call: Self| call.map_or(Cow::Borrowed(""), Syscall::name);
 }
 
 impl Field for Option<String> {
@@ -283,30 +263,121 @@ impl Field for bool {
     }
 }
 
-impl Field for Vec<Frame> {
-    const TYPE: ColumnType = ColumnType::Frames;
-    const NULLABLE: bool = false;
-    type Column = (OffsetBuffer<i32>, FrameArrays);
+/// The type of a column. Mostly signed integers and text, because every query engine reads those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// 32-bit signed integer.
+    Int32,
+    /// 64-bit signed integer.
+    Int64,
+    /// Dictionary-encoded text with a fixed set of values.
+    Enum,
+    /// UTF-8 text.
+    Text,
+    /// True or false.
+    Bool,
+    /// List of the frames of a stack.
+    Frames,
+}
 
-    fn decode(source: &Source<'_>, name: &'static str) -> Result<Self::Column, FormatError> {
-        let (lists, frames) = source.frames(name)?;
-        let frames = RecordBatch::from(frames);
-        Ok((lists.offsets().clone(), Frame::decode(&Source { batch: &frames, ..*source })?))
-    }
-
-    fn get((offsets, frames): &Self::Column, row: usize) -> Self {
-        let (start, end) = (offsets[row], offsets[row + 1]);
-        (start..end).map(|at| Frame::row(frames, at as usize)).collect()
-    }
-
-    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
-        let DataType::List(element) = Self::TYPE.arrow() else { unreachable!("frames are a list") };
-        let stacks: Vec<&Self> = values.collect();
-        let frames = StructArray::from(Frame::encode(stacks.iter().copied().flatten()));
-        let lengths = OffsetBuffer::from_lengths(stacks.iter().map(|frames| frames.len()));
-        Arc::new(ListArray::new(element, lengths, Arc::new(frames), None))
+impl ColumnType {
+    /// Returns the name of the type in the documentation.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Enum | Self::Text => "string",
+            Self::Bool => "boolean",
+            Self::Frames => "list of frame",
+        }
     }
 }
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Name of the column, which includes the unit.
+    pub name: &'static str,
+    /// Type of the column.
+    pub column_type: ColumnType,
+    /// Whether values may be null: not measured, or not applicable.
+    pub nullable: bool,
+    /// Meaning of the column.
+    pub description: &'static str,
+    /// Minor version of the format that added the column. In older traces it is missing, which reads as null.
+    pub since: u32,
+}
+
+impl Column {
+    /// Declares a column of this type. `since` is 0, or the minor version that added the column; such columns are nullable.
+    pub(crate) const fn of<F: Field>(name: &'static str, since: u32, description: &'static str) -> Self {
+        Self { name, column_type: F::TYPE, nullable: F::NULLABLE || since > 0, description, since }
+    }
+}
+
+/// A row of a table: its columns, and its way out of and into Arrow.
+pub(crate) trait TableRow: Sized {
+    /// The name of the table in the footer.
+    const TABLE: &'static str;
+    /// The columns, in the order of the file.
+    const COLUMNS: &'static [Column];
+    /// The decoded columns of a batch.
+    type Arrays;
+
+    /// Decodes the columns of a batch.
+    fn decode(source: &Source<'_>) -> Result<Self::Arrays, FormatError>;
+
+    /// Copies a row.
+    fn row(arrays: &Self::Arrays, row: usize) -> Self;
+
+    /// Encodes rows as Arrow columns.
+    fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> Vec<ArrayRef>
+    where
+        Self: 'a;
+}
+
+/// Declares a table once: the name in its footer, its columns, its row and its decoded columns. A column is
+/// `FIELD "COLUMN" since MINOR: TYPE = "MEANING";`, where `since` stands for columns that a later minor version added.
+macro_rules! table {
+    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
+        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
+    }) => {
+        $(#[$doc])*
+        pub const $columns: &[$crate::field::Column] =
+            &[$($crate::field::Column::of::<$type>($name, 0 $(+ $minor)?, $description),)+];
+
+        $(#[$row_doc])*
+        pub struct $row {
+            $(#[doc = $description] pub $field: $type,)+
+        }
+
+        $(#[$arrays_doc])*
+        #[derive(Clone, Debug)]
+        $vis struct $arrays {
+            $(pub(crate) $field: <$type as $crate::field::Field>::Column,)+
+        }
+
+        impl $crate::field::TableRow for $row {
+            const TABLE: &'static str = $table;
+            const COLUMNS: &'static [$crate::field::Column] = $columns;
+            type Arrays = $arrays;
+
+            fn decode(source: &$crate::field::Source<'_>) -> Result<$arrays, $crate::FormatError> {
+                Ok($arrays { $($field: <$type as $crate::field::Field>::decode(source, $name)?,)+ })
+            }
+
+            fn row(arrays: &$arrays, row: usize) -> Self {
+                Self { $($field: $crate::field::Field::get(&arrays.$field, row),)+ }
+            }
+
+            fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> Vec<arrow_array::ArrayRef> {
+                vec![$($crate::field::Field::encode(rows.clone().map(|row| &row.$field)),)+]
+            }
+        }
+    };
+}
+
+pub(crate) use {event_words, numbers, table, words};
 
 /// A record batch and its position in the file.
 pub(crate) struct Source<'a> {
@@ -329,7 +400,10 @@ impl Source<'_> {
     }
 
     /// Returns the column, if the batch has it. Its type was checked when the file was opened.
-    fn optional<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<Option<T>, FormatError> {
+    pub(crate) fn optional<T: Array + Clone + 'static>(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<T>, FormatError> {
         let Some(column) = self.batch.column_by_name(name) else { return Ok(None) };
         let column = column.as_any().downcast_ref::<T>();
         column.cloned().map(Some).ok_or_else(|| self.invalid(0, name, "the column has another type here"))
@@ -340,7 +414,7 @@ impl Source<'_> {
     }
 
     /// Returns the column and checks that it has no nulls.
-    fn required<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
+    pub(crate) fn required<T: Array + Clone + 'static>(&self, name: &'static str) -> Result<T, FormatError> {
         let column: T = self.column(name)?;
         let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
         match nulls.and_then(|nulls| nulls.iter().position(|valid| !valid)) {
@@ -354,7 +428,7 @@ impl Source<'_> {
     }
 
     /// Decodes a column of words, which may be null.
-    fn words<T: FromStr<Err: ToString> + Copy>(
+    pub(crate) fn words<T: FromStr<Err: ToString> + Copy>(
         &self,
         name: &'static str,
     ) -> Result<Vec<Option<T>>, FormatError> {

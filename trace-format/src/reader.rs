@@ -23,11 +23,11 @@ use parquet::{
 use crate::{
     FORMAT_MAJOR, FormatError,
     event::{Event, EventKind},
-    field::Source,
+    field::{Source, TableRow},
     footer,
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
-    schema::{self, TableRow},
+    schema,
     tables::{LockRow, SideTables, Stack, StackCounts, TaskRow},
 };
 

@@ -1,50 +1,18 @@
-//! How a table is declared: once, as a list of fields with their columns, types and meanings. Its row, its decoded columns, its Arrow
-//! schema, the reader's checks and its part of `docs/trace-format.md` follow from the list. The lists are in [`event`](crate::event) and
-//! [`tables`](crate::tables), the types of fields in `field.rs`.
+//! The columns of all tables: their Arrow schemas, and the tables in `docs/trace-format.md`. They are declared in [`event`](crate::event)
+//! and [`tables`](crate::tables), each once.
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Fields, Schema, SchemaRef};
 
-use crate::{
-    FormatError,
-    field::{Field, Source},
-};
 pub use crate::{
     event::EVENTS,
+    field::{Column, ColumnType},
     tables::{FRAME, LOCKS, STACKS, TASKS},
 };
 
-/// The type of a column. Mostly signed integers and text, because every query engine reads those.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnType {
-    /// 32-bit signed integer.
-    Int32,
-    /// 64-bit signed integer.
-    Int64,
-    /// Dictionary-encoded text with a fixed set of values.
-    Enum,
-    /// UTF-8 text.
-    Text,
-    /// True or false.
-    Bool,
-    /// List of the frames of a stack.
-    Frames,
-}
-
 impl ColumnType {
-    /// Returns the name of the type in the documentation.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Int32 => "int32",
-            Self::Int64 => "int64",
-            Self::Enum | Self::Text => "string",
-            Self::Bool => "boolean",
-            Self::Frames => "list of frame",
-        }
-    }
-
     /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory, and a plain string in the file.
     pub(crate) fn arrow(self) -> DataType {
         match self {
@@ -62,93 +30,6 @@ impl ColumnType {
     }
 }
 
-/// A column.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// Name of the column, which includes the unit.
-    pub name: &'static str,
-    /// Type of the column.
-    pub column_type: ColumnType,
-    /// Whether values may be null: not measured, or not applicable.
-    pub nullable: bool,
-    /// Meaning of the column.
-    pub description: &'static str,
-    /// Minor version of the format that added the column. In older traces it is missing, which reads as null.
-    pub since: u32,
-}
-
-impl Column {
-    /// Declares a column of this type. `since` is 0, or the minor version that added the column; such columns are nullable.
-    pub(crate) const fn of<F: Field>(name: &'static str, since: u32, description: &'static str) -> Self {
-        Self { name, column_type: F::TYPE, nullable: F::NULLABLE || since > 0, description, since }
-    }
-}
-
-/// A row of a table: its columns, and its way out of and into Arrow.
-pub(crate) trait TableRow: Sized {
-    /// The name of the table in the footer.
-    const TABLE: &'static str;
-    /// The columns, in the order of the file.
-    const COLUMNS: &'static [Column];
-    /// The decoded columns of a batch.
-    type Arrays;
-
-    /// Decodes the columns of a batch.
-    fn decode(source: &Source<'_>) -> Result<Self::Arrays, FormatError>;
-
-    /// Copies a row.
-    fn row(arrays: &Self::Arrays, row: usize) -> Self;
-
-    /// Encodes rows as Arrow columns.
-    fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> RecordBatch
-    where
-        Self: 'a;
-}
-
-/// Declares a table once: the name in its footer, its columns, its row and its decoded columns. A column is
-/// `FIELD "COLUMN" since MINOR: TYPE = "MEANING";`, where `since` stands for columns that a later minor version added.
-macro_rules! table {
-    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
-        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
-    }) => {
-        $(#[$doc])*
-        pub const $columns: &[$crate::schema::Column] =
-            &[$($crate::schema::Column::of::<$type>($name, 0 $(+ $minor)?, $description),)+];
-
-        $(#[$row_doc])*
-        pub struct $row {
-            $(#[doc = $description] pub $field: $type,)+
-        }
-
-        $(#[$arrays_doc])*
-        #[derive(Clone, Debug)]
-        $vis struct $arrays {
-            $(pub(crate) $field: <$type as $crate::field::Field>::Column,)+
-        }
-
-        impl $crate::schema::TableRow for $row {
-            const TABLE: &'static str = $table;
-            const COLUMNS: &'static [$crate::schema::Column] = $columns;
-            type Arrays = $arrays;
-
-            fn decode(source: &$crate::field::Source<'_>) -> Result<$arrays, $crate::FormatError> {
-                Ok($arrays { $($field: <$type as $crate::field::Field>::decode(source, $name)?,)+ })
-            }
-
-            fn row(arrays: &$arrays, row: usize) -> Self {
-                Self { $($field: $crate::field::Field::get(&arrays.$field, row),)+ }
-            }
-
-            fn encode<'a>(rows: impl Iterator<Item = &'a Self> + Clone) -> arrow_array::RecordBatch {
-                let columns = vec![$($crate::field::Field::encode(rows.clone().map(|row| &row.$field)),)+];
-                arrow_array::RecordBatch::try_new($crate::schema::arrow_schema($columns), columns)
-                    .expect("the columns follow the declarations that the schema is made from")
-            }
-        }
-    };
-}
-pub(crate) use table;
-
 /// The four tables, by the name in their footers.
 pub const TABLES: &[(&str, &[Column])] =
     &[("events", EVENTS), ("stacks", STACKS), ("locks", LOCKS), ("tasks", TASKS)];
@@ -160,6 +41,12 @@ fn fields(columns: &[Column]) -> Fields {
 /// Returns the Arrow schema of a table.
 pub fn arrow_schema(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(fields(columns)))
+}
+
+/// Returns a batch of rows that a table encoded.
+pub(crate) fn record_batch(columns: &[Column], arrays: Vec<ArrayRef>) -> RecordBatch {
+    RecordBatch::try_new(arrow_schema(columns), arrays)
+        .expect("the columns follow the declarations that the schema is made from")
 }
 
 /// Returns the tables of `docs/trace-format.md` in Markdown.

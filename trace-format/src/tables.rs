@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, ListArray, RecordBatch, StructArray};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::DataType;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    FormatError,
     event::{LockId, StackId, TaskId},
+    field::{ColumnType, Field, Source, TableRow as _, encode_words, table, words},
     named_enum,
-    schema::table,
 };
 
 named_enum! {
@@ -104,6 +108,34 @@ table! {
         inlined "inlined": bool = "inlined into the frame that follows";
         kernel "kernel": bool = "a kernel frame";
         guessed "guessed" since 2: bool = "a guess: found by frame pointers in code that may not keep them, or a lone frame whose callers were not found; false where that is not known";
+    }
+}
+
+words!(LockKind Scope);
+
+impl Field for Vec<Frame> {
+    const TYPE: ColumnType = ColumnType::Frames;
+    const NULLABLE: bool = false;
+    type Column = (OffsetBuffer<i32>, FrameArrays);
+
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Self::Column, FormatError> {
+        let (lists, frames) = source.frames(name)?;
+        let frames = RecordBatch::from(frames);
+        Ok((lists.offsets().clone(), Frame::decode(&Source { batch: &frames, ..*source })?))
+    }
+
+    fn get((offsets, frames): &Self::Column, row: usize) -> Self {
+        let (start, end) = (offsets[row], offsets[row + 1]);
+        (start..end).map(|at| Frame::row(frames, at as usize)).collect()
+    }
+
+    fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        let DataType::List(element) = Self::TYPE.arrow() else { unreachable!("frames are a list") };
+        let stacks: Vec<&Self> = values.collect();
+        let DataType::Struct(fields) = element.data_type() else { unreachable!("a frame is a struct") };
+        let frames = StructArray::new(fields.clone(), Frame::encode(stacks.iter().copied().flatten()), None);
+        let lengths = OffsetBuffer::from_lengths(stacks.iter().map(|frames| frames.len()));
+        Arc::new(ListArray::new(element, lengths, Arc::new(frames), None))
     }
 }
 

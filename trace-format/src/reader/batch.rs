@@ -6,9 +6,13 @@ use arrow_array::Array as _;
 
 use super::shared::SharedLocks;
 use crate::{
-    event::{Batch, Event, EventKind, EventRow as _},
-    field::Source,
-    schema::TableRow as _,
+    event::{
+        Batch, CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState,
+        with_events_table,
+    },
+    field::{Field, Source, TableRow as _},
+    schema,
+    syscall::Syscall,
 };
 
 impl Batch {
@@ -75,7 +79,7 @@ impl Batch {
 impl FromIterator<Event> for Batch {
     fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
         let events: Vec<Event> = events.into_iter().collect();
-        let batch = Event::encode(events.iter());
+        let batch = schema::record_batch(schema::EVENTS, Event::encode(events.iter()));
         let source = Source { path: Path::new(""), row_group: 0, first_row: 0, batch: &batch };
         Event::decode(&source).expect("events have every field")
     }
@@ -84,6 +88,19 @@ impl FromIterator<Event> for Batch {
 /// A row of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRow<'a> {
-    pub(crate) batch: &'a Batch,
-    pub(crate) index: usize,
+    batch: &'a Batch,
+    index: usize,
 }
+
+/// Declares the access to the fields of a row.
+macro_rules! batch_rows {
+    ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
+        $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+
+    }) => {
+        impl EventRow for BatchRow<'_> {
+            $(#[inline] fn $field(&self) -> $type { Field::get(&self.batch.$field, self.index) })+
+        }
+    };
+}
+
+with_events_table!(batch_rows);

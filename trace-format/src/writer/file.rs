@@ -16,10 +16,12 @@ use parquet::{
 };
 
 use crate::{
-    FormatError, footer,
+    FormatError,
+    field::TableRow,
+    footer,
     output::recording::NamedFile,
     run_info::{SidecarInfo, Version},
-    schema::{self, TableRow},
+    schema,
 };
 
 /// A file, with the size and the CRC-32 of what was written.
@@ -149,7 +151,9 @@ pub(crate) fn write_table<T: TableRow>(
     let (file, schema) = (CountingFile::new(file), schema::arrow_schema(T::COLUMNS));
     let mut writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
         .map_err(|source| cannot_write(path, "the header", source))?;
-    writer.write(&T::encode(rows.iter())).map_err(|source| cannot_write(path, "a batch", source))?;
+    writer
+        .write(&schema::record_batch(T::COLUMNS, T::encode(rows.iter())))
+        .map_err(|source| cannot_write(path, "a batch", source))?;
     writer.append_key_value_metadata(footer::entry(path, &info)?);
     // Not `into_inner`, which turns I/O errors into text.
     writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;
