@@ -45,10 +45,7 @@ pub(crate) use self::record::Metrics;
 pub(crate) use self::record::{Check, LockSource, Probe, Record, Sched, Threads};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
-    analyze::{
-        Analyze, Blame, Chains, Critical, Diff, Hist, Intervals, OffCpu, Order, Periods, Processes, Report,
-        Timeline, Why,
-    },
+    analyze::{Analyze, Blame, Critical, Diff, Hist, Intervals, OffCpu, Order, Report, Timeline, Why},
     common::{Filters, Loss, Output, Rows, Table, Traces, Window},
     export::Export,
     html::Html,

@@ -65,7 +65,7 @@ impl Recorded {
     }
 
     fn chains(&self, options: &[&str]) -> Vec<BTreeMap<String, String>> {
-        rows(&[&["chains"], options].concat(), &self.path)
+        rows(&[&["blame", "--chains"], options].concat(), &self.path)
     }
 
     /// Asserts that a time is that of this many waits of the program.
@@ -99,7 +99,7 @@ fn the_last_hold_is_the_end_of_every_chain_while_its_thread_sleeps() {
     assert!(roots.is_sorted_by_key(|row| Reverse(number(row, "root_wait_ns"))), "{roots:?}");
     let is_of_last = |row: &&BTreeMap<String, String>| row["holder_function"] == "hold_last";
     let last = roots.iter().filter(is_of_last).find(|row| row["state"] == "asleep").expect("the sleep");
-    assert_eq!(last["root"], "hold", "{last:?}");
+    assert_eq!(last["charged_to"], "hold", "{last:?}");
     assert!(last["on"].contains("sleep"), "{last:?}");
     let asleep_ns = least(PAUSE_MS * 1_000_000)..=*recorded.each_ns.end();
     assert!(asleep_ns.contains(&(number(last, "root_wait_ns") / (THREADS - 1))), "{last:?}, {asleep_ns:?}");

@@ -83,11 +83,11 @@ fn no_table_is_wider_than_the_terminal_and_names_stand_beside_their_numbers() {
             "report --by site",
             "blame",
             "blame --by task",
-            "chains",
-            "chains --by lock",
+            "blame --chains",
+            "blame --chains --by lock",
             "critical",
-            "periods -k count",
-            "processes",
+            "timeline --worst -k count",
+            "report --by process",
             "waits",
             "holds",
             "events",
@@ -115,7 +115,7 @@ fn no_table_is_wider_than_the_terminal_and_names_stand_beside_their_numbers() {
     thirty_locks(screen.directory.path());
     let small = screen.run("klock report");
     assert!(small.contains("... 14 more rows; --all shows them") && small.contains("trust"), "{small}");
-    let sorted = screen.run("klock blame -k shares -n 3; klock periods -k count -n 3");
+    let sorted = screen.run("klock blame -k shares -n 3; klock timeline --worst -k count -n 3");
     assert!(sorted.lines().any(|line| line.contains("shares▼") && line.contains(" pct")), "{sorted}");
     assert!(sorted.lines().any(|line| line.contains("count▼") && line.contains(" pct")), "{sorted}");
     // The progress line does not overwrite what the program prints.

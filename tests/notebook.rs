@@ -94,10 +94,10 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let by_average = of_klock(&trace, &["report", "-F", "wait_avg", "-k", "wait_avg"]);
     assert_eq!(values(&tables["worst_average"], "lock_id"), values(&by_average, "lock_id"));
 
-    let by_period = of_klock(&trace, &["periods", "--sort", "time"]);
+    let by_period = of_klock(&trace, &["timeline", "--worst", "--sort", "time"]);
     let key = &["start_ns", "lock_id"][..];
     assert_eq!(keyed(&tables["of_periods"], key, columns), keyed(&by_period, key, columns));
-    let worst = of_klock(&trace, &["periods", "--by", "task,lock"]);
+    let worst = of_klock(&trace, &["timeline", "--worst", "--by", "task,lock"]);
     let (key, columns) = (
         &["start_ns", "task_id", "lock_id"][..],
         &["count", "wait_total_ns", "wait_avg_ns", "wait_max_ns"][..],
@@ -158,7 +158,7 @@ fn milli_klockstats_questions_have_the_same_answers_from_its_own_format() {
 
     let by_lock = of_klock(&trace, &[&["report", "-F", "threads"][..], &kinds].concat());
     assert_eq!(found.len(), by_lock.len());
-    let worst = of_klock(&trace, &[&["periods", "--by", "task,lock"][..], &kinds].concat());
+    let worst = of_klock(&trace, &[&["timeline", "--worst", "--by", "task,lock"][..], &kinds].concat());
     for row in &by_lock {
         let address = row["address"].as_str().unwrap();
         for column in ["threads", "count", "wait_total_ns"] {

@@ -6,12 +6,12 @@ use analyze::{
     output::{self, help},
     tables::{
         blame::{self, By as BlameBy},
-        chains, critical,
+        critical,
         diff::{self, Align, Condition, Metric},
         hist::{self, Buckets, Of},
         intervals::{self, RowKind},
         key::By,
-        offcpu, order, periods, processes, report, timeline, why,
+        offcpu, order, report, timeline, why,
     },
 };
 use clap::{Args as ClapArgs, Subcommand};
@@ -28,10 +28,8 @@ pub(crate) enum Analyze {
     Report(Report),
     /// Why the worst locks are waited for, and what would help: sentences with their numbers.
     Why(Why),
-    /// Holders and the waits they caused: every nanosecond of waiting, charged to the holder of the lock.
+    /// Holders and the waits they caused: every nanosecond of waiting, charged to the holder of the lock, or to the end of the chain of waits.
     Blame(Blame),
-    /// The end of each chain of waits: a holder may wait for another lock itself, whose holder is to blame.
-    Chains(Chains),
     /// The locks on the critical path of a task: those on which the length of the run depends.
     Critical(Critical),
     /// The gain of a change, such as a shorter hold or a split lock: the recording is replayed with it.
@@ -39,10 +37,6 @@ pub(crate) enum Analyze {
     WhatIf(WhatIf),
     /// Waiting and holding over time, period by period.
     Timeline(Timeline),
-    /// Acquisitions by period: the worst periods, the threads that used a lock, its average wait over time.
-    Periods(Periods),
-    /// One row per process: its threads and locks, its waits for locks, and its idle waits apart.
-    Processes(Processes),
     /// Why tasks were off-CPU, and which task woke them (record with --off-cpu): stacks of both, as bcc's offwaketime shows them.
     #[command(name = "offcpu", alias = "off-cpu")]
     OffCpu(OffCpu),
@@ -72,66 +66,46 @@ pub(crate) struct Intervals {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = with_columns(&timeline::columns(By::Lock, false), "\
+#[command(after_help = with_columns(&timeline::columns(By::Lock, false), &timeline_help()))]
+pub(crate) struct Timeline {
+    #[command(flatten)]
+    pub(crate) keys: Keys,
+    /// The length of a period; by default a round time that gives some twenty periods, with --worst 50ms.
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    pub(crate) period: Option<Duration>,
+    /// Show the acquisitions of each key in each period, the worst average wait first.
+    #[arg(long)]
+    pub(crate) worst: bool,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+/// Returns the columns with `--worst`, and the examples.
+fn timeline_help() -> String {
+    let columns = help(&timeline::worst_columns(By::Lock, false), true);
+    format!("{}\n{TIMELINE_HELP}", columns.replacen("Columns:", "Columns with --worst:", 1))
+}
+
+const TIMELINE_HELP: &str = "\
 A wait or hold that is longer than a period is split over the periods that it
 spans; its start counts in one period. Abandoned waits count too, and intervals
 that are open at the end count until then.
 
+With --worst, an acquisition and its whole wait count in the period of the
+acquisition; wait_avg is divided by all acquisitions, not only those that waited;
+rows are sorted by it, or with -k time upwards by period. Periods start at
+multiples of their length on the trace's clock.
+
 Examples:
   klock analyze timeline
   klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
-  klock analyze timeline --format csv > timeline.csv"))]
-pub(crate) struct Timeline {
-    #[command(flatten)]
-    pub(crate) keys: Keys,
-    /// The length of a period; by default a round time that gives some twenty periods.
-    #[arg(long, value_name = "TIME", value_parser = positive)]
-    pub(crate) period: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) traces: Traces,
-    #[command(flatten)]
-    pub(crate) table: Table,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = with_columns(&periods::columns(By::Lock, false), "\
-An acquisition and its whole wait count in the period of the acquisition;
-wait_avg is divided by all acquisitions, not only those that waited; rows are
-sorted by it, or with -k time upwards by period. Periods start at multiples of
-their length on the trace's clock.
-
-Examples:
-  klock analyze periods -n 10                              the worst averages of any lock
-  klock analyze periods --by task,lock -n 10               of any thread and lock
-  klock analyze periods --lock cache_lock --sort time      one lock over time, and how many threads used it
-  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads"))]
-pub(crate) struct Periods {
-    /// The key of a row, in each period: lock, task,lock, site, stack, class, kind, purpose, task, process, comm or cgroup.
-    #[arg(long, value_name = "KEY", default_value_t = periods::Options::default().by, value_parser = key::<By>)]
-    pub(crate) by: By,
-    /// The length of a period.
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = positive)]
-    pub(crate) period: Duration,
-    #[command(flatten)]
-    pub(crate) traces: Traces,
-    #[command(flatten)]
-    pub(crate) table: Table,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = with_columns(&processes::columns(false), "\
-Idle waits (on condition variables, semaphores and barriers, for the end of
-threads, in schedulers) are in no other column.
-
-Examples:
-  klock analyze processes -n 10
-  klock analyze report --by task,lock --task 1234     each lock of each of its threads"))]
-pub(crate) struct Processes {
-    #[command(flatten)]
-    pub(crate) traces: Traces,
-    #[command(flatten)]
-    pub(crate) table: Table,
-}
+  klock analyze timeline --format csv > timeline.csv
+  klock analyze timeline --worst -n 10                     the worst averages of any lock
+  klock analyze timeline --worst --by task,lock -n 10      of any thread and lock
+  klock analyze timeline --worst --lock cache_lock -k time     one lock over time, and how many threads used it
+  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads";
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&offcpu::columns(offcpu::By::Pair, 0, false), "\
@@ -285,6 +259,7 @@ Examples:
   klock analyze report -k total -F total,pct,cum_pct,count
   klock analyze report -F wait_caused,caused_running
   klock analyze report -F convoys,overtaken_max,jain,hog
+  klock analyze report --by process -k waited       threads, waits, wake-ups, and idle waits apart
   klock analyze report --format csv > report.csv
   klock analyze report --by host web-*.parquet"))]
 pub(crate) struct Report {
@@ -317,56 +292,48 @@ pub(crate) struct Why {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = with_columns(&blame::columns(BlameBy::Site, 0, false), "\
+#[command(after_help = with_columns(&blame::columns(BlameBy::Site, false, 0, false), &blame_help()))]
+pub(crate) struct Blame {
+    /// The key of a row: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), state (the
+    /// holder's site, and whether it ran, slept or waited), host; with --chains also lock, or depth (the number of locks in the chain)
+    /// [default: site; with --chains: state].
+    #[arg(long, value_name = "KEY", value_parser = key::<BlameBy>)]
+    pub(crate) by: Option<BlameBy>,
+    /// Charge waits to the holds at the ends of their chains: a holder may wait for another lock itself.
+    #[arg(long)]
+    pub(crate) chains: bool,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
+    #[command(flatten)]
+    pub(crate) table: Table,
+}
+
+/// Returns the columns of the tables of chains, and the examples.
+fn blame_help() -> String {
+    let columns = |by, of: &str| {
+        let columns = help(&blame::columns(by, true, 0, false), true);
+        columns.replacen("Columns:", &format!("Columns with --chains{of}:"), 1)
+    };
+    let (ends, holders) =
+        (columns(BlameBy::State, ""), columns(BlameBy::Lock, " and --by lock, site or task"));
+    format!("{ends}\n{holders}\n{BLAME_HELP}")
+}
+
+const BLAME_HELP: &str = "\
 Each nanosecond of a wait is charged to the oldest hold that was open then, or
 to no task; the rows add up to all waits exactly. Where holds are not recorded,
-the owner that the lock word named is charged, and marked as such.
+the owner that the lock word named is charged, and marked as such. With --chains,
+it is charged to the hold at the end of the chain of waits: who holds a lock that
+others wait for may itself wait for another lock. Deadlocks come first.
 
 Examples:
   klock analyze blame
   klock analyze blame --by pair -n 5 --lock cache_lock
   klock analyze blame --by state                  what the holders did meanwhile (record with --off-cpu)
-  klock analyze blame busy.parquet --by task --format csv > blame.csv"))]
-pub(crate) struct Blame {
-    /// The key of a row: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), state (the
-    /// holder's site, and whether it ran, slept or waited), or host.
-    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<BlameBy>)]
-    pub(crate) by: BlameBy,
-    #[command(flatten)]
-    pub(crate) traces: Traces,
-    #[command(flatten)]
-    pub(crate) table: Table,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = with_columns(&chains::root_columns(chains::By::Root, 0, false), &chains_help()))]
-pub(crate) struct Chains {
-    /// The key of a row: root (the hold at the end of the chain, and what its task did), depth (the number of locks in the chain); or what holds
-    /// keep, pass on and receive, by lock, site (where the holder acquired the lock) or task (the holder).
-    #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<chains::By>)]
-    pub(crate) by: chains::By,
-    #[command(flatten)]
-    pub(crate) traces: Traces,
-    #[command(flatten)]
-    pub(crate) table: Table,
-}
-
-/// Returns the columns of the tables by holder, and the examples.
-fn chains_help() -> String {
-    let columns = help(&chains::holder_columns(chains::By::Lock, 0, false), true);
-    format!("{}\n{CHAINS_HELP}", columns.replacen("Columns:", "Columns with --by lock, site or task:", 1))
-}
-
-const CHAINS_HELP: &str = "\
-Who holds a lock that others wait for may itself wait for another lock. Each
-nanosecond of a wait is charged to the hold at the end of that chain, or to no
-task; the rows add up to all waits exactly. Deadlocks come first.
-
-Examples:
-  klock analyze chains
-  klock analyze chains --by lock                what each lock keeps, passes on and receives
-  klock analyze chains --by depth               how long the chains are
-  klock analyze chains --lock cache_lock        of the waits for one lock";
+  klock analyze blame busy.parquet --by task --format csv > blame.csv
+  klock analyze blame --chains                    the holds at the ends of chains
+  klock analyze blame --chains --by lock          what each lock keeps, passes on and receives
+  klock analyze blame --chains --by depth         how long the chains are";
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&critical::columns(0, false, true), "\

@@ -9,7 +9,7 @@ use std::{
 use analyze::{
     input::names::purposes::Purpose,
     output::{Format, Having},
-    tables::{blame::By as BlameBy, chains, key::By, offcpu},
+    tables::{blame::By as BlameBy, key::By, offcpu},
 };
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode, TaskState};
@@ -108,10 +108,9 @@ pub(super) fn key<K: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<K, S
 fn tables_by(key: &str) -> Vec<&'static str> {
     let tables = [
         ("report", key.parse::<By>().is_ok()),
-        ("blame", key.parse::<BlameBy>().is_ok()),
+        ("blame", key.parse().is_ok_and(|by: BlameBy| by.is_of(false))),
+        ("blame --chains", key.parse().is_ok_and(|by: BlameBy| by == BlameBy::Depth)),
         ("offcpu", key.parse::<offcpu::By>().is_ok()),
-        // Its other keys are those of other tables, too, whose answer is the simpler one.
-        ("chains", key.parse().is_ok_and(|by: chains::By| !by.has_holders())),
     ];
     tables.into_iter().filter(|(_, has)| *has).map(|(table, _)| table).collect()
 }

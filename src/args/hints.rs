@@ -84,8 +84,11 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (&[], &["--csv"], "use --format csv"),
 ];
 
-/// Commands of perf and bcc that klock does not have, and what to use instead.
+/// Commands that klock does not have, of perf, of bcc and those that became options, and what to use instead.
 const COMMANDS: &[(&str, &str)] = &[
+    ("chains", "`klock blame --chains` charges waits to the ends of their chains"),
+    ("periods", "`klock timeline --worst` shows the acquisitions of each period, the worst first"),
+    ("processes", "`klock report --by process` has a row per process, with idle waits apart"),
     ("lock", "klock records with `klock record COMMAND`, and shows sums with `klock report`"),
     ("contention", "`klock record COMMAND` records, and `klock report` shows the sums"),
     ("stat", "`klock record COMMAND` records, and `klock report` shows the sums"),

@@ -47,7 +47,7 @@ pub(crate) enum Sched {
     Auto,
     /// All recorded tasks, with their stacks and the stacks of their wakers, as root. Locks are then recorded only with --locks.
     All,
-    /// Threads of COMMAND while they hold a lock, without stacks: what klock why, chains and blame --by state need. As root also of running
+    /// Threads of COMMAND while they hold a lock, without stacks: what klock why, blame --chains and blame --by state need. As root also of running
     /// processes, and of all recorded tasks where others than COMMAND report holds.
     Holders,
     /// None.

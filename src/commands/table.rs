@@ -6,7 +6,7 @@ use analyze::{
     Filter,
     error::AnalyzeError,
     output::{Column, Format, Page, column::find},
-    tables::{Table, blame, chains, critical, hist, offcpu, periods, processes, report, timeline, why},
+    tables::{Table, blame, critical, hist, offcpu, report, timeline, why},
 };
 use trace_format::Trace;
 
@@ -61,20 +61,16 @@ pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn blame(args: &args::Blame) -> anyhow::Result<Exit> {
-    let by = args.by;
-    let options = |common| {
+    let chains = args.chains;
+    let by = args.by.unwrap_or(if chains { blame::By::State } else { blame::By::Site });
+    let (with, way) = if chains { ("with", "leave --chains out") } else { ("without", "add --chains") };
+    anyhow::ensure!(by.is_of(chains), "cannot use --by {by} {with} --chains: {way}");
+    let columns = blame::columns(by, chains, 0, false);
+    let sorted_by = if chains { "root_wait" } else { "wait_caused" };
+    run(&args.traces, &args.table, &columns, sorted_by, |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        blame::Options { by, sort, limit, filter, allow_loss }
-    };
-    if by == blame::By::State {
-        let columns = blame::states::columns(0, false);
-        return run(&args.traces, &args.table, &columns, "wait_caused", |traces, common| {
-            blame::states(traces, &options(common))
-        });
-    }
-    let columns = blame::columns(by, 0, false);
-    run(&args.traces, &args.table, &columns, "wait_caused", |traces, common| {
-        blame::blame(traces, &options(common))
+        let options = blame::Options { by, sort, limit, depth: None, filter, allow_loss };
+        if chains { blame::chains(traces, &options) } else { blame::blame(traces, &options) }
     })
 }
 
@@ -84,24 +80,6 @@ pub(super) fn why(args: &args::Why) -> anyhow::Result<Exit> {
         let rows = &args.table.rows;
         let limit = computed_limit(&args.table, rows.limit.or((!rows.all).then_some(why::LOCKS)));
         why::why(traces, &why::Options { limit, filter, allow_loss })
-    })
-}
-
-pub(super) fn chains(args: &args::Chains) -> anyhow::Result<Exit> {
-    let by = args.by;
-    let options = |common| {
-        let Common { sort, limit, filter, allow_loss } = common;
-        chains::Options { by, sort, limit, filter, allow_loss }
-    };
-    if by.has_holders() {
-        let columns = chains::holder_columns(by, 0, false);
-        return run(&args.traces, &args.table, &columns, "root_wait", |traces, common| {
-            chains::holders(traces, &options(common))
-        });
-    }
-    let columns = chains::root_columns(by, 0, false);
-    run(&args.traces, &args.table, &columns, "root_wait", |traces, common| {
-        chains::roots(traces, &options(common))
     })
 }
 
@@ -138,28 +116,25 @@ pub(super) fn hist(args: &args::Hist) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn timeline(args: &args::Timeline) -> anyhow::Result<Exit> {
-    let (by, depth) = (args.keys.by.unwrap_or_default(), args.keys.depth);
+    let (by, depth, period_ns) = (args.keys.by.unwrap_or_default(), args.keys.depth, args.period.map(ns));
+    let options = |Common { sort, limit, filter, allow_loss }| timeline::Options {
+        by,
+        period_ns,
+        sort,
+        limit,
+        depth,
+        filter,
+        allow_loss,
+    };
+    if args.worst {
+        let columns = timeline::worst_columns(by, false);
+        return run(&args.traces, &args.table, &columns, "wait_avg", |traces, common| {
+            timeline::worst(traces, &options(common))
+        });
+    }
     run(&args.traces, &args.table, &timeline::columns(by, false), "", |traces, common| {
-        let Common { sort, filter, allow_loss, .. } = common;
         let limit = computed_limit(&args.table, limit_of_keys(&args.table));
-        let period_ns = args.period.map(ns);
-        let options = timeline::Options { by, period_ns, sort, limit, depth, filter, allow_loss };
-        timeline::timeline(traces, &options)
-    })
-}
-
-pub(super) fn periods(args: &args::Periods) -> anyhow::Result<Exit> {
-    let (by, period_ns) = (args.by, ns(args.period));
-    run(&args.traces, &args.table, &periods::columns(by, false), "wait_avg", |traces, common| {
-        let Common { sort, limit, filter, allow_loss } = common;
-        periods::periods(traces, &periods::Options { by, period_ns, sort, limit, filter, allow_loss })
-    })
-}
-
-pub(super) fn processes(args: &args::Processes) -> anyhow::Result<Exit> {
-    run(&args.traces, &args.table, &processes::columns(false), "wait", |traces, common| {
-        let Common { sort, limit, filter, allow_loss } = common;
-        processes::processes(traces, &processes::Options { sort, limit, filter, allow_loss })
+        timeline::timeline(traces, &options(Common { limit, ..common }))
     })
 }
 
@@ -167,8 +142,8 @@ pub(super) fn offcpu(args: &args::OffCpu) -> anyhow::Result<Exit> {
     let by = args.by;
     run(&args.traces, &args.table, &offcpu::columns(by, 0, false), "off_cpu", |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        let states = args.states.state.clone();
-        offcpu::offcpu(traces, &offcpu::Options { by, states, sort, limit, filter, allow_loss })
+        let options = offcpu::Options { by, sort, limit, depth: None, filter, allow_loss };
+        offcpu::offcpu(traces, &args.states.state, &options)
     })
 }
 

@@ -51,7 +51,7 @@ fn folder(events: &[Event]) -> Folder {
 #[test]
 fn each_format_has_the_ends_of_chains() {
     let folder = folder(&chain());
-    let run = |args: &[&str]| -> Outcome { folder.klock(&[&["chains"], args].concat()) };
+    let run = |args: &[&str]| -> Outcome { folder.klock(&[&["blame", "--chains"], args].concat()) };
     let text = run(&[]);
     let expected = "\
 root_wait  percent  direct  through_others  deepest  max_waiters  state  held at (lock)
@@ -63,7 +63,7 @@ waited 2,200,000 ns = 2,200,000 that end at holds
 whether the holders ran or slept is not known: record with --off-cpu
 ";
     assert_eq!(text.succeeds(), expected);
-    assert_eq!(folder.klock(&["analyze", "chains"]).succeeds(), text.stdout);
+    assert_eq!(folder.klock(&["analyze", "blame", "--chains"]).succeeds(), text.stdout);
     let csv = run(&["--format", "csv"]);
     assert!(csv.succeeds().contains("\nhold,1700000,772727,900000,800000,2,2,,,"), "{}", csv.stdout);
     let json: serde_json::Value = serde_json::from_str(run(&["--format", "json"]).succeeds()).unwrap();
@@ -105,20 +105,22 @@ fn holders_show_what_they_pass_on_and_receive() {
             ],
         ),
     ] {
-        let csv = folder.klock(&["chains", "--by", by, "--format", "csv"]);
+        let csv = folder.klock(&["blame", "--chains", "--by", by, "--format", "csv"]);
         let found: Vec<&str> = csv.succeeds().lines().skip(1).collect();
         assert!(
             found.len() == 2 && found.iter().zip(rows).all(|(row, begin)| row.starts_with(begin)),
             "{by}: {found:?}"
         );
     }
-    let depth = folder.klock(&["chains", "--by", "depth", "--format", "csv"]);
+    let depth = folder.klock(&["blame", "--chains", "--by", "depth", "--format", "csv"]);
     assert_eq!(
         depth.succeeds(),
         "root_wait_ns,part_ppm,max_waiters,name,depth\n1400000,636363,2,1 lock,1\n800000,363636,2,2 locks,2\n"
     );
-    folder.klock(&["chains", "--by", "pair"]).fails(2, &["'pair'", "klock blame --by pair"]);
-    folder.klock(&["report", "--by", "depth"]).fails(2, &["'depth'", "klock chains --by depth"]);
+    folder.klock(&["blame", "--chains", "--by", "pair"]).fails(2, &["--by pair", "leave --chains out"]);
+    folder.klock(&["blame", "--by", "lock"]).fails(2, &["--by lock", "add --chains"]);
+    folder.klock(&["analyze", "chains"]).fails(2, &["'chains'", "klock blame --chains"]);
+    folder.klock(&["report", "--by", "depth"]).fails(2, &["'depth'", "klock blame --chains --by depth"]);
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn a_deadlock_is_reported_before_the_chains() {
     events.truncate(3);
     events.push(Event { ts_ns: 1_150_000, lock: Some(LockId(1)), task: Some(TaskId(0)), ..events[2] });
     let folder = folder(&events);
-    let text = folder.klock(&["chains"]);
+    let text = folder.klock(&["blame", "--chains"]);
     assert!(text.succeeds().contains("(tasks that wait for each other)"), "{}", text.stdout);
     assert!(text.stderr.contains("deadlock at the end: "), "{}", text.stderr);
 }

@@ -43,16 +43,27 @@ fn completions_and_man_pages_know_every_command_and_option() {
 #[test]
 fn a_pipe_gets_all_rows_and_nothing_else() {
     let folder = Folder::new().with_trace(&one_wait());
-    for table in ["report", "blame", "chains", "critical", "periods", "processes", "waits", "holds", "events"]
-    {
-        let text = folder.klock(&["analyze", table]);
+    for table in [
+        "report",
+        "blame",
+        "blame --chains",
+        "critical",
+        "timeline --worst",
+        "report --by process",
+        "waits",
+        "holds",
+        "events",
+    ] {
+        let words: Vec<&str> = ["analyze"].into_iter().chain(table.split(' ')).collect();
+        let run = |options: &[&str]| folder.klock(&[&words[..], options].concat());
+        let text = run(&[]);
         assert!(!text.succeeds().contains("trust") && !text.stdout.contains('\x1b'), "{}", text.stdout);
         assert_eq!(text.stderr.lines().count(), 1, "{table}: {}", text.stderr);
-        let all = folder.klock(&["analyze", table, "--notes"]);
+        let all = run(&["--notes"]);
         assert_eq!(all.stdout, text.stdout);
-        folder.klock(&["analyze", table, "-o", table]).succeeds();
+        run(&["-o", table]).succeeds();
         assert_eq!(std::fs::read_to_string(folder.path(table)).unwrap(), text.stdout);
-        let csv = folder.klock(&["analyze", table, "--format", "csv"]);
+        let csv = run(&["--format", "csv"]);
         assert_eq!((csv.code, csv.stderr.as_str()), (Some(0), ""));
     }
 }

@@ -107,19 +107,21 @@ fn having_selects_rows_of_every_table_by_their_sums_before_the_limit() {
     for (table, some, none) in [
         ("report", "wait_total > 5us", "wait_total > 5s"),
         ("blame", "wait_caused >= 0.8ms", "wait_caused > 1h"),
-        ("periods", "count >= 1", "count > 5k"),
-        ("processes", "wait > 100us", "wait_% > 300%"),
+        ("timeline --worst", "count >= 1", "count > 5k"),
+        ("report --by process", "waited > 100us", "wait_share > 300%"),
         ("hist", "count = 1", "count > 1"),
         ("timeline", "wait > 100us", "wait > 100s"),
         ("waits", "wait > 100us", "wait > 1s"),
         ("holds", "hold > 1ns", "hold > 1h"),
         ("events", "event = acquire", "event = destroy"),
     ] {
-        let found = folder.klock(&["analyze", table, "--having", some, "-n", "1", "--format", "csv"]);
+        let words: Vec<&str> = ["analyze"].into_iter().chain(table.split(' ')).collect();
+        let run = |options: &[&str]| folder.klock(&[&words[..], &["--having"], options].concat());
+        let found = run(&[some, "-n", "1", "--format", "csv"]);
         assert!(found.succeeds().lines().count() >= 2, "{table}: {}", found.stdout);
-        let found = folder.klock(&["analyze", table, "--having", none, "--format", "csv"]);
+        let found = run(&[none, "--format", "csv"]);
         assert_eq!((found.code, found.stdout.lines().count()), (Some(1), 1), "{table}: {}", found.stdout);
-        let wrong = folder.klock(&["analyze", table, "--having", "nothing > 1"]);
+        let wrong = run(&["nothing > 1"]);
         assert_eq!(wrong.code, Some(2), "{table}: {}", wrong.stderr);
     }
     let wrong = folder.klock(&["analyze", "report", "--having", "wait_total > 5"]);
@@ -186,17 +188,28 @@ pub(crate) fn mostly_lost() -> Vec<Event> {
 #[test]
 fn a_trace_that_lost_too_much_is_not_ranked_and_the_error_reports_the_loss() {
     let folder = Folder::new().with_trace(&mostly_lost());
-    for command in ["report", "blame", "chains", "critical", "timeline", "periods", "processes", "hist"] {
+    for command in [
+        "report",
+        "blame",
+        "blame --chains",
+        "critical",
+        "timeline",
+        "timeline --worst",
+        "report --by process",
+        "hist",
+    ] {
         let words = ["trace.parquet", "94.1 %", "on CPU 3", "record again", "--allow-loss"];
-        folder.klock(&["analyze", command]).fails(4, &words);
-        let allowed = folder.klock(&["analyze", command, "--allow-loss"]);
+        let table: Vec<&str> = ["analyze"].into_iter().chain(command.split(' ')).collect();
+        let run = |options: &[&str]| folder.klock(&[&table[..], options].concat());
+        run(&[]).fails(4, &words);
+        let allowed = run(&["--allow-loss"]);
         assert!(!allowed.succeeds().contains("warning"), "{}", allowed.stdout);
         assert!(
             allowed.stderr.starts_with("klock: warning: 94.1 % of the events are missing"),
             "{}",
             allowed.stderr
         );
-        let csv = folder.klock(&["analyze", command, "--allow-loss", "--format", "csv"]);
+        let csv = run(&["--allow-loss", "--format", "csv"]);
         assert!(
             !csv.succeeds().contains("warning") && csv.stderr.contains("warning: 94.1 %"),
             "{}",

@@ -15,8 +15,8 @@ use crate::{
     output,
     tables::intervals::{self, RowKind},
     tables::key::By,
-    tables::periods,
     tables::report::{self, Options},
+    tables::timeline,
     testing::{MemoryEvents, TestTrace, text_of, trace},
 };
 
@@ -135,18 +135,18 @@ proptest! {
             let part = [context.input(&memory, &Filter::default()).unwrap()];
             let options = Options { by, allow_loss: true, ..Options::default() };
             let report = report::of_inputs(&part, &options, 1).unwrap();
-            let options = periods::Options { by, period_ns, allow_loss: true, ..periods::Options::default() };
-            (report, periods::of_inputs(&part, &options, readers).unwrap())
+            let options = timeline::Options { by, period_ns: Some(period_ns), allow_loss: true, ..timeline::Options::default() };
+            (report, timeline::worst_of_inputs(&part, &options, readers).unwrap())
         });
         let mut found: BTreeMap<Vec<String>, [i64; 5]> = BTreeMap::new();
         for row in &periods.rows {
             let [count, wait, abandoned, try_failed, longest] = found.entry(row.key.column_values()).or_default();
-            *count += row.count;
-            *wait += row.wait_total_ns;
-            *abandoned += row.abandoned;
-            *try_failed += row.try_failed;
-            *longest = row.wait_max_ns.max(*longest);
-            prop_assert!(row.from_ns >= 0 && row.start_ns % period_ns == 0 && row.threads <= row.count);
+            *count += row["count"];
+            *wait += row["wait_total_ns"];
+            *abandoned += row["abandoned"];
+            *try_failed += row["try_failed"];
+            *longest = row["wait_max_ns"].max(*longest);
+            prop_assert!(row["from_ns"] >= 0 && row["start_ns"] % period_ns == 0 && row["threads"] <= row["count"]);
         }
         let columns = |row: &report::Row| {
             let columns = &row.columns;

@@ -111,8 +111,8 @@ fn check_blame(blame: &blame::Blame, seen: &Seen, request: &Request) -> Result<(
         key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values)
     };
     let rows = blame.rows.iter().map(|row| {
-        let sums = (row.wait_caused_ns, row.shares, row.longest_ns, row.cut_by_loss);
-        ((row.charged_to.as_str(), key(&row.holder), key(&row.waiter)), sums)
+        let sums = (row["wait_caused_ns"], row["shares"], row["longest_ns"], row["cut_by_loss"]);
+        ((row.key.charged_to.unwrap().as_str(), key(&row.key.holder), key(&row.key.waiter)), sums)
     });
     let found: BTreeMap<_, _> = rows.collect();
     prop_assert_eq!(found.len(), blame.rows.len(), "no two rows are of the same");
@@ -127,7 +127,7 @@ fn check_blame(blame: &blame::Blame, seen: &Seen, request: &Request) -> Result<(
     let parts = [totals.hold_ns, totals.handoff_ns, totals.gap_ns, totals.owner_ns];
     prop_assert_eq!(parts, ["hold", "handoff", "gap", "owner"].map(|charged| sum(Some(charged))));
     prop_assert_eq!(totals.unknown_ns, sum(Some("waker")) + sum(Some("unknown")));
-    prop_assert!(blame.rows.is_sorted_by(|a, b| a.wait_caused_ns >= b.wait_caused_ns));
+    prop_assert!(blame.rows.is_sorted_by(|a, b| a["wait_caused_ns"] >= b["wait_caused_ns"]));
     Ok(())
 }
 
@@ -155,9 +155,9 @@ fn check_hist(found: &hist::Histogram, seen: &Seen, request: &Request) -> Result
     prop_assert_eq!(found.keys.len(), expected.len());
     for key in &found.keys {
         let times =
-            &expected[&key.key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values)];
-        prop_assert_eq!((key.count, key.total_ns), (times.len() as u64, times.iter().sum::<i64>()));
-        prop_assert!(fit(&key.buckets, times), "{:?} {:?}", key.buckets, times);
+            &expected[&key.key.key.as_ref().map_or_else(Vec::new, crate::tables::key::Key::column_values)];
+        prop_assert_eq!((key["count"], key["total_ns"]), (times.len() as i64, times.iter().sum::<i64>()));
+        prop_assert!(fit(&key.key.buckets, times), "{:?} {:?}", key.key.buckets, times);
     }
     Ok(())
 }

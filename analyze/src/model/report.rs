@@ -127,6 +127,7 @@ fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
         open_wait_ns,
         states: None,
         fairness: None,
+        calls: None,
         extra: Some(Extra {
             min_ns: times.iter().min().copied(),
             p50_ns: percentile(&times, 500),

@@ -7,7 +7,7 @@ use super::context::{ModelContext, TASKS, any_key};
 use crate::{
     AnalyzeError, Filter,
     engine::histories::KINDS,
-    input::filter::TaskSelector,
+    input::{Input, filter::TaskSelector},
     tables::blame,
     tables::hist::{self, Buckets, Of},
     tables::intervals::{self, RowKind},
@@ -61,7 +61,12 @@ pub(super) fn any_request() -> impl Strategy<Value = Request> {
         !column.is_part() && column.group().is_none_or(|group| group == report::Group::Extra)
     };
     let sorts: Vec<Column> = Column::ALL.iter().copied().filter(is_modelled).collect();
-    let report = (any_key(), select(sorts), option::of(0..5usize), select(blame::By::ALL));
+    let report = (
+        any_key(),
+        select(sorts),
+        option::of(0..5usize),
+        select(vec![blame::By::Site, blame::By::Task, blame::By::Pair, blame::By::Host]),
+    );
     let hist = (select(Of::ALL), any::<bool>(), select(Buckets::ALL), 1..40i64);
     (report, hist, any_filter(), 1..5usize).prop_map(
         |((by, sort, limit, blame_by), (of, of_key, buckets, period_ns), filter, readers)| Request {
@@ -155,8 +160,11 @@ pub(super) fn of_file(trace: &Trace, request: &Request) -> Result<Tables, Analyz
         intervals::write(std::slice::from_ref(trace), &raw_options(what, request), &mut kept).map(|_| kept.0)
     };
     let traces = std::slice::from_ref(trace);
+    let options = report_options(request);
+    // Without the columns of calls, which only files have.
+    let inputs = Input::open_all(traces, options.by.frames(options.depth), &options.filter)?;
     Ok(Tables {
-        report: report::report(traces, &report_options(request))?,
+        report: report::of_inputs(&inputs, &options, request.readers)?,
         blame: blame::blame(traces, &blame_options(request))?,
         timeline: timeline::timeline(traces, &timeline_options(request))?,
         hist: hist::histogram(traces, &hist_options(request))?,

@@ -34,7 +34,7 @@ impl Kind {
     }
 
     /// Returns the unit at the end of a column's name.
-    pub(super) const fn suffix(self) -> &'static str {
+    pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Timestamp | Self::PeriodStart | Self::Duration => "_ns",
             Self::Ppm | Self::Percent => "_ppm",

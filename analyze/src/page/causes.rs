@@ -5,13 +5,13 @@ use super::{levels::Levels, windows::Keep};
 use crate::{
     input::selection::Selection,
     items::{Item, Needs, Sink},
-    tables::{chains, report::RowStates, why},
+    tables::{blame, report::RowStates, why},
 };
 
 /// Receives everything that the page needs of a trace once its windows are known, other than what its tables gather.
 pub(super) struct Causes<'a> {
     pub(super) selection: &'a Selection,
-    pub(super) chains: chains::RootsFound<'a>,
+    pub(super) chains: blame::Causes<'a, true>,
     pub(super) why: why::Parts<'a>,
     /// The states of the holders in the rows of the report, if they are recorded.
     pub(super) states: Option<RowStates<'a>>,

@@ -14,13 +14,7 @@ use crate::{
     error::AnalyzeError,
     input::{Input, filter::Filter, readers},
     plot::{self, Theme, overview},
-    tables::{
-        beside, blame, chains,
-        gather::{self, Finish as _},
-        report,
-        timeline::window,
-        why,
-    },
+    tables::{beside, blame, gather, report, timeline::window, why},
 };
 
 mod activity;
@@ -92,8 +86,8 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let report_options = report::Options { limit, allow_loss, ..report::Options::default() };
     let why_options = why::Options { limit: Some(WHY), allow_loss, ..why::Options::default() };
     let blame_options = blame::Options { limit, allow_loss, ..blame::Options::default() };
-    let chains_options = chains::Options { limit, allow_loss, ..chains::Options::default() };
-    let chains_inputs = chains::open(std::slice::from_ref(trace), &chains_options)?;
+    let chains_options = blame::Options { by: blame::By::State, ..blame_options.clone() };
+    let chains_inputs = blame::open(std::slice::from_ref(trace), &chains_options)?;
     let overview = overview::Request::of(trace, &Filter::default(), inputs)?;
     let has_states = input.has_holder_states()?;
     let plan = timeline::Plan::of(&input, window(&input)?, options)?;
@@ -105,7 +99,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         let (levels, keep) = plan.sinks(&input, locks.into_iter(), options);
         Causes {
             selection: &input.selection,
-            chains: chains::RootsFound::new(chains_options.by, &chains_inputs[0], has_states),
+            chains: blame::Causes::new(chains_options.by, &chains_inputs[0], has_states),
             why: why::Parts::new(&input.names),
             states,
             levels,
@@ -142,10 +136,9 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let why = why.judge()?.finish()?;
     let states = receiver.states.map(|states| vec![states.found]);
     let overview = overview.finish(&report_found, states, over_time)?;
-    let mut chains = chains::RootsGathered::new(&chains_inputs, &chains_options)?;
-    let mut totals = chains::Totals { has_states: true, ..chains::Totals::default() };
-    chains::add_totals(&mut totals, &chains.add(0, receiver.chains), has_states, stats);
-    let chains = chains.finish(totals, trust)?;
+    let mut chains = blame::Gathered::new(&chains_inputs, &chains_options, true)?;
+    chains.add_causes(0, receiver.chains, stats, trust);
+    let chains = chains.finish()?;
     let timeline = (receiver.levels, receiver.keep);
     assemble(&input, &plan, Computed { report, why, blame, chains, overview, timeline })
 }
@@ -155,7 +148,7 @@ struct Computed {
     report: report::Report,
     why: why::Why,
     blame: blame::Blame,
-    chains: chains::Roots,
+    chains: blame::Blame,
     overview: overview::Overview,
     timeline: (Levels, Keep),
 }

@@ -97,14 +97,15 @@ mod tests {
         let flow = blame(&trace, &Filter::default()).unwrap().tasks;
         let options = Options { by: By::Task, ..Options::default() };
         let table = table::blame(std::slice::from_ref(&trace), &options).unwrap();
-        let charged = table.rows.iter().filter(|row| row.charged_to == Charged::Hold);
+        let charged = table.rows.iter().filter(|row| row.key.charged_to == Some(Charged::Hold));
         let mut tasks = 0;
         for row in charged {
             let node = flow.holders.iter().find(|node| node.name == row.name).unwrap();
             // A task may be charged as an owner, too.
             let owner = format!("{}, the owner by the lock word", row.name);
-            let owner = table.rows.iter().find(|row| row.name == owner).map_or(0, |row| row.wait_caused_ns);
-            assert_eq!(node.ns, row.wait_caused_ns + owner, "{}", row.name);
+            let owner =
+                table.rows.iter().find(|row| row.name == owner).map_or(0, |row| row["wait_caused_ns"]);
+            assert_eq!(node.ns, row["wait_caused_ns"] + owner, "{}", row.name);
             tasks += 1;
         }
         assert!(tasks > 1);
@@ -115,12 +116,13 @@ mod tests {
         let trace = committed("chain");
         let picture = blame(&trace, &Filter::default()).unwrap();
         let options = Options { by: By::State, ..Options::default() };
-        let table = table::states(std::slice::from_ref(&trace), &options).unwrap();
+        let table = table::blame(std::slice::from_ref(&trace), &options).unwrap();
         let mut found = 0;
-        for row in table.rows.iter().filter_map(|row| row.state.map(|state| (row, state))) {
+        for row in table.rows.iter().filter_map(|row| row.key.state.map(|state| (row, state))) {
             let (row, state) = row;
-            let rows = table.rows.iter().filter(|other| other.name == row.name && other.state == Some(state));
-            let ns: i64 = rows.map(|row| row.wait_caused_ns).sum();
+            let rows =
+                table.rows.iter().filter(|other| other.name == row.name && other.key.state == Some(state));
+            let ns: i64 = rows.map(|row| row["wait_caused_ns"]).sum();
             let bar = picture.sites.iter().find(|bar| bar.name == row.name).unwrap();
             assert!(bar.parts.contains(&(Meanwhile::Held(state), ns)), "{} {state:?} {bar:?}", row.name);
             found += 1;

@@ -12,7 +12,6 @@ use crate::{
     tables::{
         gather::{self, Finish as _},
         key::By,
-        periods,
         report::{self, Column, Extra, HolderStates, StatesByRow},
         timeline::{self, Cell, Timeline},
     },
@@ -37,7 +36,7 @@ pub struct Overview {
     /// All locks by period.
     pub periods: Vec<Period>,
     /// The acquisitions of all locks by period; without periods in which there was none.
-    pub acquired: Vec<periods::Row>,
+    pub acquired: Vec<timeline::Row>,
     /// Waits that are open at the end.
     pub open_waits: u64,
     /// The lines above the charts: deadlocks, loss, and idle waits that are left out.
@@ -107,11 +106,11 @@ pub fn overview(trace: &Trace, filter: &Filter) -> Result<Overview, AnalyzeError
 pub(crate) struct Request {
     report: report::Options,
     timeline: timeline::Options,
-    acquired: periods::Options,
+    acquired: timeline::Options,
 }
 
 /// The tables by time.
-type OverTime<'a> = (timeline::Gathered<'a>, periods::Gathered<'a>);
+type OverTime<'a> = (timeline::Gathered<'a>, timeline::GatheredWorst<'a>);
 
 impl Request {
     /// Returns the tables of the overview of `trace`, which is the only input.
@@ -134,20 +133,20 @@ impl Request {
         let mut timeline = timeline_options(filter, (span_ns > 0).then(|| period_ns(span_ns)));
         let period_ns = timeline::period_ns(inputs, &timeline)?;
         timeline.period_ns = Some(period_ns);
-        let acquired = periods::Options {
+        let acquired = timeline::Options {
             by: By::Host,
-            period_ns,
+            period_ns: Some(period_ns),
             sort: "period".to_owned(),
             filter: filter.clone(),
             allow_loss: true,
-            ..periods::Options::default()
+            ..timeline::Options::default()
         };
         Ok(Self { report, timeline, acquired })
     }
 
     /// Gathers what happened over time.
     pub(crate) fn gather<'a>(&'a self, inputs: &'a [Input<'a>]) -> Result<OverTime<'a>, AnalyzeError> {
-        Ok((timeline::gather(inputs, &self.timeline)?, periods::gather(inputs, &self.acquired)?))
+        Ok((timeline::gather(inputs, &self.timeline)?, timeline::gather_worst(inputs, &self.acquired)?))
     }
 
     /// Returns the overview of what was gathered, with the states of the holders if they are recorded.
@@ -366,7 +365,7 @@ mod tests {
         let sum: i64 = overview.periods.iter().map(|period| period.sums.wait_ns).sum();
         assert_eq!(sum, overview.timeline.keys.iter().map(|series| series.total.wait_ns).sum::<i64>());
         assert_eq!(sum, 2_008_000);
-        let acquired: i64 = overview.acquired.iter().map(|row| row.wait_total_ns).sum();
+        let acquired: i64 = overview.acquired.iter().map(|row| row["wait_total_ns"]).sum();
         assert_eq!(acquired, overview.wait_total_ns);
     }
 }

@@ -247,8 +247,8 @@ proptest! {
             let histogram = hist::histogram(traces, &options).unwrap();
             let mut expected: BTreeMap<(Option<Key>, i64), i64> = BTreeMap::new();
             for counts in &histogram.keys {
-                for bucket in counts.buckets.iter().filter(|bucket| bucket.count > 0) {
-                    let key = counts.key.clone().filter(|_| keys.is_none());
+                for bucket in counts.key.buckets.iter().filter(|bucket| bucket.count > 0) {
+                    let key = counts.key.key.clone().filter(|_| keys.is_none());
                     *expected.entry((key, bucket.to_ns)).or_default() += bucket.count as i64;
                 }
             }
@@ -268,10 +268,10 @@ proptest! {
             for row in blame.rows() {
                 let row: &blame_table::Row = std::borrow::Borrow::borrow(&row);
                 let same = rollup.blame.iter().filter(|pair| {
-                    (pair.charged_to, &pair.holder, &pair.waiter) == (Some(row.charged_to), &row.holder, &row.waiter)
+                    (pair.charged_to, &pair.holder, &pair.waiter) == (row.key.charged_to, &row.key.holder, &row.key.waiter)
                 });
                 let values = ["wait_caused", "shares", "longest", "cut_by_loss"].map(|word| merged(&columns, word, same.clone()));
-                let expected = [row.wait_caused_ns, row.shares, row.longest_ns, row.cut_by_loss].map(Some);
+                let expected = ["wait_caused_ns", "shares", "longest_ns", "cut_by_loss"].map(|column| row.get(column));
                 prop_assert_eq!(values, expected);
             }
         }

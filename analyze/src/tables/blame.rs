@@ -1,72 +1,200 @@
-//! `klock analyze blame`: each nanosecond of each wait, charged to the site or the task that held the lock then.
+//! `klock analyze blame`: each nanosecond of each wait, charged to the site or the task that held the lock then, and with `--chains` to the
+//! hold at the end of its chain of waits.
 //!
-//! The engine splits each wait into shares, one per hold that it waited for. They are added up by holder and, for pairs, by waiter,
-//! so memory grows with the number of stacks. All rows add up to all waits. Every hold counts, also one that never ends.
+//! B waits 100 ns for A, of which A holds the lock for 90: 90 ns are charged to A's hold, 10 ns to the hand-off. Without states and chains, the
+//! engine splits each wait into such shares, one per hold (`shares`). For the states of holders and for chains, one pass over all locks sends
+//! the causes of waits (`causes`): the holder of a lock may wait for another lock itself, whose holder waits for a third one. Both are lines of
+//! a holder, a waiter and their stacks, which polars adds up; stacks through the same sites are one row. All rows add up to all waits, except
+//! those of holders in chains, which add up to the waits that end at holds. Memory grows with the number of stacks. `docs/causes.md` has the
+//! definitions.
 
 use std::io::{self, Write};
 
+use polars::{
+    frame::DataFrame,
+    prelude::{PolarsResult, SortMultipleOptions, col},
+};
 use serde::Serialize;
 use trace_format::Trace;
 
 use crate::{
     TextStyle,
+    causes::{self as passes, Followed, PassStats},
+    choices::choices,
     error::AnalyzeError,
     input::{
         Input, ReadOutcome, readers,
         trust::{About, Trust, TrustCounter},
     },
-    output::{Column, layout::STACK_SEPARATOR},
+    output::{Column, layout::STACK_SEPARATOR, units},
     tables::{
-        Table,
-        frame::{Lines, failed},
+        Table, TableOptions,
+        frame::{Lines, Sums, failed, merged},
         gather::{self, Finish, Gather},
-        rank::{OrderBy, order_by},
+        key::{self, Key, RowKey},
+        rank::{self, OrderBy, Rows, order_by},
+        row_ids::{NONE, RowIds},
         table::rows_and_trust,
     },
 };
 
+mod causes;
+#[cfg(test)]
+mod chains_tests;
+mod columns;
 mod naming;
-mod options;
-mod ranking;
-mod row;
-pub mod states;
-mod sums;
+mod shares;
+#[cfg(test)]
+mod states_tests;
 #[cfg(test)]
 mod tests;
+mod totals;
 
-pub(crate) use naming::label;
-pub(crate) use naming::parties;
-pub use options::{By, Options};
-pub use row::{Charged, Row, Totals, columns};
-pub(in crate::tables) use row::{waited, write_sum};
-pub use states::{States, states};
-pub(crate) use sums::{BlameKey, BlameSums, Shares};
+pub use crate::items::State;
+pub(crate) use causes::{CauseSums, Causes};
+pub use columns::columns;
+pub(crate) use naming::{label, parties};
+pub(crate) use shares::{BlameKey, BlameSums, Shares};
+pub(in crate::tables) use totals::write_sum;
+pub use totals::{ChainTotals, Totals};
 
-use naming::{KEYS, Naming};
-use ranking::{rank_rows, with_stacks};
+use causes::CauseKey;
+use naming::{add_stacks, named, on_key};
 
 /// The sentence that stands for a table without waits.
-pub(in crate::tables) const NOBODY_WAITED: &str =
+const NOBODY_WAITED: &str =
     "nobody waited for a lock in what was selected; `klock info` shows what was recorded";
+
+/// The number of functions of a stack at which a task left the CPU.
+const FRAMES: usize = 2;
+
+choices! {
+    /// The key of a row.
+    By, "key" {
+        /// The site at which the holder acquired the lock.
+        #[default]
+        Site = "site",
+        /// The holder.
+        Task = "task",
+        /// The site at which the holder acquired it, and the site at which others waited. Not of chains.
+        Pair = "pair",
+        /// The holder's site, and the state of its task.
+        State = "state",
+        /// The machine. Not of chains.
+        Host = "host",
+        /// One lock. Only of chains.
+        Lock = "lock",
+        /// The number of locks in the chain. Only of chains.
+        Depth = "depth",
+    }
+}
+
+impl By {
+    /// Returns whether a table, of chains or not, has rows of this key.
+    pub const fn is_of(self, chains: bool) -> bool {
+        match self {
+            Self::Site | Self::Task | Self::State => true,
+            Self::Pair | Self::Host => !chains,
+            Self::Lock | Self::Depth => chains,
+        }
+    }
+
+    /// Returns the key of holders that keep, pass on and receive, if rows of chains are those.
+    const fn holder(self) -> Option<key::By> {
+        match self {
+            Self::Lock => Some(key::By::Lock),
+            Self::Site => Some(key::By::Site),
+            Self::Task => Some(key::By::Task),
+            Self::Pair | Self::State | Self::Host | Self::Depth => None,
+        }
+    }
+}
+
+choices! {
+    /// The party that a time is charged to.
+    Charged, "charge" {
+        /// A recorded hold of another task; in chains, of a task that waits for no lock.
+        #[default]
+        Hold = "hold",
+        /// No task: the lock was free, all its holds being recorded, and the next waiter was not running yet.
+        Handoff = "handoff",
+        /// No task is known: holds of this lock are recorded, none of another task was open, and the lock may have been taken before the
+        /// recording.
+        Gap = "gap",
+        /// The task that the lock word named when the wait began. Either holds are not recorded, and it is charged the whole
+        /// wait; or its hold was not recorded, and it is charged until the first hold that was.
+        Owner = "owner",
+        /// Unknown, as with the next: the task that woke the waiter, which in most locks is the one that released it.
+        Waker = "waker",
+        /// Unknown: holds are not recorded, or the start of the wait was not seen.
+        Unknown = "unknown",
+        /// The end of a chain: a task that waits for a lock that it holds itself, exclusively.
+        Oneself = "self",
+        /// The end of a chain: tasks that wait for each other.
+        Cycle = "cycle",
+    }
+}
+
+/// Options of the table.
+pub type Options = TableOptions<By>;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Blame {
     /// The key of a row.
     pub by: By,
+    /// Whether waits are charged to the ends of their chains.
+    pub chains: bool,
     /// The number of traces.
     pub traces: usize,
     /// The rows, sorted by time and limited.
     pub rows: Vec<Row>,
     /// The number of rows before the limit.
     pub rows_total: usize,
-    /// The sum of all rows.
+    /// The sum of all waits.
     pub totals: Totals,
     /// The sum of the column that rows are sorted by, if the share in it is not a column.
     #[serde(skip)]
-    pub sorted_sum: Option<i64>,
+    sorted_sum: Option<i64>,
+    /// The time in which holders waited for locks themselves, where it is in rows of its own.
+    #[serde(skip)]
+    lock_ns: i64,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
+}
+
+/// The waits that one holder, or one pair of holder and waiter, caused.
+pub type Row = rank::Row<Parties>;
+
+/// The parties of a row, and the circumstances of the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Parties {
+    /// The holder: an acquisition site and the class of its locks, a lock, a task, or a machine. Without a hold, the class alone.
+    pub holder: Option<Key>,
+    /// The site at which others waited; for pairs only.
+    pub waiter: Option<Key>,
+    /// The lock that the holder waited for and where, or the system call and the functions in which it slept; safe to print.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// The party that the time is charged to; `None` if a row is a depth.
+    pub charged_to: Option<Charged>,
+    /// The state of the holder's task; `None` if no task is charged, or if states were not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// The lock that most of the time is passed on to; safe to print.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed_to: Option<String>,
+    /// The stack at which the lock was acquired, from the acquisition site outwards; if several stacks lead through the site, the one
+    /// with the longest time.
+    pub holder_stack: Vec<String>,
+    /// The stack of the wait; for pairs only.
+    pub waiter_stack: Vec<String>,
+    /// The number of locks in the chain, if a row is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<i64>,
+    /// The trace of the stacks, whether they belong to a kernel lock, and their ids.
+    #[serde(skip)]
+    stacks: [i64; 4],
 }
 
 /// Computes the table of one trace or several.
@@ -75,11 +203,22 @@ pub struct Blame {
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
 pub fn blame(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError> {
-    let inputs = Input::open_all(traces, 0, &options.filter)?;
-    of_inputs(&inputs, options, readers())
+    if options.by == By::State {
+        return of_causes::<false>(traces, options);
+    }
+    of_inputs(&Input::open_all(traces, 0, &options.filter)?, options, readers())
 }
 
-/// Computes the table with this number of readers, which changes nothing in it.
+/// Computes the table of chains of one trace or several: each nanosecond of each wait is charged to the end of its chain.
+///
+/// # Errors
+///
+/// As [`blame`].
+pub fn chains(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError> {
+    of_causes::<true>(traces, options)
+}
+
+/// Computes the table of shares with this number of readers, which changes nothing in it.
 pub(crate) fn of_inputs(
     inputs: &[Input<'_>],
     options: &Options,
@@ -88,17 +227,55 @@ pub(crate) fn of_inputs(
     gather::table(inputs, readers, gather(inputs, options)?)
 }
 
-/// Gathers the shares of all traces.
-pub(crate) struct Gathered<'a> {
+/// Opens the traces with the functions that tables of causes show.
+pub(crate) fn open<'a>(traces: &'a [Trace], options: &Options) -> Result<Vec<Input<'a>>, AnalyzeError> {
+    Input::open_all(traces, FRAMES, &options.filter)
+}
+
+fn of_causes<const CHAINS: bool>(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError> {
+    let inputs = open(traces, options)?;
+    let mut gathered = Gathered::new(&inputs, options, CHAINS)?;
+    for (at, input) in inputs.iter().enumerate() {
+        let has_states = input.has_holder_states()?;
+        let receiver = || Causes::<CHAINS>::new(options.by, input, has_states);
+        let Followed { receiver, stats, trust, .. } = passes::of_waits(input, options.allow_loss, receiver)?;
+        gathered.add_causes(at, receiver, stats, trust);
+    }
+    gathered.finish()
+}
+
+/// The key of a row: the charge, the state, the row ids of holder, waiter and circumstances, and the depth.
+const ROW: [&str; 6] = ["charged", "state", "holder", "waiter", "on", "depth"];
+/// The rest of the key of a line: the stacks, and the lock that time is passed on to.
+const REST: [&str; 5] = ["trace", "kernel", "holder_stack", "waiter_stack", "to"];
+const KEYS: [&str; 11] = [
+    "charged",
+    "state",
+    "holder",
+    "waiter",
+    "on",
+    "depth",
+    "trace",
+    "kernel",
+    "holder_stack",
+    "waiter_stack",
+    "to",
+];
+
+/// Gathers the lines of all traces.
+pub(crate) struct Gathered<'a, S> {
     inputs: &'a [Input<'a>],
     options: &'a Options,
+    chains: bool,
     order: Vec<OrderBy>,
-    naming: Naming<'a>,
-    lines: Lines<BlameSums, { KEYS.len() }>,
+    ids: RowIds,
+    lines: Lines<S, { KEYS.len() }>,
+    totals: Totals,
+    lock_ns: i64,
     trusts: Vec<Trust>,
 }
 
-/// Gathers the rows of the table.
+/// Gathers the shares of waits.
 ///
 /// # Errors
 ///
@@ -106,13 +283,69 @@ pub(crate) struct Gathered<'a> {
 pub(crate) fn gather<'a>(
     inputs: &'a [Input<'a>],
     options: &'a Options,
-) -> Result<Gathered<'a>, AnalyzeError> {
-    let order = order_by(&columns(options.by, 0, false), &options.sort, &["wait_caused_ns"])?;
-    let (naming, lines) = (Naming::new(options.by, inputs), Lines::new(KEYS));
-    Ok(Gathered { inputs, options, order, naming, lines, trusts: Vec::new() })
+) -> Result<Gathered<'a, BlameSums>, AnalyzeError> {
+    Gathered::new(inputs, options, false)
 }
 
-impl<'a> Gather for Gathered<'a> {
+impl<'a, S: Sums> Gathered<'a, S> {
+    /// Gathers shares or causes, with `chains` those of chains of waits. An error if the table has no such column to sort by.
+    pub(crate) fn new(
+        inputs: &'a [Input<'a>],
+        options: &'a Options,
+        chains: bool,
+    ) -> Result<Self, AnalyzeError> {
+        let default: &[&str] = match (chains, options.by.holder()) {
+            (false, _) => &["wait_caused_ns"],
+            (true, None) => &["root_wait_ns"],
+            (true, Some(_)) => &["root_wait_ns", "wait_caused_ns"],
+        };
+        let order = order_by(&columns(options.by, chains, 0, false), &options.sort, default)?;
+        let (ids, lines) = (RowIds::new(inputs.len()), Lines::new(KEYS));
+        let (totals, trusts) = (Totals::default(), Vec::new());
+        Ok(Self { inputs, options, chains, order, ids, lines, totals, lock_ns: 0, trusts })
+    }
+
+    /// Returns the row id of a key in the trace with the index `at`.
+    fn id(&mut self, at: usize, key: Option<RowKey>) -> i64 {
+        self.ids.id_of(at, key, self.inputs)
+    }
+
+    pub(crate) fn finish(self) -> Result<Blame, AnalyzeError> {
+        let Self { inputs, options, chains, .. } = self;
+        let (by, traces) = (options.by, inputs.len());
+        let name = |key| named(by, &self.ids, inputs, key);
+        let lines = heaviest(self.lines).map_err(failed)?;
+        let declared = columns(by, chains, 0, false);
+        let Rows { mut rows, total: rows_total, sum } =
+            rank::rows(rank::declared(&declared), lines, KEYS, &self.order, options.limit, name)?;
+        add_stacks(&mut rows, inputs)?;
+        let has_share = chains
+            || by == By::State
+            || matches!(options.sort.as_str(), "" | "wait_caused" | "wait_caused_ns");
+        let (totals, lock_ns) = (self.totals, self.lock_ns);
+        let (sorted_sum, trust) = (sum.filter(|_| !has_share), Trust::merged(self.trusts));
+        Ok(Blame { by, chains, traces, rows, rows_total, totals, sorted_sum, lock_ns, trust })
+    }
+}
+
+/// Merges the lines of a row, with the stacks of the longest time and the lock to which most is passed on.
+fn heaviest<S: Sums>(lines: Lines<S, { KEYS.len() }>) -> PolarsResult<DataFrame> {
+    // Trace, stacks and lock decide between equal times, so that the table is the same each time.
+    let mut order = vec![("wait_caused_ns", true), ("trace", false), ("holder_stack", true)];
+    order.extend([("waiter_stack", true), ("to", false)]);
+    if S::FIELDS.iter().any(|(field, _)| *field == "passed_ns") {
+        order.insert(0, ("passed_ns", true));
+    }
+    let (columns, descending): (Vec<&str>, Vec<bool>) = order.into_iter().unzip();
+    let descending = SortMultipleOptions::default().with_order_descending_multi(descending);
+    let columns_of_row = [merged::<S>(), REST.map(|column| col(column).first()).to_vec()].concat();
+    let through = (col("root_wait_ns") - col("direct_ns")).alias("through_others_ns");
+    let rows = lines.merge()?.sort(columns, descending).group_by_stable(ROW.map(col)).agg(columns_of_row);
+    let has_roots = S::FIELDS.iter().any(|(field, _)| *field == "root_wait_ns");
+    if has_roots { rows.with_columns([through]).collect() } else { rows.collect() }
+}
+
+impl<'a> Gather for Gathered<'a, BlameSums> {
     type Sink = Shares<'a>;
 
     fn sink(&self, at: usize) -> Shares<'a> {
@@ -122,7 +355,16 @@ impl<'a> Gather for Gathered<'a> {
     fn add(&mut self, at: usize, sinks: Vec<Shares<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
         for Shares { sums, trust, .. } in sinks {
-            sums.into_iter().for_each(|(key, sums)| self.lines.push(self.naming.line(at, key), &sums));
+            for (key, sums) in sums {
+                self.totals.add(key.charged, sums.wait_caused_ns);
+                let parties = parties(self.options.by, key, &self.inputs[at].names);
+                let [holder, waiter] = parties.map(|party| self.id(at, party));
+                let [held, waited] = [key.holder, key.waiter].map(|id| id.map_or(NONE, |id| id.0.into()));
+                let kernel = key.kernel.into();
+                let charged = key.charged as i64;
+                let row = [charged, NONE, holder, waiter, NONE, NONE, at as i64, kernel, held, waited, NONE];
+                self.lines.push(row, &sums);
+            }
             counter.merge(trust);
         }
         self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
@@ -130,18 +372,44 @@ impl<'a> Gather for Gathered<'a> {
     }
 }
 
-impl Finish for Gathered<'_> {
+impl Finish for Gathered<'_, BlameSums> {
     type Table = Blame;
 
     fn finish(self) -> Result<Blame, AnalyzeError> {
-        let Self { inputs, options, order, naming, lines, trusts } = self;
-        let ranking = rank_rows(lines, &order, options.limit, |key| naming.name(key)).map_err(failed)?;
-        let (totals, rows_total) = (ranking.totals, ranking.rows_total);
-        let is_by_time = matches!(options.sort.as_str(), "" | "wait_caused" | "wait_caused_ns");
-        let sorted_sum = ranking.sorted_sum().filter(|_| !is_by_time);
-        let rows = with_stacks(ranking, inputs)?;
-        let trust = Trust::merged(trusts);
-        Ok(Blame { by: options.by, traces: inputs.len(), rows, rows_total, totals, sorted_sum, trust })
+        Self::finish(self)
+    }
+}
+
+impl Gathered<'_, CauseSums> {
+    /// Adds the causes of the waits of the input with the index `at`.
+    pub(crate) fn add_causes<const CHAINS: bool>(
+        &mut self,
+        at: usize,
+        causes: Causes<'_, CHAINS>,
+        stats: PassStats,
+        trust: Trust,
+    ) {
+        self.totals.merge(&causes.totals);
+        self.totals.steps_cut += stats.steps_cut;
+        self.trusts.push(trust);
+        let names = &self.inputs[at].names;
+        for (key, sums) in causes.sums {
+            if key.state == Some(State::Lock) {
+                self.lock_ns = self.lock_ns.saturating_add(sums.wait_caused_ns);
+            }
+            let CauseKey { charged, state, detail, lock_class, kernel, stack, depth, holder, to } = key;
+            let holder = match charged {
+                Some(Charged::Hold) => Some(RowKey::Site(names.points_number(kernel, stack), lock_class)),
+                None | Some(Charged::Cycle) => holder,
+                Some(_) => Some(RowKey::Class(lock_class)),
+            };
+            let [holder, on] = [holder, on_key(detail, names)].map(|key| self.id(at, key));
+            let charged = charged.map_or(NONE, |charged| charged as i64);
+            let state = state.map_or(NONE, |state| state as i64);
+            let (depth, to) = (depth.map_or(NONE, i64::from), to.map_or(NONE, |lock| lock.0.into()));
+            let row = [charged, state, holder, NONE, on, depth, at as i64, NONE, NONE, NONE, to];
+            self.lines.push(row, &sums);
+        }
     }
 }
 
@@ -149,21 +417,24 @@ impl Table for Blame {
     rows_and_trust!(Row);
 
     fn columns(&self) -> Vec<Column<Row>> {
-        columns(self.by, self.totals.waited_ns, self.traces > 1)
+        columns(self.by, self.chains, self.totals.waited_ns, self.traces > 1)
     }
 
-    /// Pairs have both stacks below them, innermost function first.
+    /// Pairs have both stacks below them, innermost function first. A terminal has no room for two names beside each other.
     fn below(&self, row: &Row) -> Vec<String> {
-        let line = |what: &str, frames: &[String]| {
+        let Parties { holder_stack, waiter_stack, on, passed_to, .. } = &row.key;
+        let stack = |what: &str, frames: &[String]| {
             (self.by == By::Pair && !frames.is_empty())
                 .then(|| format!("  {what:<8}{}", frames.join(STACK_SEPARATOR)))
         };
-        let stacks = [line("held", &row.holder_stack), line("waited", &row.waiter_stack)];
-        stacks.into_iter().flatten().collect()
+        let stacks = [stack("held", holder_stack), stack("waited", waiter_stack)];
+        let on = on.iter().map(|on| format!("  on {on}"));
+        let passed = passed_to.iter().map(|to| format!("  passed on to {to}"));
+        stacks.into_iter().flatten().chain(on).chain(passed).collect()
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
-        &["shares", "longest"]
+        &["shares", "longest", "max_waiters", "deepest"]
     }
 
     fn sorted_sum(&self) -> Option<i64> {
@@ -175,10 +446,22 @@ impl Table for Blame {
     }
 
     fn nothing(&self) -> Option<String> {
-        (self.rows_total == 0).then(|| NOBODY_WAITED.to_owned())
+        let nothing = match self.totals.waited_ns {
+            0 => NOBODY_WAITED,
+            _ => "no chain goes through a recorded hold; `klock blame --chains` shows where the chains end",
+        };
+        (self.rows_total == 0).then(|| nothing.to_owned())
     }
 
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        self.totals.write(style, out)
+        self.totals.write(style, out)?;
+        if style.is_terminal && !self.chains && self.lock_ns > self.totals.waited_ns / 10 {
+            let lock = units::duration(self.lock_ns);
+            let hint = format!(
+                "during {lock} the holders waited for locks themselves: klock blame --chains shows who is at the end"
+            );
+            style.wrapped(&hint, out)?;
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,11 @@
-//! Buckets of times whose width is at most a 64th of their time.
+//! Buckets of times: powers of two, or fine ones whose width is at most a 64th of their time.
+
+use serde::Serialize;
+
+use crate::choices::choices;
 
 /// The bits that tell the buckets of one octave of times apart.
-pub(crate) const BITS: u32 = 6;
+const BITS: u32 = 6;
 
 /// Returns the bucket of a time. Buckets ascend with their times; each time below 64 has its own.
 pub(crate) fn bucket(ns: i64) -> u32 {
@@ -17,6 +21,87 @@ pub(crate) fn bucket_end(bucket: u32) -> i64 {
     let octave = (bucket >> BITS).saturating_sub(1);
     let at = u64::from(bucket - (octave << BITS));
     i64::try_from(((at + 1) << octave) - 1).unwrap_or(i64::MAX)
+}
+
+choices! {
+    /// The widths of the buckets.
+    Buckets, "kind of buckets" {
+        /// One bucket per power of two of nanoseconds.
+        #[default]
+        Log2 = "log2",
+        /// 64 buckets per power of two from 64 ns on, one bucket per shorter time. So a bucket is at most 1.6 % wide.
+        Hdr = "hdr",
+    }
+}
+
+/// One bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Bucket {
+    /// Its shortest time, in ns.
+    pub from_ns: i64,
+    /// Its longest time, in ns.
+    pub to_ns: i64,
+    /// The number of times in it.
+    pub count: u64,
+}
+
+impl Buckets {
+    /// Returns the bucket of a time.
+    pub(crate) fn number(self, ns: i64) -> u32 {
+        match self {
+            // Bucket 0 is for 0, bucket n for times from 2^(n-1) to 2^n - 1.
+            Self::Log2 => i64::BITS - ns.max(0).leading_zeros(),
+            Self::Hdr => bucket(ns),
+        }
+    }
+
+    /// Returns the longest time of a bucket.
+    fn end(self, number: u32) -> i64 {
+        match self {
+            Self::Log2 => 1_i64.checked_shl(number).filter(|end| *end > 0).map_or(i64::MAX, |end| end - 1),
+            Self::Hdr => bucket_end(number),
+        }
+    }
+
+    pub(crate) fn bucket(self, number: u32, count: u64) -> Bucket {
+        let from_ns = number.checked_sub(1).map_or(0, |before| self.end(before) + 1);
+        Bucket { from_ns, to_ns: self.end(number), count }
+    }
+
+    /// Returns the buckets of these counts, which are in the order of their numbers.
+    pub(crate) fn of(self, counts: &[(u32, u64)]) -> Vec<Bucket> {
+        let mut buckets: Vec<Bucket> = Vec::new();
+        let mut next = None;
+        for (number, count) in counts {
+            // Empty powers of two are few; empty finer buckets would be thousands.
+            let missing = next.filter(|_| self == Self::Log2).unwrap_or(*number)..*number;
+            buckets.extend(missing.map(|empty| self.bucket(empty, 0)));
+            buckets.push(self.bucket(*number, *count));
+            next = Some(number + 1);
+        }
+        buckets
+    }
+}
+
+/// Merges neighbouring fine buckets until at most `most` are left.
+pub(crate) fn few(buckets: &[Bucket], most: usize) -> Vec<Bucket> {
+    let merged = |bits: u32| {
+        let mut few: Vec<Bucket> = Vec::new();
+        for one in buckets {
+            let group = bucket(one.from_ns) >> bits;
+            let from_ns = (group << bits).checked_sub(1).map_or(0, |before| bucket_end(before) + 1);
+            match few.last_mut() {
+                Some(last) if last.from_ns == from_ns => last.count += one.count,
+                _ => {
+                    let to_ns = bucket_end((group << bits) + (1 << bits) - 1);
+                    few.push(Bucket { from_ns, to_ns, count: one.count });
+                }
+            }
+        }
+        few
+    };
+    let small_enough = (0..BITS).map(merged).find(|few| few.len() <= most);
+    small_enough.unwrap_or_else(|| merged(BITS))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! `klock analyze hist`: the number of waits or holds in each bucket of times, by key.
 //!
 //! The waits and holds are those of a report: waits that ended with the lock and whose start was seen, holds whose both ends were
-//! seen. So the counts of a key add up to those of its row. Memory grows with the number of keys.
+//! seen. So the counts of a key add up to those of its row. Text has a line with a bar per bucket and a block per key; each key has a scale of
+//! its own, and fine buckets are merged until at most 40 lines of a key are left. Memory grows with the number of keys.
 
 use std::{
     borrow::Borrow,
@@ -10,35 +11,105 @@ use std::{
 
 use polars::prelude::{PolarsResult, SortMultipleOptions, col, lit};
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use trace_format::Trace;
 
 use crate::{
+    choices::choices,
     error::AnalyzeError,
     input::{
-        Input, readers,
+        Input,
+        filter::Filter,
+        readers,
         trust::{About, Trust, TrustCounter},
     },
     items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
-    output::{Column, Page},
+    output::{
+        Column, Page,
+        layout::{self, TextStyle, bar},
+        units,
+    },
     tables::{
-        Table,
-        frame::{Count, Lines, failed, lines, sums, sums_of},
+        Table, buckets,
+        frame::{Count, Lines, failed, lines, sums},
         key::{self, By, Key, RowKey},
         key_columns,
-        rank::{OrderBy, Ranked, order_by, rank},
+        rank::{self, OrderBy, Row, Rows, order_by},
         row_ids::{NamedRow, RowIds},
         trace_column,
     },
 };
 
-mod counts;
-mod options;
 #[cfg(test)]
 mod tests;
-mod text;
 
-pub use counts::{Bucket, Counts, Histogram};
-pub use options::{Buckets, Of, Options};
+pub use super::buckets::{Bucket, Buckets};
+
+choices! {
+    /// The times that are counted.
+    Of, "time" {
+        /// Waits that ended with the lock.
+        #[default]
+        Wait = "wait",
+        /// Holds.
+        Hold = "hold",
+    }
+}
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The times that are counted.
+    pub of: Of,
+    /// The widths of the buckets.
+    pub buckets: Buckets,
+    /// The key of a histogram; `None` is one for all.
+    pub by: Option<By>,
+    /// The order of the keys: `count` or `name`; empty for the longest total time first.
+    pub sort: String,
+    /// The number of keys; `None` is all.
+    pub limit: Option<usize>,
+    /// The number of frames, with [`By::Stack`].
+    pub depth: Option<usize>,
+    /// The part of the traces to read.
+    pub filter: Filter,
+    /// Whether to rank a trace that lost too many events for the order of keys to mean anything.
+    pub allow_loss: bool,
+}
+
+/// The histograms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Histogram {
+    /// The times that are counted.
+    pub of: Of,
+    /// The widths of the buckets.
+    pub buckets: Buckets,
+    /// The key of a histogram.
+    pub by: Option<By>,
+    /// The number of traces.
+    pub traces: usize,
+    /// The keys, the one with the longest total time first.
+    pub keys: Vec<Counts>,
+    /// The number of keys before the limit.
+    pub keys_total: usize,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// One key: the number of its times in `count`, their sum in `total_ns`, and in `cut_by_loss` the holds and waits that are left out because
+/// events were lost while they lasted.
+pub type Counts = Row<HistKey>;
+
+/// The key of a histogram, and its buckets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct HistKey {
+    /// The key; `None` if there is one histogram for all.
+    pub key: Option<Key>,
+    /// The buckets from the shortest time to the longest. Empty ones between are listed for powers of two only.
+    pub buckets: Vec<Bucket>,
+    #[serde(skip)]
+    row: i64,
+}
 
 /// Computes the histograms of one trace or several.
 ///
@@ -81,38 +152,42 @@ pub(crate) fn of_inputs(
         Some(_) => ids.name(row, inputs),
         None => NamedRow { key: Key::Host { host: None }, name: "all".to_owned(), trace: None },
     };
-    let (keys, keys_total) = rank_counts(sums, counts, &order, options, name).map_err(failed)?;
+    let Rows { mut rows, total: keys_total, .. } = ranked(sums, &order, options, name)?;
+    add_buckets(&mut rows, counts, options.buckets).map_err(failed)?;
+    let keys = rows;
     let Options { of, by, buckets, .. } = *options;
     Ok(Histogram { of, buckets, by, traces: inputs.len(), keys, keys_total, trust })
 }
 
-/// Merges the lines of all readers. Returns the histograms that are shown, and the number of all.
-fn rank_counts(
+/// Merges the lines of all readers, and returns the keys that are shown, without buckets.
+fn ranked(
     sums: Lines<TimeSums, 1>,
-    counts: Lines<Count, 2>,
     order: &[OrderBy],
     options: &Options,
     name: impl Fn([i64; 1]) -> NamedRow,
-) -> PolarsResult<(Vec<Counts>, usize)> {
-    let rows = sums.merge()?.filter(col("count").gt(lit(0))).collect()?;
-    let total = rows.height();
-    let Ranked { frame, names, .. } = rank(rows, ["row"], order, options.limit, name)?;
+) -> Result<Rows<HistKey>, AnalyzeError> {
+    let rows = sums.merge().and_then(|sums| sums.filter(col("count").gt(lit(0))).collect());
+    let named = |[row]: [i64; 1]| {
+        let NamedRow { key, name, trace } = name([row]);
+        let key = HistKey { key: options.by.is_some().then_some(key), buckets: Vec::new(), row };
+        NamedRow { key, name, trace }
+    };
+    rank::rows(|name| name != "row", rows.map_err(failed)?, ["row"], order, options.limit, named)
+}
+
+/// Merges the counts of all readers into the buckets of the keys that are shown.
+fn add_buckets(keys: &mut [Counts], counts: Lines<Count, 2>, buckets: Buckets) -> PolarsResult<()> {
     let counts = counts.merge()?.sort(["row", "bucket"], SortMultipleOptions::default()).collect()?;
     let mut of_row: FxHashMap<i64, Vec<(u32, u64)>> = FxHashMap::default();
     for [row, bucket, count] in lines(&counts, ["row", "bucket", "count"])? {
         of_row.entry(row).or_default().push((bucket as u32, count as u64));
     }
-    let sums = lines(&frame, ["row"])?.into_iter().zip(sums_of::<TimeSums>(&frame)?);
-    let counts = |(NamedRow { key, name, trace }, ([row], sums)): (_, ([i64; 1], TimeSums))| Counts {
-        name,
-        key: options.by.is_some().then_some(key),
-        trace,
-        count: sums.count as u64,
-        total_ns: sums.total_ns,
-        cut_by_loss: sums.cut_by_loss as u64,
-        buckets: options.buckets.of(of_row.remove(&row).unwrap_or_default()),
-    };
-    Ok((names.into_iter().zip(sums).map(counts).collect(), total))
+    for key in keys {
+        // The ids of rows depend on the number of readers.
+        let row = std::mem::take(&mut key.key.row);
+        key.key.buckets = buckets.of(&of_row.remove(&row).unwrap_or_default());
+    }
+    Ok(())
 }
 
 sums! {
@@ -196,29 +271,28 @@ impl Counting<'_> {
 }
 
 /// A bucket of a key.
+pub type BucketRow = Row<BucketKey>;
+
+/// The key and the bucket of a row.
 #[derive(Clone, Debug)]
-pub struct BucketRow {
+pub struct BucketKey {
     /// The bucket.
     pub bucket: Bucket,
-    /// The name of the key.
-    pub name: String,
     /// The key; `None` if there is one histogram for all.
     pub key: Option<Key>,
-    /// The trace, if there are several and the key belongs to one.
-    pub trace: Option<String>,
 }
 
 /// Declares the columns; rows of several traces have their trace.
 pub fn columns(by: Option<By>, several: bool) -> Vec<Column<BucketRow>> {
     type Of = Column<BucketRow>;
     let mut columns = vec![
-        Of::duration("from", |row| row.bucket.from_ns, "The shortest time of the bucket.").not_sortable(),
-        Of::duration("to", |row| row.bucket.to_ns, "The longest time of the bucket.").not_sortable(),
-        Of::count("count", |row| row.bucket.count, "The number of times in it."),
+        Of::duration("from", |row| row.key.bucket.from_ns, "The shortest time of the bucket.").not_sortable(),
+        Of::duration("to", |row| row.key.bucket.to_ns, "The longest time of the bucket.").not_sortable(),
+        Of::count("count", |row| row.key.bucket.count, "The number of times in it."),
         Of::name(by.map_or("all", By::as_str), |row| row.name.as_str().into()),
     ];
     if let Some(by) = by {
-        columns.extend(key_columns(by, "", |row: &BucketRow| row.key.as_ref()));
+        columns.extend(key_columns(by, "", |row: &BucketRow| row.key.key.as_ref()));
     }
     columns.extend(trace_column(several, |row: &BucketRow| row.trace.as_deref()));
     columns
@@ -232,27 +306,20 @@ impl Table for Histogram {
     }
 
     fn rows(&self) -> impl Iterator<Item = impl Borrow<BucketRow>> {
-        self.keys.iter().flat_map(|key| {
-            key.buckets.iter().map(|bucket| BucketRow {
-                bucket: *bucket,
-                name: key.name.clone(),
-                key: key.key.clone(),
-                trace: key.trace.clone(),
-            })
+        self.keys.iter().flat_map(|counts| {
+            let HistKey { key, buckets, .. } = &counts.key;
+            buckets.iter().map(|bucket| counts.with_key(BucketKey { bucket: *bucket, key: key.clone() }))
         })
     }
 
     /// A key is kept by the number of all its times, from the shortest to the longest.
     fn retain(&mut self, keep: &dyn Fn(&BucketRow) -> bool, limit: Option<usize>) {
-        self.keys.retain(|key| {
-            let ends = (key.buckets.first(), key.buckets.last());
-            let (from_ns, to_ns) = (ends.0.map_or(0, |b| b.from_ns), ends.1.map_or(0, |b| b.to_ns));
-            keep(&BucketRow {
-                bucket: Bucket { from_ns, to_ns, count: key.count },
-                name: key.name.clone(),
-                key: key.key.clone(),
-                trace: key.trace.clone(),
-            })
+        self.keys.retain(|counts| {
+            let HistKey { key, buckets, .. } = &counts.key;
+            let (from_ns, to_ns) =
+                (buckets.first().map_or(0, |b| b.from_ns), buckets.last().map_or(0, |b| b.to_ns));
+            let bucket = Bucket { from_ns, to_ns, count: counts["count"] as u64 };
+            keep(&counts.with_key(BucketKey { bucket, key: key.clone() }))
         });
         self.keys_total = self.keys.len();
         self.keys.truncate(limit.unwrap_or(usize::MAX));
@@ -283,6 +350,73 @@ impl Table for Histogram {
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
-        text::write_bars(self, page.style, out)
+        write_bars(self, page.style, out)
     }
+}
+
+/// The width without a terminal.
+const WIDTH: usize = 100;
+
+/// Columns before a bar: the bucket, two numbers, and the gaps.
+const BEFORE: usize = 42;
+
+/// The most lines of a key.
+const LINES: usize = 40;
+
+/// Writes the bars of every key.
+fn write_bars(histogram: &Histogram, style: TextStyle, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let room = style.width.unwrap_or(WIDTH).saturating_sub(BEFORE);
+    let names = style.names(histogram.keys.iter().map(|key| key.name.as_str()));
+    for (at, (key, name)) in histogram.keys.iter().zip(names).enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        let name = layout::marked(&name, key["cut_by_loss"] > 0);
+        writeln!(out, "{}", style.line(&name))?;
+        let buckets = match histogram.buckets {
+            Buckets::Log2 => key.key.buckets.clone(),
+            Buckets::Hdr => buckets::few(&key.key.buckets, LINES),
+        };
+        let total = units::duration(key["total_ns"]);
+        let count = units::counted(key["count"], histogram.of.as_str());
+        writeln!(out, "{count}, {total} together{}", width_of(&buckets, histogram))?;
+        block(key, &buckets, room, out)?;
+    }
+    let hidden = histogram.keys_total - histogram.keys.len();
+    if hidden > 0 {
+        writeln!(out)?;
+    }
+    layout::more(hidden, "key", "", style, out)
+}
+
+/// Returns a note on the width of the lines, unless they are powers of two.
+fn width_of(buckets: &[Bucket], histogram: &Histogram) -> String {
+    let wide = |bucket: &Bucket| (bucket.to_ns - bucket.from_ns) as f64 / bucket.from_ns as f64 * 100.0;
+    let widest = buckets.iter().filter(|bucket| bucket.from_ns > 0).map(wide).fold(0.0, f64::max);
+    match histogram.buckets {
+        Buckets::Log2 => String::new(),
+        Buckets::Hdr => format!("; a line is at most {widest:.1} % wide"),
+    }
+}
+
+fn block(key: &Counts, buckets: &[Bucket], room: usize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut next_ns = None;
+    for Bucket { from_ns, to_ns, count } in buckets {
+        if next_ns.is_some_and(|next_ns| next_ns != *from_ns) {
+            writeln!(out, "{:>8}", "-")?;
+        }
+        next_ns = to_ns.checked_add(1);
+        let (from, below) = (units::duration(*from_ns), units::duration(to_ns.saturating_add(1)));
+        let percent = *count as f64 * 100.0 / key["count"] as f64;
+        let bar = bar(number(*count), number(most), room);
+        let count = units::count(number(*count));
+        writeln!(
+            out,
+            "{}",
+            format!("{from:>8} .. {below:>8}  {count:>8}  {percent:>5.1} %  {bar}").trim_end()
+        )?;
+    }
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! The tables of `klock analyze`. Each file declares the columns of one [`Table`] and computes its rows.
 
 pub mod blame;
-pub mod chains;
 pub mod critical;
 pub mod diff;
 pub mod hist;
@@ -9,8 +8,6 @@ pub mod info;
 pub mod intervals;
 pub mod offcpu;
 pub mod order;
-pub mod periods;
-pub mod processes;
 pub mod report;
 pub mod timeline;
 pub mod whatif;
@@ -25,11 +22,13 @@ pub(crate) mod gather;
 pub(crate) mod grid;
 pub mod key;
 mod key_columns;
-pub(crate) mod options;
+mod options;
 pub(crate) mod rank;
 pub(crate) mod row_ids;
 pub(crate) mod spans;
 mod table;
 
 pub(crate) use key_columns::{cut_column, key_columns, trace_column};
+pub use options::TableOptions;
+pub use rank::Row;
 pub use table::Table;

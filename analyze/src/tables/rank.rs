@@ -1,18 +1,91 @@
-//! The order of a table's rows: a frame enters; the rows that are shown leave, named and in order.
+//! The rows of a table: a frame of sums by key enters; the rows that are shown leave, named and in order.
+//!
+//! A [`Row`] has the numbers of its frame under the names of their columns, so a table declares each of its numbers once, as a
+//! [`measure`].
+
+use std::sync::Arc;
 
 use polars::{
     frame::DataFrame,
     prelude::{IntoColumn, IntoLazy, NamedFrom, PolarsResult, Series, SortMultipleOptions, col, lit},
 };
+use serde::{Serialize, Serializer};
 
 use super::{
-    frame::{ints, lines, values},
+    frame::{failed, ints, lines, values},
     row_ids::NamedRow,
 };
 use crate::{
     error::AnalyzeError,
-    output::{Column, Order, Role, column::sort_key},
+    output::{Column, Kind, Order, Role, column::sort_key},
 };
+
+/// A row of a table whose key is `K`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row<K> {
+    #[serde(flatten)]
+    values: Values,
+    /// The name; safe to print.
+    pub name: String,
+    /// The trace, if there are several and the row belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The parts of the key.
+    #[serde(flatten)]
+    pub key: K,
+}
+
+/// The numbers of a row, and the names of their columns.
+#[derive(Clone, Debug, PartialEq)]
+struct Values {
+    names: Arc<[String]>,
+    numbers: Vec<Option<i64>>,
+}
+
+impl Serialize for Values {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.names.iter().zip(&self.numbers))
+    }
+}
+
+impl<K> Row<K> {
+    /// Returns the same row with another key.
+    pub(crate) fn with_key<L>(&self, key: L) -> Row<L> {
+        Row { values: self.values.clone(), name: self.name.clone(), trace: self.trace.clone(), key }
+    }
+
+    /// Returns the number in the column with this name; `None` if it was not measured.
+    pub fn get(&self, column: &str) -> Option<i64> {
+        let at = self.values.names.iter().position(|name| name == column)?;
+        self.values.numbers[at]
+    }
+}
+
+/// The number in the column with this name, which was measured.
+impl<K> std::ops::Index<&str> for Row<K> {
+    type Output = i64;
+
+    fn index(&self, column: &str) -> &i64 {
+        let at = self.values.names.iter().position(|name| name == column);
+        at.and_then(|at| self.values.numbers[at].as_ref()).expect(column)
+    }
+}
+
+/// Declares a column of the numbers that the rows have under its name.
+pub(crate) fn measure<K>(word: &'static str, kind: Kind, doc: &'static str) -> Column<Row<K>> {
+    let name = format!("{word}{}", kind.suffix());
+    Column::new(word, kind, move |row: &Row<K>| row.get(&name).into(), doc)
+}
+
+/// Declares a [`measure`] in ns.
+pub(crate) fn duration<K>(word: &'static str, doc: &'static str) -> Column<Row<K>> {
+    measure(word, Kind::Duration, doc)
+}
+
+/// Declares a [`measure`] that is a number of things.
+pub(crate) fn count<K>(word: &'static str, doc: &'static str) -> Column<Row<K>> {
+    measure(word, Kind::Count, doc)
+}
 
 /// A column of a frame, and the order by it. Null comes last.
 pub(crate) type OrderBy = (String, Order);
@@ -64,10 +137,7 @@ pub(crate) fn rank<K: Ord, const KEYS: usize>(
     name: impl Fn([i64; KEYS]) -> NamedRow<K>,
 ) -> PolarsResult<Ranked<K>> {
     let sum = match by.first() {
-        Some((first, _)) if first != "name" => {
-            let values = values(&rows, first)?;
-            Some(values.into_iter().flatten().fold(0, i64::saturating_add))
-        }
+        Some((first, _)) if first != "name" => Some(total(&rows, first)?),
         _ => None,
     };
     if let (Some(limit), Some((first, order))) = (limit, by.first())
@@ -105,6 +175,47 @@ fn candidates(rows: DataFrame, first: &str, order: Order, limit: usize) -> Polar
         Some(last) if is_descending => sorted.lazy().filter(col(first).gt_eq(lit(last))).collect(),
         Some(last) => sorted.lazy().filter(col(first).lt_eq(lit(last))).collect(),
     }
+}
+
+/// The rows of a table that are shown.
+pub(crate) struct Rows<K> {
+    pub(crate) rows: Vec<Row<K>>,
+    /// The number of rows before the limit.
+    pub(crate) total: usize,
+    /// The sum of the first column of the order, over all rows, if it has numbers.
+    pub(crate) sum: Option<i64>,
+}
+
+/// Returns the sum of a column.
+pub(crate) fn total(frame: &DataFrame, column: &str) -> PolarsResult<i64> {
+    Ok(values(frame, column)?.into_iter().flatten().fold(0, i64::saturating_add))
+}
+
+/// Returns whether a column of a frame is among the declared columns.
+pub(crate) fn declared<R>(columns: &[Column<R>]) -> impl Fn(&str) -> bool {
+    |name| columns.iter().any(|column| column.field.name == name)
+}
+
+/// Returns the rows of a frame as [`rank`] sorts and names them, with these measures.
+pub(crate) fn rows<K: Ord, const KEYS: usize>(
+    is_measure: impl Fn(&str) -> bool,
+    frame: DataFrame,
+    keys: [&str; KEYS],
+    by: &[OrderBy],
+    limit: Option<usize>,
+    name: impl Fn([i64; KEYS]) -> NamedRow<K>,
+) -> Result<Rows<K>, AnalyzeError> {
+    let total = frame.height();
+    let measures = frame.get_column_names().into_iter().map(|name| name.as_str());
+    let measures: Arc<[String]> = measures.filter(|name| is_measure(name)).map(str::to_owned).collect();
+    let Ranked { frame, names, sum } = rank(frame, keys, by, limit, name).map_err(failed)?;
+    let columns = measures.iter().map(|name| values(&frame, name)).collect::<PolarsResult<Vec<_>>>();
+    let columns = columns.map_err(failed)?;
+    let row = |(at, NamedRow { key, name, trace }): (usize, NamedRow<K>)| {
+        let numbers = columns.iter().map(|column| column[at]).collect();
+        Row { values: Values { names: Arc::clone(&measures), numbers }, name, trace, key }
+    };
+    Ok(Rows { rows: names.into_iter().enumerate().map(row).collect(), total, sum })
 }
 
 /// Returns the position of each row's key in the order of the keys.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use polars::prelude::{col, lit};
 use trace_format::Trace;
 
-use super::{Table, frame::failed, gather, table::rows_and_trust};
+use super::{Table, frame::failed, gather, key::By, table::rows_and_trust};
 use crate::{
     TextStyle,
     error::AnalyzeError,
@@ -20,30 +20,59 @@ use crate::{
 pub mod columns;
 pub mod lockprof;
 
+mod calls;
 mod fairness;
 mod hold_sums;
-mod options;
 mod percentiles;
 pub(in crate::tables) mod queueing;
-mod ranking;
 mod reading;
-mod row;
+mod rows;
 mod states;
 #[cfg(test)]
 pub(crate) mod tests;
-mod verdict;
 
-pub use columns::{Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
+pub use columns::{Calls, Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
 pub(in crate::tables) use fairness::CONVOY_MIN;
 pub(crate) use hold_sums::{HoldSums, PlainSums};
-pub use options::Options;
-pub use row::{Report, Row, columns};
+pub use rows::{Report, Row, columns};
 pub(crate) use states::{StateSums, StatesByRow, by_state};
 
-use columns::{TEXT, UNFINISHED};
+use columns::UNFINISHED;
 pub(crate) use reading::Found;
 use reading::{Reading, Rows};
 use states::HoldStates;
+
+/// Options of the report.
+#[derive(Clone, Debug, Default)]
+pub struct ReportOptions {
+    /// The key of a row.
+    pub by: By,
+    /// The column of the order, descending; equal rows are in the order of their names. A share ([`Column::is_part`]) orders by name.
+    pub sort: Column,
+    /// The columns to show. Those of a [`Group`] are computed only if they are here or in `sort`.
+    pub columns: Vec<Column>,
+    /// The number of rows; `None` is all.
+    pub limit: Option<usize>,
+    /// The part of the traces to read.
+    pub filter: Filter,
+    /// With [`By::Stack`]: the number of frames, from the site outwards; `None` is all.
+    pub depth: Option<usize>,
+    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
+    pub allow_loss: bool,
+    /// The number of acquisitions from which on a queue is a convoy or saturated; 8 if not given.
+    pub convoy_min: Option<u32>,
+}
+
+impl ReportOptions {
+    /// Whether a column of this group is asked for.
+    fn asks_for(&self, group: Group) -> bool {
+        let is_default = group == Group::Calls && self.by == By::Process;
+        is_default || self.columns.iter().chain([&self.sort]).any(|column| column.group() == Some(group))
+    }
+}
+
+/// Options of the report.
+pub type Options = ReportOptions;
 
 /// Adds the waiting time during each state of the holders to the rows of a report.
 pub(crate) type RowStates<'a> = HoldStates<Rows<'a>>;
@@ -57,12 +86,25 @@ pub(crate) type RowStates<'a> = HoldStates<Rows<'a>>;
 pub fn report(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
     let frames = options.by.frames(options.depth);
     let inputs = Input::open_all(traces, frames, &options.filter)?;
-    of_inputs(&inputs, options, readers())
+    let with_idle = Filter { include_idle: true, ..options.filter.clone() };
+    let with_idle = options.asks_for(Group::Calls).then(|| Input::open_all(traces, frames, &with_idle));
+    of_opened(&inputs, with_idle.transpose()?.as_deref(), options, readers())
 }
 
 /// Makes the report with this number of readers, which changes nothing in it.
+#[cfg(test)]
 pub(crate) fn of_inputs(
     inputs: &[Input<'_>],
+    options: &Options,
+    readers: usize,
+) -> Result<Report, AnalyzeError> {
+    of_opened(inputs, None, options, readers)
+}
+
+/// Makes the report of inputs, with the columns of calls if there are the same inputs `with_idle` waits.
+fn of_opened(
+    inputs: &[Input<'_>],
+    with_idle: Option<&[Input<'_>]>,
     options: &Options,
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
@@ -70,14 +112,21 @@ pub(crate) fn of_inputs(
     let mut found = Found::new(reading, inputs);
     gather::read(inputs, reading.readers, &mut found)?;
     let trust = found.trust();
-    let Found { ids, sums, percentiles, .. } = found;
+    let Found { mut ids, mut sums, percentiles, .. } = found;
     let mut on_request = Vec::new();
+    if let Some(inputs) = with_idle.filter(|_| calls::has_columns(options.by)) {
+        let with_locks = ids.len();
+        on_request.push((calls::read(options.by, inputs, &mut ids)?, Vec::new()));
+        // Tasks that got no lock have rows, too.
+        (with_locks..ids.len()).for_each(|row| sums.push([row], &HoldSums::default()));
+    }
+    let keeps_all = !on_request.is_empty();
     if let Some(mut percentiles) = percentiles {
-        let wanted = percentiles.wanted().map_err(failed)?;
-        reading.second_pass(inputs, &ids, &mut percentiles, &wanted)?;
+        let places = percentiles.places();
+        reading.second_pass(inputs, &ids, &mut percentiles, &places)?;
         // A row without an acquisition has no thread that acquired the lock.
         let filled = vec![col("threads").fill_null(lit(0))];
-        on_request.push((percentiles.extra(wanted).map_err(failed)?, filled));
+        on_request.push((Extra::frame(percentiles.extra(&places)).map_err(failed)?, filled));
     }
     if options.asks_for(Group::HolderStates) {
         on_request.push((states::columns(states::read(reading, inputs)?, &ids)?, states::filled()));
@@ -87,7 +136,8 @@ pub(crate) fn of_inputs(
         on_request.push((fairness::read(how, inputs, &ids)?, fairness::filled(options.by)));
     }
     let name = |[row]: [i64; 1]| ids.name(row, inputs);
-    let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
+    let (rows, rows_total, totals) =
+        rows::ranked(sums, (on_request, keeps_all), options, name).map_err(failed)?;
     let is_unfiltered = options.filter == Filter::default();
     Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, is_unfiltered, trust })
 }
@@ -119,14 +169,15 @@ impl<'a> Found<'a> {
     ) -> Result<Report, AnalyzeError> {
         let mut on_request = Vec::new();
         if let Some(percentiles) = self.percentiles.as_ref().filter(|_| spent) {
-            on_request.push((percentiles.spent().map_err(failed)?, Vec::new()));
+            on_request.push((Extra::frame(percentiles.spent()).map_err(failed)?, Vec::new()));
         }
         if let Some(states) = states {
             on_request.push((states::columns(states, &self.ids)?, states::filled()));
         }
         let name = |[row]: [i64; 1]| self.ids.name(row, self.inputs);
         let sums = self.sums.clone();
-        let (rows, rows_total, totals) = ranking::rows(sums, on_request, options, name).map_err(failed)?;
+        let (rows, rows_total, totals) =
+            rows::ranked(sums, (on_request, false), options, name).map_err(failed)?;
         let is_unfiltered = options.filter == Filter::default();
         let (by, traces, trust) = (options.by, self.inputs.len(), self.trust());
         Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, trust })
@@ -141,21 +192,37 @@ impl Table for Report {
     }
 
     fn text_columns(&self) -> Vec<String> {
-        let has_none = self.rows.iter().any(|row| row.columns.count == 0);
+        let has_none = self.by != By::Process && self.rows.iter().any(|row| row.columns.count == 0);
         let is_used = |column: &&Column| self.rows.iter().any(|row| row.get(**column).unwrap_or(0) > 0);
         let unfinished = UNFINISHED.iter().filter(|column| has_none && is_used(column));
-        TEXT.iter().chain(unfinished).map(ToString::to_string).collect()
+        rows::text_columns(self.by).iter().chain(unfinished).map(ToString::to_string).collect()
     }
 
     fn terminal_columns(&self, sorted_by: &str) -> Vec<String> {
         let columns = self.columns();
         let column = output::column::find(&columns, sorted_by).ok();
         let column = column.and_then(|column| column.word().parse().ok());
-        row::terminal_columns(column.unwrap_or_default())
+        rows::terminal_columns(self.by, column.unwrap_or_default())
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
-        &["cnt_hold", "wait_avg", "avg", "cnt_lock", "max", "total", "count", "wait_max"]
+        &[
+            "woken",
+            "wakes",
+            "errors",
+            "asleep_share",
+            "locks",
+            "idle_waits",
+            "idle_time",
+            "cnt_hold",
+            "wait_avg",
+            "avg",
+            "cnt_lock",
+            "max",
+            "total",
+            "count",
+            "wait_max",
+        ]
     }
 
     fn about(&self) -> About {
@@ -169,7 +236,7 @@ impl Table for Report {
 
     /// Says what the times of open waits are, and where to look for a deadlock, or that locks are not the cause.
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        if let Some(verdict) = verdict::verdict(self).filter(|_| style.notes != Notes::None) {
+        if let Some(verdict) = verdict(self).filter(|_| style.notes != Notes::None) {
             writeln!(out)?;
             return style.wrapped(&verdict, out);
         }
@@ -179,11 +246,32 @@ impl Table for Report {
         }
         let were = if waits == 1 { "was" } else { "were" };
         let line = format!(
-            "{} {were} open at the end: `klock why` says what for, `klock chains` who is at the end if the holders wait themselves, and \
+            "{} {were} open at the end: `klock why` says what for, `klock blame --chains` who is at the end if the holders wait themselves, and \
              `klock report -F open_waits,open_wait` for how long so far",
             units::counted(waits, "wait")
         );
         writeln!(out)?;
         style.wrapped(&line, out)
     }
+}
+
+/// The least part of the recording, in per cent, that waits have to take to be worth looking at.
+const LEAST_PERCENT: i64 = 1;
+
+/// Returns the sentence if all waits together, of all threads, took less than [`LEAST_PERCENT`] of the time that was recorded: then no
+/// thread waited longer. It is certain only if nothing was lost or filtered out, and no wait is open at the end.
+fn verdict(report: &Report) -> Option<String> {
+    let trust = &report.trust;
+    let is_whole =
+        report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
+    let waited_ns = report.totals.wait_total_ns?.checked_add(trust.abandoned_wait_ns)?;
+    let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
+    (is_whole && is_little && !report.rows.is_empty()).then(|| {
+        format!(
+            "All waits together took {} of {}: no thread was slowed down by more than {LEAST_PERCENT} % by the locks that were recorded. \
+             `perf record` shows where a program runs, `klock record --off-cpu` where it sleeps",
+            units::duration(waited_ns),
+            units::duration(trust.span_ns),
+        )
+    })
 }

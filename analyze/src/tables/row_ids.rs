@@ -64,6 +64,11 @@ impl RowIds {
         key.map_or(NONE, |key| self.id(trace, key, inputs))
     }
 
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> i64 {
+        self.rows.len() as i64
+    }
+
     /// Returns the ids of the rows of one trace.
     pub(crate) fn of_trace(&self, trace: usize) -> &FxHashMap<RowKey, i64> {
         &self.ids[trace]

@@ -36,19 +36,21 @@ use crate::{
 };
 
 mod filling;
-mod ranking;
-mod row;
 mod series;
 #[cfg(test)]
 mod tests;
-mod text;
+mod worst;
+#[cfg(test)]
+mod worst_tests;
 
-pub use row::{PeriodRow, columns};
-pub use series::{Cell, Series, Timeline};
+pub use series::{Cell, PeriodRow, Series, Timeline, columns};
+#[cfg(test)]
+pub(crate) use worst::worst_of_inputs;
+pub(crate) use worst::{GatheredWorst, gather_worst};
+pub use worst::{Row, WorstPeriods, worst, worst_columns};
 
 use filling::{CellSums, Filling, KeySums};
-use ranking::{Ranking, rank_series};
-use series::count;
+use series::{Ranking, count, rank_series};
 
 /// The least number of periods if their length is not given.
 const PERIODS: i64 = 20;
@@ -245,24 +247,14 @@ impl Table for Timeline {
             let cells = self.series().filter_map(|series| Some((*series.cells.get(&period)?, series)));
             let mut cells: Vec<(Cell, &Series)> = cells.collect();
             cells.sort_by_key(|(cell, _)| std::cmp::Reverse((cell.wait_ns, cell.hold_ns)));
-            cells.into_iter().map(move |(cell, Series { name, key, trace, .. })| PeriodRow {
-                from_ns,
-                to_ns,
-                cell,
-                name: name.clone(),
-                key: key.clone(),
-                trace: trace.clone(),
-            })
+            cells.into_iter().map(move |(cell, series)| PeriodRow::of(series, (from_ns, to_ns), cell))
         })
     }
 
     /// A key is kept by its sums over all periods. Keys beyond the limit are one; those that are not kept are left out.
     fn retain(&mut self, keep: &dyn Fn(&PeriodRow) -> bool, limit: Option<usize>) {
-        let (from_ns, to_ns) = (self.from_ns, self.to_ns);
-        self.keys.retain(|Series { name, key, trace, total, .. }| {
-            let (name, key, trace) = (name.clone(), key.clone(), trace.clone());
-            keep(&PeriodRow { from_ns, to_ns, cell: *total, name, key, trace })
-        });
+        let times = (self.from_ns, self.to_ns);
+        self.keys.retain(|series| keep(&PeriodRow::of(series, times, series.total)));
         let Ranking { keys, others, others_count } = Ranking::of(std::mem::take(&mut self.keys), limit);
         (self.keys, self.others, self.others_count) = (keys, others, others_count);
     }
@@ -294,6 +286,6 @@ impl Table for Timeline {
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
-        text::write_bars(self, page.style, out)
+        series::write_bars(self, page.style, out)
     }
 }

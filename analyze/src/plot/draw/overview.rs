@@ -206,9 +206,9 @@ fn wait_lengths(
     ends: (i32, i32),
 ) -> Result<(), AnalyzeError> {
     let (x, unit) = time(overview, place);
-    let waited = || overview.acquired.iter().filter(|row| row.wait_max_ns > 0);
-    let shortest = waited().map(|row| row.wait_avg_ns).min().unwrap_or(1);
-    let longest = waited().map(|row| row.wait_max_ns).max().unwrap_or(1);
+    let waited = || overview.acquired.iter().filter(|row| row["wait_max_ns"] > 0);
+    let shortest = waited().map(|row| row["wait_avg_ns"]).min().unwrap_or(1);
+    let longest = waited().map(|row| row["wait_max_ns"]).max().unwrap_or(1);
     let panel = Panel {
         heading: "Wait per acquisition".to_owned(),
         detail: vec![format!(
@@ -222,9 +222,9 @@ fn wait_lengths(
     let axes = panel.draw(area)?;
     let thick = (panel.y.to - panel.y.from) / f64::from(CHART) * 2.0;
     for row in waited() {
-        let from = (row.from_ns - overview.timeline.from_ns) as f64;
+        let from = (row["from_ns"] - overview.timeline.from_ns) as f64;
         let to = from + overview.timeline.period_ns as f64;
-        for (ns, colour) in [(row.wait_avg_ns, place.theme.ink), (row.wait_max_ns, LONGEST)] {
+        for (ns, colour) in [(row["wait_avg_ns"], place.theme.ink), (row["wait_max_ns"], LONGEST)] {
             let y = log(ns);
             block(&axes, (from.max(0.0), y), (to, y + thick), colour)?;
         }

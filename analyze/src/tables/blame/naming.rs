@@ -1,69 +1,65 @@
-//! Turns holders and waiters by stack into keys of rows, and those into names: stacks through the same sites are one row.
+//! The names of the rows: ids of holders, waiters and circumstances enter, names and stacks leave.
 
-use super::{By, Charged, sums::BlameKey};
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{LockId, Stack};
+
+use super::{BlameKey, By, Charged, KEYS, Parties, Row};
 use crate::{
-    input::{Input, names::Names},
+    error::AnalyzeError,
+    input::{
+        Input,
+        names::{self, Names, UNKNOWN, printable},
+    },
+    items::{Detail, State},
+    output::layout::STACK_SEPARATOR,
     tables::{
         key::{Key, RowKey},
         row_ids::{NONE, NamedRow, RowIds},
     },
 };
 
-/// The key of a line: the charge, the row ids of holder and waiter, and the stacks. A row has the key of the first three.
-pub(super) const KEYS: [&str; 7] =
-    ["charged", "holder", "waiter", "trace", "kernel", "holder_stack", "waiter_stack"];
-
-/// The holder and the waiter of a row.
-pub(super) type Parties = (Option<Key>, Option<Key>);
-
-/// Numbers and names the holders and waiters of all traces.
-pub(super) struct Naming<'a> {
-    by: By,
-    inputs: &'a [Input<'a>],
-    ids: RowIds,
+/// Returns the name and the parties of a row with the columns [`KEYS`].
+pub(super) fn named(by: By, ids: &RowIds, inputs: &[Input<'_>], key: [i64; KEYS.len()]) -> NamedRow<Parties> {
+    let [charged, state, holder, waiter, on, depth, at, kernel, held, waited, to] = key;
+    let [holder, waiter, on] = [holder, waiter, on].map(|id| ids.name_of(id, inputs));
+    let charged_to = usize::try_from(charged).ok().map(|at| Charged::ALL[at]);
+    let Input { names, label: trace_label, .. } = &inputs[at as usize];
+    let held_by = holder.as_ref().map(|holder| match charged_to {
+        // The waiter has the class.
+        Some(Charged::Hold | Charged::Waker) if by == By::Pair => holder.key.short_label(names),
+        _ => holder.name.clone(),
+    });
+    let waiter_name = waiter.as_ref().map(|waiter| &*waiter.name);
+    let name = match charged_to {
+        Some(charged) => label(charged, by, held_by.as_deref(), waiter_name),
+        None if depth == 1 => "1 lock".to_owned(),
+        None if depth > 1 => format!("{depth} locks"),
+        None => held_by.unwrap_or_default(),
+    };
+    let passed_to = (to != NONE).then(|| names.lock_label(LockId(to as i32)));
+    let several = inputs.len() > 1;
+    let parties = Parties {
+        charged_to,
+        state: usize::try_from(state).ok().map(|at| State::ALL[at]),
+        on: on.map(on_name),
+        passed_to: passed_to.map(|to| if several { format!("{trace_label}: {to}") } else { to }),
+        depth: (depth != NONE).then_some(depth),
+        stacks: [at, kernel, held, waited],
+        ..Parties::default()
+    };
+    let trace = holder.as_ref().and_then(|holder| holder.trace.clone());
+    let [holder, waiter] = [holder, waiter].map(|row| row.map(|row| row.key));
+    NamedRow { key: Parties { holder, waiter, ..parties }, name, trace }
 }
 
-impl<'a> Naming<'a> {
-    pub(super) fn new(by: By, inputs: &'a [Input<'a>]) -> Self {
-        Self { by, inputs, ids: RowIds::new(inputs.len()) }
-    }
-
-    /// Returns the columns [`KEYS`] of a holder and a waiter in the trace with the index `at`.
-    pub(super) fn line(&mut self, at: usize, key: BlameKey) -> [i64; KEYS.len()] {
-        let Self { by, inputs, ids } = self;
-        let parties = parties(*by, key, &inputs[at].names);
-        let [holder, waiter] = parties.map(|key| ids.id_of(at, key, inputs));
-        let [of_holder, of_waiter] = [key.holder, key.waiter].map(|id| id.map_or(NONE, |id| id.0.into()));
-        [key.charged as i64, holder, waiter, at as i64, key.kernel.into(), of_holder, of_waiter]
-    }
-
-    /// Returns the name of a row: of the charge, the holder and the waiter.
-    pub(super) fn name(&self, [charged, holder, waiter]: [i64; 3]) -> NamedRow<Parties> {
-        let [holder, waiter] = [holder, waiter].map(|id| self.ids.name_of(id, self.inputs));
-        let charged = Charged::ALL[charged as usize];
-        let held = holder.as_ref().map(|holder| match charged {
-            // The waiter has the class.
-            Charged::Hold | Charged::Waker if self.by == By::Pair => {
-                holder.key.short_label(&self.inputs[0].names)
-            }
-            _ => holder.name.clone(),
-        });
-        let name = label(charged, self.by, held.as_deref(), waiter.as_ref().map(|waiter| &*waiter.name));
-        let trace = holder.as_ref().and_then(|holder| holder.trace.clone());
-        NamedRow { key: (holder.map(|row| row.key), waiter.map(|row| row.key)), name, trace }
-    }
-}
-
-/// Returns the keys of the holder and the waiter in their trace.
+/// Returns the keys of the holder and the waiter of a share in their trace.
 pub(crate) fn parties(by: By, key: BlameKey, names: &Names) -> [Option<RowKey>; 2] {
     let site = |stack| RowKey::Site(names.points_number(key.kernel, stack), key.class);
     let holder = match by {
         By::Task => key.task.map(RowKey::Task),
         By::Host => Some(RowKey::Host),
-        By::Site | By::State | By::Pair if matches!(key.charged, Charged::Hold | Charged::Waker) => {
-            Some(site(key.holder))
-        }
-        By::Site | By::State | By::Pair => key.class.map(|class| RowKey::Class(Some(class))),
+        _ if matches!(key.charged, Charged::Hold | Charged::Waker) => Some(site(key.holder)),
+        _ => key.class.map(|class| RowKey::Class(Some(class))),
     };
     [holder, (by == By::Pair).then(|| site(key.waiter))]
 }
@@ -85,9 +81,11 @@ pub(crate) fn label(charged: Charged, by: By, holder: Option<&str>, waiter: Opti
                 Charged::Gap => "no recorded hold",
                 Charged::Owner => "the owner by the lock word",
                 Charged::Hold | Charged::Waker | Charged::Unknown => "holder not recorded",
+                Charged::Oneself => "a task that waits for a lock that it holds",
+                Charged::Cycle => "tasks that wait for each other",
             };
             match class {
-                Some(class) if by == By::Site => format!("({who}) ({class})"),
+                Some(class) if matches!(by, By::Site | By::State) => format!("({who}) ({class})"),
                 Some(host) if by == By::Host => format!("{host} ({who})"),
                 _ => format!("({who})"),
             }
@@ -97,4 +95,54 @@ pub(crate) fn label(charged: Charged, by: By, holder: Option<&str>, waiter: Opti
         Some(waiter) => format!("{held} <- {waiter}"),
         None => held,
     }
+}
+
+/// Returns the key of the circumstances of a state.
+pub(super) fn on_key(detail: Detail, names: &Names) -> Option<RowKey> {
+    // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
+    let user = LockId(NONE as i32);
+    match detail {
+        Detail::None => None,
+        Detail::Lock(lock, stack) => {
+            Some(RowKey::Site(names.point_number(lock, stack), names.class_number(lock)))
+        }
+        Detail::Asleep(None, stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
+        Detail::Asleep(Some(call), stack) => Some(RowKey::Syscall(call, names.chain_number(user, stack))),
+    }
+}
+
+/// Returns the name of the circumstances of a state; safe to print.
+fn on_name(row: NamedRow) -> String {
+    match row {
+        NamedRow { key: Key::Stack { stack, .. }, .. } if stack.is_empty() => UNKNOWN.to_owned(),
+        NamedRow { key: Key::Stack { stack, .. }, .. } => {
+            printable(&stack.join(STACK_SEPARATOR)).into_owned()
+        }
+        NamedRow { name, .. } => name,
+    }
+}
+
+/// Looks up the stacks of the rows that are shown.
+pub(super) fn add_stacks(rows: &mut [Row], inputs: &[Input<'_>]) -> Result<(), AnalyzeError> {
+    let ids = |row: &Row| {
+        let [at, _, held, waited] = row.key.stacks;
+        [(at, held), (at, waited)]
+    };
+    let wanted: FxHashSet<(i64, i64)> = rows.iter().flat_map(ids).filter(|(_, stack)| *stack >= 0).collect();
+    let mut stacks: FxHashMap<(i64, i64), Stack> = FxHashMap::default();
+    for (at, input) in (0..).zip(inputs) {
+        if wanted.iter().any(|(of, _)| *of == at) {
+            let of_input = input.trace.stacks()?.into_iter().map(|stack| ((at, stack.id.0.into()), stack));
+            stacks.extend(of_input.filter(|(key, _)| wanted.contains(key)));
+        }
+    }
+    for row in rows {
+        let kernel = row.key.stacks[1] > 0;
+        let [held, waited] = ids(row).map(|stack| {
+            let stack = stacks.get(&stack).map_or(&[][..], |stack| &stack.frames);
+            names::shown_frames(stack, kernel).map(names::function).collect()
+        });
+        (row.key.holder_stack, row.key.waiter_stack, row.key.stacks) = (held, waited, [NONE; 4]);
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*};
 
-use super::{row::NO_WAKER, *};
+use super::{NO_WAKER, *};
 use crate::{
     Filter,
     output::{Format, Page},
@@ -17,12 +17,12 @@ const THREE: &str = "source off_cpu kinds=none
     2_600 C offcpu k:__schedule<spin wait=50 blocked=0 runq=50 state=runnable syscall=-";
 
 fn of(text: &str, options: &Options) -> OffCpu {
-    offcpu(&[testing::trace(text).trace], options).unwrap()
+    offcpu(&[testing::trace(text).trace], &[], options).unwrap()
 }
 
 fn figures(by: By) -> Vec<(String, i64, i64)> {
     let table = of(THREE, &Options { by, ..Options::default() });
-    table.rows.iter().map(|row| (row.name.clone(), row.sums.off_ns, row.sums.count)).collect()
+    table.rows.iter().map(|row| (row.name.clone(), row["off_cpu_ns"], row["count"])).collect()
 }
 
 #[test]
@@ -85,7 +85,9 @@ fn text_has_a_block_per_pair_and_other_formats_have_a_row() {
 
 #[test]
 fn states_and_filters_select_times() {
-    let preempted = of(THREE, &Options { states: vec![TaskState::Runnable], ..Options::default() });
+    let test = testing::trace(THREE);
+    let traces = [test.trace];
+    let preempted = offcpu(&traces, &[TaskState::Runnable], &Options::default()).unwrap();
     assert_eq!((preempted.rows.len(), preempted.total_ns), (1, 50));
     let task = Some("waiter".parse().unwrap());
     let waiter = of(THREE, &Options { filter: Filter { task, ..Filter::default() }, ..Options::default() });
@@ -151,9 +153,9 @@ proptest! {
                 let of_key: Vec<i64> = times.iter().filter(|time| key(time) == one).map(|time| time.5).collect();
                 model.push((of_key.iter().sum(), of_key.len() as i64, *of_key.iter().max().unwrap()));
             }
-            let table = offcpu(std::slice::from_ref(&test.trace), &Options { by: *by, ..Options::default() }).unwrap();
-            prop_assert!(table.rows.windows(2).all(|rows| rows[0].sums.off_ns >= rows[1].sums.off_ns));
-            let mut found: Vec<_> = table.rows.iter().map(|row| (row.sums.off_ns, row.sums.count, row.sums.max_ns)).collect();
+            let table = offcpu(std::slice::from_ref(&test.trace), &[], &Options { by: *by, ..Options::default() }).unwrap();
+            prop_assert!(table.rows.windows(2).all(|rows| rows[0]["off_cpu_ns"] >= rows[1]["off_cpu_ns"]));
+            let mut found: Vec<_> = table.rows.iter().map(|row| (row["off_cpu_ns"], row["count"], row["max_ns"])).collect();
             found.sort_unstable();
             model.sort_unstable();
             prop_assert_eq!(found, model, "{}", by);

@@ -6,14 +6,14 @@
 
 use polars::{
     frame::DataFrame,
-    prelude::{Expr, PolarsResult, col, lit, when},
+    prelude::{Expr, Int64Chunked, IntoColumn as _, IntoLazy as _, LazyFrame, PolarsResult, col, lit, when},
 };
 use serde::Serialize;
 
 use crate::{
     choices::choices,
     output::Kind,
-    tables::frame::{masked, values},
+    tables::frame::{ints, masked, values},
 };
 
 /// Makes [`Column`], [`Columns`] and [`Extra`] from the declarations below.
@@ -116,6 +116,18 @@ macro_rules! columns {
             }
 
             impl $group {
+                /// Returns a line per row with these columns.
+                pub(super) fn frame(rows: impl Iterator<Item = (i64, Self)>) -> PolarsResult<LazyFrame> {
+                    let (rows, of): (Vec<i64>, Vec<Self>) = rows.unzip();
+                    let column = |name: &str, get: fn(&Self) -> Option<i64>| {
+                        of.iter().map(get).collect::<Int64Chunked>().with_name(name.into()).into_column()
+                    };
+                    let columns = vec![$(column($extra_word, |of| of.$extra_field)),+];
+                    let mut frame = DataFrame::new(of.len(), columns)?;
+                    frame.with_column(ints("row", rows))?;
+                    Ok(frame.lazy())
+                }
+
                 /// Returns the columns of every line of a frame, if it has them.
                 fn of_frame(frame: &DataFrame) -> PolarsResult<Option<Vec<Self>>> {
                     if [$($extra_word),+].iter().any(|word| frame.column(word).is_err()) {
@@ -300,7 +312,53 @@ columns! {
         /// Acquisitions in a row by one task, on average: count divided by owner_changes + 1.
         RunLength "run_length" run_length, Count, false;
     }
+    /// The lifetime of tasks, the calls that woke others and those that failed, and idle waits, for rows of tasks.
+    on_request Calls calls {
+        /// Threads that have events.
+        Tasks "tasks" tasks, Count, true;
+        /// Locks that they acquired or waited for.
+        Locks "locks" locks, Count, false;
+        /// Waits for locks, however they ended.
+        Waits "waits" waits, Count, true;
+        /// The sum of these waits; a wait that is open at the end counts until then.
+        Waited "waited" waited_ns, Duration, true;
+        /// `waited` divided by `lived`.
+        WaitShare "wait_share" wait_share_ppm, Ppm, false;
+        /// The part of `waited` spent asleep, as far as it is known.
+        Asleep "asleep" asleep_ns, Duration, true;
+        /// `asleep` divided by `lived`.
+        AsleepShare "asleep_share" asleep_share_ppm, Ppm, false;
+        /// The lifetime of the threads within the selected time: running, waiting and asleep.
+        Lived "lived" lived_ns, Duration, true;
+        /// Abandoned waits, attempts that found a lock taken, and failed wake-ups.
+        Errors "errors" errors, Count, true;
+        /// Calls that wake others.
+        Wakes "wakes" wakes, Count, true;
+        /// Threads woken by these calls, as far as it is known.
+        Woken "woken" woken, Count, true;
+        /// Idle waits: on condition variables, semaphores and barriers, for the end of threads, in schedulers.
+        IdleWaits "idle_waits" idle_waits, Count, true;
+        /// The sum of these waits.
+        IdleTime "idle_time" idle_time_ns, Duration, true;
+    }
 }
+
+/// The columns that text shows by default of processes.
+pub(super) const PROCESS_TEXT: [Column; 13] = [
+    Column::Tasks,
+    Column::Locks,
+    Column::Count,
+    Column::WaitTotal,
+    Column::WaitShare,
+    Column::Asleep,
+    Column::AsleepShare,
+    Column::Total,
+    Column::Errors,
+    Column::Wakes,
+    Column::Woken,
+    Column::IdleWaits,
+    Column::IdleTime,
+];
 
 /// The columns that text shows by default, in its order.
 pub(super) const TEXT: [Column; 10] = [

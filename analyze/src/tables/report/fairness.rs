@@ -6,13 +6,16 @@ use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use super::queueing::{Held, LockQueue, QueueSums};
+use super::{
+    Column, Fairness, Group,
+    queueing::{Held, LockQueue, QueueSums},
+};
 use crate::{
     error::AnalyzeError,
     input::Input,
     items::{Columns, Item, Needs, Sink},
     tables::{
-        frame::{Lines, Sums as _, failed, masked, sums},
+        frame::{Sums as _, failed, masked},
         key::{By, RowKey},
         row_ids::RowIds,
     },
@@ -20,19 +23,6 @@ use crate::{
 
 /// The number of acquisitions from which on an episode is a convoy or saturated, if the options name none.
 pub(in crate::tables) const CONVOY_MIN: u32 = 8;
-
-sums! {
-    /// The columns of a row.
-    struct FairnessSums {
-        convoys: Sum,
-        convoy_wait: Sum,
-        saturated_wait: Sum,
-        overtakes: Sum,
-        overtaken_max: Max,
-        jain: Max,
-        hog: Max,
-    }
-}
 
 /// Reads every trace again and returns the columns by row.
 pub(super) fn read(
@@ -67,23 +57,32 @@ pub(super) fn read(
             rows.entry(row).or_default().1.push(ns);
         }
     }
-    let mut lines: Lines<FairnessSums, 1> = Lines::new(["row"]);
-    for (row, (queue, held)) in rows {
-        let QueueSums { convoys, convoy_wait_ns, saturated_wait_ns, overtakes, overtaken_max } = queue;
-        let (convoy_wait, saturated_wait) = (convoy_wait_ns, saturated_wait_ns);
-        let (jain, hog) = (jain(&held), hog(&held));
-        let sums = FairnessSums { convoys, convoy_wait, saturated_wait, overtakes, overtaken_max, jain, hog };
-        lines.push([row], &sums);
-    }
-    lines.merge().map_err(failed)
+    let columns = |(row, (queue, held)): (i64, (QueueSums, Vec<i64>))| {
+        let fairness = Fairness {
+            convoys: Some(queue.convoys),
+            convoy_wait_ns: Some(queue.convoy_wait_ns),
+            saturated_wait_ns: Some(queue.saturated_wait_ns),
+            overtakes: Some(queue.overtakes),
+            overtaken_max: Some(queue.overtaken_max),
+            jain_ppm: Some(jain(&held)),
+            hog_ppm: Some(hog(&held)),
+            run_length: None,
+        };
+        (row, fairness)
+    };
+    Fairness::frame(rows.into_iter().map(columns)).map_err(failed)
 }
 
 /// Returns the columns of the rows, and `run_length`. Null where holds are not measured or a row is a part of a lock.
 pub(super) fn filled(by: By) -> Vec<Expr> {
     let is_known = || col("wait_caused").is_not_null().and(lit(has_columns(by)));
-    let filled = |(name, _): &(&str, _)| masked(col(*name), is_known()).alias(*name);
-    let run_length = masked(col("count") / (col("owner_changes") + lit(1)), is_known()).alias("run_length");
-    FairnessSums::FIELDS.iter().map(filled).chain([run_length]).collect()
+    let run_length = (col("count") / (col("owner_changes") + lit(1))).alias("run_length");
+    let of_fairness = Column::ALL.iter().filter(|column| column.group() == Some(Group::Fairness));
+    let filled = of_fairness.map(|column| match column {
+        Column::RunLength => masked(run_length.clone(), is_known()),
+        column => masked(col(column.as_str()), is_known()).alias(column.as_str()),
+    });
+    filled.collect()
 }
 
 /// Whether the rows of this key hold whole locks.

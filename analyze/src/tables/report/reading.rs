@@ -1,11 +1,9 @@
 //! The passes over one trace that a report needs: intervals enter sinks, one per processor; frames of sums leave.
 
-use polars::frame::DataFrame;
-
 use super::{
     Group, Options,
     hold_sums::{HoldSums, PlainSums},
-    percentiles::{FirstPass, Percentiles, SecondPass, wanted_of},
+    percentiles::{FirstPass, Percentiles, Places, SecondPass, wanted_of},
 };
 use crate::{
     error::AnalyzeError,
@@ -19,7 +17,7 @@ use crate::{
     tables::{
         by_pair::ByPair,
         by_row::ByRow,
-        frame::{Lines, failed},
+        frame::Lines,
         gather::Gather,
         key::{By, RowKey, Subject},
         row_ids::RowIds,
@@ -125,11 +123,11 @@ impl Reading {
         inputs: &[Input<'_>],
         ids: &RowIds,
         all: &mut Percentiles,
-        wanted: &DataFrame,
+        places: &Places,
     ) -> Result<(), AnalyzeError> {
         for (trace, input) in inputs.iter().enumerate() {
             let ids = ids.of_trace(trace);
-            let wanted = wanted_of(wanted, ids).map_err(failed)?;
+            let wanted = wanted_of(places, ids);
             let sink = || Again { rows: Rows::new(input, self), times: SecondPass::new(&wanted) };
             let (sinks, ..) = input.run_apart(self.readers, sink)?;
             sinks.into_iter().for_each(|sink| all.add_second(sink.times, ids));

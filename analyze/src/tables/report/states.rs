@@ -8,14 +8,17 @@ use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use super::reading::{Reading, Rows};
+use super::{
+    HolderStates,
+    reading::{Reading, Rows},
+};
 use crate::{
     causes,
     error::AnalyzeError,
     input::Input,
     items::{Caused, Hold, HoldId, Item, Payer, Sink},
     tables::{
-        frame::{Lines, Sums as _, failed, masked, sums},
+        frame::{Sums as _, failed, masked, sums},
         key::RowKey,
         row_ids::RowIds,
     },
@@ -54,16 +57,30 @@ pub(super) fn read(reading: Reading, inputs: &[Input<'_>]) -> Result<Vec<StatesB
 
 /// Returns the columns by row, from those of the rows of each trace.
 pub(super) fn columns(found: Vec<StatesByRow>, ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
-    let mut lines: Lines<StateSums, 1> = Lines::new(["row"]);
+    let mut rows: FxHashMap<i64, StateSums> = FxHashMap::default();
     for (trace, found) in found.into_iter().enumerate() {
         let ids = ids.of_trace(trace);
         for (key, sums) in found {
             if let Some(row) = ids.get(&key) {
-                lines.push([*row], &sums);
+                rows.entry(*row).or_default().merge(&sums);
             }
         }
     }
-    lines.merge().map_err(failed)
+    let columns = |(row, sums): (i64, StateSums)| {
+        let states = HolderStates {
+            caused_lock_ns: Some(sums.caused_lock),
+            caused_idle_ns: Some(sums.caused_idle),
+            caused_preempted_ns: Some(sums.caused_preempted),
+            caused_uninterruptible_ns: Some(sums.caused_uninterruptible),
+            caused_stopped_ns: Some(sums.caused_stopped),
+            caused_asleep_ns: Some(sums.caused_asleep),
+            caused_ready_ns: Some(sums.caused_ready),
+            caused_running_ns: Some(sums.caused_running),
+            caused_unknown_ns: Some(sums.caused_unknown),
+        };
+        (row, states)
+    };
+    HolderStates::frame(rows.into_iter().map(columns)).map_err(failed)
 }
 
 /// Reads a trace again and returns the waiting time of the holds of each row.

@@ -11,10 +11,12 @@ use crate::{
     testing::{self, text_of},
 };
 
+mod calls;
 mod loss;
 mod properties;
 mod rows;
 mod text;
+mod verdict;
 
 /// One exclusive lock, five tasks: A holds it, B, C and E wait for it, D only tries.
 pub(crate) const T1: &str = "

@@ -3,14 +3,14 @@
 use proptest::{collection::vec, option, prelude::*, sample::Index, sample::select, test_runner::Config};
 use trace_format::Mode;
 
-use super::{By, Options, Root, holders, roots};
+use super::{By, Charged, Options, Row, blame, chains};
 use crate::{
     Filter,
     causes::properties,
     engine::histories,
     items::State,
     output::Format::{Csv, Json, Text},
-    tables::{blame, report::tests::trace_of},
+    tables::report::tests::trace_of,
     testing::{self, cases, trace, written},
 };
 
@@ -31,7 +31,7 @@ fn by(by: By) -> Options {
 
 #[test]
 fn rows_are_the_ends_of_chains_with_the_states_of_their_tasks() {
-    let table = roots(&[trace(TEXT).trace], &by(By::Root)).unwrap();
+    let table = chains(&[trace(TEXT).trace], &by(By::State)).unwrap();
     let expected = "\
 root_wait  percent  direct  through_others  deepest  max_waiters    state  held at (lock)
    180 ns   58.4 %   70 ns          110 ns        2            3   asleep  wal.c:9 (commit) (pthread_mutex:wal)
@@ -46,7 +46,7 @@ waited 308 ns = 288 that end at holds + 20 in hand-offs
 ";
     assert_eq!(written(&table, Text, None).split_inclusive("one lock\n").next().unwrap(), expected);
     let csv = written(&table, Csv, None);
-    let head = "root,root_wait_ns,part_ppm,direct_ns,through_others_ns,deepest,max_waiters,state,on,name,holder_file,";
+    let head = "charged_to,root_wait_ns,part_ppm,direct_ns,through_others_ns,deepest,max_waiters,state,on,name,holder_file,";
     assert!(csv.starts_with(head), "{csv}");
     assert!(csv.contains("\nhold,180,584415,70,110,2,3,asleep,fsync < commit,"), "{csv}");
 }
@@ -55,7 +55,7 @@ waited 308 ns = 288 that end at holds + 20 in hand-offs
 fn holders_keep_and_pass_on_what_others_wait_for_them_and_receive_the_rest() {
     let test = trace(TEXT);
     let traces = [test.trace];
-    let table = holders(&traces, &by(By::Lock)).unwrap();
+    let table = chains(&traces, &by(By::Lock)).unwrap();
     let expected = "\
 root_wait  percent  wait_caused   kept  passed  received  lock
    210 ns   68.2 %        80 ns  80 ns       0    130 ns  #0 wal (pthread_mutex)
@@ -64,12 +64,12 @@ root_wait  percent  wait_caused   kept  passed  received  lock
 ";
     assert_eq!(written(&table, Text, None).lines().take(4).collect::<Vec<_>>().join("\n") + "\n", expected);
     for key in [By::Site, By::Task] {
-        let table = holders(&traces, &by(key)).unwrap();
-        let sums = |row: &super::HolderRow| (row.root_wait_ns, row.wait_caused_ns, row.received_ns);
+        let table = chains(&traces, &by(key)).unwrap();
+        let sums = |row: &Row| (row["root_wait_ns"], row["wait_caused_ns"], row["received_ns"]);
         let first = table.rows.iter().map(sums).next().unwrap();
         assert_eq!(first, (210, 80, 130), "{key}");
     }
-    let csv = written(&holders(&traces, &by(By::Task)).unwrap(), Csv, None);
+    let csv = written(&chains(&traces, &by(By::Task)).unwrap(), Csv, None);
     let head =
         "root_wait_ns,part_ppm,wait_caused_ns,kept_ns,passed_ns,received_ns,passed_to,name,holder_task_id,";
     assert!(csv.starts_with(head), "{csv}");
@@ -77,7 +77,7 @@ root_wait  percent  wait_caused   kept  passed  received  lock
 
 #[test]
 fn rows_by_depth_have_the_time_of_chains_of_each_length() {
-    let table = roots(&[trace(TEXT).trace], &by(By::Depth)).unwrap();
+    let table = chains(&[trace(TEXT).trace], &by(By::Depth)).unwrap();
     let expected = "\
 root_wait  percent  max_waiters  chain of
    168 ns   54.5 %            3  1 lock
@@ -91,16 +91,19 @@ root_wait  percent  max_waiters  chain of
 fn a_deadlock_comes_first_and_its_waits_end_in_a_cycle() {
     let text = "source preload kinds=pthread_mutex holds=yes
         100 A acquire x p.c:1\n110 B acquire y q.c:1\n120 A wait y p.c:2\n130 B wait x q.c:2\n150 C wait x r.c:1\n1000 D acquire z r.c:9";
-    let table = roots(&[trace(text).trace], &by(By::Root)).unwrap();
+    let table = chains(&[trace(text).trace], &by(By::State)).unwrap();
     let (cycle, hold) = (&table.rows[0], &table.rows[1]);
-    assert_eq!((cycle.root, cycle.root_wait_ns, cycle.state), (Some(Root::Cycle), 2590, None));
-    assert_eq!((hold.root, hold.root_wait_ns, hold.direct_ns), (Some(Root::Hold), 10, 10));
+    assert_eq!(
+        (cycle.key.charged_to, cycle["root_wait_ns"], cycle.key.state),
+        (Some(Charged::Cycle), 2590, None)
+    );
+    assert_eq!((hold.key.charged_to, hold["root_wait_ns"], hold["direct_ns"]), (Some(Charged::Hold), 10, 10));
     assert_eq!(cycle.name, "(tasks that wait for each other)");
     let text = written(&table, Text, None);
     assert!(text.starts_with("deadlock at the end: A "), "{text}");
     assert!(text.contains("2,590 in cycles"), "{text}");
     assert!(text.contains("whether the holders ran or slept is not known: record with --off-cpu"), "{text}");
-    assert_eq!(hold.state, None, "it was not recorded");
+    assert_eq!(hold.key.state, None, "it was not recorded");
     let json: serde_json::Value = serde_json::from_str(&written(&table, Json, None)).unwrap();
     assert_eq!(json["totals"]["cycle_ns"], 2590);
     assert!(json["trust"]["deadlocks"][0].as_str().unwrap().ends_with("; 1 more behind it"));
@@ -110,12 +113,15 @@ fn a_deadlock_comes_first_and_its_waits_end_in_a_cycle() {
 fn filters_choose_waits_and_never_change_who_is_at_the_end() {
     let lock = Some("wal".parse().unwrap());
     let filter = Filter { lock, ..Filter::default() };
-    let table = roots(&[trace(TEXT).trace], &Options { filter, ..by(By::Root) }).unwrap();
+    let table = chains(&[trace(TEXT).trace], &Options { filter, ..by(By::State) }).unwrap();
     assert_eq!((table.totals.waited_ns, table.totals.hold_ns), (85, 80));
     let filter = Filter { lock: Some("index".parse().unwrap()), ..Filter::default() };
-    let table = roots(&[trace(TEXT).trace], &Options { filter, ..by(By::Root) }).unwrap();
+    let table = chains(&[trace(TEXT).trace], &Options { filter, ..by(By::State) }).unwrap();
     let asleep = &table.rows[0];
-    assert_eq!((asleep.state, asleep.root_wait_ns, asleep.direct_ns), (Some(State::Asleep), 110, 0));
+    assert_eq!(
+        (asleep.key.state, asleep["root_wait_ns"], asleep["direct_ns"]),
+        (Some(State::Asleep), 110, 0)
+    );
 }
 
 proptest! {
@@ -135,27 +141,27 @@ proptest! {
         let options = |by| Options { by, filter: filter.clone(), allow_loss: true, ..Options::default() };
         let test = trace_of(events.clone(), group_rows);
         let traces = [test.trace];
-        let found = roots(&traces, &options(By::Root)).unwrap();
-        let blamed = blame::blame(&traces, &blame::Options { filter: filter.clone(), allow_loss: true, ..blame::Options::default() }).unwrap();
-        prop_assert_eq!(found.totals.waited_ns + found.totals.nested_wait_ns, blamed.totals.waited_ns);
+        let found = chains(&traces, &options(By::State)).unwrap();
+        let blamed = blame(&traces, &Options { by: By::Site, ..options(By::Site) }).unwrap();
+        prop_assert_eq!(found.totals.waited_ns + found.totals.chains.unwrap().nested_wait_ns, blamed.totals.waited_ns);
         prop_assert_eq!(&found.trust, &blamed.trust);
-        prop_assert_eq!(found.rows.iter().map(|row| row.root_wait_ns).sum::<i64>(), found.totals.waited_ns);
+        prop_assert_eq!(found.rows.iter().map(|row| row["root_wait_ns"]).sum::<i64>(), found.totals.waited_ns);
 
         for key in [By::Lock, By::Site, By::Task] {
-            let table = holders(&traces, &options(key)).unwrap();
+            let table = chains(&traces, &options(key)).unwrap();
             prop_assert_eq!(table.totals, found.totals);
             for row in &table.rows {
-                prop_assert_eq!(row.wait_caused_ns, row.kept_ns + row.passed_ns);
-                prop_assert_eq!(row.root_wait_ns, row.kept_ns + row.received_ns);
+                prop_assert_eq!(row["wait_caused_ns"], row["kept_ns"] + row["passed_ns"]);
+                prop_assert_eq!(row["root_wait_ns"], row["kept_ns"] + row["received_ns"]);
             }
-            prop_assert_eq!(table.rows.iter().map(|row| row.root_wait_ns).sum::<i64>(), table.totals.hold_ns);
+            prop_assert_eq!(table.rows.iter().map(|row| row["root_wait_ns"]).sum::<i64>(), table.totals.hold_ns);
         }
-        let by_depth = roots(&traces, &options(By::Depth)).unwrap();
-        prop_assert_eq!(by_depth.rows.iter().map(|row| row.root_wait_ns).sum::<i64>(), found.totals.waited_ns);
+        let by_depth = chains(&traces, &options(By::Depth)).unwrap();
+        prop_assert_eq!(by_depth.rows.iter().map(|row| row["root_wait_ns"]).sum::<i64>(), found.totals.waited_ns);
 
         let test = trace_of(events, usize::MAX);
         let whole = [test.trace];
-        prop_assert_eq!(found.rows, roots(&whole, &options(By::Root)).unwrap().rows, "row groups change nothing");
+        prop_assert_eq!(found.rows, chains(&whole, &options(By::State)).unwrap().rows, "row groups change nothing");
     }
 
     #[test]
@@ -168,7 +174,7 @@ proptest! {
         let of = |events| {
             let test = trace_of(events, 7);
             let traces = [test.trace];
-            (roots(&traces, &by(By::Root)).unwrap(), holders(&traces, &by(By::Lock)).unwrap())
+            (chains(&traces, &by(By::State)).unwrap(), chains(&traces, &by(By::Lock)).unwrap())
         };
         prop_assert_eq!(of(events), of(other));
     }
@@ -178,8 +184,8 @@ proptest! {
 fn several_traces_add_up() {
     let (one, other) = (trace(TEXT), testing::trace_of_host("b", TEXT));
     let traces = [one.trace, other.trace];
-    let both = roots(&traces, &by(By::Root)).unwrap();
-    let one = roots(&traces[..1], &by(By::Root)).unwrap();
+    let both = chains(&traces, &by(By::State)).unwrap();
+    let one = chains(&traces[..1], &by(By::State)).unwrap();
     assert_eq!(both.rows.len(), one.rows.len(), "a site is the same in both");
     assert_eq!(both.totals.waited_ns, 2 * one.totals.waited_ns);
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Options, Periods, of_inputs, periods};
+use super::{Options, Row, WorstPeriods, worst, worst_of_inputs};
 use crate::{
     input::Input,
     output::{Format, Page},
@@ -22,8 +22,8 @@ const TEXT: &str = "
     161_000_000 A acquire n c wait=?
 ";
 
-fn of(text: &str, options: &Options) -> Periods {
-    periods(&[testing::trace(text).trace], options).unwrap()
+fn of(text: &str, options: &Options) -> WorstPeriods {
+    worst(&[testing::trace(text).trace], options).unwrap()
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn an_acquisition_is_with_its_whole_wait_in_the_period_in_which_it_was_done() {
     let rows: Vec<(i64, i64, i64, i64, i64)> = found
         .rows
         .iter()
-        .map(|row| (row.start_ns, row.threads, row.count, row.wait_total_ns, row.wait_avg_ns))
+        .map(|row| (row["start_ns"], row["threads"], row["count"], row["wait_total_ns"], row["wait_avg_ns"]))
         .collect();
     assert_eq!(
         rows,
@@ -55,8 +55,11 @@ fn a_recursive_lock_counts_once_and_a_reader_that_reenters_counts_in_the_period_
          70_000_000 A acquire m k:a",
         &Options { sort: "time".to_owned(), by: By::Kind, ..Options::default() },
     );
-    let rows: Vec<_> =
-        found.rows.iter().map(|row| (&*row.name, row.start_ns, row.count, row.wait_total_ns)).collect();
+    let rows: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| (&*row.name, row["start_ns"], row["count"], row["wait_total_ns"]))
+        .collect();
     assert_eq!(
         rows,
         [("mutex", 0, 1, 0), ("rwsem", 0, 1, 2_000), ("rwsem", 50_000_000, 1, 0)],
@@ -67,8 +70,8 @@ fn a_recursive_lock_counts_once_and_a_reader_that_reenters_counts_in_the_period_
 #[test]
 fn a_period_that_begins_before_the_trace_is_shown_from_its_start() {
     let test = testing::trace("source s kinds=mutex holds=no\nlock m mutex\n70_000_000 A acquire m k:a");
-    let found = periods(&[test.trace], &Options::default()).unwrap();
-    assert_eq!((found.rows[0].start_ns, found.rows[0].from_ns), (50_000_000, 0));
+    let found = worst(&[test.trace], &Options::default()).unwrap();
+    assert_eq!((found.rows[0]["start_ns"], found.rows[0]["from_ns"]), (50_000_000, 0));
     let csv = testing::written(&found, Format::Csv, None);
     assert!(csv.starts_with("from_ns,start_ns,threads,count,"), "{csv}");
 }
@@ -76,7 +79,7 @@ fn a_period_that_begins_before_the_trace_is_shown_from_its_start() {
 #[test]
 fn orders_are_descending_and_time_is_not() {
     let first = |sort: &str| {
-        of(TEXT, &Options { sort: sort.to_owned(), limit: Some(1), ..Options::default() }).rows[0].start_ns
+        of(TEXT, &Options { sort: sort.to_owned(), limit: Some(1), ..Options::default() }).rows[0]["start_ns"]
     };
     assert_eq!(first("wait_avg"), 50_000_000);
     assert_eq!([first("threads"), first("count"), first("time")], [0, 0, 0]);
@@ -94,7 +97,7 @@ fn rows_with_equal_values_are_in_the_order_of_time_and_then_of_names_whatever_th
     let options = Options::default();
     let inputs = [Input::open(&test.trace, 0, &options.filter).unwrap()];
     for readers in 1..5 {
-        let found = of_inputs(&inputs, &options, readers).unwrap();
+        let found = worst_of_inputs(&inputs, &options, readers).unwrap();
         let names: Vec<&str> = found.rows.iter().map(|row| row.name.as_str()).collect();
         assert!(names.is_sorted() && names.len() == 8, "{readers} readers: {names:?}");
     }
@@ -126,11 +129,11 @@ proptest! {
             .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000))
             .collect();
         let test = testing::trace(&format!("{source}{events}"));
-        let found = periods(std::slice::from_ref(&test.trace), &Options { period_ns, ..Options::default() }).unwrap();
+        let found = worst(std::slice::from_ref(&test.trace), &Options { period_ns: Some(period_ns), ..Options::default() }).unwrap();
         let report = report::report(std::slice::from_ref(&test.trace), &report::Options::default()).unwrap();
-        let sum = |value: fn(&super::Row) -> i64| found.rows.iter().map(value).sum::<i64>();
-        prop_assert_eq!(sum(|row| row.count), report.totals.count);
-        prop_assert_eq!(Some(sum(|row| row.wait_total_ns)), report.totals.wait_total_ns);
-        prop_assert!(found.rows.iter().all(|row| row.start_ns % period_ns == 0 && row.threads <= row.count));
+        let sum = |value: fn(&Row) -> i64| found.rows.iter().map(value).sum::<i64>();
+        prop_assert_eq!(sum(|row| row["count"]), report.totals.count);
+        prop_assert_eq!(Some(sum(|row| row["wait_total_ns"])), report.totals.wait_total_ns);
+        prop_assert!(found.rows.iter().all(|row| row["start_ns"] % period_ns == 0 && row["threads"] <= row["count"]));
     }
 }

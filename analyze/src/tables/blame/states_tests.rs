@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, option, prelude::*, sample::Index, sample::select, test_runner::Config};
 use trace_format::Mode;
 
-use super::{StateRow, states};
+use super::{Row, blame};
 use crate::{
     Filter,
     causes::properties,
@@ -13,7 +13,7 @@ use crate::{
     items::State,
     output::Format::{Csv, Text},
     tables::{
-        blame::{self, By, Charged, Options},
+        blame::{By, Charged, Options},
         key,
         report::{self, Column, tests::trace_of},
     },
@@ -43,7 +43,7 @@ fn by_state() -> Options {
 
 #[test]
 fn rows_have_the_state_and_its_circumstances() {
-    let table = states(&[testing::trace(TEXT).trace], &by_state()).unwrap();
+    let table = blame(&[testing::trace(TEXT).trace], &by_state()).unwrap();
     let expected = "\
 wait_caused  percent    state  held at (lock)
      310 ns   25.5 %     lock  log.c:88 (log_line) (pthread_mutex:log)
@@ -51,12 +51,12 @@ wait_caused  percent    state  held at (lock)
      300 ns   24.7 %  running  i.c:1 (c) (pthread_mutex:index)
 ";
     assert_eq!(written(&table, Text, None).lines().take(4).collect::<Vec<_>>().join("\n") + "\n", expected);
-    let of_log = |row: &&StateRow| row.name.contains("log") && row.charged_to == Charged::Hold;
+    let of_log = |row: &&Row| row.name.contains("log") && row.key.charged_to == Some(Charged::Hold);
     let figures: BTreeMap<_, _> = table
         .rows
         .iter()
         .filter(of_log)
-        .map(|row| (row.state.unwrap(), (row.wait_caused_ns, row.on.as_deref())))
+        .map(|row| (row.key.state.unwrap(), (row["wait_caused_ns"], row.key.on.as_deref())))
         .collect();
     let expected = [
         (State::Lock, (310, Some("index.c:31 (find) (pthread_mutex:index)"))),
@@ -81,12 +81,12 @@ const CALLS: &str = "
 
 #[test]
 fn a_sleep_has_the_system_call_and_the_functions_that_are_known() {
-    let table = states(&[testing::trace(CALLS).trace], &by_state()).unwrap();
+    let table = blame(&[testing::trace(CALLS).trace], &by_state()).unwrap();
     let slept: Vec<_> = table
         .rows
         .iter()
-        .filter(|row| row.state != Some(State::Running))
-        .map(|row| (row.wait_caused_ns, row.on.as_deref()))
+        .filter(|row| row.key.state != Some(State::Running))
+        .map(|row| (row["wait_caused_ns"], row.key.on.as_deref()))
         .collect();
     let calls = ["fsync (fsync < flush)", "nanosleep", "no system call"].map(Some);
     assert_eq!(slept, [(100, calls[0]), (90, calls[1]), (80, calls[2]), (70, None), (3, None)]);
@@ -138,26 +138,26 @@ proptest! {
         let filter = Filter { mode, min_wait_ns, from_ns, to_ns, include_idle, ..Filter::default() };
         let options = Options { filter: filter.clone(), ..by_state() };
         let traces = [test.trace];
-        let found = states(&traces, &options).unwrap();
-        let blamed = blame::blame(&traces, &Options { by: By::Site, ..options }).unwrap();
+        let found = blame(&traces, &options).unwrap();
+        let blamed = blame(&traces, &Options { by: By::Site, ..options }).unwrap();
         prop_assert_eq!(found.totals, blamed.totals);
         prop_assert_eq!(&found.trust, &blamed.trust);
         let mut by_site: BTreeMap<(Charged, String), i64> = BTreeMap::new();
         for row in &found.rows {
-            *by_site.entry((row.charged_to, row.name.clone())).or_default() += row.wait_caused_ns;
+            *by_site.entry((row.key.charged_to.unwrap(), row.name.clone())).or_default() += row["wait_caused_ns"];
         }
-        let rows = blamed.rows.into_iter().filter(|row| row.wait_caused_ns != 0);
+        let rows = blamed.rows.into_iter().filter(|row| row["wait_caused_ns"] != 0);
         let mut expected: BTreeMap<_, i64> = BTreeMap::new();
         for row in rows {
-            let key = match row.charged_to {
+            let key = match row.key.charged_to.unwrap() {
                 // A holder that was not recorded has no state, so its waits are not divided by who woke the waiter.
                 Charged::Waker => {
                     let class = &row.name[row.name.rfind('(').unwrap()..];
                     (Charged::Unknown, format!("(holder not recorded) {class}"))
                 }
-                charged => (charged, row.name),
+                charged => (charged, row.name.clone()),
             };
-            *expected.entry(key).or_default() += row.wait_caused_ns;
+            *expected.entry(key).or_default() += row["wait_caused_ns"];
         }
         prop_assert_eq!(by_site, expected);
 
@@ -176,7 +176,7 @@ proptest! {
     ) {
         prop_assume!(!events.is_empty());
         let other = histories::reordered(&events, &choices);
-        let of = |events| states(&[trace_of(events, 7).trace], &by_state()).unwrap();
+        let of = |events| blame(&[trace_of(events, 7).trace], &by_state()).unwrap();
         prop_assert_eq!(of(events), of(other));
     }
 }

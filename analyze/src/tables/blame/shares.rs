@@ -102,8 +102,8 @@ impl<'a> Shares<'a> {
         match self.by {
             By::Host => key,
             By::Task => BlameKey { task, ..key },
-            By::Site | By::State => BlameKey { class, kernel, holder, ..key },
             By::Pair => BlameKey { class, kernel, holder, waiter: wait.stack, ..key },
+            By::Site | By::State | By::Lock | By::Depth => BlameKey { class, kernel, holder, ..key },
         }
     }
 
