@@ -11,13 +11,13 @@ pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
     output::to_stdout(|out| {
         for (at, info) in all.iter().enumerate() {
             if args.json {
-                info::json::write(info, out)?;
+                info.write_json(out)?;
                 continue;
             }
             if at > 0 {
                 writeln!(out)?;
             }
-            info::text::write(info, out)?;
+            info.write_text(out)?;
         }
         Ok(())
     })?;

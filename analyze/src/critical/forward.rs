@@ -4,10 +4,10 @@ use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 
 use super::{
-    context::Context,
     held::{Held, HeldSet, HeldSets},
     locks::{LockIndex, Locks, Mark},
     notes::{Cursor, Link, Place, TaskIndex},
+    read::Context,
     step::TaskStart,
     tasks::Tasks,
 };
@@ -84,7 +84,7 @@ impl<'a> Forward<'a> {
 
     /// Returns the times of the first and the last row of each task.
     pub(super) fn seen(&self) -> FxHashMap<TaskId, (i64, i64)> {
-        self.tasks.iter().filter_map(|task| Some((task.id, task.seen?))).collect()
+        self.tasks.iter().filter_map(|(id, task)| Some((id, task.seen?))).collect()
     }
 
     /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is idle.
@@ -101,7 +101,7 @@ impl<'a> Forward<'a> {
 
     /// Returns the start of a task, if another task created it.
     pub(super) fn created(&self, task: TaskIndex) -> Option<(i64, TaskId)> {
-        let TaskStart { ns, creator } = (self.start)(self.tasks.get(task).id)?;
+        let TaskStart { ns, creator } = (self.start)(self.tasks.id(task))?;
         Some((ns, creator?))
     }
 
@@ -146,14 +146,14 @@ impl<'a> Forward<'a> {
         let link = self.wait_ends(ns, task, (index, id), row);
         let is_shared = row.mode() == Some(Mode::Shared);
         let lock = self.locks.get(index);
-        if lock.is_exclusive && lock.may_have_other_holders(task) {
+        if lock.is_exclusive && lock.holders.iter().any(|holder| *holder != task) {
             self.end_others(task, (index, id), |held| !(is_shared && held.is_shared));
         }
         let (lock, of) = (self.locks.get(index), self.tasks.get_mut(task));
         let before = of.held.set;
         if lock.measures(is_shared) {
-            self.sets.acquire(&mut of.held, Held { lock: id, is_shared }, &mut lock.alone);
-            lock.add_holder(task);
+            self.sets.acquire(&mut of.held, Held { lock: id, is_shared });
+            lock.holders.push(task);
         }
         self.note(ns, task, before, link);
     }
@@ -197,7 +197,7 @@ impl<'a> Forward<'a> {
         (index, id): (LockIndex, LockId),
         is_over: impl Fn(&Held) -> bool,
     ) {
-        for other in self.locks.get(index).holders() {
+        for other in self.locks.get(index).holders.clone() {
             if other == task {
                 continue;
             }

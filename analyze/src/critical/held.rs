@@ -3,6 +3,7 @@
 //! A list is a chain of changes, the last one first, that begins with the empty list. Lists share the changes that they have in common, so the list
 //! of a row takes 8 bytes at most, and mostly none: the list after a release is the one before the acquisition.
 
+use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 /// A lock that a task holds.
@@ -43,12 +44,12 @@ impl TaskHeld {
 #[derive(Debug)]
 pub(super) struct HeldSets {
     changes: Vec<Change>,
-    /// Changes by a hash: equal ones that follow each other closely are kept once.
-    recent: Box<[u32]>,
+    /// The number of each change.
+    index: FxHashMap<Change, u32>,
 }
 
 /// The last change of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Change {
     /// The lock that was acquired, or the place of the hold that ended, from the end of the list.
     value: u32,
@@ -59,13 +60,12 @@ struct Change {
 /// Flags of a change: a hold that ended; a shared acquisition.
 const ENDED: u32 = 1 << 31;
 const SHARED: u32 = 1 << 30;
-const RECENT: usize = 1 << 12;
 /// Changes that a list may have beside twice its holds.
 const SLACK: usize = 8;
 
 impl Default for HeldSets {
     fn default() -> Self {
-        Self { changes: vec![Change { value: 0, before: 0 }], recent: vec![0; RECENT].into() }
+        Self { changes: vec![Change { value: 0, before: 0 }], index: FxHashMap::default() }
     }
 }
 
@@ -87,17 +87,9 @@ impl Change {
 }
 
 impl HeldSets {
-    /// Adds a hold to those of a task. `alone` is the list of that hold alone, once there is one.
-    #[inline]
-    pub(super) fn acquire(&mut self, of: &mut TaskHeld, held: Held, alone: &mut HeldSet) {
-        of.set = if of.list.is_empty() && !held.is_shared {
-            if *alone == HeldSet::EMPTY {
-                *alone = self.add(Change::of_hold(held, HeldSet::EMPTY));
-            }
-            *alone
-        } else {
-            self.add(Change::of_hold(held, of.set))
-        };
+    /// Adds a hold to those of a task.
+    pub(super) fn acquire(&mut self, of: &mut TaskHeld, held: Held) {
+        of.set = self.add(Change::of_hold(held, of.set));
         of.list.push(held);
         of.changes += 1;
     }
@@ -169,22 +161,18 @@ impl HeldSets {
     }
 
     fn add(&mut self, change: Change) -> HeldSet {
-        let hash =
-            (u64::from(change.before) << 32 | u64::from(change.value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let recent = &mut self.recent[(hash >> 52) as usize % RECENT];
-        if *recent == 0 || self.changes[*recent as usize] != change {
-            // A trace with more of them does not fit into memory.
-            *recent = self.changes.len() as u32 & !(ENDED | SHARED);
+        // A trace with more of them does not fit into memory.
+        let next = self.changes.len() as u32 & !(ENDED | SHARED);
+        let number = *self.index.entry(change).or_insert(next);
+        if number == next {
             self.changes.push(change);
         }
-        HeldSet(*recent)
+        HeldSet(number)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use proptest::{collection::vec, prelude::*, sample::Index};
 
     use super::*;
@@ -207,7 +195,6 @@ mod tests {
         fn each_list_is_what_the_task_held_at_that_time(steps in vec((0..3_usize, step()), 0..120)) {
             let mut sets = HeldSets::default();
             let mut tasks: [TaskHeld; 3] = Default::default();
-            let mut alone = HashMap::new();
             let mut at_that_time = Vec::new();
             for (task, step) in steps {
                 let of = &mut tasks[task];
@@ -215,7 +202,7 @@ mod tests {
                 match step {
                     Step::Acquire(lock, is_shared) => {
                         let held = Held { lock: LockId(lock), is_shared };
-                        sets.acquire(of, held, alone.entry(lock).or_default());
+                        sets.acquire(of, held);
                         prop_assert!(sets.is_one_more(of.set, before));
                         prop_assert_eq!(sets.before(of.set), before);
                     }
@@ -238,28 +225,24 @@ mod tests {
     #[test]
     fn lists_take_no_room_for_locks_that_are_taken_again_and_little_for_many_that_end_in_the_order_of_their_begin()
      {
-        let (mut sets, mut of, mut alone) = (HeldSets::default(), TaskHeld::default(), HeldSet::EMPTY);
+        let (mut sets, mut of) = (HeldSets::default(), TaskHeld::default());
         for _ in 0..1000 {
-            sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false }, &mut alone);
-            sets.acquire(&mut of, Held { lock: LockId(1), is_shared: true }, &mut HeldSet::default());
+            sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false });
+            sets.acquire(&mut of, Held { lock: LockId(1), is_shared: true });
             sets.end(&mut of, 1);
             sets.end(&mut of, 0);
         }
         assert_eq!(sets.changes.len(), 3);
         let locks = 5000;
         for lock in 0..locks {
-            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false }, &mut HeldSet::default());
+            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false });
         }
         (0..locks).for_each(|_| sets.end(&mut of, 0));
         assert!(sets.changes.len() < 5 * 5000, "{} changes", sets.changes.len());
         // A task that always holds something.
-        sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false }, &mut alone);
+        sets.acquire(&mut of, Held { lock: LockId(0), is_shared: false });
         for lock in 1..1000 {
-            sets.acquire(
-                &mut of,
-                Held { lock: LockId(lock % 10), is_shared: false },
-                &mut HeldSet::default(),
-            );
+            sets.acquire(&mut of, Held { lock: LockId(lock % 10), is_shared: false });
             sets.end(&mut of, 0);
         }
         assert!(of.changes <= SLACK + 2);

@@ -5,9 +5,9 @@
 use trace_format::{LockId, LockKind, Mode};
 
 use super::{
-    context::Context,
     held::HeldSet,
     notes::{Cursor, TaskIndex},
+    read::Context,
 };
 use crate::causes::Numbers;
 
@@ -86,9 +86,8 @@ pub(super) struct Lock {
     pub(super) is_exclusive: bool,
     measures: [bool; 2],
     losses: usize,
-    /// The list of a hold of this lock alone, once there is one.
-    pub(super) alone: HeldSet,
-    holder: Option<TaskIndex>,
+    /// The tasks that hold it, once for each hold.
+    pub(super) holders: Vec<TaskIndex>,
     pub(super) released: Last,
     /// All that most locks do not have.
     rare: Option<Box<Rare>>,
@@ -96,8 +95,6 @@ pub(super) struct Lock {
 
 #[derive(Debug, Default)]
 pub(super) struct Rare {
-    /// Holders beside the first one, once for each hold.
-    holders: Vec<TaskIndex>,
     /// The last exclusive releases, if there were others.
     released_exclusively: Option<Last>,
     pub(super) woke: Last,
@@ -127,8 +124,7 @@ impl Locks {
             is_exclusive: rules.excludes(id, Mode::Exclusive),
             measures: [Mode::Exclusive, Mode::Shared].map(|mode| rules.measures(id, mode)),
             losses: self.losses,
-            alone: HeldSet::EMPTY,
-            holder: None,
+            holders: Vec::new(),
             released: Last::default(),
             rare: None,
         });
@@ -142,7 +138,7 @@ impl Locks {
         let lock = &mut self.all[index as usize];
         if lock.losses != self.losses {
             lock.losses = self.losses;
-            (lock.holder, lock.released, lock.rare) = (None, Last::default(), None);
+            (lock.holders, lock.released, lock.rare) = (Vec::new(), Last::default(), None);
         }
         lock
     }
@@ -187,37 +183,10 @@ impl Lock {
         self.rare.as_deref().and_then(|rare| rare.released_exclusively.as_ref()).unwrap_or(&self.released)
     }
 
-    /// Adds a hold of a task.
-    #[inline]
-    pub(super) fn add_holder(&mut self, task: TaskIndex) {
-        match self.holder {
-            None => self.holder = Some(task),
-            Some(_) => self.rare().holders.push(task),
-        }
-    }
-
     /// Removes a hold of a task.
-    #[inline]
     pub(super) fn remove_holder(&mut self, task: TaskIndex) {
-        if self.holder == Some(task) {
-            self.holder = self.rare.as_deref_mut().and_then(|rare| rare.holders.pop());
-        } else if let Some(rare) = &mut self.rare
-            && let Some(at) = rare.holders.iter().rposition(|holder| *holder == task)
-        {
-            rare.holders.swap_remove(at);
+        if let Some(at) = self.holders.iter().rposition(|holder| *holder == task) {
+            self.holders.swap_remove(at);
         }
-    }
-
-    /// Whether another task may hold it.
-    #[inline]
-    pub(super) fn may_have_other_holders(&self, task: TaskIndex) -> bool {
-        self.holder.is_some_and(|holder| holder != task)
-            || self.rare.as_deref().is_some_and(|rare| !rare.holders.is_empty())
-    }
-
-    /// Returns all holders, once for each hold.
-    pub(super) fn holders(&self) -> Vec<TaskIndex> {
-        let others = self.rare.as_deref().map_or(&[][..], |rare| rare.holders.as_slice());
-        self.holder.iter().chain(others).copied().collect()
     }
 }

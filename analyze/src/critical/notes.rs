@@ -333,7 +333,7 @@ mod tests {
         let mut sets = HeldSets::default();
         let [a, b] = [1, 2].map(|lock| {
             let mut of = TaskHeld::default();
-            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false }, &mut HeldSet::default());
+            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false });
             of.set
         });
         let cursor = Cursor { task: 300, end: 1 << 40, ns: 90, set: b };

@@ -13,13 +13,13 @@ use crate::causes::Numbers;
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     index: Numbers,
+    ids: Vec<TaskId>,
     all: Vec<Task>,
 }
 
 /// A task.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Task {
-    pub(super) id: TaskId,
     pub(super) notes: Notes,
     pub(super) held: TaskHeld,
     /// The times of its first and its last row.
@@ -53,24 +53,6 @@ pub(super) struct OpenWait {
     pub(super) mutex: Option<LockIndex>,
 }
 
-impl Task {
-    fn new(id: TaskId) -> Self {
-        Self {
-            id,
-            notes: Notes::default(),
-            held: TaskHeld::default(),
-            seen: None,
-            losses: 0,
-            is_active: false,
-            has_rows: false,
-            last_row_ns: i64::MIN,
-            waits: Vec::new(),
-            woken: None,
-            released: None,
-        }
-    }
-}
-
 impl Tasks {
     /// Returns the number of a task, which is a new one if it has none.
     #[inline]
@@ -85,7 +67,8 @@ impl Tasks {
     fn add(&mut self, id: TaskId) -> TaskIndex {
         // Ids are 32 bits wide, and all of them are never in one trace.
         let index = self.all.len() as TaskIndex;
-        self.all.push(Task::new(id));
+        self.ids.push(id);
+        self.all.push(Task::default());
         self.index.set(id.0, index);
         index
     }
@@ -104,9 +87,13 @@ impl Tasks {
         &mut self.all[index as usize]
     }
 
-    /// Returns all tasks.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Task> {
-        self.all.iter()
+    pub(super) fn id(&self, index: TaskIndex) -> TaskId {
+        self.ids[index as usize]
+    }
+
+    /// Returns all tasks and their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.ids.iter().copied().zip(&self.all)
     }
 
     /// Returns the place behind the last row of a task so far.

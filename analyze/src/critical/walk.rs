@@ -68,7 +68,7 @@ impl<P: Path> Walk<'_, P> {
     /// Goes on at a place.
     fn go_to(&self, walker: &mut Walker, cursor: Cursor) {
         walker.cursor = cursor;
-        walker.task = self.forward.tasks.get(cursor.task).id;
+        walker.task = self.forward.tasks.id(cursor.task);
         walker.created = self.forward.created(cursor.task).filter(|(start_ns, _)| *start_ns <= walker.at_ns);
         walker.came_ns = None;
     }

@@ -16,4 +16,4 @@ pub(crate) mod selection;
 pub(crate) mod source;
 pub mod trust;
 
-pub(crate) use reading::{Input, ReadOutcome, readers};
+pub(crate) use reading::{Input, ReadOutcome, on_all_processors, readers};

@@ -66,6 +66,20 @@ pub(crate) fn readers() -> usize {
     1 << processors.min(MAX_READERS).ilog2()
 }
 
+/// Maps these items on all processors, in their order.
+pub(crate) fn on_all_processors<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let each = items.len().div_ceil(readers()).max(1);
+    let map = |items: &[T]| items.iter().map(&map).collect::<Vec<R>>();
+    thread::scope(|scope| {
+        let threads: Vec<_> = items.chunks(each).map(|items| scope.spawn(|| map(items))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Vec<R>>| match thread.join() {
+            Ok(mapped) => mapped,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}
+
 /// One opened trace and the part of it that is selected.
 pub(crate) struct Input<'a> {
     pub(crate) trace: &'a Trace,

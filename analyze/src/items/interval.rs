@@ -229,6 +229,16 @@ pub(crate) enum Charge {
     Unknown,
 }
 
+impl Wait {
+    /// Returns the task and the start of the hold in which the wait began.
+    pub(crate) const fn holder(&self) -> Option<(TaskId, i64)> {
+        match self.charge {
+            Charge::Hold { task, start_ns } => Some((task, start_ns)),
+            Charge::Gap | Charge::Unknown => None,
+        }
+    }
+}
+
 impl Share {
     /// Returns whether it is charged to the owner that the lock word named: that owner pays until the first recorded hold.
     pub(crate) fn is_owners(&self, wait: &Wait) -> bool {

@@ -28,6 +28,8 @@ pub(crate) use collect::Collector;
 pub(crate) use dependency::Acquisition;
 pub(crate) use lifetimes::Lifetimes;
 pub use node::By;
-pub(crate) use node::{Node, Nodes};
+#[cfg(test)]
+use node::Node;
+pub(crate) use node::Nodes;
 pub(crate) use search::{Cycle, Found, Step, search};
 pub use verdict::{CycleCounts, Verdict};

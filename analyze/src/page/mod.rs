@@ -133,7 +133,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let (mut why, (report_found, (blame, over_time))) = gathered;
     let blame = blame.finish()?;
     why.add_parts(0, receiver.why);
-    let why = why.judge()?.finish()?;
+    let why = why.finish(false)?;
     let states = receiver.states.map(|states| vec![states.found]);
     let overview = overview.finish(&report_found, states, over_time)?;
     let mut chains = blame::Gathered::new(&chains_inputs, &chains_options, true)?;

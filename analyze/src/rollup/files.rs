@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, io::Write, path::PathBuf, rc::Rc};
 
-use super::{Rollup, TraceRow, blame, buckets, facts, traces};
+use super::{Rollup, TraceRow, rows, traces};
 use crate::{
     error::AnalyzeError,
     output::{Cell, Column, Field, Format, calendar::date, writer},
@@ -44,9 +44,9 @@ impl Rollup {
     /// Returns the files of all tables. Each table has at least one, so that a query finds all tables.
     pub fn files(&self) -> Vec<File<'_>> {
         let from_ns = self.trace.from_ns;
-        let mut files = self.table("facts", &self.facts, facts::columns(), |row| row.period_ns);
-        files.extend(self.table("buckets", &self.buckets, buckets::columns(), |row| row.period_ns));
-        files.extend(self.table("blame", &self.blame, blame::columns(), |row| row.period_ns));
+        let mut files = self.table("facts", &self.facts, rows::fact_columns(), |row| row.period_ns);
+        files.extend(self.table("buckets", &self.buckets, rows::bucket_columns(), |row| row.period_ns));
+        files.extend(self.table("blame", &self.blame, rows::blame_columns(), |row| row.period_ns));
         let trace = std::slice::from_ref(&self.trace);
         files.extend(self.table("traces", trace, traces::columns(), move |_| from_ns));
         files.extend(self.table("labels", &self.labels, traces::label_columns(), move |_| from_ns));

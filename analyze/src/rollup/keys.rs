@@ -5,17 +5,15 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, btree_map::Entry},
 };
-
-use trace_format::LockId;
 
 use crate::{
     input::names::Names,
     output::Column,
     tables::{
         diff::{self, Align},
-        key::{self, By, Key, RowKey},
+        key::{By, Key, RowKey, Subject},
         key_columns,
     },
 };
@@ -45,6 +43,15 @@ impl Aligns {
         let by_lock = by_lock.collect();
         Self { by_lock, names: distinct }
     }
+
+    /// Returns a key with names.
+    pub(super) fn name(&self, key: LocalKey, names: &Names) -> FactKey {
+        let align = match key.align {
+            Some(number) => self.names[number as usize].clone(),
+            None => diff::label(Align::Site, None, key.site, names),
+        };
+        FactKey { align, site: Some(Key::of(key.site, names)) }
+    }
 }
 
 /// A key in the ids of its trace.
@@ -56,17 +63,10 @@ pub(super) struct LocalKey {
 }
 
 impl LocalKey {
-    pub(super) fn of(lock: LockId, subject: impl Into<key::Subject>, names: &Names, aligns: &Aligns) -> Self {
-        let align = usize::try_from(lock.0).ok().and_then(|at| aligns.by_lock.get(at).copied().flatten());
+    pub(super) fn of(subject: impl Into<Subject>, names: &Names, aligns: &Aligns) -> Self {
+        let subject = subject.into();
+        let align = usize::try_from(subject.lock.0).ok().and_then(|at| *aligns.by_lock.get(at)?);
         Self { site: RowKey::of(subject, By::Site, names), align }
-    }
-
-    pub(super) fn named(self, names: &Names, aligns: &Aligns) -> FactKey {
-        let align = match self.align {
-            Some(number) => aligns.names[number as usize].clone(),
-            None => diff::label(Align::Site, None, self.site, names),
-        };
-        FactKey { align, site: Some(Key::of(self.site, names)) }
     }
 }
 
@@ -95,28 +95,34 @@ pub(super) fn columns<R: 'static>(
     [align].into_iter().chain(key_columns(By::Site, "", move |row| key(row).site.as_ref()))
 }
 
-/// Keeps the `limit` rows of each period that weigh most, and merges the others of the period into one row with the key `others`.
+/// Merges the rows of each period and key. Keeps the `limit` rows of each period that weigh most, and merges the others of the period into one
+/// row with the key `others`.
 pub(super) fn cut<K: Ord + Clone, S, W: Ord>(
-    rows: BTreeMap<(i64, K), S>,
-    (limit, others): (Option<usize>, K),
-    weight: impl Fn(&S) -> W,
+    rows: impl Iterator<Item = ((i64, K), S)>,
     merge: impl Fn(&mut S, S),
+    weight: impl Fn(&S) -> W,
+    limit: Option<usize>,
+    others: K,
 ) -> BTreeMap<(i64, K), S> {
-    let Some(limit) = limit else { return rows };
-    let mut by_period: BTreeMap<i64, Vec<(K, S)>> = BTreeMap::new();
+    let mut by_period: BTreeMap<i64, BTreeMap<K, S>> = BTreeMap::new();
     for ((period, key), sums) in rows {
-        by_period.entry(period).or_default().push((key, sums));
+        match by_period.entry(period).or_default().entry(key) {
+            Entry::Occupied(mut all) => merge(all.get_mut(), sums),
+            Entry::Vacant(first) => drop(first.insert(sums)),
+        }
     }
     let mut kept = BTreeMap::new();
-    for (period, mut rows) in by_period {
-        // The sort is stable, so equal rows stay in the order of their keys.
-        rows.sort_by_cached_key(|(_, sums)| Reverse(weight(sums)));
-        let rest = rows.split_off(limit.min(rows.len()));
-        let rest = rest.into_iter().map(|(_, sums)| sums).reduce(|mut all, sums| {
-            merge(&mut all, sums);
-            all
-        });
-        rows.extend(rest.map(|sums| (others.clone(), sums)));
+    for (period, rows) in by_period {
+        let mut rows: Vec<(K, S)> = rows.into_iter().collect();
+        if let Some(limit) = limit.filter(|limit| *limit < rows.len()) {
+            // The sort is stable, so equal rows stay in the order of their keys.
+            rows.sort_by_cached_key(|(_, sums)| Reverse(weight(sums)));
+            let rest = rows.split_off(limit).into_iter().map(|(_, sums)| sums).reduce(|mut all, sums| {
+                merge(&mut all, sums);
+                all
+            });
+            rows.extend(rest.map(|sums| (others.clone(), sums)));
+        }
         kept.extend(rows.into_iter().map(|(key, sums)| ((period, key), sums)));
     }
     kept

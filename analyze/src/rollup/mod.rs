@@ -16,47 +16,86 @@
 //! [`timeline`], to the digit. One pass over the trace makes all of them; a second
 //! one adds the states of holders where off-CPU times were recorded.
 
-use trace_format::Trace;
+use std::str::FromStr;
+
+use trace_format::{Trace, run_info::Clocks};
 
 use crate::{
-    engine::Rules,
+    Filter,
     error::AnalyzeError,
     input::{
         Input, readers,
         trust::{Trust, TrustCounter},
     },
-    tables::timeline,
+    tables::{spans::Periods, timeline},
 };
 
-mod blame;
-mod buckets;
-mod by_period;
-mod clock;
-mod counts;
-mod facts;
 mod files;
 mod gather;
 mod keys;
-mod options;
-mod plain;
+mod rows;
 #[cfg(test)]
 mod splits;
-mod sums;
 #[cfg(test)]
 mod tests;
 mod traces;
 
-pub use blame::BlameRow;
-pub use buckets::BucketRow;
-pub use facts::FactRow;
 pub use files::File;
 pub use keys::FactKey;
-pub use options::{Label, Options};
+pub use rows::{BlameRow, BucketRow, FactRow};
 pub use traces::{LabelRow, TraceRow};
 
-use clock::Clock;
 use gather::{Gather, Gathered};
 use keys::Aligns;
+
+/// Options of a rollup.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The length of a period of `facts`, in ns.
+    pub period_ns: i64,
+    /// The length of a period of `buckets` and `blame`, in ns.
+    pub long_period_ns: i64,
+    /// The number of keys in each period of each table; the rest of the period is one row. `None` is all.
+    pub keys: Option<usize>,
+    /// Labels of the trace.
+    pub labels: Vec<Label>,
+    /// The part of the trace to read.
+    pub filter: Filter,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            period_ns: 60_000_000_000,
+            long_period_ns: 3_600_000_000_000,
+            keys: Some(1000),
+            labels: Vec::new(),
+            filter: Filter::default(),
+        }
+    }
+}
+
+/// A label of a trace, by which an engine tells groups of machines apart: `version=2.1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The name.
+    pub name: String,
+    /// The value, which may be empty.
+    pub value: String,
+}
+
+impl FromStr for Label {
+    type Err = AnalyzeError;
+
+    fn from_str(text: &str) -> Result<Self, AnalyzeError> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                Ok(Self { name: name.to_owned(), value: value.to_owned() })
+            }
+            _ => Err(AnalyzeError::BadLabel { text: text.to_owned() }),
+        }
+    }
+}
 
 /// The tables of one trace.
 #[derive(Clone, Debug)]
@@ -87,27 +126,53 @@ pub fn rollup(trace: &Trace, options: &Options) -> Result<Rollup, AnalyzeError> 
 /// Computes the tables with this number of readers, which changes nothing in them.
 pub(crate) fn of_input(input: &Input<'_>, options: &Options, readers: usize) -> Result<Rollup, AnalyzeError> {
     let clock = Clock::of(&input.trace.info().clocks_start);
-    let (window, rules): (_, Rules) = (timeline::window(input)?, input.rules());
-    let periods = window.1.saturating_sub(window.0) / options.period_ns.min(options.long_period_ns).max(1);
-    if periods > timeline::MOST_PERIODS {
-        return Err(AnalyzeError::TooManyPeriods { periods, most: timeline::MOST_PERIODS });
+    let window = timeline::window(input)?;
+    let count = window.1.saturating_sub(window.0) / options.period_ns.min(options.long_period_ns).max(1);
+    if count > timeline::MOST_PERIODS {
+        return Err(AnalyzeError::TooManyPeriods { periods: count, most: timeline::MOST_PERIODS });
     }
-    let aligns = Aligns::of(&input.names);
-    let sink = |_| Gather::new(input, &rules, &aligns, window, clock, options);
+    let (rules, aligns) = (input.rules(), Aligns::of(&input.names));
+    let [periods, long_periods] = [options.period_ns, options.long_period_ns].map(|ns| clock.periods(ns));
+    let sink = |_| Gather::new(input, &rules, &aligns, window, [periods, long_periods]);
     // The row of the trace has its losses, so a trace that lost much is not refused here: queries leave it out.
     let how = (readers, true);
     let mut gathered = Gathered::default();
     let trust = Input::read_all(std::slice::from_ref(input), how, sink, |_, sink| -> TrustCounter {
         gathered.add(sink)
     })?;
-    let (names, keys) = (&input.names, options.keys);
-    let states = facts::states(input, clock, options.period_ns, &aligns)?;
+    let states = gather::states(input, periods, &aligns)?;
+    let naming = rows::Naming { names: &input.names, aligns: &aligns, keys: options.keys };
     Ok(Rollup {
         trace: TraceRow::of(input.trace, window, clock, &trust, options),
         labels: options.labels.iter().cloned().map(LabelRow).collect(),
-        facts: facts::rows((gathered.facts, states), clock.periods(options.period_ns), &aligns, names, keys),
-        buckets: buckets::rows(gathered.buckets, clock.periods(options.long_period_ns), &aligns, names, keys),
-        blame: blame::rows(gathered.blame, clock.periods(options.long_period_ns), names, keys),
+        facts: naming.facts(gathered.facts, states, periods),
+        buckets: naming.buckets(gathered.buckets, long_periods),
+        blame: naming.blame(gathered.blame, long_periods),
         trust,
     })
+}
+
+/// Converts times of a trace to the wall clock, as both clocks were when the recording began.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// The wall clock less the clock of the trace.
+    offset_ns: i64,
+}
+
+impl Clock {
+    /// A trace without a wall clock has its own.
+    fn of(start: &Clocks) -> Self {
+        let is_known = start.realtime_ns > 0;
+        Self { offset_ns: if is_known { start.realtime_ns.saturating_sub(start.monotonic_ns) } else { 0 } }
+    }
+
+    /// Returns the time since 1970.
+    const fn wall_ns(self, ns: i64) -> i64 {
+        ns.saturating_add(self.offset_ns)
+    }
+
+    /// Returns periods that begin at multiples of their length on the wall clock.
+    fn periods(self, length_ns: i64) -> Periods {
+        Periods { origin_ns: self.offset_ns.saturating_neg(), length_ns: length_ns.max(1) }
+    }
 }

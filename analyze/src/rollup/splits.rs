@@ -26,9 +26,9 @@ impl Merged {
     fn of<'r>(rollups: impl IntoIterator<Item = &'r Rollup>) -> Self {
         let mut merged = Self::default();
         for rollup in rollups {
-            merged.add("facts", &facts::columns(), &rollup.facts);
-            merged.add("buckets", &buckets::columns(), &rollup.buckets);
-            merged.add("blame", &blame::columns(), &rollup.blame);
+            merged.add("facts", &rows::fact_columns(), &rollup.facts);
+            merged.add("buckets", &rows::bucket_columns(), &rollup.buckets);
+            merged.add("blame", &rows::blame_columns(), &rollup.blame);
         }
         merged
     }

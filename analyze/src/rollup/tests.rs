@@ -61,7 +61,7 @@ const TWO_PERIODS: &str = "
 fn a_hold_counts_in_the_period_of_its_release_and_its_time_in_each_that_it_spans() {
     let test = testing::trace(TWO_PERIODS);
     let rollup = all_of(&test.trace, &whole(100, 1000));
-    let columns = facts::columns();
+    let columns = rows::fact_columns();
     let cells = |row: &FactRow| {
         ["count", "total", "wait_total", "wait_caused", "waiting", "holding", "max"]
             .map(|word| merged(&columns, word, [row].into_iter()))
@@ -103,7 +103,7 @@ fn the_states_of_a_holder_count_where_its_hold_does_and_are_null_without_off_cpu
         230 A release m
         240 B acquire m b.c:2:g wait=130
         260 B release m";
-    let columns = facts::columns();
+    let columns = rows::fact_columns();
     let states = |text: &str, keys| {
         let rollup = all_of(&testing::trace(text).trace, &Options { keys, ..whole(100, 1000) });
         ["caused_asleep", "caused_ready", "caused_running", "caused_lock"].map(|word| {
@@ -124,7 +124,7 @@ fn what_is_cut_off_is_one_row_of_the_period() {
     let rollup = all_of(&test.trace, &Options { keys: Some(1), ..whole(1000, 1000) });
     let names: Vec<&str> = rollup.facts.iter().map(|row| row.key.align.as_str()).collect();
     assert_eq!(names, ["(others)", "mutex:hot"]);
-    let columns = facts::columns();
+    let columns = rows::fact_columns();
     assert_eq!(merged(&columns, "total", rollup.facts.iter()), Some(130 + 20 + 1));
     assert!(rollup.facts[0].key.site.is_none());
 }
@@ -207,7 +207,7 @@ proptest! {
         let filter = options.filter.clone();
         let input = Input::open(&test.trace, 0, &filter).unwrap();
         let rollup = of_input(&input, &options, readers).unwrap();
-        let facts = facts::columns();
+        let facts = rows::fact_columns();
 
         // The report: each key if none is cut off, and the totals in any case.
         let of_report = report::Options { by: By::Site, filter: filter.clone(), allow_loss: true, ..report::Options::default() };
@@ -263,7 +263,7 @@ proptest! {
         // Blame by pair.
         let of_blame = blame_table::Options { by: blame_table::By::Pair, filter, allow_loss: true, ..blame_table::Options::default() };
         let blame = blame_table::blame(traces, &of_blame).unwrap();
-        let columns = blame::columns();
+        let columns = rows::blame_columns();
         if keys.is_none() {
             for row in blame.rows() {
                 let row: &blame_table::Row = std::borrow::Borrow::borrow(&row);
@@ -283,10 +283,10 @@ proptest! {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, 9);
         let by_key = |rollup: &Rollup, period_ns: i64| {
-            let mut sums: BTreeMap<(i64, FactKey), sums::FactSums> = BTreeMap::new();
+            let mut sums: BTreeMap<(i64, FactKey), gather::FactSums> = BTreeMap::new();
             for row in &rollup.facts {
                 let period = row.period_ns.div_euclid(period_ns);
-                sums.entry((period, row.key.clone())).or_default().merge(row.sums());
+                sums.entry((period, row.key.clone())).or_default().merge(&row.sums);
             }
             sums.into_iter().map(|(key, sums)| {
                 let fields = (0..16).map(|at| sums.holds.get(at)).chain((0..8).map(|at| sums.more.get(at)));

@@ -11,50 +11,162 @@
 
 use std::{
     borrow::Borrow,
+    cmp::Reverse,
     io::{self, Write},
     path::Path,
-    thread,
 };
 
+use serde::Serialize;
 use trace_format::Trace;
 
 use crate::{
     TextStyle,
+    choices::choices,
     error::AnalyzeError,
     input::{
-        readers,
+        filter::Filter,
+        on_all_processors,
         trust::{About, Trust},
     },
-    output::{Column, Format, Page, column::select, json, write_rows},
-    tables::{Table, table},
+    output::{Cell, Column, Format, Kind, Page, column::select, json, write_rows},
+    tables::{Table, cut_column, table},
 };
 
-mod condition;
-mod cut;
 mod draws;
 mod hosts;
 mod measure;
 mod metric;
-mod options;
 mod periods;
-mod row;
 mod side;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use condition::Condition;
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
 pub use measure::Change;
-pub use metric::Metric;
-pub use options::{Align, Options};
-pub use row::{ChangeRow, Diff, Row, columns};
+pub use metric::{Condition, Metric};
 pub(crate) use side::{goes_by_itself, label};
 
 use draws::Draws;
 use periods::Periods;
-pub(crate) use side::Side;
-use side::is_gone;
+use side::{Side, is_gone};
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The key that is matched.
+    pub by: Align,
+    /// The metric by whose difference rows are sorted.
+    pub metric: Metric,
+    /// The number of rows; `None` is all.
+    pub limit: Option<usize>,
+    /// The part of both traces to read.
+    pub filter: Filter,
+    /// Whether to compare traces that lost too many events.
+    pub allow_loss: bool,
+}
+
+choices! {
+    /// The key that is matched in both traces.
+    Align, "key" {
+        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, in one function.
+        #[default]
+        Lock = "lock",
+        /// Locks that were initialised in one function; where that was not seen, acquired.
+        Init = "init",
+        /// One function that acquires, and class of locks: lines differ from build to build.
+        Site = "site",
+        /// One stack and class of locks.
+        Stack = "stack",
+        /// All locks of one kind.
+        Kind = "kind",
+        /// Threads of one name.
+        Comm = "comm",
+    }
+}
+
+/// The comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    /// The key that is matched.
+    pub by: Align,
+    /// The metric by whose difference rows are sorted.
+    pub metric: Metric,
+    /// The number of recordings, or hosts, of each side.
+    pub recordings: [usize; 2],
+    /// The units that were drawn for the intervals.
+    pub resampling: Resampling,
+    /// All locks together.
+    pub all: Row,
+    /// The keys, the one with the greatest difference first.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    /// Events and intervals that the numbers of the first trace do not hold.
+    pub base: Trust,
+    /// Events and intervals that the numbers of the second trace do not hold.
+    pub new: Trust,
+}
+
+/// One key in both traces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The name; safe to print.
+    pub name: String,
+    /// The change of every metric.
+    pub changes: Vec<Change>,
+    /// Holds and waits that are not counted in one of the traces, because events were lost while they lasted.
+    pub cut_by_loss: u64,
+}
+
+impl Row {
+    /// Returns the change of a metric.
+    pub fn change(&self, metric: Metric) -> &Change {
+        let at = self.changes.iter().position(|change| change.metric == metric).unwrap_or(0);
+        &self.changes[at]
+    }
+}
+
+/// The change of one metric of a row.
+#[derive(Clone, Debug)]
+pub struct ChangeRow {
+    /// The name of the row.
+    pub name: String,
+    /// The change.
+    pub change: Change,
+    /// Holds and waits that are left out, because events were lost while they lasted.
+    pub cut_by_loss: u64,
+}
+
+impl ChangeRow {
+    fn of(row: &Row, change: Change) -> Self {
+        Self { name: row.name.clone(), change, cut_by_loss: row.cut_by_loss }
+    }
+}
+
+/// Declares the columns. Values are shown as those of `metric`.
+pub fn columns(metric: Metric) -> Vec<Column<ChangeRow>> {
+    type Of = Column<ChangeRow>;
+    fn whole(value: Option<f64>) -> Cell<'static> {
+        value.map(|value| value.round() as i64).into()
+    }
+    fn ppm(part: Option<f64>) -> Cell<'static> {
+        whole(part.map(|part| part * 1e6))
+    }
+    let low = |row: &ChangeRow| ppm(row.change.interval.map(|(low, _)| low));
+    let high = |row: &ChangeRow| ppm(row.change.interval.map(|(_, high)| high));
+    let kind = if metric.is_time() { Kind::Duration } else { Kind::Count };
+    vec![
+        Of::text("metric", |row| row.change.metric.as_str().into(), "The metric."),
+        Of::count("base", |row| whole(row.change.base), "Its value in the first trace.").kind(kind),
+        Of::count("new", |row| whole(row.change.new), "Its value in the second trace.").kind(kind),
+        Of::ppm("change", |row| ppm(row.change.change), "new divided by base, less 1."),
+        Of::ppm("low", low, "The lower end of the interval.").heading("from"),
+        Of::ppm("high", high, "The upper end of the interval.").heading("to"),
+        Of::name("lock", |row| row.name.as_str().into()),
+        cut_column(|row: &ChangeRow| row.cut_by_loss),
+    ]
+}
 
 /// Compares the recordings `new` with `base`, at least one each.
 ///
@@ -62,25 +174,15 @@ use side::is_gone;
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
 pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
-    let sides = (Side::of(base, options), Side::of(new, options));
-    let (before, after) = both(sides, || Side::empty(base), || Side::empty(new))?;
-    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options, Metric::ALL))
-}
-
-/// Returns two sides, of which one may be empty because the filter finds nothing in it.
-pub(crate) fn both<T>(
-    sides: (Result<T, AnalyzeError>, Result<T, AnalyzeError>),
-    no_base: impl FnOnce() -> T,
-    no_new: impl FnOnce() -> T,
-) -> Result<(T, T), AnalyzeError> {
-    match sides {
-        // A lock or task that only one trace has is new or gone.
-        (Err(error), Ok(after)) if is_gone(&error) => Ok((no_base(), after)),
-        (Ok(before), Err(error)) if is_gone(&error) => Ok((before, no_new())),
-        // An error of the other trace weighs more than a filter that finds nothing in this one.
-        (Err(error), Err(other)) if is_gone(&error) => Err(if is_gone(&other) { error } else { other }),
-        (before, after) => Ok((before?, after?)),
-    }
+    let (before, after) = match (Side::of(base, options), Side::of(new, options)) {
+        // A lock or task that only one side has is new or gone.
+        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
+        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new)),
+        // An error of the other side weighs more than a filter that finds nothing in this one.
+        (Err(error), Err(other)) if is_gone(&error) && !is_gone(&other) => return Err(other),
+        (before, after) => (before?, after?),
+    };
+    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
@@ -89,65 +191,42 @@ pub(crate) fn both<T>(
 ///
 /// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
 pub fn diff_hosts(base: &Path, new: &Path, options: &Options) -> Result<Diff, AnalyzeError> {
-    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options, Metric::ALL))
+    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
 }
 
-fn compare(before: Side, after: Side, resampling: Resampling, options: &Options, metrics: &[Metric]) -> Diff {
+fn compare(before: Side, after: Side, resampling: Resampling, options: &Options) -> Diff {
     let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
     let none = Periods::default();
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    let of = |name: &String| {
+    let difference = |name: &String| {
         let value = |side: &Side| {
-            side.keys.get(name).map_or(0.0, |periods| measure::rate(options.metric, (periods, &side.spans)))
+            side.keys.get(name).map_or(0.0, |periods| measure::rate(options.metric, periods, &side.spans))
         };
         let (was, is) = (value(&before), value(&after));
         // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
         [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };
-    names.sort_by_cached_key(|name| (std::cmp::Reverse(of(name)), *name));
+    names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));
     let rows_total = names.len();
-    let draws = Draws::new(resampling, recordings[0], recordings[1]);
-    let row = |name: &str, was: &Periods, is: &Periods| Row {
-        name: name.to_owned(),
-        changes: metrics
-            .iter()
-            .map(|metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws))
-            .collect(),
-        cut_by_loss: was.cut_by_loss + is.cut_by_loss,
-    };
     names.truncate(options.limit.unwrap_or(usize::MAX));
-    let row_of = |name: &String| {
-        row(name, before.keys.get(name).unwrap_or(&none), after.keys.get(name).unwrap_or(&none))
+    let draws = Draws::new(resampling, recordings);
+    let row = |name: &str, was: &Periods, is: &Periods| {
+        let change = |metric: &Metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws);
+        let cut_by_loss = was.cut_by_loss + is.cut_by_loss;
+        Row { name: name.to_owned(), changes: Metric::ALL.iter().map(change).collect(), cut_by_loss }
     };
-    let rows = on_all_processors(&names, &|name| row_of(name));
-    let all = row("all", &before.all, &after.all);
-    Diff {
-        by: options.by,
-        metric: options.metric,
-        recordings,
-        resampling,
-        all,
-        rows,
-        rows_total,
-        base: before.trust,
-        new: after.trust,
-    }
-}
-
-/// Computes a row of each name, in their order, on all processors: each row takes thousands of draws.
-fn on_all_processors(names: &[&String], row: &(impl Fn(&String) -> Row + Sync)) -> Vec<Row> {
-    let each = names.len().div_ceil(readers()).max(1);
-    thread::scope(|scope| {
-        let make = |names: &[&String]| names.iter().map(|name| row(name)).collect::<Vec<Row>>();
-        let threads: Vec<_> = names.chunks(each).map(|names| scope.spawn(move || make(names))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Vec<Row>>| match thread.join() {
-            Ok(rows) => rows,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        threads.into_iter().flat_map(join).collect()
-    })
+    let of_both = |name: &String| {
+        let [was, is] = [&before, &after].map(|side| side.keys.get(name).unwrap_or(&none));
+        row(name, was, is)
+    };
+    // Each row takes thousands of draws.
+    let rows = on_all_processors(&names, |name| of_both(name));
+    let all = row("all", &before.all(), &after.all());
+    let (by, metric) = (options.by, options.metric);
+    let (base, new) = (before.trust, after.trust);
+    Diff { by, metric, recordings, resampling, all, rows, rows_total, base, new }
 }
 
 impl Table for Diff {
@@ -159,22 +238,15 @@ impl Table for Diff {
 
     /// Returns every metric of all locks together, then of each key.
     fn rows(&self) -> impl Iterator<Item = impl Borrow<ChangeRow>> {
-        [&self.all].into_iter().chain(&self.rows).flat_map(|Row { name, changes, cut_by_loss }| {
-            changes.iter().map(|change| ChangeRow {
-                name: name.clone(),
-                change: *change,
-                cut_by_loss: *cut_by_loss,
-            })
-        })
+        let of_row =
+            |row: &'_ Row| row.changes.iter().map(|change| ChangeRow::of(row, *change)).collect::<Vec<_>>();
+        [&self.all].into_iter().chain(&self.rows).flat_map(of_row)
     }
 
     /// A key is kept by its change of the chosen metric.
     fn retain(&mut self, keep: &dyn Fn(&ChangeRow) -> bool, limit: Option<usize>) {
         let metric = self.metric;
-        let keep = |row: &Row| {
-            let (name, cut_by_loss) = (row.name.clone(), row.cut_by_loss);
-            keep(&ChangeRow { name, change: *row.change(metric), cut_by_loss })
-        };
+        let keep = |row: &Row| keep(&ChangeRow::of(row, *row.change(metric)));
         table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
     }
 
@@ -204,11 +276,11 @@ impl Table for Diff {
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
-        text::write(self, page.style, out)
+        self.write_changes(page.style, out)
     }
 
     fn write_trust(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        text::write_trust(self, style, out)
+        self.write_trusts(style, out)
     }
 
     /// Markdown has the chosen metric only.

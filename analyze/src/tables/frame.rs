@@ -149,16 +149,6 @@ pub(crate) fn lines<const N: usize>(frame: &DataFrame, names: [&str; N]) -> Pola
     Ok(lines)
 }
 
-/// Returns the sums in each line of a frame.
-pub(crate) fn sums_of<S: Sums>(frame: &DataFrame) -> PolarsResult<Vec<S>> {
-    let mut all: Vec<S> = (0..frame.height()).map(|_| S::default()).collect();
-    for (at, (name, _)) in S::FIELDS.iter().enumerate() {
-        let values = frame.column(name)?.i64()?;
-        all.iter_mut().zip(values.iter()).for_each(|(sums, value)| sums.set(at, value.unwrap_or(0)));
-    }
-    Ok(all)
-}
-
 /// Wraps an error of polars, whose types are not part of this crate's functions.
 pub(crate) fn failed(error: polars::error::PolarsError) -> AnalyzeError {
     AnalyzeError::Compute(error.into())

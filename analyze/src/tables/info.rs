@@ -1,11 +1,11 @@
 //! The contents of a trace and the circumstances of its recording.
 //!
-//! A trace enters, [`Info`] leaves: data from the footers, the side tables and one column of the events. [`text`] and [`json`] write
-//! it.
+//! A trace enters, [`Info`] leaves: data from the footers, the side tables and one column of the events. It is written as text or JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::Write,
     path::Path,
 };
 
@@ -15,10 +15,9 @@ use trace_format::{
     run_info::{Clocks, Host, Loss, NamedValue, Source},
 };
 
-use crate::error::AnalyzeError;
+use crate::{error::AnalyzeError, output::json};
 
-pub mod json;
-pub mod text;
+mod text;
 
 /// The contents of a trace and the circumstances of its recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -160,6 +159,26 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
     })
 }
 
+impl Info {
+    /// Writes the description as text. Unknown facts have no line.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError::Write`] with the cause that `out` gave.
+    pub fn write_text(&self, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+        text::write(self, out).map_err(AnalyzeError::Write)
+    }
+
+    /// Writes the description as JSON, with the names of its fields, and a line end.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError::Write`] with the cause that `out` gave.
+    pub fn write_json(&self, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+        json::write_value(self, out)
+    }
+}
+
 fn counts(counts: impl Iterator<Item = (&'static str, u64)>) -> Vec<Count> {
     counts.map(|(kind, count)| Count { kind, count }).collect()
 }
@@ -194,7 +213,7 @@ mod tests {
     fn the_text_leaves_out_unknown_facts() {
         let info = info(&example().write().trace).unwrap();
         let mut out = Vec::new();
-        text::write(&info, &mut out).unwrap();
+        info.write_text(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let head = "\
 target      pid 7
@@ -224,7 +243,7 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
         assert_eq!((info.files.len(), info.total_bytes), (4, sizes));
         assert_eq!(info.columns.len(), trace_format::schema::EVENTS.len());
         let mut out = Vec::new();
-        json::write(&info, &mut out).unwrap();
+        info.write_json(&mut out).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((&value["events"], &value["total_bytes"]), (&6.into(), &sizes.into()));
     }
@@ -233,6 +252,6 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
     fn a_trace_without_events_has_an_info() {
         let info = info(&Parts::default().write().trace).unwrap();
         assert_eq!((info.events, info.bytes_per_event), (0, None));
-        text::write(&info, &mut std::io::sink()).unwrap();
+        info.write_text(&mut std::io::sink()).unwrap();
     }
 }

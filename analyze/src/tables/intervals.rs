@@ -1,39 +1,83 @@
 //! `klock analyze events`, `waits` and `holds`: the rows of a trace with names, for an analysis of one's own.
 //!
-//! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there at the end. Events come in the order of the file, waits
-//! and holds in the order in which they end, several traces one after the other.
+//! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there at the end. Events come in the order
+//! of the file, waits and holds in the order in which they end, several traces one after the other.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
 
 use trace_format::Trace;
 
 use crate::{
+    choices::choices,
     error::AnalyzeError,
     input::{
         Input,
-        trust::{Trust, TrustCounter},
+        filter::Filter,
+        selection::Selection,
+        trust::{About, Trust, TrustCounter},
     },
+    items::{self, Hold, Sink, Wait},
     output::{
-        Rows,
+        Cell, Column, Having, RowTest, Rows,
+        column::sort_key,
         layout::{self, TextStyle},
     },
 };
 
 mod columns;
-mod events;
-mod holds;
-mod options;
 mod ranking;
 mod row;
 #[cfg(test)]
 mod tests;
-mod waits;
-mod writing;
 
 pub use columns::{chosen_fields, fields, help};
-pub use options::{Options, RowKind};
 
-use writing::{Intervals, Out, What};
+use ranking::Ranking;
+use row::{Names, Record, Row};
+
+choices! {
+    /// The kind of rows.
+    RowKind, "kind of row" {
+        /// One event.
+        #[default]
+        Events = "events",
+        /// One task's wait for one lock.
+        Waits = "waits",
+        /// One task's hold of one lock.
+        Holds = "holds",
+    }
+}
+
+impl RowKind {
+    /// Returns the table that the trust block is written below.
+    pub const fn about(self) -> About {
+        match self {
+            Self::Events => About::Events,
+            Self::Waits => About::Waits,
+            Self::Holds => About::Holds,
+        }
+    }
+}
+
+/// Options of the rows.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The kind of rows.
+    pub what: RowKind,
+    /// The part of the traces to read. The least wait and the window also select events.
+    pub filter: Filter,
+    /// The conditions on rows.
+    pub having: Vec<Having>,
+    /// The number of rows; `None` is all.
+    pub limit: Option<u64>,
+    /// The column to sort by; `None` for the order of the trace. Sorted rows are kept in memory, at most twice the limit.
+    pub sort: Option<String>,
+    /// The columns of text to write, by heading or name; empty for the default ones.
+    pub columns: Vec<String>,
+}
 
 /// The rows that were written, and the events and intervals that they do not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,10 +102,8 @@ impl Written {
         style: TextStyle,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
-        if self.rows > 0 {
-            return Ok(());
-        }
         let row = match what {
+            _ if self.rows > 0 => return Ok(()),
             RowKind::Events => "event is",
             RowKind::Waits => "wait ended",
             RowKind::Holds => "hold ended",
@@ -112,32 +154,30 @@ pub(crate) fn of_inputs(
     options: &Options,
     rows: &mut dyn Rows,
 ) -> Result<Written, AnalyzeError> {
-    let (what, mut ranking) = What::new(several, options)?;
-    let (mut trusts, mut written) = (Vec::new(), 0);
-    let mut stopped = false;
+    let all = columns::all(options.what, several);
+    let key = options.sort.as_deref().map(|word| sort_key(&all, word)).transpose()?;
+    let ranking = key.and_then(|key| Some(Ranking::new(key.order?, options.limit)));
+    let tests = options.having.iter().map(|having| having.on(&all)).collect::<Result<_, _>>()?;
+    let columns = columns::chosen(all.clone(), &options.columns)?;
+    let (what, limit) = (options.what, options.limit);
+    let mut out = Out { what, columns, key, tests, limit, rows, ranking, written: 0, stop: Ok(false) };
+    let mut trusts = Vec::new();
     for input in inputs {
-        let mut out = Out {
-            rows: row::Rows::new(input),
-            selection: &input.selection,
-            limit: options.limit,
-            out: &mut *rows,
-            ranking: ranking.as_mut(),
-            written,
-            has_more: false,
-            failed: Ok(()),
-        };
         let mut trust = TrustCounter::default();
-        let outcome = match &what {
-            What::Events(columns) => out.events(columns, input)?,
-            what => input.run(&mut Intervals { out: &mut out, what, trust: &mut trust })?,
+        let (names, selection) = (Names::new(input), &input.selection);
+        let mut reading = Reading { names, selection, out: &mut out, trust: &mut trust };
+        let outcome = match what {
+            RowKind::Events => input.events_until(|event| {
+                reading.write(Record::Event(*event));
+                if reading.out.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?,
+            RowKind::Waits | RowKind::Holds => input.run(&mut reading)?,
         };
-        stopped |= out.is_full();
-        out.failed?;
-        written = out.written;
         // Rows that are not ranked are never refused.
         trusts.push(input.trust(trust, &outcome, true)?);
     }
-    let mut hidden = (!stopped).then_some(0);
+    let Out { ranking, rows, mut written, stop, .. } = out;
+    let mut hidden = (!stop?).then_some(0);
     if let Some(ranking) = ranking {
         let all = ranking.count();
         let ranked = ranking.into_rows();
@@ -147,4 +187,91 @@ pub(crate) fn of_inputs(
     }
     rows.finish()?;
     Ok(Written { rows: written, hidden, trust: Trust::merged(trusts) })
+}
+
+/// Writes rows until the limit, or ranks all of them.
+struct Out<'a> {
+    what: RowKind,
+    columns: Vec<Column<Row>>,
+    /// The column that rows are sorted by.
+    key: Option<&'a Column<Row>>,
+    tests: Vec<RowTest<Row>>,
+    limit: Option<u64>,
+    rows: &'a mut dyn Rows,
+    /// `None` if rows have the order of the trace.
+    ranking: Option<Ranking>,
+    written: u64,
+    /// Whether there is a row beyond the limit, or the error of the rows.
+    stop: Result<bool, AnalyzeError>,
+}
+
+impl Out<'_> {
+    fn is_full(&self) -> bool {
+        !matches!(self.stop, Ok(false))
+    }
+
+    fn write(&mut self, row: &Row) {
+        if self.is_full() || !self.tests.iter().all(|test| test.holds(row)) {
+            return;
+        }
+        let cells = || self.columns.iter().map(|column| column.cell(row)).collect::<Vec<Cell<'_>>>();
+        match (&mut self.ranking, self.key) {
+            (Some(ranking), Some(key)) => ranking.push(&key.cell(row), cells),
+            _ if self.limit.is_some_and(|limit| self.written >= limit) => self.stop = Ok(true),
+            _ => {
+                self.written += 1;
+                self.stop = self.rows.push(&cells()).map(|()| false);
+            }
+        }
+    }
+}
+
+/// Makes rows of the events or intervals of one trace.
+struct Reading<'a, 'b> {
+    names: Names<'a>,
+    selection: &'a Selection,
+    out: &'a mut Out<'b>,
+    trust: &'a mut TrustCounter,
+}
+
+impl Reading<'_, '_> {
+    fn write(&mut self, record: Record) {
+        let row = self.names.row(record);
+        self.out.write(&row);
+    }
+}
+
+impl Sink for Reading<'_, '_> {
+    fn push(&mut self, item: items::Item<'_>) {
+        match item {
+            items::Item::Hold(hold) => self.hold(hold),
+            items::Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.is_full()
+    }
+}
+
+impl Reading<'_, '_> {
+    fn hold(&mut self, hold: &Hold) {
+        // An interval that is open only because reading stops is not a row.
+        if !self.out.is_full() && self.selection.selects_hold(hold) {
+            self.trust.hold(hold);
+            if self.out.what == RowKind::Holds {
+                self.write(Record::Hold(*hold));
+            }
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if !self.out.is_full() && self.selection.selects_wait(wait) {
+            self.trust.wait(wait);
+            if self.out.what == RowKind::Waits {
+                self.write(Record::Wait(*wait));
+            }
+        }
+    }
 }

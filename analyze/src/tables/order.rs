@@ -10,36 +10,38 @@ use std::{
     sync::Arc,
 };
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{EventRow as _, LockRow, Trace};
+use trace_format::{EventRow as _, LockRow, Mode, Stack, StackId, Trace};
 
 use crate::{
+    TextStyle,
     engine::Rules,
     error::AnalyzeError,
     input::{
         Input,
         filter::Filter,
-        readers,
+        names, readers,
         trust::{About, SelectedCounter, Trust},
     },
     items::Columns,
-    order::{Collector, Found, Lifetimes, Nodes, search},
+    order::{Acquisition, Collector, Cycle, Found, Lifetimes, Nodes, Step, search},
     output::{Column, Page, column::sort_key},
-    tables::{Table, table},
+    tables::{
+        Table,
+        key::{self, Key, RowKey},
+        key_columns,
+        key_columns::folded,
+        table, trace_column,
+    },
 };
 
-mod dot;
-mod row;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use crate::order::{By, CycleCounts, Verdict};
-pub use dot::Graph;
-pub use row::{Row, Taking, columns};
-pub use text::FailIf;
-
-use row::Naming;
+pub use text::{FailIf, Graph};
 
 /// The number of locks in the longest cycles that are searched for, if no other is given.
 pub const LENGTH: usize = 4;
@@ -91,6 +93,72 @@ pub struct LockOrder {
     pub trust: Trust,
 }
 
+/// The most threads of a step that are named.
+const NAMED_THREADS: usize = 4;
+
+/// One step of a cycle: a lock was wanted while another one was held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// The number of the cycle.
+    pub cycle: usize,
+    /// Whether it can deadlock.
+    pub verdict: Verdict,
+    /// The number of its locks, and of its steps.
+    pub length: usize,
+    /// Whether tasks were in this deadlock when the trace ended.
+    pub has_deadlocked: bool,
+    /// The number of times that a task wanted the one lock while it held the other.
+    pub count: u64,
+    /// The number of threads that did.
+    pub threads: usize,
+    /// The names of the first of them; safe to print.
+    pub by: Vec<String>,
+    /// The lock that they held.
+    pub held: Taking,
+    /// The lock that they wanted.
+    pub taken: Taking,
+    /// The trace, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+}
+
+/// A lock or a class of locks, and the call that took it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Taking {
+    /// The name of the lock; safe to print.
+    pub name: String,
+    /// Exclusive or shared.
+    pub mode: Mode,
+    /// The site of the call; safe to print.
+    pub at: String,
+    /// The functions of the stack from the site outwards, of the first time.
+    pub stack: Vec<String>,
+    /// The key of the lock or class.
+    #[serde(flatten)]
+    pub key: Key,
+}
+
+impl Taking {
+    /// Returns `#0 cache_lock (pthread_mutex), shared`.
+    fn lock(&self) -> String {
+        let mode = if self.mode == Mode::Shared { ", shared" } else { "" };
+        format!("{}{mode}", self.name)
+    }
+}
+
+impl Row {
+    /// Returns the name of the trace and a colon, if there are several traces.
+    fn of_trace(&self) -> String {
+        self.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "))
+    }
+
+    /// Returns the name of the row.
+    fn name(&self) -> String {
+        let Self { held, taken, .. } = self;
+        format!("{}{} at {} -> {} at {}", self.of_trace(), held.lock(), held.at, taken.lock(), taken.at)
+    }
+}
+
 /// Finds the lock orders of one trace or several. A lock of one trace is not a lock of another.
 ///
 /// # Errors
@@ -115,19 +183,19 @@ pub fn order(traces: &[Trace], options: &Options) -> Result<LockOrder, AnalyzeEr
         dropped += dropped_here;
         let shown: Vec<_> =
             found.cycles.into_iter().filter(|cycle| options.all || cycle.verdict.is_inversion()).collect();
-        let naming = Naming::new(options.by, input, inputs.len() > 1, &shown)?;
+        let stacks = stacks_of(input, &shown)?;
+        let naming = Naming { by: options.by, input, stacks, several: inputs.len() > 1 };
         for cycle in &shown {
-            cycles.push(naming.rows(cycles.len() + 1, cycle));
+            let row = |step| naming.row(cycles.len() + 1, cycle, step);
+            let rows: Vec<Row> = cycle.steps.iter().map(row).collect();
+            cycles.push(rows);
         }
     }
     if let Some(sort) = sort {
-        let first = |rows: &Vec<Row>| rows.iter().min_by(|a, b| sort.compare(a, b)).cloned();
-        let mut keyed: Vec<(Option<Row>, Vec<Row>)> =
-            cycles.into_iter().map(|rows| (first(&rows), rows)).collect();
-        keyed.sort_by(|(a, _), (b, _)| match (a, b) {
-            (Some(a), Some(b)) => sort.compare(a, b),
-            _ => a.is_some().cmp(&b.is_some()),
-        });
+        let first = |rows: &[Row]| rows.iter().min_by(|a, b| sort.compare(a, b)).cloned();
+        let mut keyed: Vec<(Row, Vec<Row>)> =
+            cycles.into_iter().filter_map(|rows| Some((first(&rows)?, rows))).collect();
+        keyed.sort_by(|(a, _), (b, _)| sort.compare(a, b));
         cycles = keyed.into_iter().map(|(_, rows)| rows).collect();
     }
     let (rows_total, cycles_total) = (cycles.iter().map(Vec::len).sum(), cycles.len());
@@ -154,6 +222,101 @@ fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), Analyz
     let collected = collector.finish();
     let lifetimes = Lifetimes::of(input.names.tasks());
     Ok((search(&collected, &nodes, &lifetimes, options.length), collected.dropped))
+}
+
+/// Reads the stacks of these cycles.
+fn stacks_of(input: &Input<'_>, cycles: &[Cycle]) -> Result<FxHashMap<StackId, Stack>, AnalyzeError> {
+    let steps = cycles.iter().flat_map(|cycle| &cycle.steps);
+    let wanted: FxHashSet<StackId> =
+        steps.flat_map(|step| [step.held_stack, step.wanted_stack]).flatten().collect();
+    if wanted.is_empty() {
+        return Ok(FxHashMap::default());
+    }
+    let stacks = input.trace.stacks()?.into_iter().filter(|stack| wanted.contains(&stack.id));
+    Ok(stacks.map(|stack| (stack.id, stack)).collect())
+}
+
+/// Names the rows of one trace.
+struct Naming<'a> {
+    by: By,
+    input: &'a Input<'a>,
+    stacks: FxHashMap<StackId, Stack>,
+    several: bool,
+}
+
+impl Naming<'_> {
+    /// Returns the row of a step of the cycle with this number.
+    fn row(&self, number: usize, cycle: &Cycle, step: &Step) -> Row {
+        let task = |task| self.input.names.task_label(task);
+        Row {
+            cycle: number,
+            verdict: cycle.verdict,
+            length: cycle.steps.len(),
+            has_deadlocked: cycle.has_deadlocked,
+            count: step.count,
+            threads: step.tasks.len(),
+            by: step.tasks.iter().copied().take(NAMED_THREADS).map(task).collect(),
+            held: self.taking(step.held, step.held_stack),
+            taken: self.taking(step.wanted, step.wanted_stack),
+            trace: self.several.then(|| self.input.label.clone()),
+        }
+    }
+
+    fn taking(&self, Acquisition { node, mode, site }: Acquisition, stack: Option<StackId>) -> Taking {
+        let (names, lock) = (&self.input.names, node.lock());
+        let key = match self.by {
+            By::Lock => RowKey::Lock(lock),
+            By::Class => RowKey::Class(names.class_number(lock)),
+        };
+        let frames = stack.and_then(|stack| self.stacks.get(&stack)).map_or(&[][..], |stack| &stack.frames);
+        Taking {
+            name: node.label(names),
+            mode,
+            at: names.point_of_number(site).label(),
+            stack: names::shown_frames(frames, names.is_kernel(lock)).map(names::function).collect(),
+            key: Key::of(key, names),
+        }
+    }
+}
+
+/// Declares the columns; rows of several traces have their trace.
+pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
+    type Of = Column<Row>;
+    let key = match by {
+        By::Lock => key::By::Lock,
+        By::Class => key::By::Class,
+    };
+    let verdict = "inversion, needs_writer; with --all also shared, gated, one_thread, never_together.";
+    let times = "How often a task took, or waited for, the lock while it held the other.";
+    let held_at = "The site at which they took the held lock.";
+    let taken_at = "The site at which they took the other lock.";
+    let mut columns = vec![
+        Of::count("cycle", |row| row.cycle as i64, "The number of the cycle that the row is a step of.")
+            .ascending(),
+        Of::text("verdict", |row| row.verdict.as_str().into(), verdict),
+        Of::count("length", |row| row.length as i64, "The number of locks of the cycle.").ascending(),
+        Of::count("deadlocked", |row| row.has_deadlocked, "1 if the recording ended in this deadlock.")
+            .programs(),
+        Of::count("count", |row| row.count, times).heading("times"),
+        Of::count("threads", |row| row.threads as i64, "Threads that did."),
+        Of::text("by", |row| row.by.join("; ").into(), "The names of up to four of them.").programs(),
+        Of::text("held_at", |row| row.held.at.as_str().into(), held_at).programs(),
+        Of::text("held_mode", |row| row.held.mode.as_str().into(), "exclusive or shared.").programs(),
+        Of::text("taken_at", |row| row.taken.at.as_str().into(), taken_at).programs(),
+        Of::text("taken_mode", |row| row.taken.mode.as_str().into(), "exclusive or shared.").programs(),
+        Of::text("name", |row| row.name().into(), "The name of the row.").row_name().heading("held -> taken"),
+    ];
+    let held: fn(&Row) -> &Taking = |row| &row.held;
+    let taken: fn(&Row) -> &Taking = |row| &row.taken;
+    for (prefix, of) in [("held_", held), ("taken_", taken)] {
+        let lock = Of::text(format!("{prefix}lock"), move |row| of(row).name.as_str().into(), "").identity();
+        columns.push(lock);
+        columns.extend(key_columns(key, prefix, move |row: &Row| Some(&of(row).key)));
+        let stack = Of::text(format!("{prefix}stack"), move |row| folded(&of(row).stack), "").identity();
+        columns.push(stack);
+    }
+    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns
 }
 
 impl LockOrder {
@@ -216,7 +379,8 @@ impl Table for LockOrder {
         self.write_totals(page.style, out)
     }
 
-    fn write_totals(&self, style: crate::TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        self.write_counts(style, out)
+    fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        writeln!(out)?;
+        style.wrapped(&self.summary(), out)
     }
 }

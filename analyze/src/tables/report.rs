@@ -33,7 +33,7 @@ pub(crate) mod tests;
 
 pub use columns::{Calls, Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
 pub(in crate::tables) use fairness::CONVOY_MIN;
-pub(crate) use hold_sums::{HoldSums, PlainSums};
+pub(crate) use hold_sums::HoldSums;
 pub use rows::{Report, Row, columns};
 pub(crate) use states::{StateSums, StatesByRow, by_state};
 

@@ -70,11 +70,6 @@ impl LastPeriod {
         self.number
     }
 
-    /// Returns the periods.
-    pub(crate) fn all(&self) -> Periods {
-        self.periods
-    }
-
     /// Whether the last period has this time.
     #[inline]
     pub(crate) fn is_last(&self, ns: i64) -> bool {

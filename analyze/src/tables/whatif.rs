@@ -125,18 +125,12 @@ fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row
     let baseline = Baseline::new(&program, &progress_sites);
     let replayed_ns = baseline.as_recorded().map_or(0, |replayed| replayed.ns);
     let times = Times { recorded_ns: program.recorded_ns, replayed_ns, changed_ns: replayed_ns };
-    let probe_cost_ns = input.trace.info().probe_cost_ns.iter().map(|cost| cost.value).max();
-    let assumed = text::assumed(&program, probe_cost_ns, options.idle_open);
-    let start_ns = input.selection.start_ns;
-    let info = text::info(&program, stretch, start_ns, (replayed_ns, times.fit_ppm(0)), assumed);
+    let info = ReplayInfo::new(input, &program, stretch, options, times);
     let row = |(alternative, (changes, locks)): (&Vec<Change>, (whatif::Changes, Vec<usize>))| {
         let words: Vec<String> = alternative.iter().map(Change::to_string).collect();
         let prediction = baseline.predict(&changes, &locks);
-        let name = |lock: usize| {
-            let id = program.locks[lock].lock;
-            (input.names.lock_label(id), id.0)
-        };
-        let names = locks.into_iter().map(name).collect();
+        let ids = locks.iter().map(|lock| program.locks[*lock].lock);
+        let names = ids.map(|id| (input.names.lock_label(id), id.0)).collect();
         Row::new(words.join(" "), &prediction, names, (options.anyway, options.progress.is_some()))
     };
     Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))

@@ -29,25 +29,23 @@ use crate::{
 };
 
 mod herds;
-mod judging;
+mod lock;
 mod parts;
 mod predictions;
-mod row;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod text;
 mod usage;
 mod words;
 
-use herds::Herds;
-use judging::lock;
+pub use lock::{Finding, Lock, Row};
 pub(crate) use parts::Parts;
 pub use predictions::Prediction;
-use row::Used;
-pub use row::{Finding, Lock, Row};
 pub use rules::{Verdict, WaitParts};
-use usage::{LockUse, Usage};
+
+use herds::Herds;
+use lock::Used;
+use usage::Usage;
 
 /// The number of locks that are judged if no number is given.
 pub const LOCKS: usize = 3;
@@ -110,9 +108,7 @@ pub(crate) fn of_inputs(
         let followed = beside::follow((inputs, at), how, &mut gathered, |_| Parts::new(&input.names))?;
         gathered.add_parts(at, followed.receiver);
     }
-    let mut judged = gathered.judge()?;
-    judged.predict()?;
-    judged.finish()
+    gathered.finish(true)
 }
 
 /// Gathers the use of all locks, and the parts of the waits for them.
@@ -145,14 +141,10 @@ impl<'a> Gather for Gathered<'a> {
             found.extend(sink.into_locks());
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
-        let deadlocked = deadlocked(input, outcome, &trust)?;
-        self.used.extend(found.into_iter().map(|(lock, of_lock): (LockId, LockUse)| Used {
-            input: at,
-            lock,
-            of_lock,
-            herds: Herds::default(),
-            is_deadlocked: deadlocked.contains(&lock),
-            end_ns: outcome.end_ns,
+        let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.used.extend(found.into_iter().map(|(lock, of_lock)| {
+            let is_deadlocked = deadlocked.contains(&lock);
+            Used { input: at, lock, of_lock, herds: Herds::default(), is_deadlocked, end_ns }
         }));
         self.trusts.push(trust);
         Ok(())
@@ -170,65 +162,43 @@ impl<'a> Gathered<'a> {
         self.parts.push(parts);
     }
 
-    /// Chooses the locks that are judged, and judges them by the causes of their waits.
-    pub(crate) fn judge(self) -> Result<Judged<'a>, AnalyzeError> {
+    /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the changes would gain that the verdicts
+    /// ask for.
+    pub(crate) fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, mut used, trusts, mut parts } = self;
-        let order = |used: &Used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock);
-        used.sort_by_key(order);
+        used.sort_by_key(|used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock));
         let locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
-        for (at, parts) in parts.iter_mut().enumerate() {
-            parts.finish(used.iter().filter(|used| used.input == at).map(|used| used.lock));
-        }
-        let are_covered = inputs.iter().map(Input::has_holder_states).collect::<Result<Vec<_>, _>>()?;
-        let judge = |used: &Used| {
-            let (at, input) = (used.input, &inputs[used.input]);
+        let (mut judged, mut has_off_cpu) = (Vec::new(), false);
+        for (at, input) in inputs.iter().enumerate() {
+            let of_input = || used.iter().enumerate().filter(|(_, used)| used.input == at);
+            parts[at].finish(of_input().map(|(_, used)| used.lock));
+            has_off_cpu |= input.has_off_cpu()?;
+            let is_covered = input.has_holder_states()?;
             let trace = (inputs.len() > 1).then(|| input.label.clone());
-            let of_lock = parts[at].of_lock(used.lock);
-            (at, Lock { trace, ..lock(input, used, of_lock, are_covered[at]) })
-        };
-        let locks = used.iter().map(judge).collect();
-        Ok(Judged { inputs, options, trusts, locks_total, locks })
-    }
-}
-
-/// The locks that are judged.
-pub(crate) struct Judged<'a> {
-    inputs: &'a [Input<'a>],
-    options: &'a Options,
-    trusts: Vec<Trust>,
-    locks_total: usize,
-    /// With the index of their input.
-    locks: Vec<(usize, Lock)>,
-}
-
-impl Judged<'_> {
-    /// Predicts what the changes would gain that the verdicts ask for.
-    fn predict(&mut self) -> Result<(), AnalyzeError> {
-        for (at, input) in self.inputs.iter().enumerate() {
-            let locks = self.locks.iter_mut().filter(|(of, _)| *of == at);
-            let findings = locks.flat_map(|(_, lock)| &mut lock.findings);
-            let (changes, findings): (Vec<Change>, Vec<&mut Finding>) =
-                findings.filter_map(|finding| Some((finding.change.clone()?, finding))).unzip();
-            let predicted = predictions::predict(input, &changes)?;
-            findings
-                .into_iter()
-                .zip(predicted)
-                .for_each(|(finding, prediction)| finding.prediction = Some(prediction));
+            let mut locks: Vec<(usize, Lock)> = of_input()
+                .map(|(rank, used)| {
+                    (rank, used.judge(input, parts[at].of_lock(used.lock), is_covered, trace.clone()))
+                })
+                .collect();
+            if predicts {
+                let findings = locks.iter_mut().flat_map(|(_, lock)| &mut lock.findings);
+                let asked = findings.filter_map(|finding| Some((finding.change.clone()?, finding)));
+                let (changes, findings): (Vec<Change>, Vec<&mut Finding>) = asked.unzip();
+                for (finding, prediction) in findings.into_iter().zip(predictions::predict(input, &changes)?)
+                {
+                    finding.prediction = Some(prediction);
+                }
+            }
+            judged.extend(locks);
         }
-        Ok(())
-    }
-
-    /// Returns the table.
-    pub(crate) fn finish(self) -> Result<Why, AnalyzeError> {
-        let Self { inputs, options, trusts, locks_total, locks } = self;
-        let has_off_cpu = inputs.iter().map(Input::has_off_cpu).collect::<Result<Vec<_>, _>>()?;
+        judged.sort_by_key(|(rank, _)| *rank);
         Ok(Why {
             traces: inputs.len(),
-            locks: locks.into_iter().map(|(_, lock)| lock).collect(),
+            locks: judged.into_iter().map(|(_, lock)| lock).collect(),
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
-            has_off_cpu: has_off_cpu.contains(&true),
+            has_off_cpu,
             is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
             trust: Trust::merged(trusts),
         })

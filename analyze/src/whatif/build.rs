@@ -13,13 +13,10 @@ use super::{
 };
 use crate::{critical::TaskStart, engine::Rules};
 
-mod births;
 mod holds;
 mod lock;
 mod time;
 
-use births::Birth;
-pub(crate) use births::Births;
 use lock::Lock;
 
 /// Facts about a trace that its rows do not have.
@@ -32,12 +29,20 @@ pub(crate) struct Context<'a> {
     pub(crate) site: Box<dyn Fn(LockId, Option<StackId>) -> u32 + 'a>,
     /// Returns the start of a task, if it is known.
     pub(crate) start: Box<dyn Fn(TaskId) -> Option<TaskStart> + 'a>,
-    /// The threads that each task created.
-    pub(crate) births: Births,
+    /// All tasks.
+    pub(crate) tasks: Vec<TaskId>,
     pub(crate) covers: Covers,
     pub(crate) cpus: u32,
     /// Whether a sleep without a known cause ends at its recorded time.
     pub(crate) idle_open: bool,
+}
+
+/// The signal by which a thread is started, and the object that it waits for until then: a thread starts when its creator has come to the time at
+/// which it created it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Birth {
+    signal: u32,
+    object: u32,
 }
 
 /// A wait that is open.
@@ -79,25 +84,25 @@ pub(crate) struct Builder<'a> {
     locks: Vec<Lock>,
     lock_ids: FxHashMap<LockId, u32>,
     links: IdleLinks,
+    /// The threads that each task created, in the order of their starts, with the times.
+    created: FxHashMap<TaskId, Vec<(i64, TaskId)>>,
     /// The signals by which threads start.
-    signals: FxHashMap<TaskId, Birth>,
+    births: FxHashMap<TaskId, Birth>,
     facts: Facts,
 }
 
 impl<'a> Builder<'a> {
     /// Returns a builder for a program that starts at a time of the trace.
     pub(crate) fn new(context: &'a Context<'a>, from_ns: i64) -> Self {
-        Self {
-            context,
-            from_ns,
-            tasks: Vec::new(),
-            task_ids: FxHashMap::default(),
-            locks: Vec::new(),
-            lock_ids: FxHashMap::default(),
-            links: IdleLinks::default(),
-            signals: FxHashMap::default(),
-            facts: Facts::default(),
+        let mut created: FxHashMap<TaskId, Vec<(i64, TaskId)>> = FxHashMap::default();
+        for task in &context.tasks {
+            if let Some(TaskStart { ns, creator: Some(creator) }) = (context.start)(*task) {
+                created.entry(creator).or_default().push((ns, *task));
+            }
         }
+        created.values_mut().for_each(|tasks| tasks.sort_unstable());
+        let (tasks, task_ids, locks, lock_ids, links, births, facts) = Default::default();
+        Self { context, from_ns, tasks, task_ids, locks, lock_ids, links, created, births, facts }
     }
 
     /// Adds the next row.
@@ -136,7 +141,7 @@ impl<'a> Builder<'a> {
     /// Returns the program.
     pub(crate) fn finish(mut self) -> Program {
         self.create_all();
-        let Self { context, from_ns, tasks, task_ids, locks, links, mut facts, .. } = self;
+        let Self { context, from_ns, tasks, task_ids, locks, lock_ids, links, mut facts, .. } = self;
         let mut ids: Vec<(TaskId, usize)> = task_ids.into_iter().collect();
         ids.sort_unstable();
         let used = |at: &usize| tasks[*at].end.0 > 0;
@@ -172,13 +177,12 @@ impl<'a> Builder<'a> {
         others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
         facts.others_ns = others::sum_ns(&others, end_ns - begin_ns);
         let (signals, rounds, latency_ns) = links.finish();
-        let facts_of = |lock: Lock| {
-            let kind = (context.kind)(lock.id);
-            lock.facts(kind, &context.rules)
-        };
+        let mut lock_ids: Vec<(u32, LockId)> = lock_ids.into_iter().map(|(id, at)| (at, id)).collect();
+        lock_ids.sort_unstable();
+        let facts_of = |((_, id), lock): ((u32, LockId), Lock)| lock.facts(id, context);
         Program {
             tasks: programs,
-            locks: locks.into_iter().map(facts_of).collect(),
+            locks: lock_ids.into_iter().zip(locks).map(facts_of).collect(),
             signals,
             rounds,
             latency_ns,
@@ -225,15 +229,15 @@ impl<'a> Builder<'a> {
     /// Returns the index of a lock.
     fn lock(&mut self, id: LockId) -> u32 {
         *self.lock_ids.entry(id).or_insert_with(|| {
-            self.locks.push(Lock::new(id));
+            self.locks.push(Lock::default());
             u32::try_from(self.locks.len() - 1).unwrap_or(u32::MAX)
         })
     }
 
     /// Returns the signal by which a thread starts.
     fn birth(&mut self, id: TaskId) -> Birth {
-        let Self { signals, links, .. } = self;
-        *signals.entry(id).or_insert_with(|| {
+        let Self { births, links, .. } = self;
+        *births.entry(id).or_insert_with(|| {
             let (signal, object) = links.start();
             Birth { signal, object }
         })
@@ -241,13 +245,12 @@ impl<'a> Builder<'a> {
 
     /// Adds the threads that a task created until a time.
     fn create_until(&mut self, task: usize, id: TaskId, to_ns: i64) {
-        let context = self.context;
-        let births = context.births.of_task(id);
-        while let Some((ns, child)) = births.get(self.tasks[task].created).filter(|(ns, _)| *ns <= to_ns) {
+        let next = |builder: &Self| builder.created.get(&id)?.get(builder.tasks[task].created).copied();
+        while let Some((ns, child)) = next(self).filter(|(ns, _)| *ns <= to_ns) {
             self.tasks[task].created += 1;
-            if *ns >= self.from_ns {
-                let birth = self.birth(*child);
-                self.step(task, *ns, Action::Signal(birth.signal));
+            if ns >= self.from_ns {
+                let birth = self.birth(child);
+                self.step(task, ns, Action::Signal(birth.signal));
             }
         }
     }

@@ -1,13 +1,11 @@
 //! Predictions: replays of a program with a change and without enter; times, their interval and the fit of the replay leave.
 
-use std::{num::NonZero, thread};
-
 use super::{
     change::{Changes, MILLION},
     program::Program,
     replay::{Replayed, replay},
-    variant::Variant,
 };
+use crate::input::on_all_processors;
 
 /// The fit of the run's length above which there is no prediction, in millionths.
 pub(crate) const MOST_FIT: i64 = 100_000;
@@ -15,6 +13,36 @@ pub(crate) const MOST_FIT: i64 = 100_000;
 pub(crate) const MOST_WAITS_FIT: i64 = 300_000;
 /// Waits of less than this part of all tasks' lives are too short to judge the replay by.
 const NEGLIGIBLE: i64 = 100;
+
+/// A variant of a replay: what a recording leaves open is chosen in several ways, and the results span the interval of a prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Variant {
+    /// Nobody overtakes, whatever the kind of the lock.
+    pub(crate) fifo: bool,
+    /// The quartile of hand-off times: 0, 1 or 2.
+    pub(crate) handoff: usize,
+    pub(crate) seed: u64,
+    /// Whether other programs have processors when they had them in the recording.
+    pub(crate) others: bool,
+}
+
+impl Variant {
+    /// The variant whose times are predicted: the program alone.
+    pub(crate) const MAIN: Self = Self { fifo: false, handoff: 1, seed: 0, others: false };
+    /// The variant that is compared with the recording.
+    pub(crate) const AS_RECORDED: Self = Self { others: true, ..Self::MAIN };
+
+    /// Returns the variants of an interval, of which only some differ if nothing is drawn or there are no other programs.
+    pub(crate) fn all(are_drawn: bool, has_others: bool) -> impl Iterator<Item = Self> {
+        let seeds = if are_drawn { 3 } else { 1 };
+        let beside = [false, true].into_iter().filter(move |others| has_others || !others);
+        let order = |others| [false, true].map(|fifo| (others, fifo)).into_iter();
+        let handoff = |(others, fifo)| (0..3).map(move |handoff| (others, fifo, handoff));
+        let with =
+            move |(others, fifo, handoff)| (0..seeds).map(move |seed| Self { fifo, handoff, seed, others });
+        beside.flat_map(order).flat_map(handoff).flat_map(with)
+    }
+}
 
 /// Replays of a program as it is.
 pub(crate) struct Baseline<'a> {
@@ -196,19 +224,8 @@ fn scaled(ns: i64, by: i64, of: i64) -> i64 {
     Times { recorded_ns: ns, replayed_ns: of, changed_ns: by }.predicted_ns()
 }
 
-/// Replays all variants, on as many threads as there are processors.
+/// Replays all variants, on all processors.
 fn replay_all(program: &Program, changes: &Changes, progress_sites: &[u32]) -> Vec<(Variant, Replayed)> {
     let variants: Vec<Variant> = Variant::all(changes.are_drawn(), !program.others.is_empty()).collect();
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(variants.len());
-    let one = |variant: Variant| (variant, replay(program, changes, variant, progress_sites));
-    let mut all: Vec<(Variant, Replayed)> = thread::scope(|scope| {
-        let part = |at: usize| {
-            let mine: Vec<Variant> = variants.iter().copied().skip(at).step_by(threads).collect();
-            scope.spawn(move || mine.into_iter().map(one).collect::<Vec<_>>())
-        };
-        let running: Vec<_> = (0..threads).map(part).collect();
-        running.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    });
-    all.sort_by_key(|(variant, _)| (variant.others, variant.fifo, variant.handoff, variant.seed));
-    all
+    on_all_processors(&variants, |variant| (*variant, replay(program, changes, *variant, progress_sites)))
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use trace_format::{EventKind, run_info::Covers};
 
 use super::{
-    build::{Births, Builder, Context},
+    build::{Builder, Context},
     program::Program,
 };
 use crate::{
@@ -14,14 +14,15 @@ use crate::{
     input::Input,
 };
 
-/// The part of a trace that a program was made of.
+/// The part of a trace that a program is made of: its rows by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stretch {
-    /// Its start and end, in ns of the trace's clock.
+    first: u64,
+    end: u64,
+    /// Its start, before the first row, and its end, in ns of the trace's clock.
     pub(crate) from_ns: i64,
     pub(crate) to_ns: i64,
-    /// The number of its rows, and of all rows of the trace.
-    pub(crate) rows: u64,
+    /// The number of all rows of the trace.
     pub(crate) all_rows: u64,
 }
 
@@ -35,25 +36,23 @@ pub(crate) fn read(
     events: u64,
     idle_open: bool,
 ) -> Result<(Program, Stretch), AnalyzeError> {
-    let stretch = Rows::choose(input, events)?;
+    let mut stretch = Stretch::choose(input, events)?;
     let context = context(input, idle_open)?;
     let mut builder = Builder::new(&context, stretch.from_ns);
     let (mut now_ns, mut at) = (i64::MIN, 0);
-    let mut to_ns = stretch.from_ns;
+    stretch.to_ns = stretch.from_ns;
     input.row_groups(0..input.row_group_count(), |_, rows| {
         settle(rows, &mut now_ns);
         for row in rows {
             if (stretch.first..stretch.end).contains(&at) {
                 builder.push(row);
-                to_ns = row.ts_ns;
+                stretch.to_ns = row.ts_ns;
             }
             at += 1;
         }
         if at >= stretch.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let rows = stretch.end - stretch.first;
-    let found = Stretch { from_ns: stretch.from_ns, to_ns, rows, all_rows: stretch.all };
-    Ok((builder.finish(), found))
+    Ok((builder.finish(), stretch))
 }
 
 /// Reads the program of so many rows in the middle of a trace, roughly, and of no more than that: of the first of them that no loss cuts. A window is read
@@ -95,14 +94,13 @@ pub(crate) fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, Ana
 /// Returns the facts about a trace that a program needs.
 fn context<'a>(input: &'a Input<'_>, idle_open: bool) -> Result<Context<'a>, AnalyzeError> {
     let names = &input.names;
-    let start = |task| TaskStart::of(task, |task| names.task(task));
     Ok(Context {
         rules: input.rules(),
         kind: Box::new(|lock| names.lock(lock).map(|row| row.kind)),
         idle: Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle()),
         site: Box::new(|lock, stack| names.point_number(lock, stack)),
-        start: Box::new(start),
-        births: Births::of(names.tasks().iter().map(|task| task.id), start),
+        start: Box::new(|task| TaskStart::of(task, |task| names.task(task))),
+        tasks: names.tasks().iter().map(|task| task.id).collect(),
         covers: if input.has_off_cpu()? {
             Covers::All
         } else if input.has_holder_states()? {
@@ -115,17 +113,15 @@ fn context<'a>(input: &'a Input<'_>, idle_open: bool) -> Result<Context<'a>, Ana
     })
 }
 
-/// Rows by their number.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rows {
-    first: u64,
-    end: u64,
-    /// The time before the first one.
-    from_ns: i64,
-    all: u64,
-}
+/// The distance of the rows whose times are kept.
+const TIME_EVERY: u64 = 1024;
 
-impl Rows {
+impl Stretch {
+    /// Returns the number of its rows.
+    pub(crate) fn rows(self) -> u64 {
+        self.end - self.first
+    }
+
     fn choose(input: &Input<'_>, events: u64) -> Result<Self, AnalyzeError> {
         let window = input.selection.window;
         let from_ns = window.from_ns.unwrap_or(i64::MIN);
@@ -148,11 +144,11 @@ impl Rows {
                 }
                 if row.kind == EventKind::Lost {
                     is_lossy = true;
-                    open = Self { first: at, end: at, from_ns: row.ts_ns, all: 0 };
+                    open = Self { first: at, end: at, from_ns: row.ts_ns, ..Self::default() };
                     continue;
                 }
                 open.end = at;
-                if open.end - open.first > longest.end - longest.first {
+                if open.rows() > longest.rows() {
                     longest = open;
                 }
                 // The times of some rows, to find the start of the middle.
@@ -165,8 +161,8 @@ impl Rows {
         if is_chosen && is_lossy {
             return Err(AnalyzeError::LossInWindow { path: input.trace.paths().events.clone() });
         }
-        longest.all = at;
-        let rows = longest.end - longest.first;
+        longest.all_rows = at;
+        let rows = longest.rows();
         if rows > events {
             let wanted = longest.first + (rows - events) / 2;
             let start = times.iter().rev().find(|(at, _)| (longest.first + 1..=wanted).contains(at));
@@ -178,9 +174,6 @@ impl Rows {
         Ok(longest)
     }
 }
-
-/// The distance of the rows whose times are kept.
-const TIME_EVERY: u64 = 1024;
 
 /// Returns the time at which the program of a whole trace starts. A trace made by hand has no clocks; its first task starts it.
 fn start_ns(input: &Input<'_>) -> i64 {

@@ -3,8 +3,8 @@
 use trace_format::{Event, LockRow, Mode, RunInfo, TaskRow, run_info::Covers};
 
 use super::{
-    Action, Baseline, Births, Builder, Changes, Context, MILLION, Prediction, Program, Readers, Refusal,
-    ShardBy, Variant, replay,
+    Action, Baseline, Builder, Changes, Context, MILLION, Prediction, Program, Readers, Refusal, ShardBy,
+    Variant, replay,
 };
 use crate::{
     critical::{TaskStart, settle},
@@ -34,7 +34,7 @@ pub(super) fn context<'a>(
         idle: Box::new(move |id, _| lock(id).is_some_and(|row| row.kind.is_idle())),
         site: Box::new(|_, stack| stack.map_or(0, |stack| stack.0.unsigned_abs())),
         start: Box::new(start),
-        births: Births::of(tasks.iter().map(|task| task.id), start),
+        tasks: tasks.iter().map(|task| task.id).collect(),
         covers,
         cpus: 2,
         idle_open: false,

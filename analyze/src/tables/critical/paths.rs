@@ -22,7 +22,7 @@ pub(super) struct PathSums {
 }
 
 /// The part of a path that one lock has.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockSums {
     /// Time on the path with a hold of the lock that was acquired last of all open holds of the task.
     pub(super) path_ns: i64,

@@ -95,17 +95,12 @@ impl Totals {
         let sum = format!("path of {of}: {} ns", units::exact(self.path_ns));
         write_sum(&sum, &self.parts.all(), style, out)?;
         if self.spans_left_out > 0 {
-            let text = format!(
-                "{} spans are outside of the window, or of no task of the trace",
-                self.spans_left_out
-            );
-            style.wrapped(&text, out)?;
+            let text = "spans are outside of the window, or of no task of the trace";
+            style.wrapped(&format!("{} {text}", self.spans_left_out), out)?;
         }
         if !self.has_states && self.parts.no_lock_ns > 0 {
-            style.wrapped(
-                "whether a task without a lock ran or slept is not known: record with --off-cpu",
-                out,
-            )?;
+            let text = "whether a task without a lock ran or slept is not known: record with --off-cpu";
+            style.wrapped(text, out)?;
         }
         if self.parts.before_ns > self.path_ns / 10 {
             style.wrapped(

@@ -31,54 +31,36 @@ impl Resampling {
     pub(super) fn of(base: usize, new: usize) -> Self {
         if base.min(new) >= ENOUGH { Self::Recordings } else { Self::Periods }
     }
-}
 
-/// The number of times that each unit was drawn, for either side.
-pub(super) struct Draws {
-    pub(super) times: Vec<(Vec<u32>, Vec<u32>)>,
-    pub(super) units: Units,
-}
-
-/// The units that are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Units {
-    /// Periods, within each recording.
-    Periods,
-    /// Whole recordings.
-    Recordings,
-}
-
-impl Units {
     /// Returns the number of units in each recording.
     pub(super) const fn per_recording(self) -> usize {
         match self {
             Self::Periods => PERIODS,
-            Self::Recordings => 1,
+            Self::Recordings | Self::Hosts => 1,
         }
     }
 
     /// Returns the index of the unit that has a period of the side.
     pub(super) const fn of_period(self, period: usize) -> usize {
-        match self {
-            Self::Periods => period,
-            Self::Recordings => period / PERIODS,
-        }
+        period / (PERIODS / self.per_recording())
     }
+}
+
+/// The number of times that each unit was drawn, for either side.
+pub(super) struct Draws {
+    pub(super) times: Vec<[Vec<u32>; 2]>,
+    pub(super) units: Resampling,
 }
 
 impl Draws {
     /// Draws from this many recordings per side.
-    pub(super) fn new(resampling: Resampling, base: usize, new: usize) -> Self {
-        let units = match resampling {
-            Resampling::Periods => Units::Periods,
-            Resampling::Recordings | Resampling::Hosts => Units::Recordings,
-        };
+    pub(super) fn new(units: Resampling, recordings: [usize; 2]) -> Self {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut side = |recordings: usize| match units {
-            Units::Recordings => random.draw(recordings),
-            Units::Periods => (0..recordings).flat_map(|_| random.draw(PERIODS)).collect(),
+            Resampling::Periods => (0..recordings).flat_map(|_| random.draw(PERIODS)).collect(),
+            Resampling::Recordings | Resampling::Hosts => random.draw(recordings),
         };
-        Self { times: (0..DRAWS).map(|_| (side(base), side(new))).collect(), units }
+        Self { times: (0..DRAWS).map(|_| recordings.map(&mut side)).collect(), units }
     }
 }
 
@@ -105,29 +87,26 @@ impl Random {
 /// Values of recordings are taken as log-normal. Few draws differ when there are few recordings, so their quantiles would be too close; the spread
 /// of the draws is right, but for a factor, and Student's distribution says how far 95 % reach (Welch's test with the errors of the bootstrap).
 pub(super) fn interval_of_recordings(
-    base: (&[f64], usize),
-    new: (&[f64], usize),
-    is: Option<f64>,
-    was: Option<f64>,
+    draws: [&[f64]; 2],
+    recordings: [usize; 2],
+    ratio: Option<f64>,
 ) -> Option<(f64, f64)> {
-    let variance = |(draws, recordings): (&[f64], usize)| {
-        if draws.iter().any(|value| *value <= 0.0) {
-            return None;
-        }
+    let variance = |draws: &[f64], recordings: usize| {
         let count = draws.len() as f64;
         let mean = draws.iter().map(|value| value.ln()).sum::<f64>() / count;
         let squares: f64 = draws.iter().map(|value| (value.ln() - mean).powi(2)).sum();
         let recordings = recordings as f64;
-        Some((squares / count * recordings / (recordings - 1.0), recordings - 1.0))
+        (squares / count * recordings / (recordings - 1.0), recordings - 1.0)
     };
-    let ((of_base, base_freedom), (of_new, new_freedom)) = (variance(base)?, variance(new)?);
-    let change = (is? / was.filter(|was| *was > 0.0)?).ln();
-    let sum = of_base + of_new;
-    if sum <= 0.0 {
-        return Some((change.exp_m1(), change.exp_m1()));
+    if draws.into_iter().flatten().any(|value| *value <= 0.0) {
+        return None;
     }
+    let change = ratio?.ln();
+    let (of_base, base_freedom) = variance(draws[0], recordings[0]);
+    let (of_new, new_freedom) = variance(draws[1], recordings[1]);
+    let sum = of_base + of_new;
     let freedom = sum.powi(2) / (of_base.powi(2) / base_freedom + of_new.powi(2) / new_freedom);
-    let reach = student(freedom) * sum.sqrt();
+    let reach = if sum > 0.0 { student(freedom) * sum.sqrt() } else { 0.0 };
     Some(((change - reach).exp_m1(), (change + reach).exp_m1()))
 }
 

@@ -1,13 +1,13 @@
 //! A group of hosts of a fleet as a side of a comparison: the Parquet file of `sql/fleet/cohorts.sql` enters, sums by lock and host leave.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs::File,
     path::Path,
 };
 
 use arrow_array::{
-    Array, RecordBatch,
+    Array, RecordBatch, StringArray,
     cast::AsArray as _,
     types::{Decimal128Type, Int64Type},
 };
@@ -15,8 +15,8 @@ use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 use super::{
-    ENOUGH,
-    periods::{HostSums, Periods, Spans},
+    ENOUGH, PERIODS,
+    periods::{Cell, Periods, Spans},
     side::Side,
 };
 use crate::{
@@ -26,24 +26,18 @@ use crate::{
 
 /// Reads the hosts of one file.
 pub(super) fn read(path: &Path) -> Result<Side, AnalyzeError> {
+    let bad = |why| AnalyzeError::BadHosts { path: path.to_owned(), why };
     let mut hosts = Hosts::default();
-    rows(path, &mut hosts).map_err(|why| AnalyzeError::BadHosts { path: path.to_owned(), why })?;
-    let Hosts { cohorts, spans_ns, with_holds, locks, .. } = hosts;
-    let failed = |why| Err(AnalyzeError::BadHosts { path: path.to_owned(), why });
+    hosts.read(path).map_err(bad)?;
+    let Hosts { cohorts, keys, spans_ns, with_holds_ns, index } = hosts;
     if cohorts.len() > 1 {
         let names: Vec<String> = cohorts.iter().map(|(label, value)| format!("{label}={value}")).collect();
-        return failed(format!("it has hosts of several cohorts, {}", names.join(", ")));
+        return Err(bad(format!("it has hosts of several cohorts, {}", names.join(", "))));
     }
-    if spans_ns.len() < ENOUGH {
-        return failed(format!("it has {} hosts, and {ENOUGH} or more are needed", spans_ns.len()));
+    if index.len() < ENOUGH {
+        return Err(bad(format!("it has {} hosts, and {ENOUGH} or more are needed", index.len())));
     }
-    let with_holds_ns = spans_ns.iter().zip(with_holds).map(|(ns, has)| if has { *ns } else { 0 }).collect();
-    let (mut keys, mut all) = (BTreeMap::<String, Periods>::new(), Periods::default());
-    for ((name, host), sums) in &locks {
-        keys.entry(name.clone()).or_default().host(*host, sums);
-        all.host(*host, sums);
-    }
-    Ok(Side { keys, all, spans: Spans { all_ns: spans_ns, with_holds_ns }, trust: Trust::default() })
+    Ok(Side { keys, spans: Spans { all_ns: spans_ns, with_holds_ns }, trust: Trust::default() })
 }
 
 /// The rows of a file.
@@ -52,57 +46,64 @@ struct Hosts {
     /// Labels and their values.
     cohorts: BTreeSet<(String, String)>,
     index: BTreeMap<String, usize>,
-    /// By index of the host: the length of its recordings, and whether they have holds.
+    /// By index of the host: the length of its recordings; 0 without recorded holds.
     spans_ns: Vec<i64>,
-    with_holds: Vec<bool>,
-    /// By lock and host.
-    locks: BTreeMap<(String, usize), HostSums>,
-}
-
-/// Adds the rows of a file. The error is the reason why it cannot be read.
-fn rows(path: &Path, hosts: &mut Hosts) -> Result<(), String> {
-    let why = |error: &dyn std::error::Error| error.to_string();
-    let file = File::open(path).map_err(|error| why(&error))?;
-    // Without the writer's hints, all text has one type.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-        .and_then(ParquetRecordBatchReaderBuilder::build);
-    for batch in reader.map_err(|error| why(&error))? {
-        hosts.add(&batch.map_err(|error| why(&error))?)?;
-    }
-    Ok(())
+    with_holds_ns: Vec<i64>,
+    /// By lock; each host is a recording with one period.
+    keys: BTreeMap<String, Periods>,
 }
 
 impl Hosts {
+    /// Adds the rows of a file. The error is the reason why it cannot be read.
+    fn read(&mut self, path: &Path) -> Result<(), String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        // Without the writer's hints, all text has one type.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+            .and_then(ParquetRecordBatchReaderBuilder::build);
+        for batch in reader.map_err(|error| error.to_string())? {
+            self.add(&batch.map_err(|error| error.to_string())?)?;
+        }
+        Ok(())
+    }
+
     fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let text = |name| Text::of(batch, name);
+        let text = |name| text(batch, name);
         let (label, cohort, host, align) = (text("label")?, text("cohort")?, text("host")?, text("align")?);
-        let number = |name| Numbers::of(batch, name);
-        let (count, contended) = (number("acquisitions")?, number("cnt_lock")?);
-        let (wait, hold, caused) = (number("wait_total_ns")?, number("total_ns")?, number("wait_caused_ns")?);
-        let recorded = number("recorded_ns")?;
+        let numbers = |name| numbers(batch, name);
+        let (count, contended) = (numbers("acquisitions")?, numbers("cnt_lock")?);
+        let (wait, hold, caused) =
+            (numbers("wait_total_ns")?, numbers("total_ns")?, numbers("wait_caused_ns")?);
+        let recorded = numbers("recorded_ns")?;
         for row in 0..batch.num_rows() {
-            let part = |text: &Text<'_>| text.get(row).map(|text| printable(text).into_owned());
-            self.cohorts.insert((part(&label).unwrap_or_default(), part(&cohort).unwrap_or_default()));
-            let host = part(&host).ok_or("a row has no host")?;
+            let part =
+                |text: &StringArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
+            self.cohorts.insert((part(label).unwrap_or_default(), part(cohort).unwrap_or_default()));
             let next = self.index.len();
-            let host = *self.index.entry(host).or_insert(next);
+            let host = *self.index.entry(part(host).ok_or("a row has no host")?).or_insert(next);
             if host == next {
-                self.spans_ns.push(recorded.get(row)?.unwrap_or(0).max(1));
-                self.with_holds.push(false);
+                self.spans_ns.push(recorded[row].unwrap_or(0).max(1));
+                self.with_holds_ns.push(0);
             }
             // A host on which nothing was recorded of any lock has a row without one.
-            let Some(align) = part(&align) else { continue };
-            let sums = HostSums {
-                count: count.get(row)?.unwrap_or(0),
-                contended: contended.get(row)?.unwrap_or(0),
-                wait_ns: wait.get(row)?,
-                hold_ns: hold.get(row)?,
-                caused_ns: caused.get(row)?,
+            let Some(align) = part(align) else { continue };
+            let of = |numbers: &[Option<i64>]| numbers[row].unwrap_or(0);
+            let cell = Cell {
+                count: of(&count),
+                contended: of(&contended),
+                wait_ns: of(&wait),
+                hold_ns: of(&hold),
+                caused_ns: of(&caused),
+                ..Cell::default()
             };
-            self.with_holds[host] |= sums.hold_ns.is_some();
-            if self.locks.insert((align.clone(), host), sums).is_some() {
-                return Err(format!("a host has two rows for {align}"));
+            let periods = self.keys.entry(align.clone()).or_default();
+            if hold[row].is_some() {
+                periods.measured = true;
+                self.with_holds_ns[host] = self.spans_ns[host];
+            }
+            match periods.cells.entry(host * PERIODS) {
+                Entry::Vacant(first) => drop(first.insert(cell)),
+                Entry::Occupied(_) => return Err(format!("a host has two rows for {align}")),
             }
         }
         Ok(())
@@ -113,49 +114,25 @@ fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b dyn Array, Strin
     Ok(batch.column_by_name(name).ok_or_else(|| format!("it has no column {name}"))?.as_ref())
 }
 
-/// A column of text.
-struct Text<'b>(&'b arrow_array::StringArray);
-
-impl<'b> Text<'b> {
-    fn of(batch: &'b RecordBatch, name: &str) -> Result<Self, String> {
-        let column = column(batch, name)?;
-        column
-            .as_string_opt()
-            .map(Self)
-            .ok_or_else(|| format!("column {name} has no text, but {}", column.data_type()))
-    }
-
-    fn get(&self, row: usize) -> Option<&'b str> {
-        self.0.is_valid(row).then(|| self.0.value(row))
-    }
+/// Returns a column of text.
+fn text<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b StringArray, String> {
+    let column = column(batch, name)?;
+    column.as_string_opt().ok_or_else(|| format!("column {name} has no text, but {}", column.data_type()))
 }
 
-/// A column of whole numbers: of 64 bits, or of as many digits as an engine needs for sums.
-struct Numbers<'b> {
-    name: &'b str,
-    column: &'b dyn Array,
-}
-
-impl<'b> Numbers<'b> {
-    fn of(batch: &'b RecordBatch, name: &'b str) -> Result<Self, String> {
-        let column = column(batch, name)?;
-        match column.data_type() {
-            DataType::Int64 | DataType::Decimal128(_, 0) => Ok(Self { name, column }),
-            other => Err(format!("column {name} has no whole numbers, but {other}")),
+/// Returns a column of whole numbers: of 64 bits, or of as many digits as an engine needs for sums.
+fn numbers(batch: &RecordBatch, name: &str) -> Result<Vec<Option<i64>>, String> {
+    let column = column(batch, name)?;
+    match column.data_type() {
+        DataType::Int64 => Ok(column.as_primitive::<Int64Type>().iter().collect()),
+        DataType::Decimal128(_, 0) => {
+            let digits = column.as_primitive::<Decimal128Type>().iter();
+            let number = |number: i128| {
+                i64::try_from(number).ok().ok_or_else(|| format!("a value of {name} exceeds 64 bits"))
+            };
+            digits.map(|value| value.map(number).transpose()).collect()
         }
-    }
-
-    fn get(&self, row: usize) -> Result<Option<i64>, String> {
-        if self.column.is_null(row) {
-            return Ok(None);
-        }
-        if let Some(numbers) = self.column.as_primitive_opt::<Int64Type>() {
-            return Ok(Some(numbers.value(row)));
-        }
-        let number = self.column.as_primitive::<Decimal128Type>().value(row);
-        let number =
-            i64::try_from(number).ok().ok_or_else(|| format!("a value of {} exceeds 64 bits", self.name));
-        number.map(Some)
+        other => Err(format!("column {name} has no whole numbers, but {other}")),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    draws::{DRAWS, Draws, Units, interval_of_recordings},
+    draws::{DRAWS, Draws, Resampling, interval_of_recordings},
     metric::Metric,
     periods::{Cell, Periods, Spans},
 };
@@ -33,8 +33,8 @@ pub struct Change {
 }
 
 /// Returns the metric over all of these recordings; 0 if nothing was measured.
-pub(super) fn rate(metric: Metric, of: (&Periods, &Spans)) -> f64 {
-    Series::of(metric, of, Units::Recordings).once().unwrap_or(0.0)
+pub(super) fn rate(metric: Metric, periods: &Periods, spans: &Spans) -> f64 {
+    Series::of(metric, periods, spans, Resampling::Recordings).value(|_| 1).unwrap_or(0.0)
 }
 
 /// A metric of one key, prepared for many draws of units.
@@ -42,23 +42,37 @@ enum Series {
     NotMeasured,
     /// The sum of each unit in which there is something, and the seconds of a unit of each recording.
     Rate {
-        by_unit: Vec<(usize, f64)>,
+        by_unit: BTreeMap<usize, f64>,
         seconds: Vec<f64>,
         units_per_recording: usize,
     },
-    /// The number of times in each unit, and in each bucket and unit, ordered by bucket.
+    /// The number of times in each bucket and unit.
     Quantile {
         rank: u64,
-        by_unit: Vec<(usize, u64)>,
-        by_bucket: Vec<(u32, usize, u64)>,
+        by_bucket: BTreeMap<(u32, usize), u64>,
     },
 }
 
 impl Series {
-    fn of(metric: Metric, (periods, spans): (&Periods, &Spans), units: Units) -> Self {
-        if metric.is_quantile() {
-            return Self::quantile(metric, periods, units);
+    fn of(metric: Metric, periods: &Periods, spans: &Spans, units: Resampling) -> Self {
+        let (is_of_waits, rank) = match metric {
+            Metric::WaitP50 => (true, 500),
+            Metric::WaitP99 => (true, 990),
+            Metric::P50 => (false, 500),
+            Metric::P99 => (false, 990),
+            _ => return Self::rate(metric, periods, spans, units),
+        };
+        let mut by_bucket = BTreeMap::new();
+        for (period, cell) in &periods.cells {
+            let unit = units.of_period(*period);
+            for (bucket, count) in if is_of_waits { &cell.waits } else { &cell.holds } {
+                *by_bucket.entry((*bucket, unit)).or_default() += count;
+            }
         }
+        Self::Quantile { rank, by_bucket }
+    }
+
+    fn rate(metric: Metric, periods: &Periods, spans: &Spans, units: Resampling) -> Self {
         if !periods.measured && metric.is_of_holds() {
             return Self::NotMeasured;
         }
@@ -74,38 +88,13 @@ impl Series {
             *by_unit.entry(units.of_period(*period)).or_default() += of(cell) as f64;
         }
         let units_per_recording = units.per_recording();
-        let seconds = |span_ns: &i64| *span_ns as f64 / 1e9 / units_per_recording as f64;
         let spans_ns = if metric.is_of_holds() { &spans.with_holds_ns } else { &spans.all_ns };
-        let seconds = spans_ns.iter().map(seconds).collect();
-        Self::Rate { by_unit: by_unit.into_iter().collect(), seconds, units_per_recording }
-    }
-
-    fn quantile(metric: Metric, periods: &Periods, units: Units) -> Self {
-        let rank = if matches!(metric, Metric::WaitP50 | Metric::P50) { 500 } else { 990 };
-        let (mut by_unit, mut by_bucket) = (BTreeMap::new(), BTreeMap::new());
-        for (period, cell) in &periods.cells {
-            let (unit, times) =
-                (units.of_period(*period), if metric.is_of_waits() { &cell.waits } else { &cell.holds });
-            *by_unit.entry(unit).or_default() += times.values().sum::<u64>();
-            for (bucket, count) in times {
-                *by_bucket.entry((*bucket, unit)).or_default() += count;
-            }
-        }
-        let by_bucket = by_bucket.into_iter().map(|((bucket, unit), count)| (bucket, unit, count)).collect();
-        Self::Quantile { rank, by_unit: by_unit.into_iter().collect(), by_bucket }
-    }
-
-    /// Returns the metric over all units.
-    fn once(&self) -> Option<f64> {
-        self.sum(|_| 1)
+        let seconds = spans_ns.iter().map(|ns| *ns as f64 / 1e9 / units_per_recording as f64).collect();
+        Self::Rate { by_unit, seconds, units_per_recording }
     }
 
     /// Returns the metric, with each unit counted `times`.
-    fn value(&self, times: &[u32]) -> Option<f64> {
-        self.sum(|unit| times[unit])
-    }
-
-    fn sum(&self, times: impl Fn(usize) -> u32) -> Option<f64> {
+    fn value(&self, times: impl Fn(usize) -> u32) -> Option<f64> {
         match self {
             Self::NotMeasured => None,
             Self::Rate { by_unit, seconds, units_per_recording } => {
@@ -117,14 +106,15 @@ impl Series {
                 let seconds: f64 = seconds.iter().enumerate().map(|(at, seconds)| drawn(at) * seconds).sum();
                 (seconds > 0.0).then_some(sum / seconds)
             }
-            Self::Quantile { rank, by_unit, by_bucket } => {
-                let count = |(unit, count): &(usize, u64)| u64::from(times(*unit)) * count;
-                let all: u64 = by_unit.iter().map(count).sum();
+            Self::Quantile { rank, by_bucket } => {
+                let drawn = || {
+                    by_bucket.iter().map(|((bucket, unit), count)| (*bucket, u64::from(times(*unit)) * count))
+                };
+                let all: u64 = drawn().map(|(_, count)| count).sum();
                 let mut before = all.saturating_mul(*rank).div_ceil(1000).checked_sub(1)?;
-                for (bucket, unit, count) in by_bucket {
-                    let count = u64::from(times(*unit)) * count;
+                for (bucket, count) in drawn() {
                     if before < count {
-                        return Some(bucket_end(*bucket) as f64);
+                        return Some(bucket_end(bucket) as f64);
                     }
                     before -= count;
                 }
@@ -135,10 +125,7 @@ impl Series {
 
     /// Returns whether it is a quantile of too few times for an interval.
     fn is_of_few(&self) -> bool {
-        match self {
-            Self::Quantile { by_unit, .. } => by_unit.iter().map(|(_, count)| count).sum::<u64>() < FEW,
-            _ => false,
-        }
+        matches!(self, Self::Quantile { by_bucket, .. } if by_bucket.values().sum::<u64>() < FEW)
     }
 }
 
@@ -150,40 +137,26 @@ impl Change {
         new: (&Periods, &Spans),
         draws: &Draws,
     ) -> Self {
-        let recordings = (base.1.all_ns.len(), new.1.all_ns.len());
-        let (base, new) = (Series::of(metric, base, draws.units), Series::of(metric, new, draws.units));
-        let (was, is) = (base.once(), new.once());
-        if base.is_of_few() || new.is_of_few() {
-            return Self { metric, base: was, new: is, change: ratio(was, is), interval: None };
-        }
-        // A quantile costs a pass over all buckets, and settles sooner.
-        let (units, draws) = (draws.units, &draws.times);
-        let draws = if metric.is_quantile() { &draws[..DRAWS / 4] } else { &draws[..] };
-        if units == Units::Recordings {
-            let drawn = (
-                draws.iter().map(|(times, _)| base.value(times)).collect::<Option<Vec<f64>>>(),
-                draws.iter().map(|(_, times)| new.value(times)).collect::<Option<Vec<f64>>>(),
-            );
-            let interval = match drawn {
-                (Some(base), Some(new)) => {
-                    interval_of_recordings((&base, recordings.0), (&new, recordings.1), is, was)
-                }
-                _ => None,
-            };
-            return Self { metric, base: was, new: is, change: ratio(was, is), interval };
-        }
-        let changes = draws.iter().filter_map(|(a, b)| ratio(base.value(a), new.value(b)));
-        let mut drawn: Vec<f64> = changes.collect();
-        let enough = drawn.len() * 100 >= draws.len() * 95 && !drawn.is_empty();
-        let interval = enough.then(|| {
-            let last = (drawn.len() - 1) as f64;
-            let mut at = |part: f64| {
-                let at = (last * part).round() as usize;
-                *drawn.select_nth_unstable_by(at, f64::total_cmp).1
-            };
-            (at(0.025), at(0.975))
-        });
-        Self { metric, base: was, new: is, change: ratio(was, is), interval }
+        let series = [base, new].map(|(periods, spans)| Series::of(metric, periods, spans, draws.units));
+        let [was, is] = [&series[0], &series[1]].map(|side| side.value(|_| 1));
+        let recordings = [base, new].map(|(_, spans)| spans.all_ns.len());
+        let change = ratio(was, is).map(|ratio| ratio - 1.0);
+        let interval = match (draws.units, &series) {
+            (_, [base, new]) if base.is_of_few() || new.is_of_few() => None,
+            (Resampling::Periods, series) => interval_of_periods(metric, series, draws),
+            (Resampling::Recordings | Resampling::Hosts, [base, new]) => {
+                let drawn = |series: &Series, side: usize| -> Option<Vec<f64>> {
+                    draws_of(metric, draws)
+                        .iter()
+                        .map(|times| series.value(|unit| times[side][unit]))
+                        .collect()
+                };
+                drawn(base, 0)
+                    .zip(drawn(new, 1))
+                    .and_then(|(base, new)| interval_of_recordings([&base, &new], recordings, ratio(was, is)))
+            }
+        };
+        Self { metric, base: was, new: is, change, interval }
     }
 
     /// Returns whether the change is more than chance: the interval leaves out 0.
@@ -192,15 +165,37 @@ impl Change {
     }
 }
 
+/// Returns the draws for a metric: a quantile costs a pass over all buckets, and settles sooner.
+fn draws_of(metric: Metric, draws: &Draws) -> &[[Vec<u32>; 2]] {
+    if metric.is_rate() { &draws.times } else { &draws.times[..DRAWS / 4] }
+}
+
+/// Returns the interval of the changes between draws of periods.
+fn interval_of_periods(metric: Metric, [base, new]: &[Series; 2], draws: &Draws) -> Option<(f64, f64)> {
+    let draws = draws_of(metric, draws);
+    let change = |[a, b]: &[Vec<u32>; 2]| ratio(base.value(|unit| a[unit]), new.value(|unit| b[unit]));
+    let mut drawn: Vec<f64> = draws.iter().filter_map(change).map(|ratio| ratio - 1.0).collect();
+    let enough = drawn.len() * 100 >= draws.len() * 95 && !drawn.is_empty();
+    enough
+        .then(|| {
+            let last = (drawn.len() - 1) as f64;
+            [0.025, 0.975].map(|part| {
+                let at = (last * part).round() as usize;
+                *drawn.select_nth_unstable_by(at, f64::total_cmp).1
+            })
+        })
+        .map(|[low, high]| (low, high))
+}
+
 fn ratio(was: Option<f64>, is: Option<f64>) -> Option<f64> {
     let was = was.filter(|was| *was > 0.0)?;
-    Some(is? / was - 1.0)
+    Some(is? / was)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::draws::{PERIODS, Random, Resampling},
+        super::draws::{PERIODS, Random},
         *,
     };
     use crate::{tables::buckets::bucket, testing::cases};
@@ -227,7 +222,7 @@ mod tests {
             let mut recording = Periods::default();
             for period in 0..PERIODS {
                 let wait_ns = (level * (normal.next() * 0.1).exp()) as i64;
-                let waits = BTreeMap::from([(bucket(wait_ns), 10)]);
+                let waits = [(bucket(wait_ns), 10)].into_iter().collect();
                 recording.cells.insert(period, Cell { wait_ns, count: 1, waits, ..Cell::default() });
             }
             all.add_recording(index, recording);
@@ -237,7 +232,7 @@ mod tests {
 
     /// Returns the share of pairs of sides whose change is more than chance.
     fn certain(recordings: usize, factor: f64, metric: Metric, pairs: u32) -> f64 {
-        let draws = Draws::new(Resampling::of(recordings, recordings), recordings, recordings);
+        let draws = Draws::new(Resampling::of(recordings, recordings), [recordings; 2]);
         let spans_ns = vec![1_000_000_000; recordings];
         let spans = Spans { with_holds_ns: spans_ns.clone(), all_ns: spans_ns };
         let mut normal = Normal(Random(0x1234_5678_9abc_def1));

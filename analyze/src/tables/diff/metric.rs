@@ -1,6 +1,9 @@
-//! The metrics that two sides are compared by: a word of the command line enters, and what it measures leaves.
+//! The metrics that two sides are compared by, and the condition of `--fail-if`: `wait_total > +20%`.
 
-use crate::choices::choices;
+use std::{fmt, str::FromStr};
+
+use super::{Change, Diff};
+use crate::{choices::choices, error::AnalyzeError, input::names::printable};
 
 choices! {
     /// The metric that is compared.
@@ -30,7 +33,7 @@ choices! {
 impl Metric {
     /// Returns whether it is per second.
     pub const fn is_rate(self) -> bool {
-        !self.is_quantile()
+        !matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
     }
 
     /// Returns whether its values are times, not numbers of things.
@@ -38,21 +41,55 @@ impl Metric {
         !matches!(self, Self::Count | Self::CntLock)
     }
 
-    pub(super) const fn is_of_waits(self) -> bool {
-        matches!(self, Self::WaitP50 | Self::WaitP99)
-    }
-
     /// Returns whether it is a sum of what is known only where holds were recorded.
     pub(super) const fn is_of_holds(self) -> bool {
         matches!(self, Self::Total | Self::WaitCaused)
     }
+}
 
-    /// Returns whether it is a quantile of the lengths of holds.
-    pub(super) const fn is_of_hold_times(self) -> bool {
-        self.is_quantile() && !self.is_of_waits()
+/// A change of all selected locks together that fails a comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    /// The metric.
+    pub metric: Metric,
+    /// Whether the change must be above the limit, or below.
+    pub above: bool,
+    /// The limit: 0.2 is a fifth more.
+    pub limit: f64,
+}
+
+impl Condition {
+    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
+    pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
+        let change = diff.all.change(self.metric);
+        // A metric that was not measured is not 0.
+        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
+        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
+        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
+        let is_met = match change.change {
+            Some(by) => beyond(by) && change.is_certain(),
+            None => has_come && self.above,
+        };
+        is_met.then_some(change)
     }
+}
 
-    pub(super) const fn is_quantile(self) -> bool {
-        matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
+impl FromStr for Condition {
+    type Err = AnalyzeError;
+
+    fn from_str(text: &str) -> Result<Self, AnalyzeError> {
+        let bad = || AnalyzeError::BadCondition { text: printable(text).into_owned() };
+        let at = text.find(['<', '>']).ok_or_else(bad)?;
+        let metric = text[..at].trim().parse()?;
+        let percent = text[at + 1..].trim().strip_suffix('%').ok_or_else(bad)?;
+        let percent: f64 = percent.trim().parse().ok().filter(|n: &f64| n.is_finite()).ok_or_else(bad)?;
+        Ok(Self { metric, above: text[at..].starts_with('>'), limit: percent / 100.0 })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.above { '>' } else { '<' };
+        write!(f, "{} {sign} {:+}%", self.metric, self.limit * 100.0)
     }
 }

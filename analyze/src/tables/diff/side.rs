@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use trace_format::{LockId, Trace};
 
 use super::{
-    Align, Metric, Options,
-    cut::Cut,
-    periods::{Filling, Periods, Spans},
+    Align, Options,
+    periods::{Cut, Periods, Spans},
 };
 use crate::{
     error::AnalyzeError,
@@ -15,48 +14,52 @@ use crate::{
         Input, ReadOutcome,
         names::{self, Names, Point},
         readers,
-        selection::Selection,
         trust::{Trust, TrustCounter},
     },
     items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
     tables::{
         by_pair::ByPair,
         by_row::ByRow,
-        gather::{self, Finish, Gather},
-        key::{self, By, Key, RowKey},
+        gather::{self, Gather},
+        key::{By, Key, RowKey, Subject},
     },
 };
 
 /// The sums of one side.
-pub(crate) struct Side {
+#[derive(Default)]
+pub(super) struct Side {
     pub(super) keys: BTreeMap<String, Periods>,
-    pub(super) all: Periods,
     pub(super) spans: Spans,
     pub(super) trust: Trust,
 }
 
-/// The sums of one recording.
-pub(crate) struct Recording {
-    keys: BTreeMap<String, Periods>,
-    all: Periods,
-    span_ns: i64,
-    trust: Trust,
-}
-
 impl Side {
     /// A side in which a filter finds nothing.
-    pub(crate) fn empty(traces: &[Trace]) -> Self {
-        Self::merged(traces.iter().map(Recording::empty))
+    pub(super) fn empty(traces: &[Trace]) -> Self {
+        Self::merged(traces.iter().map(Self::empty_recording))
+    }
+
+    fn empty_recording(trace: &Trace) -> Self {
+        let trust = Trust { recorded: trace.event_count(), ..Trust::default() };
+        let all_ns = vec![trace.info().span_ns().max(1)];
+        Self { spans: Spans { all_ns, ..Spans::default() }, trust, ..Self::default() }
     }
 
     /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
     pub(super) fn of(traces: &[Trace], options: &Options) -> Result<Self, AnalyzeError> {
+        let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
+        let read = |trace| {
+            let inputs = [Input::open(trace, frames, &options.filter)?];
+            let mut gathered = Gathered::new(&inputs[0], options)?;
+            gather::read(&inputs, readers(), &mut gathered)?;
+            Ok(gathered.side)
+        };
         let (mut recordings, mut gone) = (Vec::new(), Vec::new());
         for trace in traces {
-            recordings.push(match Recording::of(trace, options) {
+            recordings.push(match read(trace) {
                 Err(error) if is_gone(&error) => {
                     gone.push(error);
-                    Recording::empty(trace)
+                    Self::empty_recording(trace)
                 }
                 recording => recording?,
             });
@@ -67,24 +70,25 @@ impl Side {
         }
     }
 
-    fn merged(recordings: impl IntoIterator<Item = Recording>) -> Self {
-        let mut side = Self {
-            keys: BTreeMap::new(),
-            all: Periods::default(),
-            spans: Spans::default(),
-            trust: Trust::default(),
-        };
-        let mut trusts = Vec::new();
-        for (index, Recording { keys, all, span_ns, trust }) in recordings.into_iter().enumerate() {
+    /// Merges sides of one recording each.
+    fn merged(recordings: impl IntoIterator<Item = Self>) -> Self {
+        let (mut side, mut trusts) = (Self::default(), Vec::new());
+        for (index, Self { keys, spans, trust }) in recordings.into_iter().enumerate() {
             for (name, periods) in keys {
                 side.keys.entry(name).or_default().add_recording(index, periods);
             }
-            side.all.add_recording(index, all);
-            side.spans.all_ns.push(span_ns);
+            side.spans.all_ns.extend(spans.all_ns);
             trusts.push(trust);
         }
         side.spans.with_holds_ns.clone_from(&side.spans.all_ns);
         Self { trust: Trust::merged(trusts), ..side }
+    }
+
+    /// Returns the sums of all keys together.
+    pub(super) fn all(&self) -> Periods {
+        let mut all = Periods::default();
+        self.keys.values().for_each(|periods| all.merge(periods.clone()));
+        all
     }
 }
 
@@ -93,84 +97,40 @@ pub(super) fn is_gone(error: &AnalyzeError) -> bool {
     error.nothing_found() && !matches!(error, AnalyzeError::Empty { .. })
 }
 
-impl Recording {
-    fn empty(trace: &Trace) -> Self {
-        let trust = Trust { recorded: trace.event_count(), ..Trust::default() };
-        Self { keys: BTreeMap::new(), all: Periods::default(), span_ns: trace.info().span_ns().max(1), trust }
-    }
-
-    fn of(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
-        let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
-        let inputs = [Input::open(trace, frames, &options.filter)?];
-        gather::table(&inputs, readers(), Gathered::new(&inputs, options, Metric::ALL)?)
-    }
-}
-
-/// Gathers the sums of one recording, the only input.
-pub(crate) struct Gathered<'a> {
-    inputs: &'a [Input<'a>],
+/// Gathers the sums of one recording.
+struct Gathered<'a> {
+    input: &'a Input<'a>,
     options: &'a Options,
-    /// Whether the lengths of holds are counted.
-    has_hold_times: bool,
-    from_ns: i64,
-    span_ns: i64,
-    keys: BTreeMap<String, Periods>,
-    trusts: Vec<Trust>,
+    cut: Cut,
+    side: Side,
 }
 
 impl<'a> Gathered<'a> {
-    /// Gathers the sums of a recording that these metrics need.
-    ///
-    /// # Errors
-    ///
-    /// The trace cannot be read.
-    pub(super) fn new(
-        inputs: &'a [Input<'a>],
-        options: &'a Options,
-        metrics: &[Metric],
-    ) -> Result<Self, AnalyzeError> {
-        let (mut from_ns, mut span_ns) = (0, 1);
-        for input in inputs {
-            let (info, selection) = (input.trace.info(), &input.selection);
-            let last_ns = match info.clocks_end.monotonic_ns {
-                0 => input.last_event_ns()?,
-                end_ns => end_ns,
-            };
-            from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
-            let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
-            span_ns = to_ns.saturating_sub(from_ns).max(1);
-        }
-        let has_hold_times = metrics.iter().any(|metric| metric.is_of_hold_times());
-        let (keys, trusts) = (BTreeMap::new(), Vec::new());
-        Ok(Self { inputs, options, has_hold_times, from_ns, span_ns, keys, trusts })
-    }
-}
-
-impl Finish for Gathered<'_> {
-    type Table = Recording;
-
-    fn finish(self) -> Result<Recording, AnalyzeError> {
-        let Self { span_ns, keys, trusts, .. } = self;
-        let mut all = Periods::default();
-        keys.values().for_each(|periods| all.merge(periods.clone()));
-        Ok(Recording { keys, all, span_ns, trust: Trust::merged(trusts) })
+    fn new(input: &'a Input<'a>, options: &'a Options) -> Result<Self, AnalyzeError> {
+        let selection = &input.selection;
+        let last_ns = match input.trace.info().clocks_end.monotonic_ns {
+            0 => input.last_event_ns()?,
+            end_ns => end_ns,
+        };
+        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
+        let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
+        let cut = Cut { from_ns, span_ns: to_ns.saturating_sub(from_ns).max(1) };
+        let spans = Spans { all_ns: vec![cut.span_ns], ..Spans::default() };
+        Ok(Self { input, options, cut, side: Side { spans, ..Side::default() } })
     }
 }
 
 impl<'a> Gather for Gathered<'a> {
     type Sink = Gathering<'a>;
 
-    fn sink(&self, at: usize) -> Gathering<'a> {
-        let Input { names, selection, .. } = &self.inputs[at];
-        let by = self.options.by;
+    fn sink(&self, _: usize) -> Gathering<'a> {
+        let (input, by) = (self.input, self.options.by);
         Gathering {
-            names,
+            input,
             by,
-            selection,
-            cut: Cut::new(self.from_ns, self.span_ns),
-            has_hold_times: self.has_hold_times,
-            by_pair: (by != Align::Comm).then(|| ByPair::new(names)),
-            keys: ByRow::new(names.locks().len()),
+            cut: self.cut,
+            by_pair: (by != Align::Comm).then(|| ByPair::new(&input.names)),
+            keys: ByRow::new(input.names.locks().len()),
             labels: BTreeMap::new(),
             periods: Vec::new(),
             trust: TrustCounter::default(),
@@ -179,20 +139,18 @@ impl<'a> Gather for Gathered<'a> {
 
     fn add(
         &mut self,
-        at: usize,
+        _: usize,
         sinks: Vec<Gathering<'a>>,
         outcome: &ReadOutcome,
     ) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
-        for Gathering { labels, periods, trust, .. } in sinks {
-            let mut periods: Vec<Option<Filling>> = periods.into_iter().map(Some).collect();
+        for Gathering { labels, mut periods, trust, .. } in sinks {
             for (label, at) in labels {
-                let filled = periods[at].take().unwrap_or_default().finish();
-                self.keys.entry(label).or_default().merge(filled);
+                self.side.keys.entry(label).or_default().merge(std::mem::take(&mut periods[at]));
             }
             counter.merge(trust);
         }
-        self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
+        self.side.trust = self.input.trust(counter, outcome, self.options.allow_loss)?;
         Ok(())
     }
 }
@@ -249,64 +207,51 @@ fn lasting(point: &Point) -> Option<String> {
 }
 
 /// Adds intervals to the periods of their keys.
-pub(crate) struct Gathering<'a> {
-    names: &'a Names,
+struct Gathering<'a> {
+    input: &'a Input<'a>,
     by: Align,
-    selection: &'a Selection,
     cut: Cut,
-    has_hold_times: bool,
     /// The index of the periods of each lock and stack, if these decide the key.
     by_pair: Option<ByPair>,
     /// The index of the periods of each key, once it has one, and of each label: keys of one label share them.
     keys: ByRow<Option<usize>>,
     labels: BTreeMap<String, usize>,
-    periods: Vec<Filling>,
+    periods: Vec<Periods>,
     trust: TrustCounter,
 }
 
 impl Gathering<'_> {
-    /// Returns the row that an interval counts in: its lock, or another row key.
-    fn key(&self, lock: LockId, subject: key::Subject) -> RowKey {
-        let key = |by| RowKey::of(subject, by, self.names);
-        match self.by {
-            Align::Lock | Align::Init => {
-                // A lock without a name and a site of initialisation goes by its site of acquisition.
-                if goes_by_itself(self.by, lock, self.names) { RowKey::Lock(lock) } else { key(By::Site) }
-            }
-            Align::Site => key(By::Site),
-            Align::Stack => key(By::Stack),
-            Align::Kind => key(By::Kind),
-            Align::Comm => key(By::Comm),
-        }
+    /// Returns the periods of the key of an interval.
+    fn periods(&mut self, subject: Subject) -> &mut Periods {
+        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
+        let at = known.map_or_else(|| self.find(subject), |at| at as usize);
+        &mut self.periods[at]
     }
 
     /// Returns the index of the periods of the key of an interval.
-    #[inline]
-    fn index(&mut self, subject: key::Subject) -> usize {
-        match self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack)) {
-            Some(at) => at as usize,
-            None => self.of_key(subject),
-        }
-    }
-
-    fn of_key(&mut self, subject: key::Subject) -> usize {
-        let at = self.find(self.key(subject.lock, subject));
+    fn find(&mut self, subject: Subject) -> usize {
+        let Self { by, input: Input { names, .. }, keys, labels, periods, .. } = self;
+        let key = match *by {
+            // A lock without a name and a site of initialisation goes by its site of acquisition.
+            Align::Lock | Align::Init if goes_by_itself(*by, subject.lock, names) => {
+                RowKey::Lock(subject.lock)
+            }
+            Align::Lock | Align::Init | Align::Site => RowKey::of(subject, By::Site, names),
+            Align::Stack => RowKey::of(subject, By::Stack, names),
+            Align::Kind => RowKey::of(subject, By::Kind, names),
+            Align::Comm => RowKey::of(subject, By::Comm, names),
+        };
+        let at = *keys.of(key).get_or_insert_with(|| {
+            *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
+                periods.push(Periods::default());
+                periods.len() - 1
+            })
+        });
         if let Some(by_pair) = &mut self.by_pair {
             // There are no more keys than locks and stacks, whose ids are 31 bits wide.
             by_pair.set(subject.lock, subject.stack, at as u32);
         }
         at
-    }
-
-    /// Returns the index of the periods of a key.
-    fn find(&mut self, key: RowKey) -> usize {
-        let Self { by, names, keys, labels, periods, .. } = self;
-        *keys.of(key).get_or_insert_with(|| {
-            *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
-                periods.push(Filling::default());
-                periods.len() - 1
-            })
-        })
     }
 }
 
@@ -326,24 +271,24 @@ impl Sink for Gathering<'_> {
 
 impl Gathering<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.selection.selects_hold(hold) {
+        if !self.input.selection.selects_hold(hold) {
             return;
         }
         self.trust.hold(hold);
-        let (at, period) = (self.index(hold.into()), self.cut.period(hold.end_ns));
+        let period = self.cut.period(hold.end_ns);
+        let periods = self.periods(hold.into());
         if hold.is_credited() {
-            self.periods[at].hold(period, hold, self.has_hold_times);
+            periods.hold(period, hold);
         } else if hold.state == HoldState::CutByLoss {
-            self.periods[at].periods.cut_by_loss += 1;
+            periods.cut_by_loss += 1;
         }
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.selection.selects_wait(wait) {
+        if self.input.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome == Outcome::CutByLoss {
-                let at = self.index(wait.into());
-                self.periods[at].periods.cut_by_loss += 1;
+                self.periods(wait.into()).cut_by_loss += 1;
             }
         }
     }

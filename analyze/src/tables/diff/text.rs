@@ -4,79 +4,86 @@ use std::io::{self, Write};
 
 use super::{Change, DRAWS, Diff, ENOUGH, PERIODS, Resampling, Row};
 use crate::{
-    input::trust::About,
+    input::trust::{About, Trust},
     output::{
         layout::{self, Name, Notes, TextStyle},
         units,
     },
 };
 
-/// Writes the table and both trust blocks.
-pub(super) fn write(diff: &Diff, style: TextStyle, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    for (which, trust) in diff.trusts() {
-        if let Some(warning) = trust.warning() {
-            style.warning(&format!("{which}: {warning}"), out)?;
+impl Diff {
+    /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too much are not in them.
+    pub(super) fn trusts(&self) -> Vec<(&'static str, &Trust)> {
+        match self.resampling {
+            Resampling::Hosts => Vec::new(),
+            Resampling::Periods | Resampling::Recordings => vec![("base", &self.base), ("new", &self.new)],
         }
     }
-    if diff.rows_total == 0 {
-        writeln!(out, "nothing to show: no lock was acquired in what was selected\n")?;
-    } else {
-        let per = if diff.metric.is_rate() { " per second" } else { "" };
-        let what = match diff.resampling {
-            Resampling::Periods => format!(
-                "{}{per}; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance",
-                diff.metric
-            ),
-            Resampling::Recordings | Resampling::Hosts => {
-                let ([base, new], drawn) = (diff.recordings, diff.resampling);
+
+    /// Writes the table and both trust blocks.
+    pub(super) fn write_changes(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        for (which, trust) in self.trusts() {
+            if let Some(warning) = trust.warning() {
+                style.warning(&format!("{which}: {warning}"), out)?;
+            }
+        }
+        if self.rows_total == 0 {
+            writeln!(out, "nothing to show: no lock was acquired in what was selected\n")?;
+            return self.write_trusts(style, out);
+        }
+        let per = if self.metric.is_rate() { " per second" } else { "" };
+        let ([base, new], drawn) = (self.recordings, self.resampling);
+        let what = match drawn {
+            Resampling::Periods => {
                 format!(
-                    "{}{per} of {base} and {new} {drawn}; from and to hold 95 % of what such {drawn} differ by, ~ may be chance",
-                    diff.metric
+                    "; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance"
                 )
             }
+            Resampling::Recordings | Resampling::Hosts => format!(
+                " of {base} and {new} {drawn}; from and to hold 95 % of what such {drawn} differ by, ~ may be chance"
+            ),
         };
-        style.wrapped(&what, out)?;
+        style.wrapped(&format!("{}{per}{what}", self.metric), out)?;
         writeln!(out)?;
-        let rows: Vec<&Row> = [&diff.all].into_iter().chain(&diff.rows).collect();
-        let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(diff.metric))).collect();
+        let rows: Vec<&Row> = [&self.all].into_iter().chain(&self.rows).collect();
+        let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(self.metric))).collect();
         let names: Vec<String> =
             rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
         let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let heads = ["base", "new", "change", "from", "to", ""];
-        layout::table(&heads, &cells, diff.by.as_str(), &names, style, out)?;
-        layout::hidden(diff.rows_total - diff.rows.len(), "", style, out)?;
+        layout::table(&heads, &cells, self.by.as_str(), &names, style, out)?;
+        layout::hidden(self.rows_total - self.rows.len(), "", style, out)?;
         if style.notes != Notes::None {
             writeln!(out)?;
         }
+        self.write_trusts(style, out)
     }
-    write_trust(diff, style, out)
-}
 
-/// Writes both trust blocks.
-pub(super) fn write_trust(diff: &Diff, style: TextStyle, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    if style.notes == Notes::None {
-        return Ok(());
+    /// Writes both trust blocks, after what the intervals do not hold.
+    pub(super) fn write_trusts(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        if style.notes == Notes::None {
+            return Ok(());
+        }
+        match (self.resampling, self.recordings) {
+            (Resampling::Recordings, _) => {}
+            (Resampling::Hosts, _) => style.wrapped(
+                "traces that lost too many events are in neither file; fleet.py ROLLUPS left_out lists them",
+                out,
+            )?,
+            (Resampling::Periods, [1, 1]) => style.wrapped(&uncertainty("one recording of each"), out)?,
+            (Resampling::Periods, [base, new]) => {
+                style.wrapped(&uncertainty(&format!("{base} and {new} recordings")), out)?;
+            }
+        }
+        self.trusts().into_iter().try_for_each(|(which, trust)| {
+            write!(out, "{which}: ")?;
+            trust.write_about(About::Diff, style, out)
+        })
     }
-    if diff.resampling == Resampling::Periods {
-        style.wrapped(&uncertainty(diff), out)?;
-    }
-    if diff.resampling == Resampling::Hosts {
-        let left_out =
-            "traces that lost too many events are in neither file; fleet.py ROLLUPS left_out lists them";
-        style.wrapped(left_out, out)?;
-    }
-    diff.trusts().into_iter().try_for_each(|(which, trust)| {
-        write!(out, "{which}: ")?;
-        trust.write_about(About::Diff, style, out)
-    })
 }
 
 /// Returns the sentence on what few recordings cannot show.
-fn uncertainty(diff: &Diff) -> String {
-    let few = match diff.recordings {
-        [1, 1] => "one recording of each".to_owned(),
-        [base, new] => format!("{base} and {new} recordings"),
-    };
+fn uncertainty(few: &str) -> String {
     format!(
         "{few}: how much recordings of the same program differ is not known, and not in from and to; compare {ENOUGH} or more of each: klock \
          analyze diff base-*.parquet -- new-*.parquet"

@@ -6,7 +6,6 @@ use trace_format::run_info::Covers;
 
 use super::{Count, Info};
 use crate::{
-    error::AnalyzeError,
     input::{
         names::printable,
         trust::{Cause, each_because},
@@ -14,16 +13,7 @@ use crate::{
     output::{calendar::utc, units},
 };
 
-/// Writes the description.
-///
-/// # Errors
-///
-/// [`AnalyzeError::Write`] with the cause that `out` gave.
-pub fn write(info: &Info, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
-    write_lines(info, out).map_err(AnalyzeError::Write)
-}
-
-fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+pub(super) fn write(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut line = |name: &str, value: &str| match value {
         "" => Ok(()),
         value => writeln!(out, "{:<11} {}", name, printable(value)),
@@ -106,13 +96,8 @@ fn write_lines(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if info.events > 0 {
         writeln!(out, "\nevents by column, bytes per event")?;
         for column in &info.columns {
-            writeln!(
-                out,
-                "{:>9}  {:>6.2}  {}",
-                units::bytes(column.bytes),
-                column.bytes_per_event,
-                printable(&column.name)
-            )?;
+            let (bytes, name) = (units::bytes(column.bytes), printable(&column.name));
+            writeln!(out, "{bytes:>9}  {:>6.2}  {name}", column.bytes_per_event)?;
         }
     }
     Ok(())

@@ -1,8 +1,12 @@
-//! The table as text: a block for each cycle, and the numbers of all cycles below.
+//! The table as text, a block for each cycle and the numbers of all cycles below; and as a graph in Graphviz' language, a node for each lock and
+//! an edge for each order.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
-use super::{LockOrder, Row, Verdict, row::Taking};
+use super::{LockOrder, Row, Taking, Verdict};
 use crate::{
     TextStyle,
     choices::choices,
@@ -18,6 +22,15 @@ choices! {
         /// A cycle that can deadlock.
         #[default]
         Inversion = "inversion",
+    }
+}
+
+choices! {
+    /// The format of a graph.
+    Graph, "graph" {
+        /// Graphviz.
+        #[default]
+        Dot = "dot",
     }
 }
 
@@ -50,10 +63,28 @@ impl LockOrder {
         layout::more(self.cycles_total - shown, "cycle", "", style, out)
     }
 
-    /// Writes the numbers of cycles, and what the search left out.
-    pub(super) fn write_counts(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        writeln!(out)?;
-        style.wrapped(&self.summary(), out)
+    /// Writes the rows as a graph. Orders that are part of no inversion are dashed.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_graph(&self, format: Graph, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        let Graph::Dot = format;
+        writeln!(out, "digraph lock_order {{")?;
+        let mut written = BTreeSet::new();
+        // An order can be in several cycles, and is solid if one of them can deadlock.
+        let (solid, dashed): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().partition(|row| row.verdict.is_inversion());
+        for row in solid.into_iter().chain(dashed) {
+            let style = if row.verdict.is_inversion() { "" } else { ", style=dashed" };
+            let node = |taking: &Taking| quoted(&format!("{}{}", row.of_trace(), taking.name));
+            let label = format!("{} -> {}, {}", row.held.at, row.taken.at, units::times(row.count));
+            let edge = format!("{} -> {} [label={}", node(&row.held), node(&row.taken), quoted(&label));
+            if written.insert(edge.clone()) {
+                writeln!(out, "  {edge}{style}];")?;
+            }
+        }
+        writeln!(out, "}}")
     }
 
     /// Returns the number of cycles that cannot deadlock, and what the search left out.
@@ -79,10 +110,8 @@ impl LockOrder {
             remarks.push("and more: the search was ended; select locks with --lock or --kind".to_owned());
         }
         if self.dropped > 0 {
-            remarks.push(format!(
-                "{} left out: too many distinct nestings",
-                units::counted(self.dropped, "attempt")
-            ));
+            let attempts = units::counted(self.dropped, "attempt");
+            remarks.push(format!("{attempts} left out: too many distinct nestings"));
         }
         remarks
     }
@@ -90,8 +119,7 @@ impl LockOrder {
 
 fn write_block(rows: &[Row], style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
     let Some(first) = rows.first() else { return Ok(()) };
-    let trace = first.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "));
-    let heading = style.line(&format!("{}. {trace}{}", first.cycle, sentence(first)));
+    let heading = style.line(&format!("{}. {}{}", first.cycle, first.of_trace(), sentence(first)));
     writeln!(out, "{}", style.paint(Paint::Bold, &heading))?;
     for row in rows {
         writeln!(out, "{}", style.line(&format!("   {} {}", units::times(row.count), by(row))))?;
@@ -138,4 +166,9 @@ fn by(row: &Row) -> String {
     let more = row.threads.saturating_sub(row.by.len());
     let more = if more == 0 { String::new() } else { format!(" and {more} more threads") };
     format!("by {}{more}", row.by.join(", "))
+}
+
+/// Returns a string of Graphviz' language. Text is printable already.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

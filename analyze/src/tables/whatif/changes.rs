@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use trace_format::{LockId, text::shell_word};
+use trace_format::text::shell_word;
 
 use crate::{
     choices::choices,
@@ -84,10 +84,7 @@ impl ChangeKind {
             text: printable(text).into_owned(),
             expected: self.expected(),
         })?;
-        let lock = lock.map(|word| {
-            let Ok(lock) = word.parse();
-            lock
-        });
+        let lock = lock.and_then(|word| word.parse().ok());
         Ok(Change { kind: self, text: text.to_owned(), lock, value })
     }
 
@@ -165,27 +162,25 @@ pub(super) fn resolve(
             Some(selector) => locks(selector, input, program)?,
             None => Vec::new(),
         };
-        let site = |wanted: &str| sites(wanted, &locks, input, program);
-        let sites_of_hold = match &change.value {
-            Value::Factor(Some(wanted), _) => site(wanted)?,
-            _ => Vec::new(),
+        let wanted = match &change.value {
+            Value::Factor(Some(wanted), _) => std::slice::from_ref(wanted),
+            Value::Sites(wanted) => wanted.as_slice(),
+            _ => &[],
         };
-        let mut readers = Vec::new();
-        if let Value::Sites(wanted) = &change.value {
-            for wanted in wanted {
-                readers.extend(site(wanted)?);
-            }
-            readers.sort_unstable();
-            readers.dedup();
+        let mut sites_of = Vec::new();
+        for wanted in wanted {
+            sites_of.extend(sites(wanted, &locks, input, program)?);
         }
+        sites_of.sort_unstable();
+        sites_of.dedup();
         for lock in locks.iter().copied() {
             let of = &mut changes.locks[lock];
             match (&change.value, change.kind) {
                 (Value::Factor(None, factor), _) => of.scaled.push((None, *factor)),
                 (Value::Factor(Some(_), factor), _) => {
-                    of.scaled.extend(sites_of_hold.iter().map(|site| (Some(*site), *factor)));
+                    of.scaled.extend(sites_of.iter().map(|site| (Some(*site), *factor)));
                 }
-                (Value::Sites(_), _) => of.readers = Some(Readers::Sites(readers.clone())),
+                (Value::Sites(_), _) => of.readers = Some(Readers::Sites(sites_of.clone())),
                 (Value::Share(share), _) => of.readers = Some(Readers::Share(*share)),
                 (Value::Time(ns), _) => of.handoff_ns = Some(*ns),
                 (Value::Shards(count, by), _) => changes.shard(program, lock, *count, *by),
@@ -212,17 +207,14 @@ fn locks(selector: &LockSelector, input: &Input<'_>, program: &Program) -> Resul
     let found: Vec<usize> = selected.iter().filter_map(|lock| program.lock_index(*lock)).collect();
     if found.is_empty() {
         let rules = input.rules();
-        let is_measured = |lock: &&LockId| rules.measures_holds(**lock);
-        let name = selected.first().map_or_else(String::new, |lock| input.names.lock_label(*lock));
-        let (why, advice) = if selected.iter().any(|lock| is_measured(&lock)) {
-            (
-                "it was not acquired in the part of the trace that is replayed",
-                "choose another part with --from and --to",
-            )
-        } else {
-            ("its releases were not recorded", "record with --locks kernel or --locks pthread")
-        };
-        return Err(AnalyzeError::CannotReplay { lock: name, why, advice });
+        let lock = selected.first().map_or_else(String::new, |lock| input.names.lock_label(*lock));
+        let mut why = "its releases were not recorded";
+        let mut advice = "record with --locks kernel or --locks pthread";
+        if selected.iter().any(|lock| rules.measures_holds(*lock)) {
+            why = "it was not acquired in the part of the trace that is replayed";
+            advice = "choose another part with --from and --to";
+        }
+        return Err(AnalyzeError::CannotReplay { lock, why, advice });
     }
     Ok(found)
 }

@@ -143,22 +143,17 @@ pub fn columns(several: bool, has_progress: bool) -> Vec<Column<Row>> {
         Of::ppm("waits_fit", |row| row.waits_fit_ppm, "The deviation of the replayed waits.").programs(),
     ];
     if has_progress {
-        columns.push(Of::count(
-            "rate",
-            |row| row.rate,
-            "Acquisitions per second at the sites of --progress in the recording.",
-        ));
+        let rate = "Acquisitions per second at the sites of --progress in the recording.";
+        columns.push(Of::count("rate", |row| row.rate, rate));
         columns.push(Of::count("predicted_rate", |row| row.predicted_rate, "The predicted rate."));
     }
-    columns.push(
-        Of::text("reason", |row| row.reason.as_deref().into(), "The reason why there is no prediction.")
-            .programs(),
-    );
-    columns.push(
-        Of::new("name", crate::output::Kind::Text, |row| row.change.as_str().into(), "The change.")
+    let reason = "The reason why there is no prediction.";
+    columns.extend([
+        Of::text("reason", |row| row.reason.as_deref().into(), reason).programs(),
+        Of::text("name", |row| row.change.as_str().into(), "The change.")
             .row_name()
             .heading("change of the program"),
-    );
+    ]);
     columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
     columns
 }

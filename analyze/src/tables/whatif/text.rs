@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::Options;
 use crate::{
+    input::Input,
     output::units,
-    whatif::{Facts, Program, Stretch},
+    whatif::{Facts, Program, Stretch, Times},
 };
 
 /// The replay of one trace without changes.
@@ -34,6 +36,30 @@ pub struct ReplayInfo {
 }
 
 impl ReplayInfo {
+    /// Returns the facts about the part of a trace, given the replay without changes.
+    pub(super) fn new(
+        input: &Input<'_>,
+        program: &Program,
+        stretch: Stretch,
+        options: &Options,
+        run: Times,
+    ) -> Self {
+        let start_ns = input.selection.start_ns;
+        let probe_cost_ns = input.trace.info().probe_cost_ns.iter().map(|cost| cost.value).max();
+        Self {
+            trace: None,
+            from_ns: stretch.from_ns.saturating_sub(start_ns).max(0),
+            to_ns: stretch.to_ns.saturating_sub(start_ns),
+            events: stretch.rows(),
+            all_events: stretch.all_rows,
+            recorded_ns: run.recorded_ns,
+            replayed_ns: run.replayed_ns,
+            fit_ppm: run.fit_ppm(0),
+            cpus: program.cpus,
+            assumed: assumed(program, probe_cost_ns, options.idle_open),
+        }
+    }
+
     /// Returns the first line: `recorded 2.00 s; replayed without a change 2.03 s (fit 1.5 %)`.
     pub(super) fn heading(&self) -> String {
         let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));
@@ -58,30 +84,28 @@ impl ReplayInfo {
 }
 
 /// Returns what a prediction rests on. `probe_cost_ns` is the highest cost of an event by the recorder, if it is known.
-pub(super) fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Vec<String> {
-    let Facts {
-        rows, lives_ns, sleep_ns, unknown_wakers, ready_ns, measured_wait_ns, spun_ns, given_up, ..
-    } = program.facts;
+fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Vec<String> {
+    let facts = &program.facts;
+    let Facts { rows, lives_ns, sleep_ns, ready_ns, measured_wait_ns, spun_ns, .. } = *facts;
     let share = |ns: i64| units::ppm(ns, lives_ns.max(1)).unwrap_or(0);
     let percent = |ppm: i64| format!("{:.0} %", ppm as f64 / 1e4);
+    let count = |number: u64| units::count(cap(number));
     let mut all = Vec::new();
     if sleep_ns > 0 {
-        let stays = if idle_open { "ends when it did" } else { "stays as long as it was" };
-        all.push(format!(
-            "{} of the threads' time is sleep outside of locks, which {stays}",
-            percent(share(sleep_ns))
-        ));
+        let (part, stays) = (
+            percent(share(sleep_ns)),
+            if idle_open { "ends when it did" } else { "stays as long as it was" },
+        );
+        all.push(format!("{part} of the threads' time is sleep outside of locks, which {stays}"));
     }
-    if unknown_wakers > 0 {
-        all.push(format!(
-            "{} idle waits have no recorded waker, and are such sleep",
-            units::count(cap(unknown_wakers))
-        ));
+    if facts.unknown_wakers > 0 {
+        let waits = count(facts.unknown_wakers);
+        all.push(format!("{waits} idle waits have no recorded waker, and are such sleep"));
     }
     match program.cpus {
         Some(cpus) => {
             let whole_ns = program.recorded_ns.saturating_mul(i64::from(cpus));
-            let others = units::ppm(program.facts.others_ns, whole_ns.max(1)).unwrap_or(0);
+            let others = units::ppm(facts.others_ns, whole_ns.max(1)).unwrap_or(0);
             all.push(if others >= 10_000 {
                 format!("{cpus} processors, of which other programs have {} when they had them", percent(others))
             } else {
@@ -99,17 +123,15 @@ pub(super) fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: 
         let spun = units::ppm(spun_ns, measured_wait_ns.max(1)).unwrap_or(0);
         all.push(format!("waiters spun for {} of their waits: with shorter waits they sleep less, and hand-offs are shorter than assumed", percent(spun)));
     }
-    if given_up > 0 {
-        all.push(format!("{} attempts without the lock stay as they went", units::count(cap(given_up))));
+    if facts.given_up > 0 {
+        all.push(format!("{} attempts without the lock stay as they went", count(facts.given_up)));
     }
-    if program.facts.unmeasured_ns > 0 {
-        all.push(format!(
-            "{} of waits for locks without recorded releases stay as they were",
-            units::duration(program.facts.unmeasured_ns)
-        ));
+    if facts.unmeasured_ns > 0 {
+        let waits = units::duration(facts.unmeasured_ns);
+        all.push(format!("{waits} of waits for locks without recorded releases stay as they were"));
     }
-    if program.facts.later_tasks > 0 {
-        all.push(format!("{} threads start when they did", units::count(cap(program.facts.later_tasks))));
+    if facts.later_tasks > 0 {
+        all.push(format!("{} threads start when they did", count(facts.later_tasks)));
     }
     if let Some(cost_ns) = probe_cost_ns {
         let cost = share(cap(rows.saturating_mul(cost_ns)));
@@ -123,26 +145,4 @@ pub(super) fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: 
 
 fn cap(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Returns the facts about a part of a trace.
-pub(super) fn info(
-    program: &Program,
-    stretch: Stretch,
-    start_ns: i64,
-    (replayed_ns, fit_ppm): (i64, i64),
-    assumed: Vec<String>,
-) -> ReplayInfo {
-    ReplayInfo {
-        trace: None,
-        from_ns: stretch.from_ns.saturating_sub(start_ns).max(0),
-        to_ns: stretch.to_ns.saturating_sub(start_ns),
-        events: stretch.rows,
-        all_events: stretch.all_rows,
-        recorded_ns: program.recorded_ns,
-        replayed_ns,
-        fit_ppm,
-        cpus: program.cpus,
-        assumed,
-    }
 }

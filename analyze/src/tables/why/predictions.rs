@@ -3,9 +3,11 @@
 use std::fmt;
 
 use serde::Serialize;
-use trace_format::LockId;
 
-use super::rules::{Facts, Verdict};
+use super::{
+    rules::{Facts, Verdict},
+    words::Words,
+};
 use crate::{
     error::AnalyzeError,
     input::Input,
@@ -35,23 +37,15 @@ pub struct Prediction {
     kind: ChangeKind,
 }
 
-/// The locks and sites that changes need.
-pub(super) struct Asked<'a> {
-    pub(super) lock: LockId,
-    pub(super) nested: Option<LockId>,
-    /// By site, as in the facts.
-    pub(super) sites: &'a [String],
-}
-
 /// Returns the change that a verdict asks for.
-pub(super) fn change(verdict: Verdict, facts: &Facts, asked: &Asked<'_>) -> Option<Change> {
-    let lock = asked.lock;
+pub(super) fn change(verdict: Verdict, facts: &Facts, words: &Words) -> Option<Change> {
+    let lock = words.id;
     let (kind, text) = match verdict {
-        Verdict::Nested => (ChangeKind::Hold, format!("{}=0.5", asked.nested?)),
+        Verdict::Nested => (ChangeKind::Hold, format!("{}=0.5", words.nested.as_ref()?.0)),
         Verdict::HolderAsleep => (ChangeKind::NoSleep, lock.to_string()),
         Verdict::HolderPreempted => (ChangeKind::NoPreempt, lock.to_string()),
         Verdict::LongSite => {
-            let site = asked.sites.get(facts.worst_site()?)?;
+            let site = words.sites.get(facts.worst_site()?)?;
             let site = site.split(' ').next().filter(|site| !site.contains('='))?;
             (ChangeKind::Hold, format!("{lock}@{site}=0.5"))
         }
@@ -74,28 +68,20 @@ pub(super) fn predict(input: &Input<'_>, changes: &[Change]) -> Result<Vec<Predi
 
 impl Prediction {
     fn of(change: &Change, row: Result<Row, AnalyzeError>) -> Self {
-        let none = Self {
-            change: change.to_string(),
-            change_ppm: None,
-            low_ppm: None,
-            high_ppm: None,
-            waits_ppm: None,
-            reason: None,
-            kind: change.kind(),
+        let (row, reason) = match row {
+            Ok(row) => (Some(row), None),
+            Err(error) => (None, Some(error.to_string())),
         };
-        match row {
-            Ok(row) => {
-                let waits = row.waits_ns.and_then(|ns| units::ppm(ns, row.waited_ns));
-                Self {
-                    change_ppm: row.change_ppm,
-                    low_ppm: row.low_ppm,
-                    high_ppm: row.high_ppm,
-                    waits_ppm: waits.map(|ppm| ppm - 1_000_000),
-                    reason: row.reason,
-                    ..none
-                }
-            }
-            Err(error) => Self { reason: Some(error.to_string()), ..none },
+        let row = row.as_ref();
+        let waits = row.and_then(|row| units::ppm(row.waits_ns?, row.waited_ns));
+        Self {
+            change: change.to_string(),
+            change_ppm: row.and_then(|row| row.change_ppm),
+            low_ppm: row.and_then(|row| row.low_ppm),
+            high_ppm: row.and_then(|row| row.high_ppm),
+            waits_ppm: waits.map(|ppm| ppm - 1_000_000),
+            reason: reason.or_else(|| row?.reason.clone()),
+            kind: change.kind(),
         }
     }
 }

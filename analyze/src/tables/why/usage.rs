@@ -52,21 +52,22 @@ pub(super) struct LockUse {
 
 impl Default for LockUse {
     fn default() -> Self {
+        let (waiters, held, sharing) = Default::default();
         Self {
-            waited_ns: 0,
-            waiters: FxHashMap::default(),
             acquisitions: 0,
             shared: 0,
             contended: 0,
-            exclusive_by_shared_ns: 0,
-            shared_by_exclusive_ns: 0,
             held_ns: 0,
-            queue: LockQueue::new(CONVOY_MIN.into()),
-            held: FxHashMap::default(),
             open_holds: 0,
             held_since_ns: 0,
             was_shared: false,
-            sharing: FxHashSet::default(),
+            queue: LockQueue::new(CONVOY_MIN.into()),
+            sharing,
+            waited_ns: 0,
+            waiters,
+            exclusive_by_shared_ns: 0,
+            shared_by_exclusive_ns: 0,
+            held,
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The sentences of a verdict: its heading, the numbers that it rests on, and the next step.
 
+use trace_format::LockId;
+
 use super::{
     parts::SiteParts,
     rules::{Facts, Verdict, WaitParts},
 };
 use crate::output::units;
 
-/// The names that sentences need; safe to print.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+/// The names that sentences and changes need; safe to print.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    pub(super) id: LockId,
     /// The trace as a word of a command, with a space before it; empty for the one that commands read by default.
     pub(super) trace: String,
     /// The lock as a word of a command: its name, or its id.
@@ -21,12 +24,10 @@ pub(super) struct Names {
     pub(super) sites: Vec<String>,
     /// The system call and the functions in which its holders slept.
     pub(super) slept_in: Option<String>,
-    /// The lock that its holders waited for, and where.
-    pub(super) nested_in: Option<String>,
-    /// The value of `--lock` that selects it.
-    pub(super) nested_lock: Option<String>,
     /// The index of the site whose holders slept longest.
     pub(super) slept_at: Option<usize>,
+    /// The lock that its holders waited for: its id, its name with the site, and the value of `--lock` that selects it.
+    pub(super) nested: Option<(LockId, String, String)>,
     /// The task that held it longest.
     pub(super) hog: Option<String>,
 }
@@ -78,7 +79,7 @@ impl Verdict {
 }
 
 /// Returns the numbers behind a verdict.
-pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names: &Names) -> String {
+pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, words: &Words) -> String {
     let share = |ns: i64| percent(ns, parts.waited_ns);
     let mean = |ns: i64, n: i64| ns.checked_div(n).map_or_else(|| "-".to_owned(), units::duration);
     let exclusive_mean = || mean(facts.all_held_ns, facts.acquisitions);
@@ -92,7 +93,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
             format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns))
         }
         Verdict::Nested => {
-            let lock = names.nested_in.as_deref().unwrap_or("other locks");
+            let lock = words.nested.as_ref().map_or("other locks", |(_, name, _)| name);
             format!(
                 "for {} of the waiting, its holder waited itself, most for {lock}",
                 share(parts.nested_ns)
@@ -110,9 +111,9 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
             )
         }
         Verdict::HolderAsleep => {
-            let place = names.slept_in.as_deref().map(|place| format!(", most in {place}"));
+            let place = words.slept_in.as_deref().map(|place| format!(", most in {place}"));
             let place = place.unwrap_or_default();
-            let site = names.slept_at.and_then(|at| names.sites.get(at));
+            let site = words.slept_at.and_then(|at| words.sites.get(at));
             let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));
             format!("for {} of the waiting, its holder slept{place}{site}", share(parts.asleep_ns))
         }
@@ -123,7 +124,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
         Verdict::LongSite => {
             let Some(worst) = facts.worst_site() else { return String::new() };
             let SiteParts { holds, hold_ns, caused, .. } = facts.sites[worst];
-            let site = names.sites.get(worst).map_or("?", String::as_str);
+            let site = words.sites.get(worst).map_or("?", String::as_str);
             let length = if holds == 0 {
                 "to the end of the recording".to_owned()
             } else {
@@ -178,7 +179,7 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
         }
         Verdict::Hog => format!(
             "{} has {} of the hold time; {} acquisitions overtook one that had come before",
-            names.hog.as_deref().unwrap_or("one thread"),
+            words.hog.as_deref().unwrap_or("one thread"),
             percent(facts.hog_ns, facts.all_held_ns),
             units::exact(facts.overtaken_max)
         ),
@@ -186,8 +187,8 @@ pub(super) fn evidence(verdict: Verdict, facts: &Facts, parts: &WaitParts, names
 }
 
 /// Returns the next step.
-pub(super) fn advice(verdict: Verdict, facts: &Facts, names: &Names) -> String {
-    let Names { trace, lock, source, .. } = names;
+pub(super) fn advice(verdict: Verdict, facts: &Facts, words: &Words) -> String {
+    let Words { trace, lock, source, .. } = words;
     let unknown = if facts.is_covered {
         String::new()
     } else {
@@ -198,16 +199,16 @@ pub(super) fn advice(verdict: Verdict, facts: &Facts, names: &Names) -> String {
     match verdict {
         Verdict::Deadlock => "take these locks in the same order everywhere".to_owned(),
         Verdict::Quiet => "perf record shows where the program runs, klock record --off-cpu where it sleeps".to_owned(),
-        Verdict::NotRecorded if names.has_no_holds => {
+        Verdict::NotRecorded if words.has_no_holds => {
             format!("it belongs to a lock of the program's own, whose holders klock cannot see; klock report{trace} --by stack --lock {lock} shows who waits for it")
         }
         Verdict::NotRecorded if facts.nobody_ns > 0 => {
             "record the holds, too: klock record COMMAND has those of pthread locks, --locks kernel those of kernel locks".to_owned()
         }
         Verdict::NotRecorded => format!("record what the holders do: klock record --off-cpu --locks {source}"),
-        Verdict::Nested => names.nested_lock.as_deref().map_or_else(
+        Verdict::Nested => words.nested.as_ref().map_or_else(
             || "begin with that lock".to_owned(),
-            |nested| format!("begin with that lock: klock why{trace} --lock {nested}"),
+            |(.., nested)| format!("begin with that lock: klock why{trace} --lock {nested}"),
         ),
         Verdict::Herd => {
             "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".to_owned()

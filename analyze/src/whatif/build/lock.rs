@@ -2,15 +2,12 @@
 
 use trace_format::{LockId, LockKind, Mode};
 
-use crate::{
-    engine::Rules,
-    whatif::program::{LockFacts, QueueOrder},
-};
+use super::Context;
+use crate::whatif::program::{LockFacts, QueueOrder};
 
 /// The acquisitions of a lock so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lock {
-    pub(super) id: LockId,
     pub(super) sites: Vec<u32>,
     pub(super) handoffs_ns: Vec<i64>,
     /// The tasks that wait for it, the first one first; the one that was woken, and when; the times until such tasks ran.
@@ -27,25 +24,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    pub(super) fn new(id: LockId) -> Self {
-        Self {
-            id,
-            sites: Vec::new(),
-            handoffs_ns: Vec::new(),
-            waiting: Vec::new(),
-            woken: None,
-            wakeups_ns: Vec::new(),
-            waited_ns: 0,
-            released_ns: None,
-            released_exclusively_ns: None,
-            holders: Vec::new(),
-            most_holders: 1,
-            was_held: false,
-        }
-    }
-
-    /// Returns the facts about a lock of this kind.
-    pub(super) fn facts(mut self, kind: Option<LockKind>, rules: &Rules) -> LockFacts {
+    /// Returns the facts about the lock with this id.
+    pub(super) fn facts(mut self, id: LockId, context: &Context<'_>) -> LockFacts {
         // The release before an acquisition need not be the one that woke the waiter, if others overtake.
         let handoffs_ns =
             if self.wakeups_ns.is_empty() { &mut self.handoffs_ns } else { &mut self.wakeups_ns };
@@ -54,17 +34,17 @@ impl Lock {
             let last = handoffs_ns.len().saturating_sub(1);
             handoffs_ns.get(last * quarter / 4).copied().unwrap_or(0)
         };
-        let order = match kind {
+        let order = match (context.kind)(id) {
             Some(LockKind::SpinLock) => QueueOrder::Fifo,
             Some(LockKind::RwSem | LockKind::PercpuRwSem) => QueueOrder::WritersFirst,
             Some(kind) if kind.is_kernel() => QueueOrder::KeepsPlace,
             _ => QueueOrder::Overtaking,
         };
-        let counts = !rules.excludes(self.id, Mode::Exclusive);
+        let counts = !context.rules.excludes(id, Mode::Exclusive);
         LockFacts {
-            lock: self.id,
+            lock: id,
             handoff_ns: [1, 2, 3].map(quantile),
-            capacity: if counts { self.most_holders } else { 1 },
+            capacity: if counts { self.most_holders.max(1) } else { 1 },
             order,
             waited_ns: self.waited_ns,
             sites: self.sites,

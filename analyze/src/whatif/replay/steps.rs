@@ -29,12 +29,12 @@ impl Replay<'_> {
                 self.release(task, lock, mode);
                 true
             }
-            Action::Await { signal, object } => self.awaits(task, signal, object),
+            Action::Await { signal, .. } => self.awaits(task, signal),
             Action::Signal(signal) => {
                 self.signal(signal);
                 true
             }
-            Action::Meet { round, object } => self.meet(task, round, object),
+            Action::Meet { round, .. } => self.meet(task, round),
         }
     }
 
@@ -51,12 +51,11 @@ impl Replay<'_> {
         if ns <= 0 {
             return true;
         }
-        let is_free = self.processors.is_none() || self.changes_held(task, |change| change.no_preempt);
-        if is_free {
+        if self.processors.is_none() || self.changes_held(task, |change| change.no_preempt) {
             self.step_at(task, self.now_ns + ns);
-            return false;
+        } else {
+            self.needs_processor(task, ns);
         }
-        self.needs_processor(task, ns);
         false
     }
 
@@ -120,9 +119,7 @@ impl Replay<'_> {
         }
         self.wake(target, lock);
         if takes {
-            self.tasks[task].phase = Phase::Step;
-            let rank = self.rank(task);
-            self.push(task, self.now_ns, rank);
+            self.step_at(task, self.now_ns);
         }
     }
 
@@ -157,7 +154,7 @@ impl Replay<'_> {
         }
     }
 
-    fn awaits(&mut self, task: usize, signal: u32, _object: u32) -> bool {
+    fn awaits(&mut self, task: usize, signal: u32) -> bool {
         if self.signalled[signal as usize] {
             return true;
         }
@@ -173,7 +170,7 @@ impl Replay<'_> {
         }
     }
 
-    fn meet(&mut self, task: usize, round: u32, _object: u32) -> bool {
+    fn meet(&mut self, task: usize, round: u32) -> bool {
         let waiting = self.meeting.entry(round).or_default();
         if waiting.len() + 1 < self.program.rounds[round as usize] as usize {
             waiting.push(task as u32);
