@@ -38,12 +38,12 @@ struct Seen {
 
 /// Reads the waits from the output of `perf script`.
 fn of_perf(text: &str) -> Seen {
-    let mut seen = Seen { waits: Vec::new(), while_ns: i64::MAX..0, lost: 0 };
+    let mut seen = Seen { waits: Vec::new(), while_ns: Range { start: i64::MAX, end: 0 }, lost: 0 };
     let mut open: HashMap<(u32, u32, &str), &'static str> = HashMap::new();
     for line in text.lines() {
         if line.contains("PERF_RECORD_LOST") {
-            let numbers = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-            seen.lost += numbers.last().expect("perf script prints the number of lost events");
+            let mut numbers = line.split_whitespace().rev().filter_map(|word| word.parse::<u64>().ok());
+            seen.lost += numbers.next().expect("perf script prints the number of lost events");
             continue;
         }
         let Some(Sample { pid, tid, cpu, ts_ns, address, flags }) = Sample::of_line(line) else { continue };
@@ -175,9 +175,11 @@ fn assert_waits_are_those_of_perf(load: &str) {
     let (perf, klock) = (of_perf(&text), of_klock(&trace));
     let lost = perf.lost + klock.lost;
     let counts = counts(&perf, &klock, own);
-    println!("{load}: perf and klock have {counts:?}, {lost} lost");
     assert!(!counts.is_empty(), "no wait for a kernel lock while both recorded");
-    assert!(counts.values().all(|&counts| agree(counts, lost)), "{counts:?}, {lost} lost");
+    assert!(
+        counts.values().all(|&counts| agree(counts, lost)),
+        "{load}: perf and klock have {counts:?}, {lost} lost"
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     check_window(args.window)?;
     let file = path.map(|path| files::create(path, &files::options(args.file.force.force))).transpose()?;
     let trace = trace_format::open(&args.trace.trace)?;
-    let options = plot::Options { width: args.width, theme: args.theme, ..plot::Options::default() };
+    let options = plot::Options { width: args.width, theme: args.theme };
     let reading = Reading::start(std::slice::from_ref(&trace));
     let svg = svg(&trace, args, &options)?;
     drop(reading);

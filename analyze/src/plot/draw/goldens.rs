@@ -129,7 +129,7 @@ impl Goldens {
     fn add(&mut self, subject: &Subject<'_>, is_short: bool) {
         for (kind, is_whole) in KINDS {
             for (width, theme) in LOOKS {
-                let look = Options { width, theme, ..Options::default() };
+                let look = Options { width, theme };
                 let name = format!("{}_{kind}", subject.name);
                 let line = match subject.draw(kind, &look) {
                     Ok(picture) => {

@@ -19,7 +19,7 @@ use crate::{
 fn write(name: &str, draw: impl Fn(&Options) -> Result<String, AnalyzeError>) {
     let directory = std::env::var_os("KLOCK_PICTURES").expect("KLOCK_PICTURES names a directory");
     for (width, theme) in LOOKS {
-        if let Ok(picture) = draw(&Options { width, theme, ..Options::default() }) {
+        if let Ok(picture) = draw(&Options { width, theme }) {
             let path = PathBuf::from(&directory).join(format!("{name}_{width}_{theme}.png"));
             fs::write(path, png(&picture).unwrap()).unwrap();
         }

@@ -82,7 +82,7 @@ fn all_pictures_of_a_trace_stand_hostile_names_one_event_and_many_threads() {
         let trace = &test.trace;
         for theme in [Theme::Light, Theme::Dark] {
             for width in [640, 1600] {
-                let look = Options { width, theme, ..Options::default() };
+                let look = Options { width, theme };
                 let pictures = [
                     overview_svg(&overview(trace, &Filter::default()).unwrap(), &look).unwrap(),
                     blame_svg(&blame(trace, &Filter::default()).unwrap(), &look).unwrap(),

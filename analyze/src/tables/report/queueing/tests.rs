@@ -23,27 +23,15 @@ impl Sink for One {
 
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Acquired(hold) => {
-                if hold.lock == self.0 {
-                    self.1.acquired(hold);
-                }
+            Item::Acquired(hold) if hold.lock == self.0 => self.1.acquired(hold),
+            Item::WaitBegins(wait) if wait.lock == self.0 => self.1.wait_begins(wait),
+            Item::Hold(hold) if hold.lock == self.0 => {
+                self.1.hold(hold);
+                *self.3.entry(hold.task).or_default() += hold.end_ns - hold.start_ns;
             }
-            Item::WaitBegins(wait) => {
-                if wait.lock == self.0 {
-                    self.1.wait_begins(wait);
-                }
-            }
-            Item::Hold(hold) => {
-                if hold.lock == self.0 {
-                    self.1.hold(hold);
-                    *self.3.entry(hold.task).or_default() += hold.end_ns - hold.start_ns;
-                }
-            }
-            Item::Wait(wait) => {
-                if wait.lock == self.0 {
-                    self.1.wait(wait);
-                    self.2 += wait.wait_ns;
-                }
+            Item::Wait(wait) if wait.lock == self.0 => {
+                self.1.wait(wait);
+                self.2 += wait.wait_ns;
             }
             _ => {}
         }

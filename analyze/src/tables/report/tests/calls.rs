@@ -34,8 +34,10 @@ fn of(text: &str, filter: Filter) -> Report {
     report_of(text, &Options { by: By::Process, filter, ..Options::default() })
 }
 
-/// Returns tasks and locks, waits and their time, the time asleep, errors, wakes and woken, idle waits and their time, and the lifetime.
-fn figures(row: &Row) -> ([i64; 2], (i64, i64), Option<i64>, [i64; 3], (i64, i64), i64) {
+/// Tasks and locks, waits and their time, the time asleep, errors, wakes and woken, idle waits and their time, and the lifetime.
+type Figures = ([i64; 2], (i64, i64), Option<i64>, [i64; 3], (i64, i64), i64);
+
+fn figures(row: &Row) -> Figures {
     let calls = row.columns.calls.unwrap();
     let known = |value: Option<i64>| value.unwrap();
     (
