@@ -205,7 +205,7 @@ fn cohorts_are_compared_host_by_host() {
         path
     };
     let sides = ["version=1", "version=2"].map(side);
-    let ended = run(klock().args(["analyze", "diff", "--hosts", "--format", "csv", "--all"]).args(&sides));
+    let ended = run(klock().args(["analyze", "diff", "--format", "csv", "--all"]).args(&sides));
     assert!(ended.status.success(), "{}", ended.stderr);
     let found = csv_rows(&ended.stdout);
     let changed = |lock: &str, metric: &str| {
@@ -235,7 +235,7 @@ fn cohorts_are_compared_host_by_host() {
         (&["--by", "kind"], "cannot select or group locks in files of hosts"),
         (&["--lock", "lock_020"], "cannot select or group locks in files of hosts"),
     ] {
-        let ended = run(klock().args(["analyze", "diff", "--hosts"]).args(arguments).args(&sides));
+        let ended = run(klock().args(["analyze", "diff"]).args(arguments).args(&sides));
         assert!(!ended.status.success() && ended.stderr.contains(words), "{}", ended.stderr);
     }
 }

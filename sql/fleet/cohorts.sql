@@ -1,4 +1,4 @@
--- One row for each value of each label, each host and each lock: what `klock analyze diff --hosts` compares groups of hosts by.
+-- One row for each value of each label, each host and each lock: what `klock analyze diff` compares groups of hosts by.
 -- A host on which nothing was recorded of any lock has one row without a lock. `fleet.py --cohort NAME=VALUE` leaves one group.
 WITH chosen AS (
     SELECT l.trace_id AS id, l.name AS label_name, l.value AS label_value

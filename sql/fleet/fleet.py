@@ -11,7 +11,7 @@ package of PyPI (duckdb, polars, datafusion, chdb, pyspark), and only the one th
 
 With -o DIRECTORY, the rows of each query go to a file QUERY.csv, and its time in seconds is printed; several queries need
 it. With -o FILE.parquet, the rows of one query go there. --since is the time, in nanoseconds since 1970, from which
-new_locks looks for locks. --cohort leaves only the hosts with this label in cohorts: a side of klock analyze diff --hosts.
+new_locks looks for locks. --cohort leaves only the hosts with this label in cohorts: a side of klock analyze diff.
 """
 
 import argparse

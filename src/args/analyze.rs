@@ -206,9 +206,10 @@ Examples:
   klock analyze diff base-*.parquet -- new-*.parquet       several recordings of each
   klock analyze diff before.parquet after.parquet --by site -k wait_p99
   klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so
-  klock analyze diff --hosts version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
+  klock analyze diff version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
 pub(crate) struct Diff {
-    /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare.
+    /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare. Two
+    /// files of fleet.py --cohort compare two groups of hosts: whole hosts are drawn.
     #[arg(value_name = "BASE", required = true)]
     pub(crate) base: Vec<PathBuf>,
     /// The traces to compare, if there are several on a side.
@@ -217,9 +218,6 @@ pub(crate) struct Diff {
     /// The key that both traces share: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<Align>)]
     pub(crate) by: Align,
-    /// Compare two groups of hosts: BASE and NEW are files of fleet.py --cohort, with sums by host, and whole hosts are drawn.
-    #[arg(long, conflicts_with = "new")]
-    pub(crate) hosts: bool,
     /// Exit with 6 if all selected locks together changed like this, by more than chance: 'wait_p99 > +10%'.
     #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
     pub(crate) fail_if: Vec<Condition>,
@@ -265,9 +263,6 @@ Examples:
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) keys: Keys,
-    /// With -F convoys: count queues of at least N acquisitions [default: 8].
-    #[arg(long, value_name = "N")]
-    pub(crate) convoy_min: Option<u32>,
     #[command(flatten)]
     pub(crate) traces: Traces,
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let limit = out::limit(rows);
     let options =
         Options { by: args.by, metric, limit: table::computed_limit(&args.table, limit), filter, allow_loss };
-    let mut diff = if args.hosts { of_hosts(args, &options)? } else { of_traces(args, &options)? };
+    let mut diff = if is_of_hosts(args) { of_hosts(args, &options)? } else { of_traces(args, &options)? };
     diff.retain_having(&rows.having, limit)?;
     let mut exit = table::write(&args.table, &diff, "change")?;
     for condition in &args.fail_if {
@@ -46,6 +46,11 @@ fn of_traces(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
     let _reading = Reading::start(&traces);
     let (base, new) = traces.split_at(of_base);
     Ok(diff::diff(base, new, options)?)
+}
+
+/// Returns whether a side is a file of `fleet.py --cohort`, which has sums by host.
+fn is_of_hosts(args: &args::Diff) -> bool {
+    args.new.is_empty() && args.base.iter().any(|path| diff::is_of_hosts(path))
 }
 
 /// Compares two files of hosts, which have sums by lock and nothing else.

@@ -53,8 +53,7 @@ pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
         sort.as_str(),
         |traces, Common { limit, filter, allow_loss, .. }| {
             let (depth, columns) = (args.keys.depth, shown);
-            let convoy_min = args.convoy_min;
-            let options = report::Options { by, sort, columns, limit, filter, depth, allow_loss, convoy_min };
+            let options = report::Options { by, sort, columns, limit, filter, depth, allow_loss };
             report::report(traces, &options)
         },
     )

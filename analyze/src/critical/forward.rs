@@ -4,10 +4,10 @@ use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 
 use super::{
+    context::Context,
     held::{Held, HeldSet, HeldSets},
     locks::{LockIndex, Locks, Mark},
     notes::{Cursor, Link, Place, TaskIndex},
-    read::Context,
     step::TaskStart,
     tasks::Tasks,
 };

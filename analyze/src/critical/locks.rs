@@ -5,9 +5,9 @@
 use trace_format::{LockId, LockKind, Mode};
 
 use super::{
+    context::Context,
     held::HeldSet,
     notes::{Cursor, TaskIndex},
-    read::Context,
 };
 use crate::causes::Numbers;
 

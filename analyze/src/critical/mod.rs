@@ -5,6 +5,7 @@
 //! alone. Steps leave into a [`Path`]. Notes are bytes, some three for each row of a lock, so memory grows slowly with the trace.
 //! `docs/causes.md` has the definitions.
 
+mod context;
 mod forward;
 mod held;
 mod links;
@@ -27,4 +28,4 @@ pub(crate) use read::{Seen, walk};
 pub(crate) use rows::settle;
 pub(crate) use step::{Part, Path, Root, Step, TaskStart};
 #[cfg(test)]
-use {forward::Forward, read::Context};
+use {context::Context, forward::Forward};

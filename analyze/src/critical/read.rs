@@ -1,40 +1,20 @@
 //! The reading of a trace that paths are walked through: an opened trace and roots enter, steps leave, and the selected intervals.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{LockId, LockKind, LockRow, StackId, TaskId};
+use trace_format::{StackId, TaskId};
 
 use super::{
+    context::Context,
     forward::Forward,
     rows::InOrder,
     step::{Path, Root, TaskStart},
     walk::walk_back,
 };
 use crate::{
-    engine::Rules,
     error::AnalyzeError,
     input::{Input, ReadOutcome},
     items::Sink,
 };
-
-/// Facts about a trace that its rows do not have.
-pub(crate) struct Context<'a> {
-    pub(crate) rules: Rules,
-    pub(crate) locks: &'a [LockRow],
-    /// Whether a wait for a lock at a stack is idle.
-    pub(crate) idle: Box<dyn Fn(LockId, Option<StackId>) -> bool + 'a>,
-    /// The stacks of interrupts. A task that was interrupted did not wake anyone.
-    pub(crate) interrupts: FxHashSet<StackId>,
-}
-
-impl Context<'_> {
-    pub(super) fn is_idle(&self, lock: LockId, stack: Option<StackId>) -> bool {
-        (self.idle)(lock, stack)
-    }
-
-    pub(super) fn kind(&self, lock: LockId) -> Option<LockKind> {
-        usize::try_from(lock.0).ok().and_then(|at| self.locks.get(at)).map(|row| row.kind)
-    }
-}
 
 /// The times of the first and the last row of each task.
 pub(crate) type Seen = FxHashMap<TaskId, (i64, i64)>;

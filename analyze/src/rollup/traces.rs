@@ -2,7 +2,7 @@
 
 use trace_format::Trace;
 
-use super::{Clock, Label, Options};
+use super::options::{Clock, Label, Options};
 use crate::{
     input::{names::printable, trust::Trust},
     output::{Cell, Column},

@@ -21,10 +21,8 @@ use trace_format::Trace;
 
 use crate::{
     TextStyle,
-    choices::choices,
     error::AnalyzeError,
     input::{
-        filter::Filter,
         on_all_processors,
         trust::{About, Trust},
     },
@@ -36,6 +34,7 @@ mod draws;
 mod hosts;
 mod measure;
 mod metric;
+mod options;
 mod periods;
 mod side;
 #[cfg(test)]
@@ -45,43 +44,26 @@ mod text;
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
 pub use measure::Change;
 pub use metric::{Condition, Metric};
+pub use options::{Align, Options};
 pub(crate) use side::{goes_by_itself, label};
 
 use draws::Draws;
 use periods::Periods;
 use side::{Side, is_gone};
 
-/// Options of the table.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The key that is matched.
-    pub by: Align,
-    /// The metric by whose difference rows are sorted.
-    pub metric: Metric,
-    /// The number of rows; `None` is all.
-    pub limit: Option<usize>,
-    /// The part of both traces to read.
-    pub filter: Filter,
-    /// Whether to compare traces that lost too many events.
-    pub allow_loss: bool,
-}
-
-choices! {
-    /// The key that is matched in both traces.
-    Align, "key" {
-        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, in one function.
-        #[default]
-        Lock = "lock",
-        /// Locks that were initialised in one function; where that was not seen, acquired.
-        Init = "init",
-        /// One function that acquires, and class of locks: lines differ from build to build.
-        Site = "site",
-        /// One stack and class of locks.
-        Stack = "stack",
-        /// All locks of one kind.
-        Kind = "kind",
-        /// Threads of one name.
-        Comm = "comm",
+impl Condition {
+    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
+    pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
+        let change = diff.all.change(self.metric);
+        // A metric that was not measured is not 0.
+        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
+        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
+        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
+        let is_met = match change.change {
+            Some(by) => beyond(by) && change.is_certain(),
+            None => has_come && self.above,
+        };
+        is_met.then_some(change)
     }
 }
 
@@ -183,6 +165,11 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
         (before, after) => (before?, after?),
     };
     Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+}
+
+/// Returns whether a file has the sums by host that [`diff_hosts`] compares. A trace, and a file that cannot be read, does not.
+pub fn is_of_hosts(path: &Path) -> bool {
+    hosts::is_of_hosts(path)
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.

@@ -11,13 +11,12 @@ use std::{
 use trace_format::Trace;
 
 use crate::{
-    choices::choices,
     error::AnalyzeError,
     input::{
         Input,
         filter::Filter,
         selection::Selection,
-        trust::{About, Trust, TrustCounter},
+        trust::{Trust, TrustCounter},
     },
     items::{self, Hold, Sink, Wait},
     output::{
@@ -35,32 +34,10 @@ mod tests;
 
 pub use columns::{chosen_fields, fields, help};
 
+pub use row::RowKind;
+
 use ranking::Ranking;
 use row::{Names, Record, Row};
-
-choices! {
-    /// The kind of rows.
-    RowKind, "kind of row" {
-        /// One event.
-        #[default]
-        Events = "events",
-        /// One task's wait for one lock.
-        Waits = "waits",
-        /// One task's hold of one lock.
-        Holds = "holds",
-    }
-}
-
-impl RowKind {
-    /// Returns the table that the trust block is written below.
-    pub const fn about(self) -> About {
-        match self {
-            Self::Events => About::Events,
-            Self::Waits => About::Waits,
-            Self::Holds => About::Holds,
-        }
-    }
-}
 
 /// Options of the rows.
 #[derive(Clone, Debug, Default)]

@@ -23,6 +23,7 @@ pub mod lockprof;
 mod calls;
 mod fairness;
 mod hold_sums;
+mod options;
 mod percentiles;
 pub(in crate::tables) mod queueing;
 mod reading;
@@ -34,6 +35,7 @@ pub(crate) mod tests;
 pub use columns::{Calls, Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
 pub(in crate::tables) use fairness::CONVOY_MIN;
 pub(crate) use hold_sums::HoldSums;
+pub use options::{Options, ReportOptions};
 pub use rows::{Report, Row, columns};
 pub(crate) use states::{StateSums, StatesByRow, by_state};
 
@@ -41,38 +43,6 @@ use columns::UNFINISHED;
 pub(crate) use reading::Found;
 use reading::{Reading, Rows};
 use states::HoldStates;
-
-/// Options of the report.
-#[derive(Clone, Debug, Default)]
-pub struct ReportOptions {
-    /// The key of a row.
-    pub by: By,
-    /// The column of the order, descending; equal rows are in the order of their names. A share ([`Column::is_part`]) orders by name.
-    pub sort: Column,
-    /// The columns to show. Those of a [`Group`] are computed only if they are here or in `sort`.
-    pub columns: Vec<Column>,
-    /// The number of rows; `None` is all.
-    pub limit: Option<usize>,
-    /// The part of the traces to read.
-    pub filter: Filter,
-    /// With [`By::Stack`]: the number of frames, from the site outwards; `None` is all.
-    pub depth: Option<usize>,
-    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
-    pub allow_loss: bool,
-    /// The number of acquisitions from which on a queue is a convoy or saturated; 8 if not given.
-    pub convoy_min: Option<u32>,
-}
-
-impl ReportOptions {
-    /// Whether a column of this group is asked for.
-    fn asks_for(&self, group: Group) -> bool {
-        let is_default = group == Group::Calls && self.by == By::Process;
-        is_default || self.columns.iter().chain([&self.sort]).any(|column| column.group() == Some(group))
-    }
-}
-
-/// Options of the report.
-pub type Options = ReportOptions;
 
 /// Adds the waiting time during each state of the holders to the rows of a report.
 pub(crate) type RowStates<'a> = HoldStates<Rows<'a>>;
@@ -132,8 +102,7 @@ fn of_opened(
         on_request.push((states::columns(states::read(reading, inputs)?, &ids)?, states::filled()));
     }
     if options.asks_for(Group::Fairness) {
-        let how = (options.by, options.convoy_min.unwrap_or(CONVOY_MIN), readers);
-        on_request.push((fairness::read(how, inputs, &ids)?, fairness::filled(options.by)));
+        on_request.push((fairness::read(options.by, readers, inputs, &ids)?, fairness::filled(options.by)));
     }
     let name = |[row]: [i64; 1]| ids.name(row, inputs);
     let (rows, rows_total, totals) =

@@ -19,9 +19,7 @@ use crate::{
     engine::Rules,
     error::AnalyzeError,
     input::{
-        Input, ReadOutcome,
-        filter::Filter,
-        readers,
+        Input, ReadOutcome, readers,
         trust::{About, Trust, TrustCounter},
     },
     output::{Column, Page},
@@ -29,13 +27,13 @@ use crate::{
         Table,
         frame::{Lines, failed},
         gather::{self, Finish, Gather},
-        key::By,
         rank::{OrderBy, order_by},
         row_ids::RowIds,
     },
 };
 
 mod filling;
+mod options;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -43,6 +41,7 @@ mod worst;
 #[cfg(test)]
 mod worst_tests;
 
+pub use options::Options;
 pub use series::{Cell, PeriodRow, Series, Timeline, columns};
 #[cfg(test)]
 pub(crate) use worst::worst_of_inputs;
@@ -57,25 +56,6 @@ const PERIODS: i64 = 20;
 
 /// The greatest number of periods.
 pub(crate) const MOST_PERIODS: i64 = 100_000;
-
-/// Options of the table.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The key of a row, in each period.
-    pub by: By,
-    /// The length of a period, in ns; `None` is a round time that gives some twenty periods.
-    pub period_ns: Option<i64>,
-    /// The column that keys are sorted by; empty for the most waiting first.
-    pub sort: String,
-    /// The number of keys; all others are one. `None` is all.
-    pub limit: Option<usize>,
-    /// The number of frames, with [`By::Stack`].
-    pub depth: Option<usize>,
-    /// The part of the traces to read. Intervals are cut at its start and end.
-    pub filter: Filter,
-    /// Whether to rank a trace that lost too many events for the order of keys to mean anything.
-    pub allow_loss: bool,
-}
 
 /// Computes the table of one trace or several.
 ///

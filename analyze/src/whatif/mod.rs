@@ -23,12 +23,11 @@ mod read;
 mod replay;
 #[cfg(test)]
 pub(crate) mod tests;
+mod variant;
 
 #[cfg(test)]
 use build::{Builder, Context};
 pub(crate) use change::{Changes, MILLION, Readers, ShardBy};
-#[cfg(test)]
-use predict::Variant;
 pub(crate) use predict::{Baseline, MOST_FIT, MOST_WAITS_FIT, Prediction, Refusal, Times};
 #[cfg(test)]
 use program::Action;
@@ -36,3 +35,5 @@ pub(crate) use program::{Facts, Program};
 pub(crate) use read::{Stretch, read, read_middle};
 #[cfg(test)]
 use replay::replay;
+#[cfg(test)]
+use variant::Variant;

@@ -11,9 +11,9 @@ use trace_format::Mode;
 use super::{
     change::Changes,
     locks::LockState,
-    predict::Variant,
     processors::{Processors, Switched},
     program::{Action, Program},
+    variant::Variant,
 };
 
 mod steps;

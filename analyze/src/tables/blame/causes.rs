@@ -4,7 +4,10 @@
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId};
 
-use super::{By, Charged, Totals};
+use super::{
+    row::{By, Charged},
+    totals::Totals,
+};
 use crate::{
     input::{Input, names::Names},
     items::{Caused, Detail, HoldId, Item, Needs, Passed, Payer, Sink, State},

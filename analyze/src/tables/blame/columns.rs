@@ -1,7 +1,8 @@
 //! The columns of the table, which depend on the key of the rows and on whether waits are charged to the ends of chains.
 
-use super::{By, Charged, Row, State};
+use super::row::{By, Charged, Row};
 use crate::{
+    items::State,
     output::{Column, units},
     tables::{
         key, key_columns,

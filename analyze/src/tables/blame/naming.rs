@@ -3,7 +3,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, Stack};
 
-use super::{BlameKey, By, Charged, KEYS, Parties, Row};
+use super::{
+    row::{By, Charged, KEYS, Parties, Row},
+    shares::BlameKey,
+};
 use crate::{
     error::AnalyzeError,
     input::{

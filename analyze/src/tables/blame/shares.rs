@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use super::{By, Charged};
+use super::row::{By, Charged};
 use crate::{
     input::{names::Names, selection::Selection, trust::TrustCounter},
     items::{Columns, Item, Needs, Outcome, Share, Sink, Wait},

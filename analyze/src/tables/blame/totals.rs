@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::Charged;
+use super::row::Charged;
 use crate::{TextStyle, output::units};
 
 /// The sum of all waits in ns. `waited_ns` is exactly the sum of its parts.

@@ -12,10 +12,13 @@ use arrow_array::{
     types::{Decimal128Type, Int64Type},
 };
 use arrow_schema::DataType;
-use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::{
+    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    file::reader::{FileReader as _, SerializedFileReader},
+};
 
 use super::{
-    ENOUGH, PERIODS,
+    draws::{ENOUGH, PERIODS},
     periods::{Cell, Periods, Spans},
     side::Side,
 };
@@ -23,6 +26,18 @@ use crate::{
     error::AnalyzeError,
     input::{names::printable, trust::Trust},
 };
+
+/// Returns whether a file is a Parquet file with sums by host. A trace, and a file that cannot be read, is not one.
+pub(super) fn is_of_hosts(path: &Path) -> bool {
+    let columns = |file: File| {
+        let reader = SerializedFileReader::new(file).ok()?;
+        let schema = reader.metadata().file_metadata().schema_descr();
+        let has = |name| schema.columns().iter().any(|column| column.name() == name);
+        Some(has("cohort") && has("host"))
+    };
+    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    is_file && File::open(path).ok().and_then(columns).unwrap_or(false)
+}
 
 /// Reads the hosts of one file.
 pub(super) fn read(path: &Path) -> Result<Side, AnalyzeError> {

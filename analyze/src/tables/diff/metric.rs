@@ -2,7 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Change, Diff};
 use crate::{choices::choices, error::AnalyzeError, input::names::printable};
 
 choices! {
@@ -56,22 +55,6 @@ pub struct Condition {
     pub above: bool,
     /// The limit: 0.2 is a fifth more.
     pub limit: f64,
-}
-
-impl Condition {
-    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
-    pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
-        let change = diff.all.change(self.metric);
-        // A metric that was not measured is not 0.
-        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
-        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
-        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
-        let is_met = match change.change {
-            Some(by) => beyond(by) && change.is_certain(),
-            None => has_come && self.above,
-        };
-        is_met.then_some(change)
-    }
 }
 
 impl FromStr for Condition {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trace_format::{LockId, Trace};
 
 use super::{
-    Align, Options,
+    options::{Align, Options},
     periods::{Cut, Periods, Spans},
 };
 use crate::{

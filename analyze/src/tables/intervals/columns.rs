@@ -1,6 +1,6 @@
 //! The columns of each kind of rows, with the names of the fields of events, waits and holds.
 
-use super::{RowKind, row::Row};
+use super::row::{Row, RowKind};
 use crate::{
     error::AnalyzeError,
     input::names::purposes::Purpose,

@@ -6,13 +6,39 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, LockId, StackId, TaskId};
 
 use crate::{
+    choices::choices,
     input::{
         Input,
         names::{self, UNKNOWN, printable, purposes::Purpose},
+        trust::About,
     },
     items::{Charge, Hold, HoldState, Wait},
     output::Cell,
 };
+
+choices! {
+    /// The kind of rows.
+    RowKind, "kind of row" {
+        /// One event.
+        #[default]
+        Events = "events",
+        /// One task's wait for one lock.
+        Waits = "waits",
+        /// One task's hold of one lock.
+        Holds = "holds",
+    }
+}
+
+impl RowKind {
+    /// Returns the table that the trust block is written below.
+    pub const fn about(self) -> About {
+        match self {
+            Self::Events => About::Events,
+            Self::Waits => About::Waits,
+            Self::Holds => About::Holds,
+        }
+    }
+}
 
 /// An event or interval.
 pub(super) enum Record {

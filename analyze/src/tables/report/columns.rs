@@ -295,7 +295,7 @@ columns! {
     }
     /// Queues and fairness, for rows that hold whole locks.
     on_request Fairness fairness {
-        /// Queues that were not empty for at least 8 acquisitions (--convoy-min) although the lock was free half of the time.
+        /// Queues that were not empty for at least 8 acquisitions although the lock was free half of the time.
         Convoys "convoys" convoys, Count, true;
         /// The time of all waits in convoys.
         ConvoyWait "convoy_wait" convoy_wait_ns, Duration, true;

@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-/// The number of acquisitions from which on an episode is a convoy or saturated, if the options name none.
+/// The number of acquisitions from which on an episode is a convoy or saturated.
 pub(in crate::tables) const CONVOY_MIN: u32 = 8;
 
 /// Reads every trace again and returns the columns by row.
 pub(super) fn read(
-    (by, convoy_min, readers): (By, u32, usize),
+    by: By,
+    readers: usize,
     inputs: &[Input<'_>],
     ids: &RowIds,
 ) -> Result<LazyFrame, AnalyzeError> {
@@ -35,7 +36,7 @@ pub(super) fn read(
     for (trace, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
         let names = &input.names;
         let queues =
-            || Queues { min: convoy_min.into(), by_lock: FxHashMap::default(), held: Held::new(names) };
+            || Queues { min: CONVOY_MIN.into(), by_lock: FxHashMap::default(), held: Held::new(names) };
         let (sinks, _) = input.run_apart(readers, queues)?;
         let mut held: FxHashMap<(i64, TaskId), i64> = FxHashMap::default();
         let row = |lock: LockId| ids.of_trace(trace).get(&RowKey::of(lock, by, names)).copied();

@@ -1,8 +1,9 @@
 //! The passes over one trace that a report needs: intervals enter sinks, one per processor; frames of sums leave.
 
 use super::{
-    Group, Options,
+    columns::Group,
     hold_sums::{HoldSums, PlainSums},
+    options::Options,
     percentiles::{FirstPass, Percentiles, Places, SecondPass, wanted_of},
 };
 use crate::{

@@ -7,9 +7,9 @@ use polars::{
 use serde::Serialize;
 
 use super::{
-    Column, Columns, Group, ReportOptions,
-    columns::{PROCESS_TEXT, TEXT, expressions, of_frame},
+    columns::{Column, Columns, Group, PROCESS_TEXT, TEXT, expressions, of_frame},
     hold_sums::HoldSums,
+    options::ReportOptions,
 };
 use crate::{
     input::trust::Trust,

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use super::{
-    HolderStates,
+    columns::HolderStates,
     reading::{Reading, Rows},
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! Tables of known programs.
 
 use super::*;
-use crate::{output::Format, testing};
+use crate::{Filter, output::Format, testing};
 
 const V6: &str = whatif::tests::V6;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Options;
+use super::options::Options;
 use crate::{
     input::Input,
     output::units,

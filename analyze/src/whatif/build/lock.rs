@@ -2,7 +2,7 @@
 
 use trace_format::{LockId, LockKind, Mode};
 
-use super::Context;
+use super::context::Context;
 use crate::whatif::program::{LockFacts, QueueOrder};
 
 /// The acquisitions of a lock so far.
