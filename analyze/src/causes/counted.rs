@@ -19,12 +19,12 @@ pub(super) struct CountedWaits<'a> {
     pub(super) has_changed: bool,
 }
 
-/// How waits for a selected lock are chosen.
+/// The rule by which waits for a selected lock are chosen.
 #[derive(Debug)]
 enum By {
-    /// All of them.
+    /// All waits.
     Lock,
-    /// By what is known at their begin.
+    /// By the facts that are known when the wait begins.
     Begin,
     /// By an earlier reading; with the index of the next wait.
     Reading(Chosen, usize),

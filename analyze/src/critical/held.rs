@@ -87,7 +87,7 @@ impl Change {
 }
 
 impl HeldSets {
-    /// Adds a hold to those of a task.
+    /// Adds a hold to the holds of a task.
     pub(super) fn acquire(&mut self, of: &mut TaskHeld, held: Held) {
         of.set = self.add(Change::of_hold(held, of.set));
         of.list.push(held);

@@ -1,7 +1,7 @@
 //! The CSV of bcc's locktrace, version 1 (iovisor/bcc pull request 1697): a row per futex, thread and user stack, with the times
 //! that its calls slept and ran; and its histograms.
 //!
-//! The rules are those of the original (`tools/locktrace.c`): the sleep of a call is the time from its last switch-out to the
+//! The rules equal the rules of the original (`tools/locktrace.c`): the sleep of a call is the time from its last switch-out to the
 //! switch-in after it, and a call that was last switched out by preemption counts for its error only. A trace has the sums of all
 //! sleeping and run-queue times of a call; they are the same if the call slept once. Notes report what the original shows and the
 //! trace does not hold.
@@ -345,8 +345,8 @@ fn user_stacks(trace: &Trace) -> Result<(Vec<String>, Vec<usize>), AnalyzeError>
 
 /// Writes a histogram for each futex and process: how long its calls slept, in powers of two.
 ///
-/// The layout is bcc's `print_log2_hist` (`src/python/bcc/table.py`), as locktrace joins it; the bounds are the true ones, of which the
-/// original prints the half.
+/// The lines look as locktrace prints them with bcc's `print_log2_hist` (`src/python/bcc/table.py`). The bounds are the times; the
+/// original prints half of each time.
 fn write_histograms(slots: &FxHashMap<(u64, i32), Vec<u64>>, out: &mut (dyn Write + Send)) -> io::Result<()> {
     let mut sections: Vec<(&(u64, i32), &Vec<u64>)> = slots.iter().collect();
     sections.sort_unstable_by_key(|((address, pid), _)| (*pid, *address));

@@ -93,7 +93,7 @@ pub(crate) struct Caused {
     pub(crate) ns: i64,
 }
 
-/// Waiting time of which the payer is not the root, because its task waits for another lock.
+/// Waiting time that a payer passes on: the task of the payer waits for another lock, so the payer is not the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
     /// The lock that others wait for.

@@ -105,7 +105,7 @@ impl Needs {
     }
 }
 
-/// Columns of events. Each value but the last has those of the values before it.
+/// The columns of events that a sink needs. `States` adds columns to `Times`, `Peers` to `States`, `All` to `Peers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Columns {
     /// Time, lock, task, stack and length of the wait.

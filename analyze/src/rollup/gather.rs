@@ -124,8 +124,9 @@ pub(super) struct Gather<'a> {
     periods: LastPeriod,
     long_periods: LastPeriod,
     keys: Vec<LocalKey>,
-    /// The index of each key; by lock and stack, too: nearly every interval has those of an earlier one.
+    /// The index of each key.
     index: FxHashMap<LocalKey, usize>,
+    /// The same index by lock and stack: nearly every interval has the lock and the stack of an earlier interval.
     by_pair: ByPair,
     /// By period and index of the key.
     facts: FxHashMap<(i64, usize), FactSums>,

@@ -42,6 +42,7 @@ mod tests;
 mod text;
 
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
+pub use hosts::is_of_hosts;
 pub use measure::Change;
 pub use metric::{Condition, Metric};
 pub use options::{Align, Options};
@@ -165,11 +166,6 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
         (before, after) => (before?, after?),
     };
     Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
-}
-
-/// Returns whether a file has the sums by host that [`diff_hosts`] compares. A trace, and a file that cannot be read, does not.
-pub fn is_of_hosts(path: &Path) -> bool {
-    hosts::is_of_hosts(path)
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.

@@ -48,7 +48,7 @@ pub(super) struct CauseKey {
     pub(super) to: Option<LockId>,
 }
 
-/// Adds up the causes of waits, with `CHAINS` those of their chains.
+/// Adds up the causes of waits; with `CHAINS`, the causes at the ends of chains.
 pub(crate) struct Causes<'a, const CHAINS: bool> {
     by: By,
     names: &'a Names,

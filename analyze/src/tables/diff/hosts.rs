@@ -27,8 +27,9 @@ use crate::{
     input::{names::printable, trust::Trust},
 };
 
-/// Returns whether a file is a Parquet file with sums by host. A trace, and a file that cannot be read, is not one.
-pub(super) fn is_of_hosts(path: &Path) -> bool {
+/// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts) compares. A trace, and a file
+/// that cannot be read, is not one.
+pub fn is_of_hosts(path: &Path) -> bool {
     let columns = |file: File| {
         let reader = SerializedFileReader::new(file).ok()?;
         let schema = reader.metadata().file_metadata().schema_descr();
